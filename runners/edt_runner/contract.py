@@ -27,6 +27,18 @@ PROTOCOL = 1
 TAG_VARIABLE = "EDT_TAG"
 """Environment variable that marks every process of one home; read back from /proc when adopting."""
 
+DOORBELL_TASK = "edt.look"
+"""Celery task by which the scheduler wakes an agent; arguments: node name, version of its assignments."""
+
+BROKER_KEY_PREFIX = "edt:"
+"""``global_keyprefix`` of the broker's transport: scheduler and agents must write it alike to hear each other."""
+
+
+def node_queue(node: str) -> str:
+    """The Celery queue on which one node's doorbells arrive."""
+    return f"node.{node}"
+
+
 
 class ContractError(ValueError):
     """A paper that cannot be read: wrong protocol, missing field, or a field of the wrong type."""
@@ -155,6 +167,9 @@ class Wish:
     """``host:port`` where another node's supervisor hosts the coordinator; None: host it here."""
     stop: bool = False
     """The job's user wants it gone: no boundary is awaited, SIGTERM and after ``grace_seconds`` SIGKILL."""
+    leaving: tuple[int, ...] = ()
+    """Allocations asked back and not yet reported gone. Each is answered by one ENGINE_GONE, also one for which
+    no process was ever started here (kind ``left``): between two wishes a slot can come and go unseen."""
 
     def to_message(self) -> dict[str, Any]:
         return {"kind": "wish", **dataclasses.asdict(self)}

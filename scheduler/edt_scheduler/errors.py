@@ -1,0 +1,157 @@
+"""What the scheduler's room refuses, as one tree. Room: scheduler. Pure; imports nothing of ours.
+
+    SchedulerError
+    ├── NotFound
+    │   ├── NoSuchJob
+    │   ├── NoSuchUser
+    │   └── NoSuchNode
+    ├── Conflict
+    │   ├── UserExists
+    │   ├── LastAdmin
+    │   ├── IllegalTransition
+    │   └── AlreadyLeading
+    ├── Invalid
+    │   ├── SubmissionInvalid
+    │   ├── UserInvalid
+    │   ├── NodeInvalid
+    │   └── ReportForeign
+    └── HomeUnusable
+
+Each class has a stable ``code``; HTTP statuses live in the API. A database newer than the code is
+``edt_migrations.DatabaseTooNew``: the schema's history is a room of its own.
+"""
+
+from __future__ import annotations
+
+
+class SchedulerError(Exception):
+    """Base of everything this room refuses. ``str()`` is a sentence for people."""
+
+    code = "scheduler-error"
+
+
+class NotFound(SchedulerError):
+    """What was named does not exist, or is not the viewer's to see."""
+
+    code = "not-found"
+
+
+class NoSuchJob(NotFound):
+    """Cannot find a job of this id among those the viewer may see."""
+
+    code = "no-such-job"
+
+    def __init__(self, exec_id: str) -> None:
+        super().__init__(f"no job {exec_id!r}: it was never submitted, was deleted, or belongs to another user")
+        self.exec_id = exec_id
+
+
+class NoSuchUser(NotFound):
+    """Cannot find a user of this name."""
+
+    code = "no-such-user"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no user {name!r}: list them with `edt users`")
+        self.name = name
+
+
+class NoSuchNode(NotFound):
+    """Cannot find a node of this name."""
+
+    code = "no-such-node"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no node {name!r}: list them with `edt nodes`")
+        self.name = name
+
+
+class Conflict(SchedulerError):
+    """Legal at another time, not in the present state."""
+
+    code = "conflict"
+
+
+class UserExists(Conflict):
+    """A user of this name is there already."""
+
+    code = "user-exists"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"user {name!r} exists already: choose another name, or set a new password")
+        self.name = name
+
+
+class LastAdmin(Conflict):
+    """Removing this user would leave nobody who can administer the platform."""
+
+    code = "last-admin"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is the last admin: add another one before removing this one")
+        self.name = name
+
+
+class IllegalTransition(Conflict):
+    """A job's state may not move this way."""
+
+    code = "illegal-transition"
+
+    def __init__(self, before: str, after: str) -> None:
+        super().__init__(f"a job in state {before} cannot become {after}")
+        self.before = before
+        self.after = after
+
+
+class AlreadyLeading(Conflict):
+    """Another scheduler of the same home or database decides already."""
+
+    code = "already-leading"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"another scheduler decides for {where} already: one is enough, this one waits or ends")
+        self.where = where
+
+
+class Invalid(SchedulerError):
+    """A value that cannot be taken. ``field`` names it."""
+
+    code = "invalid"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+class SubmissionInvalid(Invalid):
+    """A job that cannot be taken as it was submitted."""
+
+    code = "submission-invalid"
+
+
+class UserInvalid(Invalid):
+    """A user that cannot be stored: name or role."""
+
+    code = "user-invalid"
+
+
+class NodeInvalid(Invalid):
+    """A node that cannot be registered: name, slots or cores."""
+
+    code = "node-invalid"
+
+
+class ReportForeign(Invalid):
+    """A report that another node's supervisor wrote."""
+
+    code = "report-foreign"
+
+
+class HomeUnusable(SchedulerError):
+    """EDT_HOME cannot be used."""
+
+    code = "home-unusable"
+
+    def __init__(self, home: str, why: str) -> None:
+        super().__init__(f"EDT_HOME {home} cannot be used: {why}")
+        self.home = home

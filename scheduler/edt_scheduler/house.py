@@ -1,0 +1,49 @@
+"""The open house: database, doorbells and settings in one hand, first argument of every operation.
+
+Room: scheduler. The API opens it in its lifespan, the scheduler's process at start; both close it at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edt_migrations import migrate
+from edt_scheduler.doorbell import Doorbells
+from edt_scheduler.errors import HomeUnusable
+from edt_scheduler.settings import Settings
+from edt_scheduler.store.database import Database
+
+
+@dataclass(frozen=True)
+class House:
+    """What an operation needs. ``clock`` is the wall clock written into rows; tests hand in their own."""
+
+    database: Database
+    doorbells: Doorbells
+    settings: Settings
+    clock: Callable[[], float] = time.time
+
+    def close(self) -> None:
+        """Rings what is still to ring, as far as that takes no waiting, and closes every connection."""
+        self.doorbells.close()
+        self.database.close()
+
+
+def open_house(settings: Settings | None = None) -> House:
+    """Make the folders, migrate the database to the newest schema and open it.
+
+    Raises HomeUnusable for a home that cannot be written, ``edt_migrations.DatabaseTooNew`` for a database that
+    a newer version has migrated. May be called by several processes at once: one of them migrates.
+    """
+    settings = settings or Settings()
+    try:
+        for folder in (settings.home, settings.jobs, settings.staged, settings.data, settings.home / "run"):
+            folder.mkdir(parents=True, exist_ok=True)
+        settings.home.chmod(0o700)
+    except OSError as error:
+        raise HomeUnusable(str(settings.home), error.strerror or str(error)) from None
+    migrate(settings.database)
+    database = Database(settings.database)
+    return House(database, Doorbells(database, settings.broker_url), settings)

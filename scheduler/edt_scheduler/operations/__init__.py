@@ -1,0 +1,107 @@
+"""The use cases: one function each, one transaction each. Room: scheduler. The only door for the API.
+
+The first argument is a ``House`` (``edt_scheduler.house.open_house(Settings())``; ``house.close()`` at the end).
+Functions are synchronous: call them from a thread. They return frozen pictures (``edt_scheduler.views``) and
+raise errors of ``edt_scheduler.errors``; both are safe to show. Nothing here waits for a broker.
+
+Jobs (``viewer`` is a UserView; what it may not see does not exist for it: NoSuchJob)
+    submit(house, *, owner: UserView, spec: JobSpec, staged: Path) -> JobView
+    job(house, exec_id, *, viewer) -> JobView
+    jobs(house, *, viewer, states=None, limit=None, newest_first=False) -> list[JobView]
+    stop(house, exec_id, *, viewer) -> JobView          idempotent; terminal jobs stay as they are
+    delete(house, exec_id, *, viewer) -> None           stops it where it runs; the folder goes when it is over
+    delete_all(house, *, viewer) -> int                 the viewer's own jobs, never another user's
+    events(house, exec_id, *, viewer) -> list[EventView]
+    resizes(house, exec_id, *, viewer) -> list[ResizeView]
+    timeline(house, *, viewer, since=0.0) -> Timeline
+Users and tokens
+    add_user(house, name, password_hash, role=Role.USER) -> UserView
+    user(house, name) -> UserView                       NoSuchUser
+    users(house) -> list[UserView]
+    set_password(house, name, password_hash) -> None    revokes the user's tokens
+    remove_user(house, name) -> None                    their jobs are stopped and stay listed for admins
+    issue_token(house, name, lifetime_seconds) -> str   the secret; only its SHA-256 is stored
+    verify_token(house, secret) -> UserView | None
+    revoke_token(house, secret) -> None
+Nodes
+    register_node(house, *, name, host, cores, boot_id, incarnation, slots: Sequence[SlotSpec]) -> Registration
+    verify_node_token(house, secret) -> str | None      the node's name
+    node(house, name) -> NodeView;  nodes(house) -> list[NodeView]
+    cordon(house, name) / uncordon(house, name) / drain(house, name) -> NodeView
+Agents
+    assignments(house, node, *, woken_by="timer") -> NodeAssignments      also the heartbeat
+    assignments_version(house, node) -> int             one cheap read, writes nothing: for the long poll.
+                                                        It is no heartbeat: hold a poll for 10 s at most (lease: 30 s)
+    record_reports(house, node, reports: Sequence[Report]) -> dict[str, int]   {"edt-7/2": 41}: taken up to there
+
+What an agent may rely on, and what is relied on of it:
+
+* An attempt stays in the list until its ATTEMPT_ENDED of this node is recorded. Reports are numbered by
+  (job, fence, node); known numbers are taken again without effect; behind a gap nothing is taken.
+* ``wish.slots`` empty: leave. ``wish.stop``: kill; a supervisor that was never started is answered by the agent's
+  own ATTEMPT_ENDED (kind ``stopped``), so that the row goes away.
+* ``wish.leaving`` names allocations that were asked back and are not yet reported gone. Each is answered by one
+  ENGINE_GONE, also where no process was ever started for it (kind ``left``).
+* A node's supervisor of an attempt that has ended gets no slots of the same attempt again.
+* ``letter.environ`` holds the job's own variables and the platform's. Of those only the job's own can be a reason
+  for a cold start; the platform's PYTHONUNBUFFERED=x is none (have the zygote started with it).
+* ``Path(letter.socket).parent`` may not exist: make it, mode 0700.
+
+Doorbells: Celery task ``edt.look`` on queue ``node.<name>``, arguments ``[node name, version]``; the body only
+wakes. ``edt_runner.contract`` holds the names and the broker's settings that both sides must share.
+"""
+
+from __future__ import annotations
+
+from edt_scheduler.operations.agents import assignments, assignments_version, record_reports
+from edt_scheduler.operations.history import events, resizes, timeline
+from edt_scheduler.operations.jobs import delete, delete_all, job, jobs, stop, submit
+from edt_scheduler.operations.nodes import (
+    cordon,
+    drain,
+    node,
+    nodes,
+    register_node,
+    uncordon,
+    verify_node_token,
+)
+from edt_scheduler.operations.users import (
+    add_user,
+    issue_token,
+    remove_user,
+    revoke_token,
+    set_password,
+    user,
+    users,
+    verify_token,
+)
+
+__all__ = [
+    "add_user",
+    "assignments",
+    "assignments_version",
+    "cordon",
+    "delete",
+    "delete_all",
+    "drain",
+    "events",
+    "issue_token",
+    "job",
+    "jobs",
+    "node",
+    "nodes",
+    "record_reports",
+    "register_node",
+    "remove_user",
+    "resizes",
+    "revoke_token",
+    "set_password",
+    "stop",
+    "submit",
+    "timeline",
+    "uncordon",
+    "user",
+    "users",
+    "verify_node_token",
+    "verify_token",
+]

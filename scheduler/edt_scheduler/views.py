@@ -1,0 +1,242 @@
+"""What the room shows of itself: frozen pictures, handed out by operations. Room: scheduler. Pure.
+
+Times are seconds since the epoch (wall clock of whoever wrote the row, for people to read). None: not yet.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edt_runner.contract import Assignment, ExitKind
+from edt_scheduler.jobs import JobState
+from edt_scheduler.nodes import Health
+
+
+class Role(enum.StrEnum):
+    """What a user may do."""
+
+    ADMIN = "admin"  # sees every job, runs nodes and users
+    USER = "user"  # sees and stops their own jobs
+
+
+@dataclass(frozen=True)
+class UserView:
+    """One user. ``password_hash`` is the API's argon2 string; the room never reads it."""
+
+    name: str
+    role: Role
+    password_hash: str = field(repr=False)
+    created_at: float
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Why a job holds no slot, with numbers."""
+
+    blocking: str
+    """``capacity``, ``cooldown``, ``vacating`` or ``nodes`` (none is up)."""
+    reason: str
+    rank: int
+    """Place among the waiting jobs, 1 is next."""
+    need: int
+    """Slots that would let it start."""
+    free: int
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One job as its owner sees it. Carries no environment: that may hold secrets."""
+
+    exec_id: str
+    number: int
+    owner: str
+    state: JobState
+    framework: str
+    app_name: str
+    args_verbatim: str
+    num_worker: int
+    worker_device_num: int
+    created_at: float
+    started_at: float | None
+    """First start of an attempt."""
+    finished_at: float | None
+    stop_requested_at: float | None
+    fence: int
+    """Attempts so far."""
+    engines: int | None
+    """E, once the script has told it."""
+    steps_total: int | None
+    epochs: int | None
+    slots: int
+    """Slots it holds now, those being vacated included."""
+    workers: int
+    """W: engines that count in the newest generation."""
+    progress: Mapping[str, Any]
+    """Body of the newest PROGRESS report: step, steps_total, epoch, epochs, workers, loss, samples_per_second,
+    metrics; empty before the first."""
+    message: str | None
+    """Why it ended, or what the last attempt died of."""
+    digest: str | None
+    """SHA-256 of the trained state, from the last ATTEMPT_ENDED that told one."""
+    inexact: str | None
+    """What ended the guarantee of an exact result, and why; None: the guarantee holds."""
+    checkpoint_step: int | None
+    seed: int
+    threads: int
+    waiting: Waiting | None
+    directory: Path
+    """EDT_HOME/jobs/<exec id>: also RESULT_DIR."""
+    work_dir: Path
+
+    @property
+    def model_dir(self) -> Path:
+        """What GET /result zips."""
+        return self.directory / "model"
+
+    @property
+    def log_dir(self) -> Path:
+        """LOG_DIR: ``stdout`` (ELog lines), ``driver.out``, ``driver.err``, ``engine-<allocation>.out/.err``."""
+        return self.directory / "log"
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """One slot of a node, and who holds it."""
+
+    slot: str
+    device: str
+    label: str
+    exec_id: str | None
+    leaving: bool
+    """Asked back, its process not yet seen gone."""
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """One node."""
+
+    name: str
+    host: str
+    cores: int
+    health: Health
+    boot_id: str
+    incarnation: str
+    registered_at: float
+    seen_at: float
+    slots: tuple[SlotView, ...]
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a node gets for registering: itself, and the secret it shows from now on."""
+
+    node: NodeView
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class AllocationView:
+    """One slot held by one job for a while."""
+
+    allocation: int
+    exec_id: str
+    fence: int
+    node: str
+    slot: str
+    decided_at: float
+    started_at: float | None
+    """The engine's process exists."""
+    joined_at: float | None
+    """It has the weights."""
+    counted_at: float | None
+    """Its first micro-batch is in a committed step."""
+    release_asked_at: float | None
+    released_at: float | None
+    """Its process was seen gone."""
+    kind: ExitKind | None
+    """How it ended."""
+
+
+class ResizeCause(enum.StrEnum):
+    """Why the scheduler changed a job's size. ``ResizeView.detail`` says it with names."""
+
+    SUBMIT = "submit"  # its first attempt starts
+    RESTART = "restart"  # a later attempt starts
+    ENGINES_KNOWN = "E-known"  # its script has told E, it may hold more than one slot
+    JOB_ENDED = "job-finished"  # slots of an ended job came free
+    SLOTS_FREE = "slots-free"  # slots came free otherwise: a node, another job's shrinking
+    ROOM = "room"  # another job's share
+    STOP = "stop"  # its user's word
+    DRAIN = "drain"  # its node is being emptied
+    NODE_LOST = "node-lost"  # a node of it was not heard from
+
+
+@dataclass(frozen=True)
+class ResizeView:
+    """One change of a job's size: what was decided, what woke the agent, when each thing happened.
+
+    Times after ``woken_at`` are the node's wall clock; where several engines are concerned, the last one's.
+    """
+
+    number: int
+    exec_id: str
+    fence: int
+    cause: ResizeCause
+    detail: str
+    from_slots: int
+    to_slots: int
+    decided_at: float
+    """Time of the transaction."""
+    rung_at: float | None
+    """The doorbell was handed to the broker."""
+    woken_by: str | None
+    """``doorbell``, ``timer`` or ``start``: what made the agent fetch it first."""
+    woken_at: float | None
+    started_at: float | None
+    joined_at: float | None
+    first_step_at: float | None
+    gone_at: float | None
+    """Shrinking: the process was seen gone."""
+    generation: int | None
+    step: int | None
+    workers: int | None
+    pause_seconds: float | None
+
+
+@dataclass(frozen=True)
+class EventView:
+    """One line of a job's history. ``seq`` runs 1, 2, 3 … without a gap."""
+
+    seq: int
+    time: float
+    kind: str
+    """``state``, ``attempt``, ``resize``, ``stop-requested``, ``waiting``, or a report's kind."""
+    fence: int
+    message: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Slots × time: what the demo and the dashboard draw."""
+
+    now: float
+    nodes: tuple[NodeView, ...]
+    allocations: tuple[AllocationView, ...]
+    resizes: tuple[ResizeView, ...]
+
+
+@dataclass(frozen=True)
+class NodeAssignments:
+    """What a node should be running. ``version`` changes whenever the list does."""
+
+    version: int
+    assignments: tuple[Assignment, ...]
