@@ -1,0 +1,49 @@
+"""Room: runners, agent. ``python -m edt_agent``: one node's agent, until a signal says go.
+
+SIGTERM: the agent goes alone, for an upgrade; training goes on and the next agent adopts it.
+SIGINT (Ctrl-C): training writes a checkpoint and leaves, then the agent goes. A second one kills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+
+from edt_agent.agent import Agent
+from edt_agent.errors import AgentError
+from edt_agent.settings import AgentSettings, from_environment
+
+
+def main() -> int:
+    """Exit status 0 after a signal, 2 with one sentence where the node cannot work."""
+    parser = argparse.ArgumentParser(prog="edt_agent", description="The agent of one node.")
+    parser.add_argument("--api", help="URL of the API (EDT_API)")
+    parser.add_argument("--token-file", dest="token_file", help="file with the join token (EDT_TOKEN_FILE)")
+    parser.add_argument("--home", help="folder for the agent's notes (EDT_HOME)")
+    parser.add_argument("--name", help="this node's name (EDT_NAME); default: the machine's")
+    parser.add_argument(
+        "--host", dest="agent_host", help="address for the job's other nodes (EDT_AGENT_HOST)"
+    )
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        level=os.environ.get("EDT_LOG_LEVEL", "INFO").upper(), format="%(levelname)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        settings = from_environment(vars(arguments), os.environ)
+        asyncio.run(_run(settings))
+    except (AgentError, OSError) as error:
+        print(f"edt agent: {error}", file=sys.stderr)  # noqa: T201  the sentence a person reads
+        return 2
+    return 0
+
+
+async def _run(settings: AgentSettings) -> None:
+    await Agent(settings).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

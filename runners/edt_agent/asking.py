@@ -1,0 +1,152 @@
+"""Room: runners, agent. How the agent hears what the API wants: rung by the doorbell, on its timer, or by
+long poll.
+
+Talks HTTP through ``api.py``. A ring only makes the next question come sooner; lost, doubled and late ones
+change nothing. With every question goes what brought it about, which ends up in the resize events a user can
+read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from edt_agent.api import Api, Registration
+from edt_agent.children import Children
+from edt_agent.decide import Desired
+from edt_agent.doorbell import Doorbell
+from edt_agent.errors import ApiRefused, ApiUnreachable, NotKnownHere
+from edt_agent.settings import AgentSettings
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.2
+_RETRY_MOST_SECONDS = 5.0
+_DEAF_AFTER_CHANGES = 5
+"""So many changes in a row that no ring announced mean that the doorbell's worker no longer hears its
+broker."""
+
+
+class Asking:
+    """``go_on`` runs for ever; ``desired`` is what the API wanted last, None before its first answer."""
+
+    def __init__(
+        self, settings: AgentSettings, api: Api, children: Children, on_answer: Callable[[], None]
+    ) -> None:
+        self.desired: Desired | None = None
+        self._settings = settings
+        self._api = api
+        self._children = children
+        self._on_answer = on_answer
+        self._rung = asyncio.Event()
+
+    async def go_on(self) -> None:
+        """Register and ask; register again whenever the API no longer knows the node. Raises where it says
+        no."""
+        while True:
+            registration = await self._register()
+            broker_url = reachable(self._settings.broker_url or registration.broker_url)
+            if broker_url is None:
+                await self._ask_by_long_poll()
+                continue
+            doorbell = Doorbell(
+                self._children, broker_url, registration.queue, self._settings.tag, self._rung.set
+            )
+            keeping = asyncio.create_task(doorbell.keep(), name="keep the doorbell")
+            try:
+                await self._ask_when_rung(doorbell)
+            finally:
+                keeping.cancel()
+                await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _register(self) -> Registration:
+        failed = 0
+        while True:
+            try:
+                registration = await self._api.register()
+            except ApiUnreachable as error:
+                failed += 1
+                if failed in {5, 50}:
+                    log.warning("not registered yet: %s", error)
+                await asyncio.sleep(_pause(failed))
+            else:
+                log.info("registered as node %s", self._settings.name)
+                return registration
+
+    async def _ask_when_rung(self, doorbell: Doorbell) -> None:
+        """With a broker: ask when rung, and on the timer. Returns when the API does not know this node."""
+        version: int | None = None
+        woken_by, rung, unheard = "start", tuple[str, ...](), 0
+        while True:
+            before = version
+            try:
+                version = await self._ask(version, 0.0, woken_by, rung)
+            except NotKnownHere as error:
+                log.warning("registering again: %s", error)
+                return
+            if woken_by == "doorbell":
+                unheard = 0
+            elif woken_by == "timer" and version != before:
+                unheard += 1
+            if unheard >= _DEAF_AFTER_CHANGES:
+                log.warning("%d changes came without a ring: the doorbell's worker starts anew", unheard)
+                doorbell.restart()
+                unheard = 0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.tick_seconds):
+                    await self._rung.wait()
+            woken_by = "doorbell" if self._rung.is_set() else "timer"
+            self._rung.clear()
+            rung = doorbell.take()
+
+    async def _ask_by_long_poll(self) -> None:
+        """Without a broker: the API holds the question open. Returns when the API does not know this node."""
+        clock = asyncio.get_running_loop().time
+        version: int | None = None
+        woken_by, wait = "start", self._settings.poll_seconds
+        while True:
+            before, asked = version, clock()
+            try:
+                version = await self._ask(version, wait, woken_by, ())
+            except NotKnownHere as error:
+                log.warning("registering again: %s", error)
+                return
+            woken_by = "timer"
+            if version == before and clock() - asked < wait / 2:
+                await asyncio.sleep(self._settings.tick_seconds)  # an API that does not hold questions open
+
+    async def _ask(self, version: int | None, wait: float, woken_by: str, rung: tuple[str, ...]) -> int:
+        """Ask until there is an answer. Raises NotKnownHere."""
+        failed = 0
+        while True:
+            try:
+                answer = await self._api.assignments(version, wait, woken_by, rung)
+            except NotKnownHere:
+                await asyncio.sleep(_RETRY_SECONDS)
+                raise
+            except (ApiUnreachable, ApiRefused) as error:
+                failed += 1
+                if failed == 1:
+                    log.warning("training goes on without the API: %s", error)
+                await asyncio.sleep(min(_pause(failed), self._settings.tick_seconds))
+                continue
+            if failed:
+                log.info("the API answers again")
+            self.desired = answer.desired
+            self._on_answer()
+            return answer.version
+
+
+def reachable(broker_url: str | None) -> str | None:
+    """The broker, unless it is a socket on the disk of another machine."""
+    scheme, _, path = (broker_url or "").partition("://")
+    if scheme in {"redis+socket", "unix"} and not Path(path.partition("?")[0]).exists():
+        return None
+    return broker_url
+
+
+def _pause(failed: int) -> float:
+    return min(_RETRY_MOST_SECONDS, _RETRY_SECONDS * failed)

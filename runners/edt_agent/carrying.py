@@ -1,0 +1,91 @@
+"""Room: runners, agent. How reports get from the spools to the API: in order, in batches, again until
+acknowledged.
+
+Reads spools, writes acknowledged numbers into the ledger, talks HTTP through ``api.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+
+from edt_agent.api import Api
+from edt_agent.attempt import Attempt
+from edt_agent.errors import ApiRefused, ApiUnreachable, NotKnownHere
+from edt_agent.ledger import Key, Ledger
+from edt_runner.contract import ReportKind
+
+log = logging.getLogger(__name__)
+
+_BATCH = 256
+_PROGRESS_SECONDS = 0.25
+"""Reports of progress alone wait so long for company; all others go at once."""
+_RETRY_SECONDS = 0.2
+_RETRY_MOST_SECONDS = 5.0
+
+
+class Carrying:
+    """``go_on`` runs for ever; ``look`` says that there may be something new."""
+
+    def __init__(
+        self, api: Api, ledger: Ledger, attempts: Mapping[Key, Attempt], on_end_taken: Callable[[], None]
+    ) -> None:
+        self._api = api
+        self._ledger = ledger
+        self._attempts = attempts
+        self._on_end_taken = on_end_taken
+        self._news = asyncio.Event()
+
+    def look(self) -> None:
+        self._news.set()
+
+    async def go_on(self) -> None:
+        """Carry what there is, then wait for more."""
+        failed = 0
+        while True:
+            self._news.clear()
+            more = False
+            try:
+                for attempt in list(self._attempts.values()):
+                    more |= await self._carry(attempt)
+            except (ApiUnreachable, NotKnownHere) as error:
+                failed += 1
+                if failed == 1:
+                    log.warning("reports wait: %s", error)
+                await asyncio.sleep(min(_RETRY_MOST_SECONDS, _RETRY_SECONDS * failed))
+                continue
+            failed = 0
+            if not more:
+                await self._news.wait()
+
+    async def _carry(self, attempt: Attempt) -> bool:
+        """One batch of one attempt. True: there may be more already."""
+        spool = attempt.spool
+        spool.scan()
+        # The last word frees slots and ends jobs, so it waits until no process of the attempt is left.
+        batch = spool.batch(_BATCH, hold_the_end=not attempt.ended)
+        if batch and all(report.get("kind") == ReportKind.PROGRESS for report in batch):
+            await asyncio.sleep(_PROGRESS_SECONDS)
+            batch = spool.batch(_BATCH, hold_the_end=not attempt.ended)
+        if not batch:
+            return False
+        try:
+            answer = await self._api.report(batch)
+        except NotKnownHere:
+            raise
+        except ApiRefused as error:
+            log.error("%s: its reports from %s on stay on disk: %s", attempt.key, batch[0].get("seq"), error)
+            return False
+        acked = answer.get(str(attempt.key))
+        if acked is None or acked == spool.acked:
+            log.error("%s: its reports from %s on were not taken", attempt.key, batch[0].get("seq"))
+            return False
+        spool.ack(acked)
+        attempt.entry = dataclasses.replace(attempt.entry, acked=acked)
+        if attempt.key in self._attempts:
+            self._ledger.write(attempt.entry)
+        if spool.facts.ended:
+            self._on_end_taken()
+        return True

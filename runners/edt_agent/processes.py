@@ -1,0 +1,100 @@
+"""Room: runners, agent. What runs on this machine, as /proc tells it. Touches /proc and signals; starts
+nothing.
+
+A process is named by (pid, start time): a pid alone may be somebody else's by now. A zombie is dead: on some
+machines nobody reaps orphans for minutes, and ``kill(pid, 0)`` still says yes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_DEAD_STATES = frozenset("ZX")
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process, told apart from every other that had or will have its pid."""
+
+    pid: int
+    starttime: int
+    """Clock ticks between boot and its start: field 22 of /proc/<pid>/stat."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process as /proc showed it at one instant."""
+
+    id: ProcessId
+    state: str
+    session: int
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in _DEAD_STATES
+
+
+def look(pid: int) -> Process | None:
+    """The process that has this pid now, dead or alive; None where nobody has it."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The name in parentheses may hold spaces and parentheses itself, so count from the last one.
+    fields = text[text.rindex(")") + 2 :].split()
+    return Process(ProcessId(pid, int(fields[19])), fields[0], int(fields[3]))
+
+
+def identify(pid: int) -> ProcessId | None:
+    """Name a process that is alive now."""
+    process = look(pid)
+    return process.id if process is not None and process.alive else None
+
+
+def alive(process: ProcessId) -> bool:
+    """Whether exactly this process still lives."""
+    now = look(process.pid)
+    return now is not None and now.id == process and now.alive
+
+
+def environment(pid: int) -> Mapping[str, str]:
+    """The environment that a process was started with; empty where it may not be read or is gone."""
+    try:
+        raw = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def bearers(marks: Mapping[str, str]) -> list[Process]:
+    """Every living process whose environment at its start held all these marks, this one left out."""
+    found = []
+    for entry in os.scandir(_PROC):
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        environ = environment(int(entry.name))
+        if all(environ.get(name) == value for name, value in marks.items()):
+            process = look(int(entry.name))
+            if process is not None and process.alive:
+                found.append(process)
+    return found
+
+
+def kill(processes: Iterable[ProcessId], number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to each that still lives. By pidfd: between the look and the signal no other can take its
+    pid."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(process.pid)
+            try:
+                if alive(process):
+                    signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
