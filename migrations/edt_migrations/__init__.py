@@ -1,0 +1,68 @@
+"""The schema's history. Room: migrations. Touches the database's schema, imports nothing of the other rooms.
+
+``migrate(url)`` brings a database, empty or old, to the newest schema that this code knows; called by every
+process that opens one, by as many at once as like: one does it, under the writer's lock, the others find it done.
+The steps lie in ``versions``. A new one is written by hand, numbered, and held against
+``edt_scheduler.store.tables`` by a test on both databases.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, event, make_url, text
+from sqlalchemy.pool import NullPool
+
+LOCK = 0x454455
+"""Key of PostgreSQL's advisory lock for migrating."""
+
+
+class DatabaseTooNew(RuntimeError):
+    """A newer version of the platform has migrated this database."""
+
+    code = "database-too-new"
+
+    def __init__(self, found: str, known: str) -> None:
+        super().__init__(
+            f"the database is at schema {found}, this version of the platform knows up to {known}: "
+            "start the newer version again, or restore a backup from before the upgrade"
+        )
+        self.found = found
+        self.known = known
+
+
+def migrate(url: str) -> None:
+    """Bring the database at ``url`` to the newest schema, all steps in one transaction.
+
+    Raises DatabaseTooNew, with the database untouched, where a newer version of this code has been at work.
+    """
+    parsed = make_url(url)
+    if parsed.drivername in {"postgresql", "postgres"}:
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    engine = create_engine(parsed, poolclass=NullPool)
+    if engine.dialect.name == "sqlite":
+        # The driver would begin only at the first INSERT, and not at all before CREATE TABLE.
+        event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    with engine.connect() as connection, connection.begin():
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+        _upgrade(connection)
+
+
+def _upgrade(connection: Connection) -> None:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.set_main_option("path_separator", "os")
+    script = ScriptDirectory.from_config(config)
+    head = script.get_current_head() or "nothing"
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found == head:
+        return
+    if found is not None and found not in {step.revision for step in script.walk_revisions()}:
+        raise DatabaseTooNew(found, head)
+    command.upgrade(config, "head")

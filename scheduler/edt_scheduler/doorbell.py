@@ -1,0 +1,166 @@
+"""Doorbells: Celery messages that only say look. Room: scheduler. Touches the broker and the outbox.
+
+A doorbell is an outbox row until its transaction has committed; then a thread of this process relays it, so that
+neither a transaction nor a request ever waits for the broker. Lost, doubled, late: everybody who is rung also
+looks by a timer of their own, and looking twice changes nothing. Without a broker the rows are just dropped.
+Next: worker.py, the ear of the scheduler's process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from celery import Celery
+
+from edt_runner.contract import BROKER_KEY_PREFIX
+from edt_scheduler.store import outbox, resizes
+from edt_scheduler.store.database import Database
+
+log = logging.getLogger("edt.doorbell")
+
+SEND_TIMEOUT_SECONDS = 2.0
+"""So long the relay's thread waits for a broker that does not answer."""
+RETRY_SECONDS = 1.0
+
+
+def celery_app(broker_url: str, *, sends: bool) -> Celery:
+    """Our Celery application, for one who ``sends`` doorbells or for one who listens.
+
+    Messages are JSON, die after a minute and are forgotten when done; there is nothing to revoke or inspect.
+    A sender gives up quickly; a listener waits for its broker for ever.
+    """
+    app = Celery("edt", broker=broker_url, set_as_current=False)
+    transport: dict[str, Any] = {
+        "global_keyprefix": BROKER_KEY_PREFIX,
+        "visibility_timeout": 600,
+        "unacked_restore_throttle": 1,
+        "health_check_interval": 10,
+        "socket_keepalive": True,
+    }
+    if sends:
+        transport |= {"socket_timeout": SEND_TIMEOUT_SECONDS, "socket_connect_timeout": SEND_TIMEOUT_SECONDS}
+    app.conf.update(
+        task_serializer="json",
+        result_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        task_publish_retry=False,
+        task_time_limit=60,
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_cancel_long_running_tasks_on_connection_loss=True,
+        worker_hijack_root_logger=False,
+        broker_connection_timeout=SEND_TIMEOUT_SECONDS,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=0 if sends else None,
+        broker_transport_options=transport,
+    )
+    return app
+
+
+class Doorbells:
+    """The relay: takes doorbells out of the outbox after their commit and hands them to the broker.
+
+    ``ring`` is called after each commit that wrote some, by any thread, and returns at once.
+    """
+
+    def __init__(
+        self, database: Database, broker_url: str = "", clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database = database
+        self._app = celery_app(broker_url, sends=True) if broker_url else None
+        self._clock = clock
+        self._wanted = threading.Event()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._silent = False
+
+    def ring(self) -> None:
+        """Have what is in the outbox rung, soon."""
+        with self._lock:
+            if self._thread is None and not self._closing.is_set():
+                self._thread = threading.Thread(target=self._run, name="doorbells", daemon=True)
+                self._thread.start()
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Ring what is left, if the broker answers, and end the thread."""
+        self._closing.set()
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join(2 * SEND_TIMEOUT_SECONDS)
+        if self._app is not None:
+            self._app.close()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            try:
+                delivered = self.relay()
+            except Exception:
+                log.exception("the doorbells could not be read from the outbox; the timers go on")
+                delivered = False
+            if self._closing.is_set():
+                return
+            if not delivered:
+                self._closing.wait(RETRY_SECONDS)
+                self._wanted.set()
+
+    def relay(self) -> bool:
+        """Ring each queue of the outbox once and clear what was rung or has expired; False: the broker is silent.
+
+        Two processes may relay at once: then a doorbell rings twice.
+        """
+        with self._database.snapshot() as tx:
+            rows = outbox.pending(tx)
+        if not rows:
+            return True
+        now = self._clock()
+        rung = [row for row in rows if row.created_at > now - outbox.EXPIRES_SECONDS]
+        newest = {row.queue: row for row in rung}
+        silent = (
+            set() if self._app is None else {queue for queue, row in newest.items() if not self._send(row)}
+        )
+        rung = [row for row in rung if row.queue not in silent]
+        done = [
+            row.id
+            for row in rows
+            if row.queue not in silent or row.created_at <= now - outbox.EXPIRES_SECONDS
+        ]
+        rung_at = self._clock()
+        with self._database.transaction() as tx:
+            outbox.drop(tx, done)
+            if self._app is not None:
+                resizes.rung(tx, {row.resize_id for row in rung if row.resize_id is not None}, rung_at)
+        return not silent
+
+    def _send(self, row: Any) -> bool:
+        if self._app is None:
+            return False
+        try:
+            self._app.send_task(
+                row.task,
+                args=row.arguments,
+                queue=row.queue,
+                expires=outbox.EXPIRES_SECONDS,
+                ignore_result=True,
+                retry=False,
+            )
+        except Exception as error:
+            # Whatever the broker's client raises, the remedy is the same: everybody's timer.
+            if not self._silent:
+                log.warning(
+                    "the broker does not answer (%s); until it does, everybody looks by the clock", error
+                )
+            self._silent = True
+            return False
+        if self._silent:
+            log.info("the broker answers again")
+        self._silent = False
+        return True

@@ -1,0 +1,107 @@
+"""Letters: what a supervisor is told about an attempt, made of rows. Room: scheduler. Reads rows, touches nothing.
+
+The environment is WMLA's (reference: the variables its samples read and its logs show), so that a script
+written for it finds its data, its folders and its name where it looks for them. The job's own come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Row
+
+from edt_runner.contract import Assignment, Letter, SlotWish, Wish
+from edt_scheduler.jobs import exec_id
+from edt_scheduler.settings import Settings
+
+SUBMITTED_CODE = "_submitted_code"
+
+
+def spool_directory(directory: Path, fence: int, node: str) -> Path:
+    """One supervisor's own folder inside the job's."""
+    return directory / "spool" / f"{fence}-{node}"
+
+
+def assignment(
+    settings: Settings, node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]
+) -> Assignment:
+    """One line of a node's list. ``carried``: a row of ``attempts.carried_on``; ``slots``: of ``wished``."""
+    return Assignment(_letter(settings, node, carried), _wish(node, carried, slots))
+
+
+def _wish(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> Wish:
+    """An attempt that has ended, or whose job is to stop, is to go at once: no boundary, no slots."""
+    over = carried.attempt_kind is not None or carried.stop_requested_at is not None
+    kept = () if over else tuple(row for row in slots if row.release_asked_at is None)
+    return Wish(
+        fence=carried.attempt_fence,
+        slots=tuple(SlotWish(row.id, row.slot, row.device) for row in kept),
+        coordinator=None if carried.home_node_id == node.id else carried.coordinator,
+        stop=over,
+        leaving=tuple(
+            row.id for row in slots if row.release_asked_at is not None and row.released_at is None
+        ),
+    )
+
+
+def _letter(settings: Settings, node: Row[Any], carried: Row[Any]) -> Letter:
+    job = exec_id(carried.id)
+    directory = settings.job_directory(job)
+    work_dir = directory / carried.work_dir
+    spool = spool_directory(directory, carried.attempt_fence, node.name)
+    return Letter(
+        job=job,
+        fence=carried.attempt_fence,
+        node=node.name,
+        framework=carried.backend,
+        main=carried.model_main,
+        arguments=tuple(carried.arguments),
+        work_dir=str(work_dir),
+        result_dir=str(directory),
+        log_dir=str(directory / "log"),
+        checkpoint_dir=str(directory / "checkpoint"),
+        spool_dir=str(spool),
+        socket=str(settings.socket(spool, job, carried.attempt_fence, node.name)),
+        environ=job_environment(settings, carried),
+        seed=carried.seed,
+        max_engines=carried.num_worker * carried.worker_device_num,
+        threads=carried.threads,
+        cores=node.cores,
+        grace_seconds=settings.grace_seconds,
+        token=carried.token,
+        host=node.host,
+        driver="fork" if carried.home_node_id == node.id else "none",
+    )
+
+
+def job_environment(settings: Settings, job: Row[Any]) -> dict[str, str]:
+    """What the job's processes see besides their supervisor's environment."""
+    name = exec_id(job.id)
+    directory = settings.job_directory(name)
+    work_dir = str(directory / job.work_dir)
+    data = settings.data / job.data_path if job.data_path else settings.data
+    return {
+        "APP_ID": name,
+        "CHECKPOINT_DIR": str(directory / "checkpoint"),
+        "DATA_DIR": str(data),
+        "DLI_DATA_FS": str(settings.data),
+        "DLI_EXECID": name,
+        "DLI_IS_ELASTIC": "true",
+        "DLI_RESULT_FS": str(settings.jobs),
+        "DLI_SUBMIT_USERNAME": job.owner,
+        "DLI_WORK_DIR": work_dir,
+        "FABRIC_BACKEND": job.backend,
+        "FABRIC_HOME": str(settings.home / "fabric"),
+        "FRAME_WORK": job.framework,
+        "JOB_ID": name,
+        "JOB_STATE_DIR": str(directory),
+        "LOG_DIR": str(directory / "log"),
+        "MODEL_FILE_LOCATION": work_dir,
+        "PYTHONUNBUFFERED": "x",
+        "RESULT_DIR": str(directory),
+        "SAVED_MODEL_DIR": str(directory / "model"),
+        "TRAINING_ID": name,
+        **job.environ,
+    }

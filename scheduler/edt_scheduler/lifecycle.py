@@ -1,0 +1,151 @@
+"""What happens to a job between its decisions: attempts that end, slots that are asked back. Room: scheduler.
+
+Called inside somebody's write transaction, by operations (a report, a stop) and by ``reconcile`` (a lost node).
+Two rules keep it safe. A slot is given back only when its process was seen gone, or when no agent can ever
+have heard of it. And a job moves on from an attempt only when all of that attempt is gone, as far as its nodes
+can be asked: a lost node's part stays booked there, fenced, until the node comes back and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from edt_runner.contract import ExitKind
+from edt_scheduler.jobs import JobState, backoff_seconds, state_after
+from edt_scheduler.store import allocations, attempts, jobs, nodes, outbox, resizes
+from edt_scheduler.views import ResizeCause
+
+
+def wake_nodes(tx: Connection, node_ids: Iterable[int], now: float, resize_id: int | None = None) -> None:
+    """What these nodes should run has changed: move their versions and write their doorbells."""
+    names = {row.id: row.name for row in nodes.every(tx)}
+    for node_id in sorted(set(node_ids)):
+        outbox.put_node(tx, names[node_id], nodes.touch(tx, node_id), resize_id, now)
+
+
+def take_back(
+    tx: Connection,
+    job_id: int,
+    fence: int,
+    asked: Sequence[Row[Any]],
+    cause: ResizeCause,
+    detail: str,
+    now: float,
+) -> None:
+    """Ask for these open allocations of a job. What no agent has heard of is free at once."""
+    asked = [row for row in asked if row.release_asked_at is None]
+    if not asked:
+        return
+    held = [row for row in allocations.open_of(tx, job_id, fence) if row.release_asked_at is None]
+    sizes = (len(held), len(held) - len(asked))
+    concerned = {row.node_id for row in asked}
+    resize_id = resizes.add(tx, job_id, fence, cause, detail, sizes, concerned, now)
+    allocations.ask_back(tx, [row.id for row in asked], resize_id, now)
+    for row in asked:
+        if row.handed_at is None and allocations.close(tx, row.id, ExitKind.LEFT, now):
+            resizes.mark(tx, resize_id, gone_at=now)
+    message = f"{sizes[0]} → {sizes[1]} slots: {detail}"
+    jobs.record(tx, job_id, "resize", message, {"cause": cause, "from": sizes[0], "to": sizes[1]}, now)
+    _end_unheard(tx, job_id, fence, now)
+    wake_nodes(tx, concerned, now, resize_id)
+
+
+def stop(tx: Connection, job: Row[Any], now: float) -> None:
+    """Its user wants it gone. Whatever runs is killed; KILLED follows when the last process is gone."""
+    if job.stop_requested_at is not None or JobState(job.state).terminal:
+        return
+    jobs.change(tx, job.id, stop_requested_at=now)
+    jobs.record(tx, job.id, "stop-requested", "stop requested", {}, now)
+    attempt = attempts.live(tx, job.id)
+    if attempt is None:
+        jobs.move(tx, job.id, JobState.KILLED, "stopped before it ran", now)
+    else:
+        held = allocations.open_of(tx, job.id, attempt.fence)
+        take_back(tx, job.id, attempt.fence, held, ResizeCause.STOP, "stopped by its user", now)
+        wake_nodes(tx, (row.node_id for row in attempts.supervisors_of(tx, job.id, attempt.fence)), now)
+        settle(tx, job.id, now)
+    outbox.put_scheduler(tx, now)
+
+
+def end_attempt(
+    tx: Connection, job_id: int, fence: int, kind: ExitKind, message: str, code: int | None, now: float
+) -> None:
+    """It is known how the attempt ended; what is left of it anywhere is to go. The first word stands."""
+    attempt = attempts.find(tx, job_id, fence)
+    if attempt is None or attempt.kind is not None:
+        return
+    attempts.change(tx, job_id, fence, kind=kind, message=message, code=code)
+    jobs.record(
+        tx,
+        job_id,
+        "attempt",
+        f"attempt {fence} ended: {kind}" + (f", {message}" if message else ""),
+        {"kind": kind, "code": code},
+        now,
+    )
+    allocations.ask_back(tx, [row.id for row in allocations.open_of(tx, job_id, fence)], None, now)
+    left = [row.node_id for row in attempts.supervisors_of(tx, job_id, fence) if row.ended_at is None]
+    wake_nodes(tx, left, now)
+    settle(tx, job_id, now)
+
+
+def settle(tx: Connection, job_id: int, now: float) -> None:
+    """Move the job on if its attempt has ended and nothing of it is left on any node that can be asked."""
+    attempt = attempts.live(tx, job_id)
+    if attempt is None:
+        return
+    job = jobs.get(tx, job_id)
+    stop_requested = job.stop_requested_at is not None
+    if attempt.kind is not None or stop_requested:
+        _end_unheard(tx, job_id, attempt.fence, now)
+    supervisors = attempts.supervisors_of(tx, job_id, attempt.fence)
+    if any(row.ended_at is None and row.lost_at is None for row in supervisors):
+        return
+    if attempt.kind is None and not stop_requested:
+        # Every supervisor left and none of them said why the attempt as a whole ended.
+        kind, message = ExitKind.LEFT, ""
+    elif attempt.kind is None:
+        kind, message = ExitKind.STOPPED, ""
+    else:
+        kind, message = ExitKind(attempt.kind), attempt.message or ""
+    attempts.change(tx, job_id, attempt.fence, kind=kind, ended_at=now)
+    _move_on(tx, job, kind, message, now)
+    outbox.put_scheduler(tx, now)
+
+
+def _move_on(tx: Connection, job: Row[Any], kind: ExitKind, message: str, now: float) -> None:
+    """The attempt is over and gone; the exit's own rule says where the job goes."""
+    after = state_after(kind, stop_requested=job.stop_requested_at is not None)
+    losses = job.losses + 1 if kind is ExitKind.LOST else job.losses
+    wait = backoff_seconds(kind, losses)
+    values: dict[str, Any] = {"workers": 0, "losses": losses, "not_before": now + wait if wait else None}
+    if message or after is not JobState.FINISHED:
+        values["message"] = message or None
+    jobs.change(tx, job.id, **values)
+    if after is not JobState(job.state):
+        jobs.move(
+            tx, job.id, after, _sentence(after, kind, message), now, {"kind": kind, "wait_seconds": wait}
+        )
+
+
+def _sentence(after: JobState, kind: ExitKind, message: str) -> str:
+    if after is JobState.FINISHED:
+        return "finished"
+    if after is JobState.KILLED:
+        return "stopped, its last process is gone"
+    if after is JobState.ERROR:
+        return message or "the script failed"
+    return f"attempt ended ({kind}), another follows" + (f": {message}" if message else "")
+
+
+def _end_unheard(tx: Connection, job_id: int, fence: int, now: float) -> None:
+    """End the supervisors that hold nothing any more, or never should have, and that no agent has heard of."""
+    held = {row.node_id for row in allocations.open_of(tx, job_id, fence) if row.release_asked_at is None}
+    for row in attempts.supervisors_of(tx, job_id, fence):
+        if row.ended_at is None and row.handed_at is None and row.node_id not in held:
+            for allocation in allocations.open_of(tx, job_id, fence, row.node_id):
+                allocations.close(tx, allocation.id, ExitKind.LEFT, now)
+            attempts.end_supervisor(tx, job_id, fence, row.node_id, ExitKind.LEFT, now)

@@ -1,0 +1,101 @@
+"""Use cases of a node's agent: what it should run, and what it tells. Room: scheduler, operations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from edt_runner.contract import Report
+from edt_scheduler import letters, reports
+from edt_scheduler.errors import NoSuchNode, ReportForeign
+from edt_scheduler.house import House
+from edt_scheduler.jobs import exec_id, job_number
+from edt_scheduler.store import allocations, attempts, nodes, outbox, resizes
+from edt_scheduler.views import NodeAssignments
+
+WOKEN_BY = ("doorbell", "timer", "start")
+
+
+def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssignments:
+    """What this node should be running now. Being asked is the node's heartbeat.
+
+    From here on processes may exist for what is listed: the rows remember that it was handed out, and each
+    resize that concerns the node remembers what woke the agent that fetched it first.
+    """
+    if woken_by not in WOKEN_BY:
+        woken_by = "timer"
+    with house.database.transaction() as tx:
+        now = house.clock()
+        row = nodes.find(tx, node)
+        if row is None:
+            raise NoSuchNode(node)
+        nodes.beat(tx, row.id, now)
+        if row.lost_at is not None:
+            outbox.put_scheduler(tx, now)
+        slots = defaultdict(list)
+        for slot in allocations.wished(tx, row.id):
+            slots[slot.job_id, slot.fence].append(slot)
+        listed = []
+        for carried in attempts.carried_on(tx, row.id):
+            guest = carried.home_node_id != row.id
+            if guest and carried.coordinator is None and carried.supervisor_handed_at is None:
+                continue  # nowhere to connect to yet
+            key = (carried.id, carried.attempt_fence)
+            listed.append(letters.assignment(house.settings, row, carried, slots[key]))
+            attempts.hand(tx, *key, row.id, now)
+            allocations.hand(tx, [slot.id for slot in slots[key]], now)
+        resizes.woken(tx, row.id, woken_by, now)
+    if row.lost_at is not None:
+        house.doorbells.ring()
+    return NodeAssignments(row.version, tuple(listed))
+
+
+def assignments_version(house: House, node: str) -> int:
+    """The version that ``assignments`` would answer with; writes nothing and waits for nobody."""
+    with house.database.snapshot() as tx:
+        version = nodes.version(tx, node)
+    if version is None:
+        raise NoSuchNode(node)
+    return version
+
+
+def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str, int]:
+    """Take a node's reports, each number of a (job, fence) once and in order; how far each is taken now.
+
+    What is known already changes nothing; behind a gap nothing is taken, so the answer says where to go on. Of
+    an attempt that this database does not know everything is waved through, so that the agent can forget it.
+    """
+    for report in told:
+        if report.node != node:
+            raise ReportForeign("node", f"a report of {report.node!r} came from {node!r}")
+    acked: dict[str, int] = {}
+    with house.database.transaction() as tx:
+        now = house.clock()
+        row = nodes.find(tx, node)
+        if row is None:
+            raise NoSuchNode(node)
+        nodes.beat(tx, row.id, now)
+        if row.lost_at is not None:
+            outbox.put_scheduler(tx, now)
+        for (job, fence), numbered in _by_attempt(told).items():
+            number = job_number(job)
+            cursor = attempts.supervisor(tx, number, fence, row.id) if number is not None else None
+            if number is None or cursor is None:
+                acked[f"{job}/{fence}"] = numbered[-1].seq
+                continue
+            seq = cursor.acked
+            for report in numbered:
+                if report.seq == seq + 1:
+                    seq = report.seq
+                    reports.take(tx, row, number, report, now)
+            attempts.ack(tx, number, fence, row.id, seq)
+            acked[f"{exec_id(number)}/{fence}"] = seq
+    house.doorbells.ring()
+    return acked
+
+
+def _by_attempt(told: Sequence[Report]) -> dict[tuple[str, int], list[Report]]:
+    grouped: dict[tuple[str, int], list[Report]] = defaultdict(list)
+    for report in sorted(told, key=lambda report: report.seq):
+        grouped[report.job, report.fence].append(report)
+    return grouped

@@ -1,0 +1,165 @@
+"""Use cases of a job: submit, look, stop, delete. Room: scheduler, operations."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from edt_scheduler import lifecycle
+from edt_scheduler.errors import NoSuchJob, NoSuchUser, SubmissionInvalid
+from edt_scheduler.house import House
+from edt_scheduler.jobs import JobSpec, JobState, exec_id, job_number
+from edt_scheduler.letters import SUBMITTED_CODE
+from edt_scheduler.nodes import threads_per_engine
+from edt_scheduler.store import jobs as store
+from edt_scheduler.store import nodes, outbox, pictures
+from edt_scheduler.store import users as user_store
+from edt_scheduler.views import JobView, UserView
+
+SEED_VARIABLE = "EDT_SEED"
+MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
+"""WMLA's plain TensorFlow samples create RESULT_DIR/model themselves; all others expect to find it."""
+
+
+def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path) -> JobView:
+    """Take a job. ``staged``: its code, complete and fsynced, a folder below ``settings.staged``; it is moved.
+
+    When this returns, row, arguments and code survive the death of everything. When it raises, no job exists;
+    ``staged`` is then the caller's to remove, and what a crash leaves of it ``sweep`` removes.
+    """
+    work_dir = _work_dir(spec, staged)
+    seed = _seed(spec)
+    with house.database.transaction() as tx:
+        now = house.clock()
+        user = user_store.get(tx, owner.name)
+        if user is None:
+            raise NoSuchUser(owner.name)
+        threads = threads_per_engine(nodes.cores_and_slots(tx))
+        number = store.add(
+            tx, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads, now=now
+        )
+        outbox.put_scheduler(tx, now)
+        # Inside the transaction: folder first, commit last. A folder without a row is swept, never the reverse.
+        _lay_out(house.settings.job_directory(exec_id(number)), staged, spec)
+        (view,) = pictures.jobs(tx, house.settings, [store.get(tx, number)])
+    house.doorbells.ring()
+    return view
+
+
+def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
+    """Where the job's code runs, relative to its folder; the main script must be there."""
+    inside = PurePosixPath(spec.model_dir or ".")
+    if inside.is_absolute() or ".." in inside.parts:
+        raise SubmissionInvalid("--model-dir", f"{spec.model_dir!r} leads out of the submitted code")
+    if not (staged / inside).is_dir():
+        inside = PurePosixPath(".")  # an archive of the folder's contents rather than of the folder
+    main = PurePosixPath(spec.model_main)
+    if main.is_absolute() or ".." in main.parts or not (staged / inside / main).is_file():
+        raise SubmissionInvalid("--model-main", f"{spec.model_main!r} is not a file of the submitted code")
+    if spec.num_worker < 1 or spec.worker_device_num < 1:
+        raise SubmissionInvalid("--numWorker", "and --workerDeviceNum take whole numbers from 1")
+    return PurePosixPath(SUBMITTED_CODE) / inside
+
+
+def _seed(spec: JobSpec) -> int:
+    """The job's seed: its own EDT_SEED, or 31 random bits that are stored and shown."""
+    told = spec.environ.get(SEED_VARIABLE)
+    if told is None:
+        return secrets.randbits(31)
+    try:
+        return int(told)
+    except ValueError:
+        raise SubmissionInvalid("--msd-env EDT_SEED", f"takes a whole number, got {told!r}") from None
+
+
+def _lay_out(directory: Path, staged: Path, spec: JobSpec) -> None:
+    if directory.exists():
+        shutil.rmtree(directory)  # of a submit that did not commit: no row bears this number yet
+    directory.mkdir()
+    for name in ("log", "checkpoint", "spool"):
+        (directory / name).mkdir()
+    if spec.framework not in MAKES_ITS_OWN_MODEL_FOLDER:
+        (directory / "model").mkdir()
+    staged.rename(directory / SUBMITTED_CODE)
+    for folder in (directory, directory.parent, staged.parent):
+        _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    """A rename is durable once both its folders are."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def job(house: House, exec_id: str, *, viewer: UserView) -> JobView:
+    """One job. Raises NoSuchJob for what the viewer may not see."""
+    with house.database.snapshot() as tx:
+        return pictures.jobs(tx, house.settings, [_visible(tx, exec_id, viewer)])[0]
+
+
+def jobs(
+    house: House,
+    *,
+    viewer: UserView,
+    states: Collection[JobState] | None = None,
+    limit: int | None = None,
+    newest_first: bool = False,
+) -> list[JobView]:
+    """The viewer's jobs in submit order; an admin sees everybody's."""
+    with house.database.snapshot() as tx:
+        rows = store.listed(tx, _owner(viewer), states, limit, newest_first)
+        return pictures.jobs(tx, house.settings, rows)
+
+
+def stop(house: House, exec_id: str, *, viewer: UserView) -> JobView:
+    """Ask for a job's end. At once KILLED if nothing of it runs, else when its last process is gone."""
+    with house.database.transaction() as tx:
+        row = _visible(tx, exec_id, viewer)
+        lifecycle.stop(tx, row, house.clock())
+        (view,) = pictures.jobs(tx, house.settings, [store.get(tx, row.id)])
+    house.doorbells.ring()
+    return view
+
+
+def delete(house: House, exec_id: str, *, viewer: UserView) -> None:
+    """Take a job off the lists for good. It is stopped if it runs; its folder goes once it is over."""
+    with house.database.transaction() as tx:
+        _delete(tx, _visible(tx, exec_id, viewer), house.clock())
+    house.doorbells.ring()
+
+
+def delete_all(house: House, *, viewer: UserView) -> int:
+    """``delete`` for each of the viewer's own jobs, an admin's too; how many there were."""
+    with house.database.transaction() as tx:
+        rows = store.listed(tx, viewer.name)
+        for row in rows:
+            _delete(tx, row, house.clock())
+    house.doorbells.ring()
+    return len(rows)
+
+
+def _delete(tx: Connection, row: Row[Any], now: float) -> None:
+    lifecycle.stop(tx, row, now)
+    store.change(tx, row.id, deleted_at=now)
+    outbox.put_scheduler(tx, now)
+
+
+def _owner(viewer: UserView) -> str | None:
+    return None if viewer.is_admin else viewer.name
+
+
+def _visible(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
+    number = job_number(name)
+    row = store.find(tx, number, _owner(viewer)) if number is not None else None
+    if row is None:
+        raise NoSuchJob(name)
+    return row

@@ -1,0 +1,127 @@
+"""Use cases of nodes: register, and what an administrator wants of them. Room: scheduler, operations."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from edt_runner.contract import ExitKind
+from edt_scheduler import lifecycle
+from edt_scheduler.errors import NodeInvalid, NoSuchNode
+from edt_scheduler.house import House
+from edt_scheduler.nodes import Intent, SlotSpec
+from edt_scheduler.store import allocations, attempts, outbox, pictures
+from edt_scheduler.store import nodes as store
+from edt_scheduler.views import NodeView, Registration
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+"""Part of a queue's name and of folder names."""
+
+
+def register_node(
+    house: House,
+    *,
+    name: str,
+    host: str,
+    cores: int,
+    boot_id: str,
+    incarnation: str,
+    slots: Sequence[SlotSpec],
+) -> Registration:
+    """A node's agent has started. It gets a new token; an older agent of the same name is shut out by that.
+
+    A boot id that differs from the last one proves that nothing of before runs there: all of it is given back.
+    """
+    _check(name, cores, slots)
+    token = secrets.token_urlsafe(32)
+    with house.database.transaction() as tx:
+        now = house.clock()
+        facts = {"host": host, "cores": cores, "boot_id": boot_id, "incarnation": incarnation}
+        node_id, last_boot = store.register(tx, name, token, now, **facts)
+        store.set_slots(tx, node_id, slots)
+        if last_boot is not None and last_boot != boot_id:
+            _forget_processes(tx, node_id, name, now)
+        outbox.put_scheduler(tx, now)
+        view = _view(tx, name)
+    house.doorbells.ring()
+    return Registration(view, token)
+
+
+def _check(name: str, cores: int, slots: Sequence[SlotSpec]) -> None:
+    if not NAME.fullmatch(name):
+        raise NodeInvalid(
+            "name", f"{name!r}: letters, digits and _ . -, at most 63, beginning with one of the first"
+        )
+    if cores < 1:
+        raise NodeInvalid("cores", f"{cores}: at least 1")
+    names = [spec.slot for spec in slots]
+    if len(set(names)) != len(names):
+        raise NodeInvalid("slots", f"{names}: each slot once")
+
+
+def _forget_processes(tx: Connection, node_id: int, name: str, now: float) -> None:
+    """The machine was started anew: what ran on it is gone, whatever its reports may not have said."""
+    for row in attempts.open_on(tx, node_id):
+        for allocation in allocations.open_of(tx, row.job_id, row.fence, node_id):
+            allocations.close(tx, allocation.id, ExitKind.LOST, now)
+        attempts.end_supervisor(tx, row.job_id, row.fence, node_id, ExitKind.LOST, now)
+        attempt = attempts.find(tx, row.job_id, row.fence)
+        if attempt is not None and attempt.ended_at is None:
+            lifecycle.end_attempt(
+                tx, row.job_id, row.fence, ExitKind.LOST, f"node {name} was restarted", None, now
+            )
+            lifecycle.settle(tx, row.job_id, now)
+
+
+def verify_node_token(house: House, secret: str) -> str | None:
+    """The name of the node whose token this is."""
+    with house.database.snapshot() as tx:
+        return store.of_token(tx, secret)
+
+
+def node(house: House, name: str) -> NodeView:
+    with house.database.snapshot() as tx:
+        return _view(tx, name)
+
+
+def nodes(house: House) -> list[NodeView]:
+    with house.database.snapshot() as tx:
+        return pictures.nodes_of(tx, store.every(tx))
+
+
+def cordon(house: House, name: str) -> NodeView:
+    """Nothing new on this node; what runs there stays."""
+    return _intend(house, name, Intent.CORDONED)
+
+
+def uncordon(house: House, name: str) -> NodeView:
+    """This node takes work again, after a cordon or a drain."""
+    return _intend(house, name, Intent.OPEN)
+
+
+def drain(house: House, name: str) -> NodeView:
+    """Empty this node: engines leave it at their next boundary, nothing new starts."""
+    return _intend(house, name, Intent.DRAINING)
+
+
+def _intend(house: House, name: str, intent: Intent) -> NodeView:
+    with house.database.transaction() as tx:
+        row = store.find(tx, name)
+        if row is None:
+            raise NoSuchNode(name)
+        store.intend(tx, row.id, intent)
+        outbox.put_scheduler(tx, house.clock())
+        view = _view(tx, name)
+    house.doorbells.ring()
+    return view
+
+
+def _view(tx: Connection, name: str) -> NodeView:
+    row: Any = store.find(tx, name)
+    if row is None:
+        raise NoSuchNode(name)
+    return pictures.nodes_of(tx, [row])[0]

@@ -1,0 +1,99 @@
+"""Use cases of users and their tokens. Room: scheduler, operations.
+
+Passwords arrive hashed, by the API's argon2; tokens are made here, shown once and stored as their SHA-256.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from edt_scheduler import lifecycle
+from edt_scheduler.errors import LastAdmin, NoSuchUser, UserExists, UserInvalid
+from edt_scheduler.house import House
+from edt_scheduler.jobs import ACTIVE
+from edt_scheduler.store import jobs, pictures
+from edt_scheduler.store import users as store
+from edt_scheduler.views import Role, UserView
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
+TOKEN_BYTES = 32
+"""All tokens are equally long: ``dlicmd`` keeps the tail of a longer one that it overwrites."""
+
+
+def add_user(house: House, name: str, password_hash: str, role: Role = Role.USER) -> UserView:
+    """Add a user. Raises UserExists and UserInvalid. A removed user who comes back finds their jobs."""
+    if not NAME.fullmatch(name):
+        raise UserInvalid(
+            "name", f"{name!r}: letters, digits and _ . @ -, at most 64, not beginning with . @ -"
+        )
+    with house.database.transaction() as tx:
+        if store.get(tx, name) is not None:
+            raise UserExists(name)
+        store.add(tx, name, role, password_hash, house.clock())
+        row = store.get(tx, name)
+        if row is None:
+            raise NoSuchUser(name)
+        return pictures.user(row)
+
+
+def user(house: House, name: str) -> UserView:
+    with house.database.snapshot() as tx:
+        row = store.get(tx, name)
+    if row is None:
+        raise NoSuchUser(name)
+    return pictures.user(row)
+
+
+def users(house: House) -> list[UserView]:
+    with house.database.snapshot() as tx:
+        return [pictures.user(row) for row in store.every(tx)]
+
+
+def set_password(house: House, name: str, password_hash: str) -> None:
+    """Change a password; every token issued under the old one ends."""
+    with house.database.transaction() as tx:
+        row = store.get(tx, name)
+        if row is None:
+            raise NoSuchUser(name)
+        store.set_password(tx, row.id, password_hash)
+
+
+def remove_user(house: House, name: str) -> None:
+    """Remove a user and their tokens, and stop their jobs. The last admin stays."""
+    with house.database.transaction() as tx:
+        row = store.get(tx, name)
+        if row is None:
+            raise NoSuchUser(name)
+        if row.role == Role.ADMIN and store.admins(tx) == 1:
+            raise LastAdmin(name)
+        now = house.clock()
+        for job in jobs.listed(tx, name, ACTIVE):
+            lifecycle.stop(tx, job, now)
+        store.remove(tx, row.id, now)
+    house.doorbells.ring()
+
+
+def issue_token(house: House, name: str, lifetime_seconds: float) -> str:
+    """A new secret that stands for this user for a while."""
+    secret = secrets.token_urlsafe(TOKEN_BYTES)
+    with house.database.transaction() as tx:
+        row = store.get(tx, name)
+        if row is None:
+            raise NoSuchUser(name)
+        now = house.clock()
+        store.add_token(tx, row.id, secret, now, now + lifetime_seconds)
+    return secret
+
+
+def verify_token(house: House, secret: str) -> UserView | None:
+    """The user of a token; None for one that is unknown, revoked or expired."""
+    with house.database.snapshot() as tx:
+        row = store.of_token(tx, secret, house.clock())
+    return pictures.user(row) if row is not None else None
+
+
+def revoke_token(house: House, secret: str) -> None:
+    """End a token. An unknown one is no error: it is not valid either way."""
+    with house.database.transaction() as tx:
+        store.drop_token(tx, secret)

@@ -1,0 +1,118 @@
+"""Allocations: who holds which slot, from the decision until its process is seen gone. Room: scheduler, store.
+
+An allocation is open until ``close``; a trigger lets that happen once. Asking it back does not free its slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, insert, or_, select, update
+
+from edt_runner.contract import ExitKind
+from edt_scheduler.store.tables import allocations, jobs, nodes, slots, supervisors
+
+
+def add(tx: Connection, job_id: int, fence: int, node_id: int, slot: str, resize_id: int, now: float) -> int:
+    """Give a slot. The partial unique index refuses one that is held."""
+    query = insert(allocations).values(
+        job_id=job_id, fence=fence, node_id=node_id, slot=slot, grown_by=resize_id, decided_at=now
+    )
+    return int(tx.execute(query.returning(allocations.c.id)).scalar_one())
+
+
+def find(tx: Connection, allocation: int, job_id: int, fence: int, node_id: int) -> Row[Any] | None:
+    """An allocation by its number, if it belongs to this attempt on this node."""
+    key = and_(
+        allocations.c.id == allocation,
+        allocations.c.job_id == job_id,
+        allocations.c.fence == fence,
+        allocations.c.node_id == node_id,
+    )
+    return tx.execute(select(allocations).where(key)).one_or_none()
+
+
+def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None) -> list[Row[Any]]:
+    """What an attempt holds, on one node or on all, oldest first."""
+    query = select(allocations).where(
+        allocations.c.job_id == job_id, allocations.c.fence == fence, allocations.c.released_at.is_(None)
+    )
+    if node_id is not None:
+        query = query.where(allocations.c.node_id == node_id)
+    return list(tx.execute(query.order_by(allocations.c.id)))
+
+
+def every_open(tx: Connection) -> list[Row[Any]]:
+    return list(
+        tx.execute(select(allocations).where(allocations.c.released_at.is_(None)).order_by(allocations.c.id))
+    )
+
+
+def wished(tx: Connection, node_id: int) -> list[Row[Any]]:
+    """What belongs into a node's wishes, with ``device``: all that is open there, and what finished by itself.
+
+    Engines of a finished training give their slots back while the driver goes on. Were those slots taken out of
+    the wish, its supervisor would read that the job should leave.
+    """
+    belongs = or_(allocations.c.released_at.is_(None), allocations.c.kind == ExitKind.FINISHED)
+    carrier = and_(
+        supervisors.c.job_id == allocations.c.job_id,
+        supervisors.c.fence == allocations.c.fence,
+        supervisors.c.node_id == allocations.c.node_id,
+        supervisors.c.ended_at.is_(None),
+    )
+    query = (
+        select(allocations, slots.c.device)
+        .join(supervisors, carrier)
+        .join(slots, and_(slots.c.node_id == allocations.c.node_id, slots.c.slot == allocations.c.slot))
+        .where(allocations.c.node_id == node_id, belongs)
+        .order_by(allocations.c.id)
+    )
+    return list(tx.execute(query))
+
+
+def hand(tx: Connection, ids: Sequence[int], now: float) -> None:
+    """They are listed to the agent: from here on a process may exist."""
+    key = and_(allocations.c.id.in_(ids), allocations.c.handed_at.is_(None))
+    tx.execute(update(allocations).where(key).values(handed_at=now))
+
+
+def ask_back(tx: Connection, ids: Iterable[int], resize_id: int | None, now: float) -> None:
+    key = and_(allocations.c.id.in_(list(ids)), allocations.c.release_asked_at.is_(None))
+    tx.execute(update(allocations).where(key).values(release_asked_at=now, shrunk_by=resize_id))
+
+
+def mark(tx: Connection, allocation: int, **values: Any) -> None:
+    """What a report told of an engine."""
+    tx.execute(update(allocations).where(allocations.c.id == allocation).values(**values))
+
+
+def close(tx: Connection, allocation: int, kind: ExitKind, now: float) -> bool:
+    """Its process was seen gone. False where that is known already."""
+    key = and_(allocations.c.id == allocation, allocations.c.released_at.is_(None))
+    return tx.execute(update(allocations).where(key).values(released_at=now, kind=kind)).rowcount == 1
+
+
+def last_holder(tx: Connection, held: Sequence[tuple[int, str]]) -> Row[Any, Any, Any] | None:
+    """The newest closed allocation of these slots, with its job's ``state`` and ``job_id``."""
+    slot = or_(*(and_(allocations.c.node_id == node, allocations.c.slot == name) for node, name in held))
+    query = (
+        select(allocations.c.job_id, allocations.c.released_at, jobs.c.state)
+        .join(jobs, jobs.c.id == allocations.c.job_id)
+        .where(allocations.c.released_at.is_not(None), slot)
+        .order_by(allocations.c.released_at.desc(), allocations.c.id.desc())
+        .limit(1)
+    )
+    return tx.execute(query).one_or_none()
+
+
+def since(tx: Connection, time: float) -> list[Row[Any]]:
+    """What was held at ``time`` or later, with the node's name."""
+    query = (
+        select(allocations, nodes.c.name.label("node"))
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+        .where(or_(allocations.c.released_at.is_(None), allocations.c.released_at >= time))
+        .order_by(allocations.c.id)
+    )
+    return list(tx.execute(query))

@@ -1,0 +1,148 @@
+"""Jobs and their history. Room: scheduler, store.
+
+``move`` is the one door through which a job's state changes, and it writes the event in the same transaction.
+A trigger refuses every other way, and every move that ``job_transitions`` does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from edt_scheduler.jobs import ACTIVE, TERMINAL, JobSpec, JobState, advance
+from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
+
+
+def add(
+    tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float
+) -> int:
+    """Insert a job, SUBMITTED; its number."""
+    query = insert(jobs).values(
+        user_id=user_id,
+        state=JobState.SUBMITTED,
+        framework=spec.framework,
+        backend=spec.backend,
+        app_name=spec.app_name,
+        args_verbatim=spec.args_verbatim,
+        model_main=spec.model_main,
+        work_dir=work_dir,
+        arguments=list(spec.arguments),
+        environ=dict(spec.environ),
+        data_path=spec.data_path,
+        num_worker=spec.num_worker,
+        worker_device_num=spec.worker_device_num,
+        seed=seed,
+        threads=threads,
+        progress={},
+        created_at=now,
+    )
+    number = int(tx.execute(query.returning(jobs.c.id)).scalar_one())
+    record(tx, number, "state", JobState.SUBMITTED, {"after": JobState.SUBMITTED}, now)
+    return number
+
+
+def get(tx: Connection, number: int) -> Row[Any]:
+    """A job that is known to exist, with its owner's name as ``owner``."""
+    return tx.execute(_joined().where(jobs.c.id == number)).one()
+
+
+def find(tx: Connection, number: int, owner: str | None) -> Row[Any] | None:
+    """A job that was not deleted, if it is ``owner``'s; None: anybody's."""
+    query = _joined().where(jobs.c.id == number, jobs.c.deleted_at.is_(None))
+    if owner is not None:
+        query = query.where(users.c.name == owner)
+    return tx.execute(query).one_or_none()
+
+
+def listed(
+    tx: Connection,
+    owner: str | None,
+    states: Collection[JobState] | None = None,
+    limit: int | None = None,
+    newest_first: bool = False,
+) -> list[Row[Any]]:
+    """Jobs that were not deleted, in submit order."""
+    query = _joined().where(jobs.c.deleted_at.is_(None)).limit(limit)
+    query = query.order_by(jobs.c.id.desc() if newest_first else jobs.c.id)
+    if owner is not None:
+        query = query.where(users.c.name == owner)
+    if states is not None:
+        query = query.where(jobs.c.state.in_(list(states)))
+    return list(tx.execute(query))
+
+
+def active(tx: Connection) -> list[Row[Any]]:
+    """Jobs that are not over, in submit order."""
+    return list(tx.execute(_joined().where(jobs.c.state.in_(ACTIVE)).order_by(jobs.c.id)))
+
+
+def deleted(tx: Connection) -> list[int]:
+    """Jobs whose user wants their folder gone and that are over."""
+    query = select(jobs.c.id).where(jobs.c.deleted_at.is_not(None), jobs.c.state.in_(TERMINAL))
+    return list(tx.execute(query).scalars())
+
+
+def numbers(tx: Connection) -> set[int]:
+    return set(tx.execute(select(jobs.c.id)).scalars())
+
+
+def change(tx: Connection, number: int, **values: Any) -> None:
+    """Set columns of a job; never its state."""
+    tx.execute(update(jobs).where(jobs.c.id == number).values(**values))
+
+
+def move(
+    tx: Connection,
+    number: int,
+    after: JobState,
+    message: str,
+    now: float,
+    data: Mapping[str, Any] | None = None,
+) -> None:
+    """Move a job's state and write the event. Raises IllegalTransition where ``TRANSITIONS`` forbids it."""
+    job = tx.execute(select(jobs.c.state, jobs.c.started_at).where(jobs.c.id == number)).one()
+    before = JobState(job.state)
+    values: dict[str, Any] = {"state": advance(before, after)}
+    if after is JobState.RUNNING and job.started_at is None:
+        values["started_at"] = now
+    if after.terminal:
+        values["finished_at"] = now
+    if after is not JobState.PENDING:
+        values["waiting"] = None
+    moved = tx.execute(update(jobs).where(jobs.c.id == number, jobs.c.state == before).values(**values))
+    if moved.rowcount != 1:
+        raise RuntimeError(f"job {number} left {before} under the writer's lock")
+    record(tx, number, "state", message, {"before": before, "after": after, **(data or {})}, now)
+
+
+def record(tx: Connection, number: int, kind: str, message: str, data: Mapping[str, Any], now: float) -> None:
+    """Append one event to a job's history. Never holds environment values."""
+    head = (
+        update(jobs)
+        .where(jobs.c.id == number)
+        .values(events=jobs.c.events + 1)
+        .returning(jobs.c.events, jobs.c.fence)
+    )
+    seq, fence = tx.execute(head).one()
+    tx.execute(
+        insert(job_events).values(
+            job_id=number, seq=seq, time=now, kind=kind, fence=fence, message=message, data=dict(data)
+        )
+    )
+
+
+def history(tx: Connection, number: int) -> list[Row[Any]]:
+    return list(
+        tx.execute(select(job_events).where(job_events.c.job_id == number).order_by(job_events.c.seq))
+    )
+
+
+def transitions(tx: Connection) -> set[tuple[str, str]]:
+    """The legal moves as the schema knows them."""
+    return {(row.before, row.after) for row in tx.execute(select(job_transitions))}
+
+
+def _joined() -> Any:
+    return select(jobs, users.c.name.label("owner")).join(users)

@@ -1,0 +1,117 @@
+"""Nodes and their slots. Room: scheduler, store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy.sql.functions import count
+
+from edt_scheduler.nodes import Intent, SlotSpec
+from edt_scheduler.store.tables import allocations, nodes, slots
+from edt_scheduler.store.users import fingerprint
+
+
+def register(tx: Connection, name: str, secret: str, now: float, **facts: Any) -> tuple[int, str | None]:
+    """Insert the node, or renew what is known of it; its id, and the boot id it had before (None: it is new).
+
+    The version moves: whoever agreed with the old list must fetch again.
+    """
+    values = {
+        "token_sha256": fingerprint(secret),
+        "registered_at": now,
+        "seen_at": now,
+        "lost_at": None,
+        **facts,
+    }
+    known = tx.execute(select(nodes.c.id, nodes.c.boot_id).where(nodes.c.name == name)).one_or_none()
+    if known is None:
+        return int(
+            tx.execute(insert(nodes).values(name=name, **values).returning(nodes.c.id)).scalar_one()
+        ), None
+    moved = {"counter": nodes.c.counter + 1, "version": nodes.c.version + 1}
+    tx.execute(update(nodes).where(nodes.c.id == known.id).values(**values, **moved))
+    return known.id, known.boot_id
+
+
+def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
+    """The slots that the node has now. One that is no longer named stays known, since history names it."""
+    tx.execute(update(slots).where(slots.c.node_id == node_id).values(present=False))
+    for position, spec in enumerate(named):
+        key = and_(slots.c.node_id == node_id, slots.c.slot == spec.slot)
+        values = {"position": position, "device": spec.device, "label": spec.label, "present": True}
+        if tx.execute(update(slots).where(key).values(**values)).rowcount == 0:
+            tx.execute(insert(slots).values(node_id=node_id, slot=spec.slot, **values))
+
+
+def find(tx: Connection, name: str) -> Row[Any] | None:
+    return tx.execute(select(nodes).where(nodes.c.name == name)).one_or_none()
+
+
+def every(tx: Connection) -> list[Row[Any]]:
+    return list(tx.execute(select(nodes).order_by(nodes.c.id)))
+
+
+def of_token(tx: Connection, secret: str) -> str | None:
+    query = select(nodes.c.name).where(nodes.c.token_sha256 == fingerprint(secret))
+    return tx.execute(query).scalar_one_or_none()
+
+
+def version(tx: Connection, name: str) -> int | None:
+    return tx.execute(select(nodes.c.version).where(nodes.c.name == name)).scalar_one_or_none()
+
+
+def beat(tx: Connection, node_id: int, now: float) -> None:
+    """It was heard from."""
+    values = {"counter": nodes.c.counter + 1, "seen_at": now, "lost_at": None}
+    tx.execute(update(nodes).where(nodes.c.id == node_id).values(**values))
+
+
+def lose(tx: Connection, node_id: int, counter: int, now: float) -> bool:
+    """Its lease ran out at this counter; False where it was heard from meanwhile, or is lost already."""
+    silent = and_(nodes.c.id == node_id, nodes.c.counter == counter, nodes.c.lost_at.is_(None))
+    return tx.execute(update(nodes).where(silent).values(lost_at=now)).rowcount == 1
+
+
+def touch(tx: Connection, node_id: int) -> int:
+    """What it should be running has changed; the new version."""
+    query = update(nodes).where(nodes.c.id == node_id).values(version=nodes.c.version + 1)
+    return int(tx.execute(query.returning(nodes.c.version)).scalar_one())
+
+
+def intend(tx: Connection, node_id: int, intent: Intent) -> None:
+    tx.execute(update(nodes).where(nodes.c.id == node_id).values(intent=intent))
+
+
+def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row[Any]]:
+    """Slots that are present or held, each with its open allocation if it has one, in the node's own order."""
+    query = (
+        select(
+            slots, allocations.c.id.label("allocation"), allocations.c.job_id, allocations.c.release_asked_at
+        )
+        .outerjoin(
+            allocations,
+            and_(
+                allocations.c.node_id == slots.c.node_id,
+                allocations.c.slot == slots.c.slot,
+                allocations.c.released_at.is_(None),
+            ),
+        )
+        .where(slots.c.present | allocations.c.id.is_not(None))
+        .order_by(slots.c.node_id, slots.c.position, slots.c.slot)
+    )
+    if node_ids is not None:
+        query = query.where(slots.c.node_id.in_(list(node_ids)))
+    return list(tx.execute(query))
+
+
+def cores_and_slots(tx: Connection) -> list[tuple[int, int]]:
+    """(cores, slots) of every node that takes work."""
+    query = (
+        select(nodes.c.cores, count(slots.c.slot))
+        .join(slots)
+        .where(slots.c.present, nodes.c.lost_at.is_(None), nodes.c.intent == Intent.OPEN)
+        .group_by(nodes.c.id, nodes.c.cores)
+    )
+    return [(cores, number) for cores, number in tx.execute(query)]

@@ -1,0 +1,132 @@
+"""Rows made into the frozen pictures of ``views``. Room: scheduler, store. Reads only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from edt_runner.contract import ExitKind
+from edt_scheduler.jobs import JobState, exec_id
+from edt_scheduler.nodes import Intent, health
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import nodes
+from edt_scheduler.store.tables import allocations
+from edt_scheduler.views import (
+    AllocationView,
+    EventView,
+    JobView,
+    NodeView,
+    ResizeCause,
+    ResizeView,
+    Role,
+    SlotView,
+    UserView,
+    Waiting,
+)
+
+
+def user(row: Row[Any]) -> UserView:
+    return UserView(row.name, Role(row.role), row.password_hash, row.created_at)
+
+
+def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[JobView]:
+    """Pictures of job rows (with ``owner``), in their order."""
+    query = (
+        select(allocations.c.job_id, func.count())
+        .where(allocations.c.released_at.is_(None), allocations.c.job_id.in_([row.id for row in rows]))
+        .group_by(allocations.c.job_id)
+    )
+    held = Counter({job_id: number for job_id, number in tx.execute(query)})
+    return [_job(settings, row, held[row.id]) for row in rows]
+
+
+def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
+    name = exec_id(row.id)
+    directory = settings.job_directory(name)
+    return JobView(
+        exec_id=name,
+        number=row.id,
+        owner=row.owner,
+        state=JobState(row.state),
+        framework=row.framework,
+        app_name=row.app_name,
+        args_verbatim=row.args_verbatim,
+        num_worker=row.num_worker,
+        worker_device_num=row.worker_device_num,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        stop_requested_at=row.stop_requested_at,
+        fence=row.fence,
+        engines=row.engines,
+        steps_total=row.steps_total,
+        epochs=row.epochs,
+        slots=slots,
+        workers=row.workers,
+        progress=row.progress,
+        message=row.message,
+        digest=row.digest,
+        inexact=row.inexact,
+        checkpoint_step=row.checkpoint_step,
+        seed=row.seed,
+        threads=row.threads,
+        waiting=Waiting(**row.waiting) if row.waiting else None,
+        directory=directory,
+        work_dir=directory / row.work_dir,
+    )
+
+
+def nodes_of(tx: Connection, rows: Iterable[Row[Any]]) -> list[NodeView]:
+    """Pictures of node rows with their slots."""
+    rows = list(rows)
+    slots: dict[int, list[SlotView]] = {row.id: [] for row in rows}
+    for slot in nodes.slot_rows(tx, slots):
+        holder = exec_id(slot.job_id) if slot.job_id is not None else None
+        leaving = slot.release_asked_at is not None
+        slots[slot.node_id].append(SlotView(slot.slot, slot.device, slot.label, holder, leaving))
+    return [
+        NodeView(
+            name=row.name,
+            host=row.host,
+            cores=row.cores,
+            health=health(Intent(row.intent), lost=row.lost_at is not None),
+            boot_id=row.boot_id,
+            incarnation=row.incarnation,
+            registered_at=row.registered_at,
+            seen_at=row.seen_at,
+            slots=tuple(slots[row.id]),
+        )
+        for row in rows
+    ]
+
+
+def allocation(row: Row[Any]) -> AllocationView:
+    """Of a row of ``allocations.since``."""
+    return AllocationView(
+        allocation=row.id,
+        exec_id=exec_id(row.job_id),
+        fence=row.fence,
+        node=row.node,
+        slot=row.slot,
+        decided_at=row.decided_at,
+        started_at=row.started_at,
+        joined_at=row.joined_at,
+        counted_at=row.counted_at,
+        release_asked_at=row.release_asked_at,
+        released_at=row.released_at,
+        kind=ExitKind(row.kind) if row.kind else None,
+    )
+
+
+def resize(row: Row[Any]) -> ResizeView:
+    values = row._asdict()
+    number, job_id = values.pop("id"), values.pop("job_id")
+    cause = ResizeCause(values.pop("cause"))
+    return ResizeView(number=number, exec_id=exec_id(job_id), cause=cause, **values)
+
+
+def event(row: Row[Any]) -> EventView:
+    return EventView(row.seq, row.time, row.kind, row.fence, row.message, row.data)

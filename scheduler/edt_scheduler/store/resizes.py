@@ -1,0 +1,81 @@
+"""Resizes: each change of a job's size, and when each step of it happened. Room: scheduler, store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
+
+from edt_scheduler.store.tables import resize_nodes, resizes
+from edt_scheduler.views import ResizeCause
+
+
+def add(
+    tx: Connection,
+    job_id: int,
+    fence: int,
+    cause: ResizeCause,
+    detail: str,
+    sizes: tuple[int, int],
+    node_ids: Iterable[int],
+    now: float,
+) -> int:
+    """Record a decision; its number."""
+    query = insert(resizes).values(
+        job_id=job_id,
+        fence=fence,
+        cause=cause,
+        detail=detail,
+        from_slots=sizes[0],
+        to_slots=sizes[1],
+        decided_at=now,
+    )
+    number = int(tx.execute(query.returning(resizes.c.id)).scalar_one())
+    for node_id in sorted(set(node_ids)):
+        tx.execute(insert(resize_nodes).values(resize_id=number, node_id=node_id))
+    return number
+
+
+def of_job(tx: Connection, job_id: int) -> list[Row[Any]]:
+    return list(tx.execute(select(resizes).where(resizes.c.job_id == job_id).order_by(resizes.c.id)))
+
+
+def since(tx: Connection, time: float) -> list[Row[Any]]:
+    return list(tx.execute(select(resizes).where(resizes.c.decided_at >= time).order_by(resizes.c.id)))
+
+
+def counts(tx: Connection) -> dict[int, tuple[int, float]]:
+    """Job to (resizes so far, time of the newest)."""
+    query = select(resizes.c.job_id, func.count(), func.max(resizes.c.decided_at)).group_by(resizes.c.job_id)
+    return {job: (number, newest) for job, number, newest in tx.execute(query)}
+
+
+def rung(tx: Connection, ids: Iterable[int], now: float) -> None:
+    key = and_(resizes.c.id.in_(list(ids)), resizes.c.rung_at.is_(None))
+    tx.execute(update(resizes).where(key).values(rung_at=now))
+
+
+def woken(tx: Connection, node_id: int, woken_by: str, now: float) -> None:
+    """The node has fetched what it should run. Of each resize the first fetch counts."""
+    concerned = select(resize_nodes.c.resize_id).where(resize_nodes.c.node_id == node_id)
+    key = and_(resizes.c.woken_at.is_(None), resizes.c.id.in_(concerned))
+    tx.execute(update(resizes).where(key).values(woken_by=woken_by, woken_at=now))
+
+
+def mark(tx: Connection, number: int | None, **values: Any) -> None:
+    """What a report told of it; of several engines the last one's times stand."""
+    if number is not None:
+        tx.execute(update(resizes).where(resizes.c.id == number).values(**values))
+
+
+def switched(
+    tx: Connection, ids: Iterable[int], *, generation: Any, step: Any, workers: Any, pause: float | None
+) -> None:
+    """The engines have changed over. Where that took several changes, the longest pause stands."""
+    for number in sorted(set(ids)):
+        longest = or_(resizes.c.pause_seconds.is_(None), resizes.c.pause_seconds < pause)
+        values = {"generation": generation, "step": step, "workers": workers}
+        tx.execute(update(resizes).where(resizes.c.id == number).values(**values))
+        if pause is not None:
+            tx.execute(update(resizes).where(resizes.c.id == number, longest).values(pause_seconds=pause))

@@ -1,0 +1,280 @@
+"""The tables, as the code knows them. Room: scheduler, store. Next: the modules beside this one, one a noun.
+
+``edt_migrations`` holds the same in its own words, with the triggers that this page cannot show (legal moves,
+fences that only grow, gap-free history, slots released once); a test compares the two on both databases.
+Times are seconds since the epoch in double precision: for people, and for back-offs of this one writer.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects import postgresql
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Id = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite numbers rows by itself only where the column is INTEGER."""
+Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("password_hash", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("removed_at", Double),
+    CheckConstraint("role IN ('admin', 'user')", name="role"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    Column("secret_sha256", Text, nullable=False, unique=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+)
+
+job_transitions = Table(
+    "job_transitions",
+    metadata,
+    Column("before", Text, primary_key=True),
+    Column("after", Text, primary_key=True),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    Column("state", Text, nullable=False, index=True),
+    Column("fence", Integer, nullable=False, server_default="0"),  # attempts so far; the live one's number
+    Column("events", Integer, nullable=False, server_default="0"),  # seq of the newest job_events row
+    # as submitted
+    Column("framework", Text, nullable=False),
+    Column("backend", Text, nullable=False),
+    Column("app_name", Text, nullable=False),
+    Column("args_verbatim", Text, nullable=False),
+    Column("model_main", Text, nullable=False),
+    Column("work_dir", Text, nullable=False),  # relative to the job's folder
+    Column("arguments", Json, nullable=False),
+    Column("environ", Json, nullable=False),  # secrets: read for letters only
+    Column("data_path", Text),
+    Column("num_worker", Integer, nullable=False),
+    Column("worker_device_num", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("threads", Integer, nullable=False),
+    # as its attempts told
+    Column("engines", Integer),
+    Column("steps_total", BigInteger),
+    Column("epochs", Integer),
+    Column("workers", Integer, nullable=False, server_default="0"),
+    Column("progress", Json, nullable=False),
+    Column("checkpoint_step", BigInteger),
+    Column("digest", Text),
+    Column("inexact", Text),
+    Column("message", Text),
+    Column("losses", Integer, nullable=False, server_default="0"),  # attempts lost in a row
+    Column("not_before", Double),  # no new slot until then
+    Column(
+        "waiting", JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
+    ),  # views.Waiting
+    # times
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Column("stop_requested_at", Double),
+    Column("deleted_at", Double),
+    CheckConstraint("num_worker >= 1 AND worker_device_num >= 1", name="size"),
+    CheckConstraint("engines IS NULL OR engines >= 1", name="engines"),
+)
+
+job_events = Table(
+    "job_events",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("time", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("data", Json, nullable=False),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("host", Text, nullable=False),
+    Column("cores", Integer, nullable=False),
+    Column("boot_id", Text, nullable=False),
+    Column("incarnation", Text, nullable=False),
+    Column("token_sha256", Text, nullable=False, unique=True),
+    Column("intent", Text, nullable=False, server_default="open"),
+    Column("lost_at", Double),
+    Column("counter", BigInteger, nullable=False, server_default="0"),  # moves when it is heard from
+    Column("version", BigInteger, nullable=False, server_default="1"),  # moves when its assignments do
+    Column("registered_at", Double, nullable=False),
+    Column("seen_at", Double, nullable=False),
+    CheckConstraint("intent IN ('open', 'cordoned', 'draining')", name="intent"),
+    CheckConstraint("cores >= 1", name="cores"),
+)
+
+slots = Table(
+    "slots",
+    metadata,
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("slot", Text, primary_key=True),
+    Column("position", Integer, nullable=False),  # order in which the node lists them
+    Column("device", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("present", Boolean, nullable=False),  # named by the newest registration
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("fence", Integer, primary_key=True, autoincrement=False),
+    Column("home_node_id", Id, ForeignKey("nodes.id"), nullable=False),  # hosts coordinator and driver
+    Column("token", Text, nullable=False),
+    Column("coordinator", Text),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("trained_at", Double),  # an engine of it has finished: its driver goes on without slots
+    Column("kind", Text),  # how it ended; set while its last processes may still be going
+    Column("message", Text),
+    Column("code", Integer),
+    Column("ended_at", Double),  # no process of it is left
+    CheckConstraint("fence >= 1", name="fence"),
+    Index(
+        "uq_attempts_live",
+        "job_id",
+        unique=True,
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+)
+
+supervisors = Table(
+    "supervisors",
+    metadata,
+    Column("job_id", Id, primary_key=True),
+    Column("fence", Integer, primary_key=True, autoincrement=False),
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("acked", BigInteger, nullable=False, server_default="0"),  # report cursor: newest number taken
+    Column("handed_at", Double),  # first listed to the agent
+    Column("ended_at", Double),
+    Column("kind", Text),
+    ForeignKeyConstraint(["job_id", "fence"], ["attempts.job_id", "attempts.fence"]),
+    Index(
+        "ix_supervisors_open",
+        "node_id",
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+)
+
+resizes = Table(
+    "resizes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("job_id", Id, ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("fence", Integer, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("from_slots", Integer, nullable=False),
+    Column("to_slots", Integer, nullable=False),
+    Column("decided_at", Double, nullable=False, index=True),
+    Column("rung_at", Double),
+    Column("woken_by", Text),
+    Column("woken_at", Double),
+    Column("started_at", Double),
+    Column("joined_at", Double),
+    Column("first_step_at", Double),
+    Column("gone_at", Double),
+    Column("generation", Integer),
+    Column("step", BigInteger),
+    Column("workers", Integer),
+    Column("pause_seconds", Double),
+    CheckConstraint("woken_by IN ('doorbell', 'timer', 'start')", name="woken_by"),
+)
+
+resize_nodes = Table(
+    "resize_nodes",
+    metadata,
+    Column("resize_id", Id, ForeignKey("resizes.id"), primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+)
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("job_id", Id, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("node_id", Id, nullable=False),
+    Column("slot", Text, nullable=False),
+    Column("grown_by", Id, ForeignKey("resizes.id"), nullable=False, index=True),
+    Column("shrunk_by", Id, ForeignKey("resizes.id"), index=True),
+    Column("decided_at", Double, nullable=False),
+    Column("handed_at", Double),  # first listed to the agent: from here on a process may exist
+    Column("started_at", Double),
+    Column("joined_at", Double),
+    Column("counted_at", Double),
+    Column("release_asked_at", Double),
+    Column("released_at", Double),
+    Column("kind", Text),
+    ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
+    ForeignKeyConstraint(
+        ["job_id", "fence", "node_id"], ["supervisors.job_id", "supervisors.fence", "supervisors.node_id"]
+    ),
+    # The invariant of the whole house: one open allocation a slot.
+    Index(
+        "uq_allocations_open",
+        "node_id",
+        "slot",
+        unique=True,
+        sqlite_where=text("released_at IS NULL"),
+        postgresql_where=text("released_at IS NULL"),
+    ),
+    Index("ix_allocations_job", "job_id", "fence"),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("queue", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("arguments", Json, nullable=False),
+    Column("resize_id", Id, ForeignKey("resizes.id")),  # whose rung_at this doorbell sets
+    Column("created_at", Double, nullable=False),
+)

@@ -1,0 +1,72 @@
+"""Users and their tokens. Room: scheduler, store. Only hashes are stored of anything secret."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from edt_scheduler.store.tables import tokens, users
+
+
+def fingerprint(secret: str) -> str:
+    """SHA-256 of a random secret: long enough that no salt or stretching is needed."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def add(tx: Connection, name: str, role: str, password_hash: str, now: float) -> None:
+    """Insert, or bring a removed user of this name back: its old jobs are its own again."""
+    values = {"role": role, "password_hash": password_hash, "created_at": now, "removed_at": None}
+    if tx.execute(update(users).where(users.c.name == name).values(**values)).rowcount == 0:
+        tx.execute(insert(users).values(name=name, **values))
+
+
+def get(tx: Connection, name: str) -> Row[Any] | None:
+    """A user who was not removed."""
+    return tx.execute(select(users).where(users.c.name == name, users.c.removed_at.is_(None))).one_or_none()
+
+
+def every(tx: Connection) -> list[Row[Any]]:
+    return list(tx.execute(select(users).where(users.c.removed_at.is_(None)).order_by(users.c.name)))
+
+
+def admins(tx: Connection) -> int:
+    query = select(func.count()).where(users.c.role == "admin", users.c.removed_at.is_(None))
+    return int(tx.execute(query).scalar_one())
+
+
+def set_password(tx: Connection, user_id: int, password_hash: str) -> None:
+    tx.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
+    tx.execute(delete(tokens).where(tokens.c.user_id == user_id))
+
+
+def remove(tx: Connection, user_id: int, now: float) -> None:
+    """The row stays, since jobs and history name it; the password and the tokens go."""
+    tx.execute(update(users).where(users.c.id == user_id).values(removed_at=now, password_hash=""))
+    tx.execute(delete(tokens).where(tokens.c.user_id == user_id))
+
+
+def add_token(tx: Connection, user_id: int, secret: str, now: float, expires_at: float) -> None:
+    """Store a token's hash, and clear away what has expired."""
+    tx.execute(delete(tokens).where(tokens.c.expires_at <= now))
+    tx.execute(
+        insert(tokens).values(
+            user_id=user_id, secret_sha256=fingerprint(secret), created_at=now, expires_at=expires_at
+        )
+    )
+
+
+def of_token(tx: Connection, secret: str, now: float) -> Row[Any] | None:
+    """The user whose token this is, while it is valid."""
+    query = (
+        select(users)
+        .join(tokens)
+        .where(tokens.c.secret_sha256 == fingerprint(secret), tokens.c.expires_at > now)
+        .where(users.c.removed_at.is_(None))
+    )
+    return tx.execute(query).one_or_none()
+
+
+def drop_token(tx: Connection, secret: str) -> None:
+    tx.execute(delete(tokens).where(tokens.c.secret_sha256 == fingerprint(secret)))
