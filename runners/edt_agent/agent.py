@@ -121,6 +121,7 @@ class Agent:
             self._wake.clear()
             now = self._clock()
             leaving = self._going is not Going.STAYS
+            self._children.reap()  # a pidfd may speak before SIGCHLD does
             picture = {key: attempt.look(now) for key, attempt in self._attempts.items()}
             if self._going is Going.ALL_DIE:
                 for attempt in self._attempts.values():

@@ -72,6 +72,7 @@ class Attempt:
             wish=self._wish,
             since=self._since,
             grace_seconds=self.entry.grace_seconds,
+            lives=lives,
             empty=self._empty,
             reported=self.spool.all_acked or not self.spool.path.exists(),
             began=facts.started or self.entry.acked > 0 or self._listened,

@@ -19,7 +19,7 @@ from edt_runner.contract import Assignment, ExitKind, Wish
 LEAVE_LIMIT_SECONDS = 660.0
 """A leave takes three steps, at most 600 s, and its supervisor sees to that; a minute later the agent
 does."""
-STOP_SLACK_SECONDS = 10.0
+STOP_SLACK_SECONDS = 5.0
 """A stop is given its grace by the supervisor; this much later the agent kills."""
 EXIT_SLACK_SECONDS = 10.0
 """So long may a supervisor need to exit after its last report."""
@@ -48,6 +48,8 @@ class Running:
     since: float
     """When its wish or phase last changed in kind: asked to leave, asked to stop, ended."""
     grace_seconds: float
+    lives: bool = True
+    """Its supervisor's process does."""
     empty: bool = False
     """No process of it is left."""
     reported: bool = False
@@ -187,7 +189,7 @@ def _tend(
     match attempt.phase:
         case Phase.ENDED:
             if not attempt.empty:
-                if now > attempt.since + EXIT_SLACK_SECONDS:
+                if not attempt.lives or now > attempt.since + EXIT_SLACK_SECONDS:
                     yield Kill(key, "processes were left behind after its end")
             elif attempt.reported and not listed:
                 yield Forget(key)

@@ -103,6 +103,8 @@ class Spool:
         started.
         """
         facts = self.scan()
+        if facts.ended and self.acked <= facts.last_seq:
+            return
         self._cut_torn_line()
         engines = dict(facts.open_engines)
         if wish is not None:

@@ -1,0 +1,133 @@
+"""A hand on the supervisor's socket: start supervisors, wish, and read what they report. Room: runners.
+
+What an agent does for the platform, without one: ``python main.py`` uses it for its local engines, the tests
+and the benchmarks to make engines come and go. Several benches with one coordinator are several nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from edt_runner.channel import Channel
+from edt_runner.contract import Letter, Report, ReportKind, SlotWish, Wish
+from edt_runner.errors import RunnerError
+from edt_runner.supervisor.spool import SpoolReader
+
+
+class Bench:
+    """One supervisor of one attempt, and the wishes given to it.
+
+    Args:
+        letter: what it shall do.
+        environ: of the supervisor itself; the letter's comes on top for user code.
+        extra_arguments: ``--cold``.
+    """
+
+    def __init__(self, letter: Letter, environ: dict[str, str] | None = None, *, extra_arguments: tuple[str, ...] = ()) -> None:
+        self.letter = letter
+        self.reports: list[Report] = []
+        self._reader = SpoolReader(letter.spool_dir, after=_lines(letter))
+        self._channel: Channel | None = None
+        self._slots: dict[int, SlotWish] = {}
+        Path(letter.spool_dir).mkdir(parents=True, exist_ok=True)
+        log = (Path(letter.spool_dir) / "supervisor.log").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "edt_runner.supervisor", *extra_arguments],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, **supervisor_environ(), **(environ or {})},
+        )
+        log.close()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(letter.to_json().encode() + b"\n")
+            self.process.stdin.close()
+
+    # ── wishing ───────────────────────────────────────────────────────────────────────────────────────────────
+    def hold(self, allocations: Iterator[int] | list[int] | range, *, coordinator: str | None = None, device: str = "cpu") -> None:
+        """Wish that exactly these engines run. An allocation keeps the slot it had."""
+        wanted = list(allocations)
+        self._slots = {number: self._slots.get(number, SlotWish(number, str(number), device)) for number in wanted}
+        self.wish(Wish(self.letter.fence, tuple(self._slots.values()), coordinator))
+
+    def wish(self, wish: Wish) -> None:
+        """Send one wish as it is."""
+        self._connect().send(wish.to_message())
+
+    def _connect(self) -> Channel:
+        deadline = time.monotonic() + 60
+        while self._channel is None or self._channel.closed:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.connect(self.letter.socket)
+                self._channel = Channel(sock)
+            except OSError:
+                sock.close()
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RunnerError(f"the supervisor does not answer; see {self.letter.spool_dir}/supervisor.log") from None
+                time.sleep(0.02)
+        return self._channel
+
+    # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────
+    def poll(self) -> list[Report]:
+        """Reports that have come since the last call."""
+        found = self._reader.read()
+        self.reports.extend(found)
+        return found
+
+    def until(self, true: Callable[[Report], bool], seconds: float = 60.0) -> Report:
+        """Wait for a report, past ones included. Raises RunnerError after ``seconds`` or when nobody can report."""
+        deadline = time.monotonic() + seconds
+        checked = 0
+        while True:
+            ended = self.process.poll() is not None
+            self.poll()
+            for report in self.reports[checked:]:
+                if true(report):
+                    return report
+            checked = len(self.reports)
+            if ended or time.monotonic() > deadline:
+                raise RunnerError(f"the awaited report did not come; the last were {self.reports[-3:]}")
+            time.sleep(0.005)
+
+    def ended(self, seconds: float = 60.0) -> dict[str, Any]:
+        """Wait for the attempt's end: the body of ATTEMPT_ENDED."""
+        report = self.until(lambda report: report.kind is ReportKind.ATTEMPT_ENDED, seconds)
+        self.process.wait(10)
+        return dict(report.body)
+
+    def kill(self) -> None:
+        """SIGKILL to the supervisor; its children die with it."""
+        self.process.kill()
+        self.process.wait()
+        if self._channel:
+            self._channel.close()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        elif self._channel:
+            self._channel.close()
+
+
+def supervisor_environ() -> dict[str, str]:
+    """What every supervisor is started with: see ``supervisor.zygote``; equal hash seeds for equal set orders."""
+    return {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+
+
+def _lines(letter: Letter) -> int:
+    path = Path(letter.spool_dir) / "reports.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0

@@ -1,0 +1,86 @@
+"""JSON lines over a stream socket. Room: runners; standard library only.
+
+``Channel`` is for loops that select; ``connect`` and ``accept_role`` say how a process introduces itself to the
+coordinator: its first line is a hello with the attempt's token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from edt_runner.contract import ContractError, dump_line, load_line
+
+MAX_LINE = 16 * 1024 * 1024
+
+
+class Channel:
+    """One peer. Reading never blocks; writing blocks at most ``write_seconds`` and then gives the peer up."""
+
+    def __init__(self, sock: socket.socket, *, write_seconds: float = 10.0) -> None:
+        self.socket = sock
+        self.socket.settimeout(write_seconds)
+        self.closed = False
+        self._buffer = b""
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def read(self) -> list[dict[str, Any]]:
+        """Messages that have arrived; at the end of the stream ``closed`` becomes true. Bad lines close it too."""
+        try:
+            data = self.socket.recv(1 << 16, socket.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self.closed = True
+        return self._split(data)
+
+    def read_blocking(self) -> list[dict[str, Any]]:
+        """Wait for at least some bytes. Empty and ``closed``: the end."""
+        try:
+            self.socket.settimeout(None)
+            data = self.socket.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self.closed = True
+        return self._split(data)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write one message; a peer that is gone or does not read is closed, not an error."""
+        if self.closed:
+            return
+        try:
+            self.socket.sendall(dump_line(message))
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        self.closed = True
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
+    def _split(self, data: bytes) -> list[dict[str, Any]]:
+        self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
+        try:
+            if len(self._buffer) > MAX_LINE:
+                raise ContractError("a line without end")
+            return [load_line(line) for line in lines if line]
+        except ContractError:
+            self.close()
+            return []
+
+
+def connect(address: str, *, role: str, token: str, name: str = "", seconds: float = 30.0) -> socket.socket:
+    """Connect to a coordinator at ``host:port`` and say hello as ``role`` (driver, engine, supervisor)."""
+    host, _, port = address.rpartition(":")
+    sock = socket.create_connection((host, int(port)), timeout=seconds)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(dump_line({"kind": "hello", "role": role, "token": token, "name": name}))
+    return sock

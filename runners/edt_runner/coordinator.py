@@ -1,0 +1,250 @@
+"""The coordinator's hands: sockets around ``membership``. Room: runners.
+
+A child of the job's first supervisor; runs no user code. Hosts the TCPStore over which groups find each other
+(a group does not need its store once it is built). All time is its own monotonic clock.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from edt_runner.channel import Channel
+from edt_runner.membership import Membership
+
+_TICK_SECONDS = 0.25
+_HELLO_SECONDS = 10.0
+
+
+class Coordinator:
+    """Serves one attempt until its leading supervisor hangs up.
+
+    Args:
+        host: address to listen on.
+        token: what everybody must show in the first line.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, host: str, token: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._token = token
+        self._clock = clock
+        self._mind = Membership()
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.create_server((host, 0), backlog=128)
+        self._store = _serve_store(host)
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
+        self._strangers: dict[Channel, float] = {}
+        self._engines: dict[str, Channel] = {}
+        self._driver: Channel | None = None
+        self._waiting_for_driver: list[dict[str, Any]] = []
+        self._supervisors: list[Channel] = []
+        self._leader: Channel | None = None
+        self._done = False
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def serve(self, leader: socket.socket) -> None:
+        """Run until the leading supervisor's socket ends."""
+        self._leader = Channel(leader)
+        self._add_supervisor(self._leader)
+        while not self._done:
+            for key, _ in self._selector.select(_TICK_SECONDS):
+                key.data()
+            now = self._clock()
+            for stranger, since in list(self._strangers.items()):
+                if now - since > _HELLO_SECONDS:
+                    self._drop(stranger)
+            self._mind.tick(now)
+            self._flush()
+
+    # ── who speaks ────────────────────────────────────────────────────────────────────────────────────────────
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        channel = Channel(sock)
+        self._strangers[channel] = self._clock()
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._greet(channel))
+
+    def _greet(self, channel: Channel) -> None:
+        messages = channel.read()
+        if channel.closed:
+            self._drop(channel)
+            return
+        if not messages:
+            return
+        hello, *rest = messages
+        token = str(hello.get("token", ""))
+        if hello["kind"] != "hello" or not hmac.compare_digest(token.encode(), self._token.encode()):
+            self._drop(channel)
+            return
+        del self._strangers[channel]
+        self._selector.unregister(channel)
+        role, name = hello.get("role"), str(hello.get("name", ""))
+        if role == "engine":
+            self._engines[name] = channel
+            self._listen(channel, lambda message: self._from_engine(name, message), lambda: self._engine_closed(name))
+            self._mind.connect(name)
+        elif role == "driver":
+            self._driver = channel
+            self._listen(channel, self._from_driver, lambda: None)
+            for message in self._waiting_for_driver:
+                channel.send(message)
+            self._waiting_for_driver.clear()
+        elif role == "supervisor":
+            self._add_supervisor(channel)
+        else:
+            channel.close()
+            return
+        listener = self._selector.get_key(channel).data
+        listener.handle(rest)
+        self._flush()
+
+    def _add_supervisor(self, channel: Channel) -> None:
+        self._supervisors.append(channel)
+        self._listen(channel, self._from_supervisor, lambda: self._supervisor_closed(channel))
+
+    def _listen(self, channel: Channel, on_message: Callable[[dict[str, Any]], None], on_close: Callable[[], None]) -> None:
+        self._selector.register(channel, selectors.EVENT_READ, _Listener(self, channel, on_message, on_close))
+
+    # ── what they say ─────────────────────────────────────────────────────────────────────────────────────────
+    def _from_engine(self, name: str, message: dict[str, Any]) -> None:
+        now, mind = self._clock(), self._mind
+        match message["kind"]:
+            case "ready":
+                mind.ready(name, message["facts"], now)
+            case "built":
+                mind.built(name, message["generation"], now)
+            case "build-failed":
+                mind.build_failed(name, message["generation"], now)
+            case "switching":
+                mind.switching(name, message["generation"], message["tick"], now)
+            case "received":
+                mind.received(name, message["step"], now)
+            case "retracted":
+                mind.retracted(name, message["generation"], message["promised"], now)
+            case "pull-failed":
+                mind.pull_failed(name, now)
+            case "finished":
+                mind.finished(name, message["generation"], message["body"], now)
+            case "leave":
+                mind.leave(name, now)
+            case "metrics" | "note":
+                self._to_driver(message)
+            case "report":
+                self._to_leader(message)
+
+    def _from_driver(self, message: dict[str, Any]) -> None:
+        match message["kind"]:
+            case "begin":
+                self._mind.begin(message["definition"], self._clock())
+            case "received":
+                self._mind.driver_received()
+
+    def _from_supervisor(self, message: dict[str, Any]) -> None:
+        now, mind = self._clock(), self._mind
+        match message["kind"]:
+            case "expect":
+                mind.expect(message["engine"])
+            case "leave":
+                mind.leave(message["engine"], now)
+            case "gone":
+                mind.gone(message["engine"], now)
+            case "idle":
+                mind.idle()
+            case "raised":
+                mind.raised(message["engine"], message["message"], message["traceback"])
+
+    # ── who hears ─────────────────────────────────────────────────────────────────────────────────────────────
+    def _flush(self) -> None:
+        for send in self._mind.take():
+            message = dict(send.message)
+            if send.to == "driver":
+                self._to_driver(message)
+            elif send.to == "leader":
+                self._to_leader(message)
+            elif send.to == "supervisors":
+                for supervisor in self._supervisors:
+                    supervisor.send(message)
+            elif send.to in self._engines:
+                if message["kind"] in ("prepare", "handover", "definition"):
+                    message["store"] = self._store[1]
+                self._engines[send.to].send(message)
+
+    def _to_driver(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "handover":
+            message["store"] = self._store[1]
+        if self._driver is None:
+            self._waiting_for_driver.append(message)
+        else:
+            self._driver.send(message)
+
+    def _to_leader(self, message: dict[str, Any]) -> None:
+        if self._leader is not None:
+            self._leader.send(message)
+
+    # ── who goes ──────────────────────────────────────────────────────────────────────────────────────────────
+    def _engine_closed(self, name: str) -> None:
+        self._engines.pop(name, None)
+
+    def _supervisor_closed(self, channel: Channel) -> None:
+        self._supervisors.remove(channel)
+        self._done = self._done or channel is self._leader
+
+    def _drop(self, channel: Channel) -> None:
+        self._strangers.pop(channel, None)
+        self._selector.unregister(channel)
+        channel.close()
+
+    def forget(self, channel: Channel) -> None:
+        self._selector.unregister(channel)
+        channel.close()
+
+    def flush(self) -> None:
+        self._flush()
+
+
+class _Listener:
+    """One introduced peer in the selector."""
+
+    def __init__(
+        self,
+        owner: Coordinator,
+        channel: Channel,
+        on_message: Callable[[dict[str, Any]], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        self._owner, self._channel, self._on_message, self._on_close = owner, channel, on_message, on_close
+
+    def __call__(self) -> None:
+        self.handle(self._channel.read())
+
+    def handle(self, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            self._on_message(message)
+            self._owner.flush()
+        if self._channel.closed:
+            self._owner.forget(self._channel)
+            self._on_close()
+
+
+def _serve_store(host: str) -> tuple[object, str]:
+    """A TCPStore on ``host`` alone, which the constructor by itself would open on every address."""
+    from torch.distributed import TCPStore
+
+    listener = socket.create_server((host, 0), backlog=128)
+    port = listener.getsockname()[1]
+    store = TCPStore(
+        host_name=host,
+        port=port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=os.dup(listener.fileno()),
+        timeout=timedelta(seconds=30),
+    )
+    listener.close()
+    return store, f"{host}:{port}"

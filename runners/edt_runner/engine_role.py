@@ -1,0 +1,155 @@
+"""An engine's part of ``train()``: set up, train, and never return. Room: runners; torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from edt_runner import environment
+from edt_runner.context import Context
+from edt_runner.contract import ExitKind
+from edt_runner.dataplane import GlooPlane
+from edt_runner.engine import checkpoint
+from edt_runner.engine.link import Link, leave_process
+from edt_runner.engine.loop import Engine, Hands, Settings
+from edt_runner.engine.record import Recorder
+from edt_runner.engine.schedule import TickKind
+from edt_runner.supervisor.child import STATUS_PULL_FAILED
+from edt_runner.torch_adapter import TorchAdapter, write_state
+from edt_runner.training import Training, model_dir
+
+_BACKGROUND_NICENESS = 10
+
+
+def run(training: Training, role: Context) -> NoReturn:
+    """Live as engine ``role.name`` and end the process."""
+    with _background():
+        hands, facts = _prepare(training, role)
+    settings = Settings(
+        training.schedule,
+        training.seed,
+        training.request.exact,
+        training.request.checkpoint_freq,
+        model_dir(role.letter.result_dir),
+    )
+    logger = training.request.worker_logger
+    if logger is not None:
+        logger.on_train_begin()
+    kind = Engine(settings, hands).run(facts)
+    if logger is not None:
+        logger.on_train_end()
+    hands.loader.close()
+    leave_process(STATUS_PULL_FAILED if kind is ExitKind.PULL_FAILED else 0)
+
+
+def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any]]:
+    """Everything that needs no other engine, in the order that forking asks for: loader processes come first."""
+    letter = role.letter
+    loader = training.loader(_loader_processes(training.request.loader_processes, letter.cores, letter.max_engines))
+    device = torch.device("cpu" if role.device == "cpu" or not torch.cuda.is_available() else "cuda:0")
+    adapter = training.adapter(device)
+    if device.type == "cuda":
+        _ask_for_determinism(adapter)
+    probe = loader.probe()
+    facts = training.facts(probe)
+    adapter.warm_up(loader.batch_of([probe] * min(2, training.request.batch_size)))
+    plane = GlooPlane(letter.host, adapter.dtype, environment.gloo_interface())
+    link = Link(role.coordinator, letter.token, role.name, plane)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # best effort: user code may have its own handler
+        signal.signal(signal.SIGTERM, lambda number, frame: link.tell("leave"))
+    hands = Hands(
+        adapter,
+        plane,
+        loader,
+        link,
+        Recorder(environment.sample_record(), letter.fence, role.name),
+        _checkpoint_writer(training, adapter, role, link),
+        _worker_log(training),
+    )
+    return hands, facts
+
+
+@contextlib.contextmanager
+def _background() -> Iterator[None]:
+    """Warm up at low priority, where this process may also take its priority back."""
+    before = os.nice(0)
+    if os.geteuid() != 0:
+        yield
+        return
+    os.nice(_BACKGROUND_NICENESS)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+def _loader_processes(wanted: int, cores: int, engines: int) -> int:
+    """Loader processes of one engine: together they shall not be more than the node has cores."""
+    most = max(1, cores // engines)
+    if wanted > most:
+        print(
+            f"num_dataloader_threads: {wanted} asked for, {most} used: {cores} cores for up to {engines} engines",
+            file=sys.stderr,
+            flush=True,
+        )
+    return min(wanted, most)
+
+
+def _checkpoint_writer(
+    training: Training, adapter: TorchAdapter, role: Context, link: Link
+) -> Callable[[int, Mapping[str, Any]], None]:
+    def write(tick: int, tally: Mapping[str, Any]) -> None:
+        state = adapter.export_state()
+        manifest = {
+            "job": role.letter.job,
+            "fence": role.letter.fence,
+            "schedule": training.schedule.to_json_object(),
+            "seed": training.seed,
+            "exact": training.request.exact,
+            "threads": role.letter.threads,
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "torch": torch.__version__,
+            "tally": tally,
+            "meta": state.meta,
+        }
+        place = checkpoint.write(Path(role.letter.checkpoint_dir), tick, manifest, lambda path: write_state(path, state))
+        link.report("checkpointed", step=training.schedule.steps_before(tick), path=str(place))
+
+    return write
+
+
+def _worker_log(training: Training) -> Callable[[TickKind, dict[str, float], int, int, int], None] | None:
+    logger = training.request.worker_logger
+    if logger is None:
+        return None
+
+    def log(kind: TickKind, values: dict[str, float], iteration: int, epoch: int, workers: int) -> None:
+        if kind is TickKind.TRAIN:
+            logger.log_train_metrics(values, iteration, epoch, workers)
+        else:
+            logger.log_test_metrics(values, iteration, epoch)
+
+    return log
+
+
+def _ask_for_determinism(adapter: TorchAdapter) -> None:
+    """On a GPU: deterministic algorithms where there are some; the first op that has none ends the guarantee."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    show = warnings.showwarning
+
+    def showwarning(message: Warning | str, *rest: Any, **named: Any) -> None:
+        text = str(message)
+        if "does not have a deterministic implementation" in text:
+            adapter.end_guarantee(text.split()[0], "has no deterministic implementation on this device")
+        show(message, *rest, **named)
+
+    warnings.showwarning = showwarning  # type: ignore[assignment]

@@ -1,0 +1,53 @@
+"""What can go wrong in a runner, and whose fault it is. Room: runners; standard library only.
+
+RunnerError
+├── UsageError          the user's call is wrong: names the argument, what it got and what it takes
+├── DatasetMismatch     an engine's data differ from the driver's
+├── PeerLost            another process of the training ended in the middle of something
+├── StateMismatch       weights or optimizer state do not fit the model they are meant for
+├── UnsupportedState    optimizer state that cannot be carried to another engine
+└── CheckpointError     a recovery checkpoint that is torn, foreign or unreadable
+
+TrainingFailed is a SystemExit: the traceback has been shown by then, once.
+"""
+
+from __future__ import annotations
+
+
+class RunnerError(Exception):
+    """Base of all errors a runner raises on purpose."""
+
+
+class UsageError(RunnerError, ValueError):
+    """A wrong argument, found before the first step."""
+
+
+class DatasetMismatch(RunnerError):
+    """An engine's data set has another length or another probe sample than the driver's."""
+
+
+class PeerLost(RunnerError):
+    """A process that this one was exchanging data with ended or hung."""
+
+
+class StateMismatch(RunnerError):
+    """Received or stored state does not fit this model: names the tensor and both shapes."""
+
+
+class UnsupportedState(RunnerError):
+    """Optimizer state that is neither a tensor nor plain JSON."""
+
+
+class CheckpointError(RunnerError):
+    """A recovery checkpoint that cannot be used, and why."""
+
+
+class TrainingFailed(SystemExit):
+    """The training ended in an error that has been shown; the process should end with this status."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(1)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message

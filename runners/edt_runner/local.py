@@ -1,0 +1,186 @@
+"""``python main.py`` without a platform: this process is the driver, its engines are forked by a supervisor of
+its own. Room: runners.
+
+Ctrl-C lets the engines leave at a step boundary with a checkpoint; the same command goes on from it. A second
+Ctrl-C kills.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from edt_runner import context, environment
+from edt_runner.bench import Bench
+from edt_runner.contract import ExitKind, Letter, ReportKind
+from edt_runner.driver import Driver, Suspended
+from edt_runner.engine.schedule import Schedule
+from edt_runner.errors import PeerLost, TrainingFailed, UsageError
+from edt_runner.progress import TrainingProgress
+from edt_runner.training import Training, TrainRequest, seed_of
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+def train(request: TrainRequest) -> None:
+    """Train on this machine's slots and return with the trained weights in ``request.model``."""
+    devices = _devices()
+    training = Training(request, len(devices), seed_of(request, None))
+    with tempfile.TemporaryDirectory(prefix="edt-") as run_dir:
+        letter = _letter(training, len(devices), run_dir)
+        with Bench(letter) as bench, TrainingProgress(training.schedule) as progress:
+            engines = min(len(devices), training.schedule.logical_workers)
+            interrupt = _Interrupt(bench)
+            try:
+                _start(bench, devices[:engines])
+                address = bench.until(lambda report: report.kind is ReportKind.COORDINATOR_AT).body["address"]
+                driver = Driver(training, letter, address, progress.observe)
+                with interrupt:
+                    driver.run()
+            except Suspended:
+                step = _last_step(bench, training.schedule)
+                print(f"Stopped at step {step}. Run the same command to go on from there.", file=sys.stderr)
+                raise SystemExit(INTERRUPTED) from None
+            except PeerLost as error:
+                _explain(bench, error, training.schedule)
+        _forget_checkpoints(Path(letter.checkpoint_dir))
+
+
+class _Interrupt:
+    """First SIGINT: leave. Second: kill everything."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench, self._count = bench, 0
+
+    def __enter__(self) -> None:
+        import signal
+
+        self._inside = threading.current_thread() is threading.main_thread()
+        if self._inside:
+            self._before = signal.signal(signal.SIGINT, lambda number, frame: self._interrupt())
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        import signal
+
+        if self._inside:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _interrupt(self) -> None:
+        self._count += 1
+        if self._count == 1:
+            print("\nLeaving at the next step with a checkpoint. Ctrl-C again kills.", file=sys.stderr)
+            self._bench.hold([])
+        else:
+            self._bench.kill()
+            raise SystemExit(INTERRUPTED)
+
+
+def _devices() -> list[str]:
+    """What the slots of this machine compute on."""
+    if environment.devices() == "auto":
+        import torch
+
+        if torch.cuda.is_available():
+            return [str(index) for index in range(torch.cuda.device_count())]
+    return ["cpu"] * environment.cpu_slots()
+
+
+def _start(bench: Bench, devices: list[str]) -> None:
+    from edt_runner.contract import SlotWish, Wish
+
+    slots = tuple(SlotWish(number + 1, str(number), device) for number, device in enumerate(devices))
+    bench.wish(Wish(bench.letter.fence, slots))
+
+
+def _letter(training: Training, slots: int, run_dir: str) -> Letter:
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if main is None:
+        raise UsageError("train(): called without a script; engines run the same script, so save it and run it as a file")
+    result = Path(os.environ.get("RESULT_DIR") or Path.cwd() / "edt_result" / Path(main).stem)
+    checkpoints = result / "checkpoint"
+    cores = environment.usable_cores()
+    return Letter(
+        job=Path(main).name,
+        fence=_next_fence(result),
+        node="local",
+        framework="pytorch",
+        main=str(Path(main).resolve()),
+        arguments=tuple(sys.argv[1:]),
+        work_dir=str(Path.cwd()),
+        result_dir=str(result),
+        log_dir=os.environ.get("LOG_DIR") or str(result / "log"),
+        checkpoint_dir=str(checkpoints),
+        spool_dir=str(Path(run_dir) / "spool"),
+        socket=str(Path(run_dir) / "supervisor.sock"),
+        environ={},
+        seed=training.seed,
+        max_engines=slots,
+        threads=max(1, cores // slots),
+        cores=cores,
+        grace_seconds=30.0,
+        token=secrets.token_hex(16),
+        driver="external",
+    )
+
+
+def _next_fence(result: Path) -> int:
+    """Attempts are counted in the result folder, so that a late message of an earlier one is refused."""
+    path = result / "attempt"
+    try:
+        fence = int(json.loads(path.read_text())) + 1
+    except (OSError, ValueError):
+        fence = 1
+    result.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(fence))
+    return fence
+
+
+def _last_step(bench: Bench, schedule: Schedule) -> str:
+    bench.poll()
+    steps = [report.body["step"] for report in bench.reports if report.kind is ReportKind.CHECKPOINTED]
+    return f"{steps[-1] if steps else 0} of {schedule.steps}"
+
+
+def _explain(bench: Bench, error: PeerLost, schedule: Schedule) -> None:
+    """The training ended under the driver: say why in one sentence."""
+    bench.poll()
+    gone = [report.body for report in bench.reports if report.kind is ReportKind.ENGINE_GONE]
+    lost = next((body for body in gone if body["kind"] == ExitKind.LOST.value), None)
+    what = str(error)
+    if lost is not None:
+        how = f"signal {lost['signal']}" if lost["signal"] else f"status {lost['code']}"
+        what = f"engine {lost['allocation']} was ended by {how}"
+    message = f"{what}. The last checkpoint is of step {_last_step(bench, schedule)}; run the same command to go on from it."
+    print(message, file=sys.stderr)
+    raise TrainingFailed(message) from None
+
+
+def _forget_checkpoints(folder: Path) -> None:
+    """The training is over: the next run of the script is another one."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def seed_plain_process() -> None:
+    """Seed Python, NumPy and torch as the supervisor does for its children, in a process that has none.
+
+    Called when ``fabric_model`` is imported, before the user builds a model: engines and driver then see the same
+    data, and a run can be repeated. User code that seeds for itself comes later and wins.
+    """
+    if context.current() is not None:
+        return
+    import torch
+
+    from edt_runner.engine import seeds
+
+    seed = seeds.process_seed(environment.seed())
+    seeds.seed_python(seed)
+    torch.manual_seed(seed)

@@ -1,0 +1,85 @@
+"""What a person at a terminal sees of a local training. Room: runners; prints to standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from edt_runner.engine.schedule import Schedule, TickKind
+
+_PLAIN_SECONDS = 10.0
+
+
+class TrainingProgress:
+    """A bar with throughput and remaining time; without a terminal a line now and then."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._console = Console(file=sys.stderr)
+        self._bar: Progress | None = None
+        self._last_plain = time.monotonic()
+        self._since, self._samples, self._rate = time.monotonic(), 0.0, 0.0
+        self._tail = ""
+
+    def __enter__(self) -> TrainingProgress:
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("epoch {task.fields[epoch]}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[rate]} · {task.fields[engines]} · {task.fields[loss]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(
+                "", total=self._schedule.steps, epoch="–", rate="starting", engines="0 engines", loss=""
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def start_at(self, step: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+
+    def observe(self, item: Mapping[str, Any]) -> None:
+        """One item of metrics from the first engine."""
+        values = " ".join(f"{name} {value:.4f}" for name, value in item["metrics"].items())
+        if item["phase"] != TickKind.TRAIN.value:
+            self._console.print(f"epoch {item['epoch']}: test {values}", highlight=False)
+            return
+        self._count(item)
+        if self._bar is not None:
+            self._bar.update(
+                self._task,
+                completed=item["step"],
+                epoch=f"{item['epoch']}/{self._schedule.epochs}",
+                rate=f"{self._rate:,.0f} samples/s",
+                engines=f"{item['workers']} engine{'s' if item['workers'] > 1 else ''}",
+                loss=values,
+            )
+        elif time.monotonic() - self._last_plain > _PLAIN_SECONDS:
+            self._last_plain = time.monotonic()
+            left = (self._schedule.steps - item["step"]) * self._schedule.global_batch / max(self._rate, 1e-9)
+            self._console.print(
+                f"step {item['step']}/{self._schedule.steps}, {self._rate:,.0f} samples/s, "
+                f"{item['workers']} engines, {values}, {left:.0f} s left",
+                highlight=False,
+            )
+
+    def _count(self, item: Mapping[str, Any]) -> None:
+        self._samples += self._schedule.global_batch
+        now = time.monotonic()
+        if now - self._since >= 1.0:
+            self._rate = self._samples / (now - self._since)
+            self._since, self._samples = now, 0.0

@@ -1,0 +1,159 @@
+"""What a forked driver or engine does: run the user's main, and say how that ended. Room: runners; runs user code.
+
+Exit statuses tell the supervisor apart what happened; an exception's text goes through the lifeline pipe.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from edt_runner import context, processes
+from edt_runner.contract import ExitKind
+from edt_runner.errors import PeerLost, TrainingFailed
+
+STATUS_PEER_LOST = 74
+STATUS_PULL_FAILED = 75
+STATUS_NO_TRAINING = 76
+"""An engine's script ended without calling train()."""
+
+_OURS = Path(__file__).resolve().parent.parent
+
+
+def exit_kind(status: int, *, leaving: bool) -> ExitKind:
+    """Kind of an engine's end by its exit status (never of one that a signal ended)."""
+    if status == 0:
+        return ExitKind.LEFT if leaving else ExitKind.FINISHED
+    return {STATUS_PEER_LOST: ExitKind.LOST, STATUS_PULL_FAILED: ExitKind.PULL_FAILED}.get(status, ExitKind.SCRIPT_ERROR)
+
+
+def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> int:
+    """Become ``role`` and run the user's main script; returns the exit status."""
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    for descriptor in (stdout, stderr):
+        os.close(descriptor)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    letter = role.letter
+    processes.set_name(f"edt-{role.role}")
+    context.enter(role)
+    try:
+        _prepare(role)
+        os.chdir(letter.work_dir)
+        main = Path(letter.main) if Path(letter.main).is_absolute() else Path(letter.work_dir) / letter.main
+        sys.argv = [str(main), *letter.arguments]
+        sys.path.insert(0, str(main.parent))
+        runpy.run_path(str(main), run_name="__main__")
+        status = 0 if role.role == "driver" else STATUS_NO_TRAINING
+        if status:
+            _tell(lifeline, "the script ended in an engine without calling train()", "")
+    except TrainingFailed as failure:
+        _tell(lifeline, failure.message, "")
+        status = 1
+    except SystemExit as end:
+        status = _status_of(end)
+        if role.role == "engine" and status == 0:
+            status = STATUS_NO_TRAINING
+    except PeerLost as error:
+        print(error, file=sys.stderr)
+        status = STATUS_PEER_LOST
+    except BaseException as error:
+        text = user_traceback(error)
+        sys.stderr.write(text)
+        _tell(lifeline, _message(error), text)
+        status = 1
+    _run_exit_handlers()
+    return status
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback as the user would see it without us: frames of this package and of runpy are left out."""
+    shown = traceback.TracebackException.from_exception(error)
+    _strip(shown)
+    return "".join(shown.format())
+
+
+def _strip(shown: traceback.TracebackException) -> None:
+    own = [frame for frame in shown.stack if not _is_ours(frame.filename)]
+    if own:
+        shown.stack = traceback.StackSummary.from_list(own)
+    for inner in (shown.__cause__, shown.__context__):
+        if inner is not None:
+            _strip(inner)
+
+
+def _is_ours(filename: str) -> bool:
+    path = Path(filename)
+    return (
+        filename.startswith("<frozen")
+        or path.name == "runpy.py"
+        or _OURS in path.parents
+        or path.parent.name in ("fabric_model", "pyedt")
+    )
+
+
+def _prepare(role: context.Context) -> None:
+    letter = role.letter
+    os.environ.update(letter.environ)
+    os.environ.setdefault("OMP_NUM_THREADS", str(letter.threads))
+    if role.role == "engine":
+        os.environ["CUDA_VISIBLE_DEVICES"] = "" if role.device == "cpu" else role.device
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the driver holds no slot and sees no GPU
+        signal.signal(signal.SIGTERM, _end_quietly)
+    for folder in (letter.result_dir, letter.log_dir):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    import torch
+
+    from edt_runner.engine import seeds
+
+    torch.set_num_threads(letter.threads)
+    seed = seeds.process_seed(letter.seed)
+    seeds.seed_python(seed)
+    torch.manual_seed(seed)
+
+
+def _end_quietly(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _status_of(end: SystemExit) -> int:
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code & 0xFF
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _message(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip().splitlines()[-1][:1000]
+
+
+def _tell(lifeline: int, message: str, text: str) -> None:
+    data: dict[str, Any] = {"message": message, "traceback": text[-30_000:]}
+    with contextlib.suppress(OSError):
+        os.write(lifeline, json.dumps(data).encode())
+
+
+def _run_exit_handlers() -> None:
+    """What the interpreter would do at its end: wait for threads, run atexit, flush."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()

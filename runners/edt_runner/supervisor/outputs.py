@@ -1,0 +1,55 @@
+"""What children print, into files of bounded size. Room: runners; files and pipes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class LogPipe:
+    """One stream of one child. At ``limit`` bytes the file is turned over: ``x.out`` becomes ``x.out.1``."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._limit = path, limit
+        self._file = path.open("ab", buffering=0)
+        self._size = self._file.tell()
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+
+    def fileno(self) -> int:
+        return self.reader
+
+    def forked(self) -> None:
+        """In the parent, once the child has its end."""
+        os.close(self.writer)
+
+    def pump(self) -> bool:
+        """Move what has arrived; false at the end of the stream."""
+        try:
+            data = os.read(self.reader, 1 << 18)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        if self._size + len(data) > self._limit:
+            self._turn_over()
+        self._file.write(data)
+        self._size += len(data)
+        return True
+
+    def drain(self) -> None:
+        """Take what is there and close: the child is gone, whoever inherited its end no longer counts."""
+        before = -1
+        while before != self._size:
+            before = self._size
+            if not self.pump():
+                break
+        os.close(self.reader)
+        self._file.close()
+
+    def _turn_over(self) -> None:
+        self._file.close()
+        self._path.replace(self._path.with_name(self._path.name + ".1"))
+        self._file = self._path.open("ab", buffering=0)
+        self._size = 0

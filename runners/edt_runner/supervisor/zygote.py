@@ -1,0 +1,58 @@
+"""Forking: a process that has imported everything once, and children that start in milliseconds. Room: runners.
+
+A fork is only safe from a process with one thread. numpy's OpenBLAS starts a pool when it is imported, hence
+OPENBLAS_NUM_THREADS=1; nothing here may compute, or another pool would start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterable
+
+from edt_runner import processes
+from edt_runner.errors import RunnerError
+
+
+def warm(framework: str) -> None:
+    """Import what children will need, so that they share it; a first optimizer costs a second of lazy imports."""
+    if framework != "pytorch":
+        raise RunnerError(f"framework: got {framework!r}, this release runs 'pytorch'")
+    import safetensors.torch  # noqa: F401 - imported for its children
+    import torch
+    import torch.distributed
+    import torch.utils.data
+
+    import edt_runner.driver
+    import edt_runner.engine_role  # noqa: F401 - imported for its children
+
+    torch.optim.Adam([torch.nn.Parameter(torch.empty(1))])
+
+
+def fork(run: Callable[[], int], *, keep: Iterable[int], close: Iterable[int]) -> int:
+    """Fork a child that runs ``run`` and exits with its result; returns the child's pid.
+
+    The child dies with this process, has default signal handling, and does not hold ``close`` (descriptors of the
+    parent's other conversations: a copy would keep them from ever ending) unless also in ``keep``.
+    """
+    if processes.threads() != 1:
+        raise RunnerError(f"the supervisor has {processes.threads()} threads and cannot fork safely")
+    parent = os.getpid()
+    kept = set(keep)
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 70
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        processes.die_with(parent)
+        for descriptor in set(close) - kept:
+            os.close(descriptor)
+        status = run()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)

@@ -1,0 +1,351 @@
+"""PyTorch behind the engine's flat vectors. Room: runners; the only module that knows nn.Module and optimizers.
+
+A leaf of a training tick is laid out as
+
+    gradients | one flag a parameter: it had a gradient | float buffers | steps of integer buffers | 1 | sums
+
+in host memory, whatever the device. The single 1 counts the micro-batches that were not empty; sums are
+[count, loss x count, metric x count …].
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edt_runner.engine.adapter import State
+from edt_runner.engine.schedule import TickKind
+from edt_runner.engine.seeds import seed_python
+from edt_runner.errors import StateMismatch, UnsupportedState
+
+Metric = Callable[[Any, Any], Any]
+
+
+class TorchAdapter:
+    """One model, its optimizer, its loss and its metrics.
+
+    Args:
+        model: any module; its parameters may be shared or frozen.
+        optimizer: built over the model's parameters; closures are not called.
+        loss_function: (outputs, targets) -> mean loss over the micro-batch, a scalar tensor.
+        metrics: name -> (outputs, targets) -> mean over the micro-batch.
+        device: where the model computes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss_function: Callable[[Any, Any], Any],
+        metrics: Mapping[str, Metric],
+        device: torch.device,
+    ) -> None:
+        self.model = model.to(device)
+        self.optimizer = optimizer
+        self.metric_names = tuple(metrics)
+        self._loss_function, self._metrics, self._device = loss_function, tuple(metrics.values()), device
+        _move_optimizer_state(optimizer, device)
+        self._all_parameters = dict(model.named_parameters())
+        self._parameters = [p for p in self._all_parameters.values() if p.requires_grad]
+        self._buffers = {name: b for name, b in model.named_buffers() if not b.is_complex()}
+        self._refused = [name for name, b in model.named_buffers() if b.is_complex()]
+        self._floats = {name: b for name, b in self._buffers.items() if b.is_floating_point()}
+        self._integers = {name: b for name, b in self._buffers.items() if not b.is_floating_point()}
+        self._committed = {name: b.detach().clone() for name, b in self._buffers.items()}
+        self._grad_size = sum(p.numel() for p in self._parameters)
+        self._warnings: list[tuple[str, str]] = []
+        self._warned: set[str] = set()
+        self._own_steps: Tensor | None = None
+        for name in self._refused:
+            self.end_guarantee(name, "a complex buffer cannot be combined")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of leaves and sums: float64 if any parameter or buffer has it."""
+        tensors = [*self._parameters, *self._floats.values()]
+        return torch.float64 if any(t.dtype is torch.float64 for t in tensors) else torch.float32
+
+    # ── layout ────────────────────────────────────────────────────────────────────────────────────────────────
+    def size(self, kind: TickKind) -> int:
+        sums = 2 + len(self.metric_names)
+        if kind is TickKind.VALIDATE:
+            return sums
+        return self._grad_size + len(self._parameters) + self._buffer_size + 1 + sums
+
+    @property
+    def _buffer_size(self) -> int:
+        return sum(b.numel() for b in self._buffers.values())
+
+    def _parts(self, leaf: Tensor) -> tuple[Tensor, ...]:
+        """Gradients, flags, float buffers, integer buffers, active, sums."""
+        floats = sum(b.numel() for b in self._floats.values())
+        integers = self._buffer_size - floats
+        return torch.split(leaf, [self._grad_size, len(self._parameters), floats, integers, 1, 2 + len(self.metric_names)])
+
+    def sums(self, kind: TickKind, numbers: Tensor) -> list[float]:
+        values: list[float] = numbers[-2 - len(self.metric_names) :].tolist()
+        return values
+
+    # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
+    def warm_up(self, batch: Any) -> None:
+        leaf = torch.empty(self.size(TickKind.TRAIN), dtype=self.dtype)
+        self.micro_batch(batch, 1, 1, 0, leaf)
+        self._restore_buffers()
+        self._clear_gradients()
+
+    def micro_batch(self, batch: Any, count: int, total: int, seed: int, leaf: Tensor) -> None:
+        self._restore_buffers()
+        self._clear_gradients()
+        self.model.train()
+        _seed(seed)
+        inputs, targets = self._to_device(batch)
+        outputs = self.model(inputs)
+        loss = self._loss_function(outputs, targets)
+        loss.backward()
+        gradients, flags, floats, integers, active, sums = self._parts(leaf)
+        places = torch.split(gradients, [p.numel() for p in self._parameters])
+        for index, (place, parameter) in enumerate(zip(places, self._parameters, strict=True)):
+            gradient = parameter.grad
+            flags[index] = gradient is not None
+            if gradient is None:
+                place.zero_()
+            else:
+                place.copy_((gradient.to_dense() if gradient.is_sparse else gradient).reshape(-1))
+        self._write_buffers(floats, integers)
+        gradients.mul_(count / total)
+        floats.mul_(count / total)
+        active.fill_(1)
+        self._write_sums(sums, count, loss, outputs, targets)
+
+    def evaluate(self, batch: Any, count: int, seed: int, leaf: Tensor) -> None:
+        self.model.eval()
+        _seed(seed)
+        with torch.no_grad():
+            inputs, targets = self._to_device(batch)
+            outputs = self.model(inputs)
+            loss = self._loss_function(outputs, targets)
+            self._write_sums(leaf, count, loss, outputs, targets)
+        self._restore_buffers()
+
+    def apply(self, vector: Tensor) -> None:
+        gradients, flags, floats, integers, active, _ = self._parts(vector)
+        used = flags.tolist()
+        places = torch.split(gradients, [p.numel() for p in self._parameters])
+        for index, (place, parameter) in enumerate(zip(places, self._parameters, strict=True)):
+            parameter.grad = place.view(parameter.shape).to(parameter.device, parameter.dtype) if used[index] else None
+        self._commit_buffers(floats, integers, int(active))
+        self.optimizer.step()
+
+    def _write_sums(self, place: Tensor, count: int, loss: Tensor, outputs: Any, targets: Any) -> None:
+        place[0] = count
+        place[1] = loss.detach() * count
+        with torch.no_grad():
+            for index, metric in enumerate(self._metrics):
+                place[2 + index] = metric(outputs, targets) * count
+
+    def _to_device(self, batch: Any) -> tuple[Any, Any]:
+        inputs, targets = batch
+        return _move(inputs, self._device), _move(targets, self._device)
+
+    def _clear_gradients(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    # ── buffers: state that forward changes ───────────────────────────────────────────────────────────────────
+    def _restore_buffers(self) -> None:
+        with torch.no_grad():
+            for name, buffer in self._buffers.items():
+                buffer.copy_(self._committed[name])
+
+    def _write_buffers(self, floats: Tensor, integers: Tensor) -> None:
+        """Float buffers as they are; of integer buffers how far this forward moved them."""
+        with torch.no_grad():
+            if self._floats:
+                floats.copy_(torch.cat([b.reshape(-1).to(floats) for b in self._floats.values()]))
+            if self._integers:
+                self._own_steps = torch.cat(
+                    [(b.long() - self._committed[name].long()).reshape(-1).cpu() for name, b in self._integers.items()]
+                )
+                integers.copy_(self._own_steps)
+
+    def _commit_buffers(self, floats: Tensor, integers: Tensor, active: int) -> None:
+        """Float buffers become the weighted mean that was summed. Integer buffers (a count of batches) must have
+        been moved alike by all ``active`` micro-batches; they move once, by as much."""
+        for (name, _), part in zip(self._floats.items(), _split(floats, self._floats), strict=True):
+            committed = self._committed[name]
+            committed.copy_(part.view(committed.shape))
+        if self._integers and active:
+            steps = torch.round(integers.double() / active).long()
+            if self._own_steps is not None and not torch.equal(self._own_steps * active, integers.long()):
+                self.end_guarantee(", ".join(self._integers), "an integer buffer that micro-batches move differently")
+            for name, part in zip(self._integers, _split(steps, self._integers), strict=True):
+                committed = self._committed[name]
+                moved = committed.long() + part.view(committed.shape).to(committed.device)
+                committed.copy_(moved.to(committed.dtype))
+        self._restore_buffers()
+
+    def end_guarantee(self, what: str, why: str) -> None:
+        """The result is no longer exact because of ``what``; told once."""
+        if what not in self._warned:
+            self._warned.add(what)
+            self._warnings.append((what, why))
+
+    def take_warnings(self) -> list[tuple[str, str]]:
+        warnings, self._warnings = self._warnings, []
+        return warnings
+
+    # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
+    def export_state(self) -> State:
+        tensors: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in self._all_parameters.items()}
+        tensors |= {f"buffer.{name}": b.detach() for name, b in self._committed.items()}
+        groups: list[dict[str, Any]] = []
+        plain: dict[str, dict[str, Any]] = {}
+        index = 0
+        for number, group in enumerate(self.optimizer.param_groups):
+            groups.append({})
+            for key, value in group.items():
+                if key != "params":
+                    self._put(tensors, groups[-1], f"group.{number}.{key}", key, value)
+            for parameter in group["params"]:
+                plain[str(index)] = {}
+                for key, value in self.optimizer.state.get(parameter, {}).items():
+                    self._put(tensors, plain[str(index)], f"optimizer.{index}.{key}", key, value)
+                index += 1
+        return State({"groups": groups, "plain": plain}, tensors)
+
+    def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        places: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in self._all_parameters.items()}
+        places |= {f"buffer.{name}": b for name, b in self._committed.items()}
+        expected = {name for name in shapes if name.startswith(("model.", "buffer."))}
+        if expected != set(places):
+            differ = ", ".join(sorted(expected ^ set(places)))
+            raise StateMismatch(f"the model of this process has other parameters or buffers: {differ}")
+        if len(meta["groups"]) != len(self.optimizer.param_groups):
+            raise StateMismatch("the optimizer of this process has another number of parameter groups")
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.optimizer.state.clear()
+        for index, parameter in enumerate(parameters):
+            if meta["plain"].get(str(index)):
+                self.optimizer.state[parameter].update(meta["plain"][str(index)])
+        for group, values in zip(self.optimizer.param_groups, meta["groups"], strict=True):
+            group.update({key: tuple(v) if isinstance(group.get(key), tuple) else v for key, v in values.items()})
+        for name, (dtype, shape) in shapes.items():
+            kind, _, rest = name.partition(".")
+            if kind in ("model", "buffer"):
+                place = places[name]
+                if list(place.shape) != shape or _dtype_name(place.dtype) != dtype:
+                    got = f"{_dtype_name(place.dtype)} {list(place.shape)}"
+                    raise StateMismatch(f"{rest}: {dtype} {shape} in the training, {got} in this process")
+                continue
+            number, _, key = rest.partition(".")
+            places[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+            if kind == "group":
+                self.optimizer.param_groups[int(number)][key] = places[name]
+            else:
+                parameter = parameters[int(number)]
+                if places[name].dim():  # 0-dim steps stay on the host, as torch.optim keeps them
+                    places[name] = places[name].to(parameter.device)
+                self.optimizer.state[parameter][key] = places[name]
+        return places
+
+    def end_import(self) -> None:
+        self._restore_buffers()
+
+    def digest(self) -> str:
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.export_state().tensors.items()):
+            host = tensor.detach().cpu().contiguous()
+            digest.update(f"{name} {_dtype_name(host.dtype)} {list(host.shape)}\n".encode())
+            if host.numel():
+                digest.update(host.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def save_for_user(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        model = {key: value.detach().cpu() for key, value in self.model.state_dict().items()}
+        for path, content in (
+            (folder / f"{name}.pth", model),
+            (folder / f"{name}_optimizer_state.pth", self.optimizer.state_dict()),
+        ):
+            draft = path.with_suffix(".tmp")
+            torch.save(content, draft)
+            draft.replace(path)
+
+    def _put(self, tensors: dict[str, Tensor], plain: dict[str, Any], name: str, key: str, value: Any) -> None:
+        if isinstance(value, Tensor):
+            tensors[name] = value.detach()
+        elif value is None or isinstance(value, bool | int | float | str) or _is_plain_sequence(value):
+            plain[key] = value
+        else:
+            raise UnsupportedState(
+                f"optimizer state {key!r} is a {type(value).__name__}; an elastic training can carry tensors, "
+                "numbers, strings and tuples of them"
+            )
+
+
+def write_state(path: Path, state: State) -> None:
+    """Tensors of a state as one safetensors file."""
+    from safetensors.torch import save_file
+
+    # shared parameters stand under each of their names: safetensors wants memory of its own for each
+    save_file({name: tensor.detach().cpu().clone() for name, tensor in state.tensors.items()}, path)
+
+
+def read_state(path: Path, adapter: TorchAdapter, meta: Mapping[str, Any]) -> None:
+    """Fill ``adapter`` from a file of ``write_state`` and the state's meta."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(path)
+    shapes = {name: [_dtype_name(t.dtype), list(t.shape)] for name, t in tensors.items()}
+    for name, place in adapter.begin_import(meta, shapes).items():
+        with torch.no_grad():
+            place.copy_(tensors[name])
+    adapter.end_import()
+
+
+def seed_torch(seed: int) -> None:
+    """Seed torch's global generators, those of all devices included."""
+    torch.manual_seed(seed)
+
+
+def _seed(seed: int) -> None:
+    seed_python(seed)
+    seed_torch(seed)
+
+
+def _move(value: Any, device: torch.device) -> Any:
+    """Tensors inside tuples, lists and dicts to the device."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: _move(item, device) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        moved = [_move(item, device) for item in value]
+        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
+    return value
+
+
+def _move_optimizer_state(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    for state in optimizer.state.values():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.dim():
+                state[key] = value.to(device)
+
+
+def _split(flat: Tensor, like: Mapping[str, Tensor]) -> Sequence[Tensor]:
+    return torch.split(flat, [tensor.numel() for tensor in like.values()])
+
+
+def _is_plain_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(
+        item is None or isinstance(item, bool | int | float | str) for item in value
+    )
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
