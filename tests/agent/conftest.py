@@ -1,0 +1,123 @@
+"""A node under test: a real agent process with stand-in supervisors, a desk for its API, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.desk import JOIN_TOKEN, Desk
+from support.tagged import bearers, kill_bearers
+from support.waiting import until
+
+from edt_runner.contract import Assignment, Letter, SlotWish, Wish
+
+AGENT = Path(__file__).parents[1] / "support" / "agent_main.py"
+
+
+class Node:
+    """One node: its home, its agent (started and ended at will), its papers."""
+
+    def __init__(self, home: Path, desk: Desk, name: str = "n1") -> None:
+        self.home = home
+        self.desk = desk
+        self.name = name
+        self.tag = uuid.uuid4().hex
+        self.agent: subprocess.Popen[bytes] | None = None
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "join-token").write_text(JOIN_TOKEN + "\n")
+
+    @property
+    def log(self) -> str:
+        return (self.home / "agent.out").read_text()
+
+    def start(self, **environ: str) -> subprocess.Popen[bytes]:
+        """Start the agent; without a warm supervisor unless EDT_WARM=1 is given."""
+        settings = {
+            "EDT_API": self.desk.url,
+            "EDT_HOME": str(self.home),
+            "EDT_NAME": self.name,
+            "EDT_TAG": self.tag,
+        }
+        quick = {
+            "EDT_AGENT_TICK_SECONDS": "0.2",
+            "EDT_WARM": "0",
+            "EDT_AGENT_POLL_SECONDS": "1",
+            "EDT_DEVICES": "cpu",
+            "EDT_CPU_SLOTS": "4",
+        }
+        with (self.home / "agent.out").open("ab") as output:
+            self.agent = subprocess.Popen(
+                [sys.executable, str(AGENT)],
+                env={**os.environ, **settings, **quick, **environ},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        return self.agent
+
+    def signal(self, number: signal.Signals) -> int:
+        """Send a signal to the agent and wait for its end."""
+        assert self.agent is not None
+        self.agent.send_signal(number)
+        return self.agent.wait(15)
+
+    def assignment(self, job: str = "edt-1", fence: int = 1, slots: int = 1, **given: object) -> Assignment:
+        """An attempt as the API would list it. ``environ`` goes into the letter, ``stop`` into the wish."""
+        folder = self.home / "jobs" / job
+        folder.mkdir(parents=True, exist_ok=True)
+        letter = Letter(
+            job=job,
+            fence=fence,
+            node=self.name,
+            framework="pytorch",
+            main="main.py",
+            arguments=(),
+            work_dir=str(folder),
+            result_dir=str(folder),
+            log_dir=str(folder / "log"),
+            checkpoint_dir=str(folder / "checkpoint"),
+            spool_dir=str(folder / "spool" / f"{fence}-{self.name}"),
+            socket=str(folder / "spool" / f"{fence}-{self.name}" / "supervisor.sock"),
+            environ=dict(given.get("environ", {})),  # type: ignore[call-overload]
+            seed=1,
+            max_engines=4,
+            threads=1,
+            cores=2,
+            grace_seconds=float(str(given.get("grace_seconds", 0.2))),
+            token="t",
+        )
+        wished = tuple(SlotWish(fence * 100 + n, str(n)) for n in range(slots))
+        return Assignment(letter, Wish(fence, wished, stop=bool(given.get("stop", False))))
+
+    def runs(self, **given: object) -> int:
+        """List an attempt and wait until its first engine has started; answers its supervisor's pid."""
+        assignment = self.assignment(**given)  # type: ignore[arg-type]
+        key = f"{assignment.letter.job}/{assignment.letter.fence}"
+        self.desk.want(assignment)
+        until(lambda: "engine-started" in self.desk.kinds(key), what=f"{key} runs")
+        return int(self.desk.last(key, "attempt-started")["pid"])
+
+    def processes(self, **marks: str) -> dict[int, str]:
+        return bearers(self.tag, **marks)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    with Desk() as desk:
+        yield desk
+
+
+@pytest.fixture
+def node(tmp_path: Path, desk: Desk) -> Iterator[Node]:
+    node = Node(tmp_path / "home", desk)
+    yield node
+    if node.agent is not None and node.agent.poll() is None:
+        node.agent.kill()
+        node.agent.wait()
+    kill_bearers(node.tag)

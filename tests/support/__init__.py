@@ -1,0 +1,1 @@
+"""What several rooms' tests share: real processes, started and certain to be gone at the end."""

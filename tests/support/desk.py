@@ -1,0 +1,143 @@
+"""The API's side of the agent's wire, over real HTTP, with what a node should run decided by the test.
+
+Answers like the platform's API: join and node tokens, versions that grow with every change, long polls, reports
+taken in order without gaps. All it was asked stays readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from edt_runner.contract import Assignment
+
+JOIN_TOKEN = "join-me"
+
+
+class Desk:
+    """``with Desk() as desk``: serves on ``desk.url`` until the block ends."""
+
+    def __init__(self, broker_url: str | None = None) -> None:
+        self.broker_url = broker_url
+        self.registrations: list[Mapping[str, Any]] = []
+        self.questions: list[Mapping[str, str]] = []
+        self.reports: dict[str, list[Mapping[str, Any]]] = {}
+        self.down = False
+        self._wanted: dict[str, Assignment] = {}
+        self._version = 1
+        self._token = "node-token-1"
+        self._change = threading.Condition()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Desk:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._change:
+            self.down = True
+            self._change.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def want(self, assignment: Assignment) -> None:
+        """List this attempt, with this wish."""
+        with self._change:
+            self._wanted[_key(assignment)] = assignment
+            self._version += 1
+            self._change.notify_all()
+
+    def drop(self, key: str) -> None:
+        """No longer list this attempt (``edt-1/1``)."""
+        with self._change:
+            self._wanted.pop(key, None)
+            self._version += 1
+            self._change.notify_all()
+
+    def forget_tokens(self) -> None:
+        """As after a restored database: the node has to register again."""
+        with self._change:
+            self._token = f"node-token-{len(self.registrations) + 1}"
+
+    def kinds(self, key: str) -> list[str]:
+        """Kinds of the reports taken of an attempt, progress left out."""
+        return [str(each["kind"]) for each in self.reports.get(key, []) if each["kind"] != "progress"]
+
+    def last(self, key: str, kind: str) -> Mapping[str, Any]:
+        """Body of the newest report of a kind."""
+        body: Mapping[str, Any] = [each for each in self.reports[key] if each["kind"] == kind][-1]["body"]
+        return body
+
+    def _register(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        self.registrations.append(body)
+        queue = f"node.{body['name']}"
+        return {"node": body["name"], "token": self._token, "queue": queue, "broker_url": self.broker_url}
+
+    def _assignments(self, query: Mapping[str, str]) -> dict[str, Any]:
+        self.questions.append({**query, "time": str(time.time())})
+        after, wait = query.get("after"), float(query.get("wait", 0))
+        with self._change:
+            self._change.wait_for(lambda: after != str(self._version) or self.down, timeout=wait)
+            listed = [assignment.to_json_object() for assignment in self._wanted.values()]
+            return {"version": self._version, "assignments": listed}
+
+    def _take(self, reports: list[Mapping[str, Any]]) -> dict[str, Any]:
+        acked: dict[str, int] = {}
+        for report in reports:
+            key = f"{report['job']}/{report['fence']}"
+            taken = self.reports.setdefault(key, [])
+            if report["seq"] == len(taken) + 1:
+                taken.append(report)
+                if report["kind"] == "attempt-ended":
+                    self.drop(key)
+            acked[key] = len(taken)
+        return {"acked": acked}
+
+    def _handler(desk) -> type[BaseHTTPRequestHandler]:  # noqa: N805  the handler below has a self of its own
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+                self.answer(desk._token, lambda _: desk._assignments(query))
+
+            def do_POST(self) -> None:
+                if self.path == "/api/v1/nodes":
+                    self.answer(JOIN_TOKEN, desk._register)
+                else:
+                    self.answer(desk._token, desk._take)
+
+            def answer(self, token: str, make: Any) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if desk.down:
+                    status, data = 503, {"detail": "down"}
+                elif self.headers["Authorization"] != f"Bearer {token}":
+                    status, data = 401, {"detail": "no such token"}
+                else:
+                    status, data = 200, make(json.loads(body or b"{}"))
+                text = json.dumps(data).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                with contextlib.suppress(BrokenPipeError):  # the agent was killed meanwhile
+                    self.end_headers()
+                    self.wfile.write(text)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        return Handler
+
+
+def _key(assignment: Assignment) -> str:
+    return f"{assignment.letter.job}/{assignment.letter.fence}"

@@ -1,0 +1,155 @@
+"""A small real process that does on the wire what a supervisor does, without a framework. For the agent's tests.
+
+``python stand_in.py [--framework F] [--cold]``. How it behaves comes with the letter, in the variable STAND_IN:
+``""`` well; ``mute``: ignores every wish; ``early``: exits with 3 before it takes its letter; ``refuses``: exits with
+2 as over a bad letter; ``daemon``: leaves a process behind in a session of its own; ``lingers``: does not exit.
+A file ``finish`` in its working directory ends it as finished.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from edt_runner.contract import ExitKind, Letter, Report, ReportKind, Wish, dump_line, load_line
+
+
+class StandIn:
+    def __init__(self, letter: Letter) -> None:
+        self.letter = letter
+        self.spool = Path(letter.spool_dir)
+        self.seq = 0
+        self.step = 0
+        self.engines: dict[int, int] = {}
+        self.clients: list[socket.socket] = []
+        self.buffers: dict[socket.socket, bytes] = {}
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(letter.socket)
+        self.listener.listen()
+
+    def report(self, kind: ReportKind, /, **body: Any) -> None:
+        self.seq += 1
+        letter = self.letter
+        report = Report(letter.job, letter.fence, letter.node, self.seq, kind, time.time(), body)
+        with (self.spool / "reports.jsonl").open("ab", buffering=0) as stream:
+            stream.write(json.dumps(report.to_message()).encode() + b"\n")
+        for client in list(self.clients):
+            try:
+                client.send(dump_line({"kind": "report", "seq": self.seq}))
+            except OSError:
+                self.hang_up(client)
+
+    def run(self) -> int:
+        stat = Path(f"/proc/{os.getpid()}/stat").read_text()
+        starttime = int(stat[stat.rindex(")") + 2 :].split()[19])
+        names = {"job": self.letter.job, "fence": self.letter.fence, "node": self.letter.node}
+        paper = {"pid": os.getpid(), "starttime": starttime, "socket": self.letter.socket, **names}
+        (self.spool / "attempt.json").write_text(json.dumps(paper))
+        self.report(ReportKind.ATTEMPT_STARTED, pid=os.getpid())
+        if self.behaves("daemon") and os.fork() == 0:
+            os.setsid()
+            time.sleep(600)
+        while True:
+            ready, _, _ = select.select([self.listener, *self.clients], [], [], 0.05)
+            for each in ready:
+                if each is self.listener:
+                    client, _ = self.listener.accept()
+                    self.clients.append(client)
+                    self.buffers[client] = b""
+                elif (
+                    each in self.clients
+                    and (wish := self.read(each)) is not None
+                    and not self.behaves("mute")
+                    and self.obey(wish)
+                ):
+                    return 0
+            if self.engines:
+                self.step += 1
+                self.report(ReportKind.PROGRESS, step=self.step, workers=len(self.engines))
+            if Path(self.letter.work_dir, "finish").exists():
+                return self.end(ExitKind.FINISHED)
+
+    def behaves(self, how: str) -> bool:
+        return self.letter.environ.get("STAND_IN") == how
+
+    def read(self, client: socket.socket) -> Wish | None:
+        try:
+            data = client.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self.hang_up(client)
+            return None
+        *lines, self.buffers[client] = (self.buffers[client] + data).split(b"\n")
+        return Wish.from_message(load_line(lines[-1])) if lines else None
+
+    def hang_up(self, client: socket.socket) -> None:
+        if client in self.clients:
+            self.clients.remove(client)
+            client.close()
+
+    def obey(self, wish: Wish) -> bool:
+        wanted = {slot.allocation: slot.slot for slot in wish.slots}
+        for allocation in [a for a in self.engines if a not in wanted]:
+            self.lose(allocation, ExitKind.STOPPED if wish.stop else ExitKind.LEFT)
+        if wish.stop or not wanted:
+            self.report(ReportKind.CHECKPOINTED, step=self.step, path="")
+            self.end(ExitKind.STOPPED if wish.stop else ExitKind.LEFT)
+            return True
+        for allocation, slot in wanted.items():
+            if allocation not in self.engines:
+                pid = self.engines[allocation] = self.fork_engine()
+                self.report(ReportKind.ENGINE_STARTED, allocation=allocation, slot=slot, pid=pid)
+        return False
+
+    def fork_engine(self) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+            time.sleep(600)
+            os._exit(0)
+        return pid
+
+    def lose(self, allocation: int, kind: ExitKind) -> None:
+        pid = self.engines.pop(allocation)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self.report(
+            ReportKind.ENGINE_GONE, allocation=allocation, kind=kind, code=0, signal=None, seconds=0.1
+        )
+
+    def end(self, kind: ExitKind) -> int:
+        for allocation in list(self.engines):
+            self.lose(allocation, kind)
+        self.report(ReportKind.ATTEMPT_ENDED, kind=kind, code=0, message="", digest="d" * 64, step=self.step)
+        if self.behaves("lingers"):
+            time.sleep(600)
+        return 0
+
+
+def main() -> int:
+    line = sys.stdin.readline()
+    if not line:
+        return 0
+    letter = Letter.from_json(line)
+    print("letter of", letter.job, "argv", sys.argv[1:], flush=True)
+    if letter.environ.get("STAND_IN") == "early":
+        return 3
+    if letter.environ.get("STAND_IN") == "refuses":
+        return 2
+    return StandIn(letter).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
