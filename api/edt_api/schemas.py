@@ -1,7 +1,7 @@
 """What crosses the wire, as shapes. Room: api. Touches pydantic alone: the CLI reads it without a server.
 
-``Exec`` and ``Framework`` have WMLA's names and are flat (notebooks do ``DataFrame(body, index=[0])``); all else
-is ours, under ``/api/v1``. Times are seconds since the epoch unless a name says otherwise; None: not yet.
+``Exec`` and ``Framework`` have WMLA's names and are flat (notebooks do ``DataFrame(body, index=[0])``);
+all else is ours, under ``/api/v1``. Times are seconds since the epoch where nothing else is said; None: not yet.
 What a person sends must not hold unknown keys; of what an agent of another version sends they are dropped.
 """
 

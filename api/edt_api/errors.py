@@ -1,0 +1,114 @@
+"""What the front door refuses, as one tree, and the HTTP status of every refusal. Room: api. Pure.
+
+    ApiError
+    ├── ArgumentsInvalid   the ``args`` of a submission
+    ├── UploadRefused      a body that is no submission
+    ├── ArchiveRefused     an archive that is cut, broken, or leads out of its folder
+    ├── TooLarge           more bytes or entries than are taken
+    ├── RequestInvalid     a query or a body of another call
+    ├── NoResult           nothing to download yet
+    ├── NotAuthenticated   no credential, or one that is not valid
+    └── Forbidden          a valid credential that does not open this door
+
+``STATUS`` is the one table from a ``code``, ours or the scheduler's, to an HTTP status; ``WMLA`` says where
+WMLA's clients expect another. Next: answers.py, which writes the responses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class ApiError(Exception):
+    """Base of everything this room refuses. ``str()`` is a sentence for people, safe to show."""
+
+    code = "api-error"
+
+
+class ArgumentsInvalid(ApiError):
+    """An option of ``args`` that cannot be taken: which one, what it got, what it takes."""
+
+    code = "arguments-invalid"
+
+    def __init__(self, option: str, got: str, takes: str) -> None:
+        super().__init__(f"{option}: got {got}; it takes {takes}")
+        self.option = option
+
+
+class UploadRefused(ApiError):
+    """A submission's body that cannot be read as one."""
+
+    code = "upload-refused"
+
+
+class ArchiveRefused(ApiError):
+    """An archive that is refused whole; nothing of it is kept."""
+
+    code = "archive-refused"
+
+    def __init__(self, why: str, member: str | None = None) -> None:
+        super().__init__(f"the upload is refused: {f'{member!r}: ' if member is not None else ''}{why}")
+        self.member = member
+
+
+class TooLarge(ApiError):
+    """More than is taken. The message says how much that is."""
+
+    code = "too-large"
+
+
+class RequestInvalid(ApiError):
+    """A parameter or a body that cannot be taken; the message names it."""
+
+    code = "request-invalid"
+
+
+class NoResult(ApiError):
+    """A job that has nothing to download yet."""
+
+    code = "no-result"
+
+
+class NotAuthenticated(ApiError):
+    """No credential, or one that is not valid. Says no more than that."""
+
+    code = "not-authenticated"
+
+
+class Forbidden(ApiError):
+    """A valid credential that does not open this door."""
+
+    code = "forbidden"
+
+
+STATUS: Mapping[str, int] = {
+    "api-error": 500,
+    "arguments-invalid": 400,
+    "upload-refused": 400,
+    "archive-refused": 400,
+    "too-large": 413,
+    "request-invalid": 400,
+    "no-result": 400,
+    "not-authenticated": 401,
+    "forbidden": 403,
+    "scheduler-error": 500,
+    "not-found": 404,
+    "no-such-job": 404,
+    "no-such-user": 404,
+    "no-such-node": 404,
+    "conflict": 409,
+    "user-exists": 409,
+    "last-admin": 409,
+    "illegal-transition": 409,
+    "already-leading": 503,
+    "invalid": 400,
+    "submission-invalid": 400,
+    "user-invalid": 400,
+    "node-invalid": 400,
+    "report-foreign": 403,
+    "home-unusable": 500,
+}
+"""Code to status. A code that is missing here is a 500, and a test holds the table against both trees."""
+
+WMLA: Mapping[str, tuple[int, str]] = {"no-such-job": (400, "Cannot find task with given execId.")}
+"""Where WMLA's own answer differs. One sentence for unknown, deleted and other users' jobs."""
