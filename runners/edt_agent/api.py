@@ -76,14 +76,12 @@ class Api:
         self._token = str(data["token"])
         return Registration(str(data["queue"]), data.get("broker_url"))
 
-    async def assignments(self, after: int | None, wait: float, woken_by: str, rung: Sequence[str]) -> Answer:
+    async def assignments(self, after: int | None, wait: float, woken_by: str) -> Answer:
         """What should run here. With ``wait`` the API answers when it differs from version ``after``, or
         then."""
         params: dict[str, Any] = {"woken_by": woken_by}
         if after is not None:
             params |= {"after": after, "wait": wait}
-        if rung:
-            params["rung"] = ",".join(rung)
         data = await self._ask(
             "assignments",
             "GET",

@@ -79,11 +79,11 @@ class Asking:
     async def _ask_when_rung(self, doorbell: Doorbell) -> None:
         """With a broker: ask when rung, and on the timer. Returns when the API does not know this node."""
         version: int | None = None
-        woken_by, rung, unheard = "start", tuple[str, ...](), 0
+        woken_by, unheard = "start", 0
         while True:
             before = version
             try:
-                version = await self._ask(version, 0.0, woken_by, rung)
+                version = await self._ask(version, 0.0, woken_by)
             except NotKnownHere as error:
                 log.warning("registering again: %s", error)
                 return
@@ -100,7 +100,6 @@ class Asking:
                     await self._rung.wait()
             woken_by = "doorbell" if self._rung.is_set() else "timer"
             self._rung.clear()
-            rung = doorbell.take()
 
     async def _ask_by_long_poll(self) -> None:
         """Without a broker: the API holds the question open. Returns when the API does not know this node."""
@@ -110,7 +109,7 @@ class Asking:
         while True:
             before, asked = version, clock()
             try:
-                version = await self._ask(version, wait, woken_by, ())
+                version = await self._ask(version, wait, woken_by)
             except NotKnownHere as error:
                 log.warning("registering again: %s", error)
                 return
@@ -118,12 +117,12 @@ class Asking:
             if version == before and clock() - asked < wait / 2:
                 await asyncio.sleep(self._settings.tick_seconds)  # an API that does not hold questions open
 
-    async def _ask(self, version: int | None, wait: float, woken_by: str, rung: tuple[str, ...]) -> int:
+    async def _ask(self, version: int | None, wait: float, woken_by: str) -> int:
         """Ask until there is an answer. Raises NotKnownHere."""
         failed = 0
         while True:
             try:
-                answer = await self._api.assignments(version, wait, woken_by, rung)
+                answer = await self._api.assignments(version, wait, woken_by)
             except NotKnownHere:
                 await asyncio.sleep(_RETRY_SECONDS)
                 raise

@@ -2,9 +2,9 @@
 a pipe.
 
 Run as a child of its own (``python -m edt_agent.doorbell``): Celery takes over signals and logging and may
-hang on a broker that went away, none of which may touch the agent. The task does nothing but write a line to
-the pipe. It dies with the agent. Messages are JSON, and all that is in them is which ids changed; the agent
-asks the API what and why.
+hang on a broker that went away, none of which may touch the agent. The task does nothing but write a byte to
+the pipe. It dies with the agent. Messages are JSON, and the ids in them are not even read: the agent
+asks the API what there is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
-import json
 import logging
 import os
 import signal
@@ -55,7 +54,8 @@ CELERY_SETTINGS: Mapping[str, Any] = {
 
 
 class Doorbell:
-    """The agent's end: keeps the worker running and says who rang. Legal only inside a running event loop."""
+    """The agent's end: keeps the worker running and passes the ring on. Legal only inside a running event
+    loop."""
 
     def __init__(
         self, children: Children, broker_url: str, queue: str, tag: str, rang: Callable[[], None]
@@ -64,12 +64,6 @@ class Doorbell:
         self._broker_url, self._queue, self._tag = broker_url, queue, tag
         self._rang = rang
         self._child: Child | None = None
-        self._rung: list[str] = []
-
-    def take(self) -> tuple[str, ...]:
-        """The ids that were rung since the last call."""
-        rung, self._rung = tuple(dict.fromkeys(self._rung)), []
-        return rung
 
     def restart(self) -> None:
         """Start the worker anew: one that has lost its broker may think it is well."""
@@ -97,14 +91,10 @@ class Doorbell:
         ended = asyncio.Event()
 
         def read() -> None:
-            data = os.read(reading, 1 << 16)
-            if not data:
+            if os.read(reading, 1 << 16):
+                self._rang()
+            else:
                 loop.remove_reader(reading)
-                return
-            for line in data.splitlines():
-                with contextlib.suppress(ValueError):
-                    self._rung.extend(str(each) for each in json.loads(line))
-            self._rang()
 
         try:
             command = [
@@ -161,13 +151,10 @@ def _worker(broker_url: str, queue: str) -> Any:
     app.conf.update(CELERY_SETTINGS)
 
     @app.task(name=DOORBELL_TASK, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-    def look(*ids: Any, **more: Any) -> None:
+    def look(*_: Any, **__: Any) -> None:
         """Wake the agent. A full pipe means that it is being woken anyway."""
-        flat = [
-            each for item in (*ids, *more.values()) for each in (item if isinstance(item, list) else [item])
-        ]
         with contextlib.suppress(BlockingIOError):
-            os.write(_PIPE, json.dumps([str(each) for each in flat]).encode()[:4000] + b"\n")
+            os.write(_PIPE, b"!")
 
     return app.Worker(
         pool="solo",
