@@ -68,9 +68,7 @@ class Doorbells:
     ``ring`` is called after each commit that wrote some, by any thread, and returns at once.
     """
 
-    def __init__(
-        self, database: Database, broker_url: str = "", clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, database: Database, broker_url: str = "", clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._app = celery_app(broker_url, sends=True) if broker_url else None
         self._clock = clock
@@ -124,15 +122,9 @@ class Doorbells:
         now = self._clock()
         rung = [row for row in rows if row.created_at > now - outbox.EXPIRES_SECONDS]
         newest = {row.queue: row for row in rung}
-        silent = (
-            set() if self._app is None else {queue for queue, row in newest.items() if not self._send(row)}
-        )
+        silent = set() if self._app is None else {queue for queue, row in newest.items() if not self._send(row)}
         rung = [row for row in rung if row.queue not in silent]
-        done = [
-            row.id
-            for row in rows
-            if row.queue not in silent or row.created_at <= now - outbox.EXPIRES_SECONDS
-        ]
+        done = [row.id for row in rows if row.queue not in silent or row.created_at <= now - outbox.EXPIRES_SECONDS]
         rung_at = self._clock()
         with self._database.transaction() as tx:
             outbox.drop(tx, done)
@@ -155,9 +147,7 @@ class Doorbells:
         except Exception as error:
             # Whatever the broker's client raises, the remedy is the same: everybody's timer.
             if not self._silent:
-                log.warning(
-                    "the broker does not answer (%s); until it does, everybody looks by the clock", error
-                )
+                log.warning("the broker does not answer (%s); until it does, everybody looks by the clock", error)
             self._silent = True
             return False
         if self._silent:

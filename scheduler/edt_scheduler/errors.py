@@ -42,9 +42,7 @@ class NoSuchJob(NotFound):
     code = "no-such-job"
 
     def __init__(self, exec_id: str) -> None:
-        super().__init__(
-            f"no job {exec_id!r}: it was never submitted, was deleted, or belongs to another user"
-        )
+        super().__init__(f"no job {exec_id!r}: it was never submitted, was deleted, or belongs to another user")
         self.exec_id = exec_id
 
 
@@ -111,9 +109,7 @@ class AlreadyLeading(Conflict):
     code = "already-leading"
 
     def __init__(self, where: str) -> None:
-        super().__init__(
-            f"another scheduler decides for {where} already: one is enough, this one waits or ends"
-        )
+        super().__init__(f"another scheduler decides for {where} already: one is enough, this one waits or ends")
         self.where = where
 
 

@@ -24,9 +24,7 @@ def spool_directory(directory: Path, fence: int, node: str) -> Path:
     return directory / "spool" / f"{fence}-{node}"
 
 
-def assignment(
-    settings: Settings, node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]
-) -> Assignment:
+def assignment(settings: Settings, node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> Assignment:
     """One line of a node's list. ``carried``: a row of ``attempts.carried_on``; ``slots``: of ``wished``."""
     return Assignment(_letter(settings, node, carried), _wish(node, carried, slots))
 
@@ -40,9 +38,7 @@ def _wish(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> Wish:
         slots=tuple(SlotWish(row.id, row.slot, row.device) for row in kept),
         coordinator=None if carried.home_node_id == node.id else carried.coordinator,
         stop=over,
-        leaving=tuple(
-            row.id for row in slots if row.release_asked_at is not None and row.released_at is None
-        ),
+        leaving=tuple(row.id for row in slots if row.release_asked_at is not None and row.released_at is None),
     )
 
 

@@ -126,9 +126,7 @@ def _move_on(tx: Connection, job: Row[Any], kind: ExitKind, message: str, now: f
         values["message"] = message or None
     jobs.change(tx, job.id, **values)
     if after is not JobState(job.state):
-        jobs.move(
-            tx, job.id, after, _sentence(after, kind, message), now, {"kind": kind, "wait_seconds": wait}
-        )
+        jobs.move(tx, job.id, after, _sentence(after, kind, message), now, {"kind": kind, "wait_seconds": wait})
 
 
 def _sentence(after: JobState, kind: ExitKind, message: str) -> str:

@@ -135,9 +135,7 @@ def _attempt_ended(scene: _Scene) -> None:
         jobs.change(tx, job_id, digest=str(scene.body["digest"]))
     if home or kind in {ExitKind.SCRIPT_ERROR, ExitKind.LOST}:
         message, code = str(scene.body.get("message") or ""), scene.body.get("code")
-        lifecycle.end_attempt(
-            tx, job_id, fence, kind, message, code if isinstance(code, int) else None, scene.now
-        )
+        lifecycle.end_attempt(tx, job_id, fence, kind, message, code if isinstance(code, int) else None, scene.now)
     if scene.attempt.ended_at is None:
         lifecycle.settle(tx, job_id, scene.now)
 
@@ -182,7 +180,7 @@ def _engines_known(scene: _Scene) -> None:
     }
     if (scene.job.engines, scene.job.steps_total, scene.job.epochs) == tuple(told.values()):
         return
-    jobs.change(scene.tx, scene.job.id, **told)
+    jobs.change(scene.tx, scene.job.id, engines_at=scene.now, **told)
     scene.record(f"one step has {engines} micro-batches: at most {engines} engines", told)
     outbox.put_scheduler(scene.tx, scene.now)
 
@@ -193,9 +191,7 @@ def _resized(scene: _Scene) -> None:
         jobs.change(scene.tx, scene.job.id, workers=workers)
     joined = [scene.allocation(number) for number in _numbers(scene.body.get("joined"))]
     left = [scene.allocation(number) for number in _numbers(scene.body.get("left"))]
-    concerned = [row.grown_by for row in joined if row] + [
-        row.shrunk_by for row in left if row and row.shrunk_by
-    ]
+    concerned = [row.grown_by for row in joined if row] + [row.shrunk_by for row in left if row and row.shrunk_by]
     pause = scene.body.get("pause_seconds")
     resizes.switched(
         scene.tx,

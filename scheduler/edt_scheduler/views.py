@@ -172,11 +172,10 @@ class ResizeCause(enum.StrEnum):
     RESTART = "restart"  # a later attempt starts
     ENGINES_KNOWN = "E-known"  # its script has told E, it may hold more than one slot
     JOB_ENDED = "job-finished"  # slots of an ended job came free
-    SLOTS_FREE = "slots-free"  # slots came free otherwise: a node, another job's shrinking
+    SLOTS_FREE = "slots-free"  # slots came free otherwise: a node, another job's shrinking, a back-off's end
     ROOM = "room"  # another job's share
     STOP = "stop"  # its user's word
     DRAIN = "drain"  # its node is being emptied
-    NODE_LOST = "node-lost"  # a node of it was not heard from
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,7 @@ def _tables() -> None:
         sa.Column("seed", sa.BigInteger(), nullable=False),
         sa.Column("threads", sa.Integer(), nullable=False),
         sa.Column("engines", sa.Integer()),
+        sa.Column("engines_at", sa.Double()),
         sa.Column("steps_total", sa.BigInteger()),
         sa.Column("epochs", sa.Integer()),
         sa.Column("workers", sa.Integer(), server_default="0", nullable=False),
@@ -268,9 +269,7 @@ def _tables() -> None:
         sa.ForeignKeyConstraint(["node_id"], ["nodes.id"], name="fk_supervisors_node_id"),
         sa.PrimaryKeyConstraint("job_id", "fence", "node_id", name="pk_supervisors"),
     )
-    op.create_index(
-        "ix_supervisors_open", "supervisors", ["node_id"], unique=False, **_where("ended_at IS NULL")
-    )
+    op.create_index("ix_supervisors_open", "supervisors", ["node_id"], unique=False, **_where("ended_at IS NULL"))
     op.create_table(
         "resizes",
         sa.Column("id", ID, nullable=False),

@@ -41,9 +41,7 @@ def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path) -> Job
         if user is None:
             raise NoSuchUser(owner.name)
         threads = threads_per_engine(nodes.cores_and_slots(tx))
-        number = store.add(
-            tx, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads, now=now
-        )
+        number = store.add(tx, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads, now=now)
         outbox.put_scheduler(tx, now)
         # Inside the transaction: folder first, commit last. A folder without a row is swept, never the reverse.
         _lay_out(house.settings.job_directory(exec_id(number)), staged, spec)

@@ -53,9 +53,7 @@ def register_node(
 
 def _check(name: str, cores: int, slots: Sequence[SlotSpec]) -> None:
     if not NAME.fullmatch(name):
-        raise NodeInvalid(
-            "name", f"{name!r}: letters, digits and _ . -, at most 63, beginning with one of the first"
-        )
+        raise NodeInvalid("name", f"{name!r}: letters, digits and _ . -, at most 63, beginning with one of the first")
     if cores < 1:
         raise NodeInvalid("cores", f"{cores}: at least 1")
     names = [spec.slot for spec in slots]
@@ -71,9 +69,7 @@ def _forget_processes(tx: Connection, node_id: int, name: str, now: float) -> No
         attempts.end_supervisor(tx, row.job_id, row.fence, node_id, ExitKind.LOST, now)
         attempt = attempts.find(tx, row.job_id, row.fence)
         if attempt is not None and attempt.ended_at is None:
-            lifecycle.end_attempt(
-                tx, row.job_id, row.fence, ExitKind.LOST, f"node {name} was restarted", None, now
-            )
+            lifecycle.end_attempt(tx, row.job_id, row.fence, ExitKind.LOST, f"node {name} was restarted", None, now)
             lifecycle.settle(tx, row.job_id, now)
 
 

@@ -24,9 +24,7 @@ TOKEN_BYTES = 32
 def add_user(house: House, name: str, password_hash: str, role: Role = Role.USER) -> UserView:
     """Add a user. Raises UserExists and UserInvalid. A removed user who comes back finds their jobs."""
     if not NAME.fullmatch(name):
-        raise UserInvalid(
-            "name", f"{name!r}: letters, digits and _ . @ -, at most 64, not beginning with . @ -"
-        )
+        raise UserInvalid("name", f"{name!r}: letters, digits and _ . @ -, at most 64, not beginning with . @ -")
     with house.database.transaction() as tx:
         if store.get(tx, name) is not None:
             raise UserExists(name)

@@ -44,9 +44,7 @@ def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None)
 
 
 def every_open(tx: Connection) -> list[Row[Any]]:
-    return list(
-        tx.execute(select(allocations).where(allocations.c.released_at.is_(None)).order_by(allocations.c.id))
-    )
+    return list(tx.execute(select(allocations).where(allocations.c.released_at.is_(None)).order_by(allocations.c.id)))
 
 
 def wished(tx: Connection, node_id: int) -> list[Row[Any]]:
@@ -94,11 +92,11 @@ def close(tx: Connection, allocation: int, kind: ExitKind, now: float) -> bool:
     return tx.execute(update(allocations).where(key).values(released_at=now, kind=kind)).rowcount == 1
 
 
-def last_holder(tx: Connection, held: Sequence[tuple[int, str]]) -> Row[Any, Any, Any] | None:
-    """The newest closed allocation of these slots, with its job's ``state`` and ``job_id``."""
+def last_holder(tx: Connection, held: Sequence[tuple[int, str]]) -> Row[Any, Any, Any, Any] | None:
+    """The newest closed allocation of these slots, with its job's ``state``."""
     slot = or_(*(and_(allocations.c.node_id == node, allocations.c.slot == name) for node, name in held))
     query = (
-        select(allocations.c.job_id, allocations.c.released_at, jobs.c.state)
+        select(allocations.c.job_id, allocations.c.released_at, allocations.c.kind, jobs.c.state)
         .join(jobs, jobs.c.id == allocations.c.job_id)
         .where(allocations.c.released_at.is_not(None), slot)
         .order_by(allocations.c.released_at.desc(), allocations.c.id.desc())

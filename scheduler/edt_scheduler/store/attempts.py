@@ -19,9 +19,7 @@ def add(tx: Connection, job_id: int, home_node_id: int, token: str, now: float) 
     grown = update(jobs).where(jobs.c.id == job_id).values(fence=jobs.c.fence + 1).returning(jobs.c.fence)
     fence = int(tx.execute(grown).scalar_one())
     tx.execute(
-        insert(attempts).values(
-            job_id=job_id, fence=fence, home_node_id=home_node_id, token=token, created_at=now
-        )
+        insert(attempts).values(job_id=job_id, fence=fence, home_node_id=home_node_id, token=token, created_at=now)
     )
     return fence
 
@@ -53,9 +51,7 @@ def open_supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> No
     one has spent its numbers, and the planner keeps away from its node.
     """
     key = _key(job_id, fence, node_id)
-    reopened = (
-        update(supervisors).where(key, supervisors.c.handed_at.is_(None)).values(ended_at=None, kind=None)
-    )
+    reopened = update(supervisors).where(key, supervisors.c.handed_at.is_(None)).values(ended_at=None, kind=None)
     if tx.execute(reopened).rowcount == 0 and supervisor(tx, job_id, fence, node_id) is None:
         tx.execute(insert(supervisors).values(job_id=job_id, fence=fence, node_id=node_id))
 
@@ -72,6 +68,13 @@ def supervisors_of(tx: Connection, job_id: int, fence: int) -> list[Row[Any]]:
         .where(supervisors.c.job_id == job_id, supervisors.c.fence == fence)
         .order_by(supervisors.c.node_id)
     )
+    return list(tx.execute(query))
+
+
+def every_live_supervisor(tx: Connection) -> list[Row[Any]]:
+    """The supervisors of all live attempts, ended ones too."""
+    attempt = and_(attempts.c.job_id == supervisors.c.job_id, attempts.c.fence == supervisors.c.fence)
+    query = select(supervisors).join(attempts, attempt).where(attempts.c.ended_at.is_(None))
     return list(tx.execute(query))
 
 
@@ -100,9 +103,7 @@ def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
             supervisors.c.handed_at.label("supervisor_handed_at"),
         )
         .select_from(supervisors)
-        .join(
-            attempts, and_(attempts.c.job_id == supervisors.c.job_id, attempts.c.fence == supervisors.c.fence)
-        )
+        .join(attempts, and_(attempts.c.job_id == supervisors.c.job_id, attempts.c.fence == supervisors.c.fence))
         .join(jobs, jobs.c.id == supervisors.c.job_id)
         .join(users, users.c.id == jobs.c.user_id)
         .where(supervisors.c.node_id == node_id, supervisors.c.ended_at.is_(None))
@@ -127,6 +128,4 @@ def end_supervisor(tx: Connection, job_id: int, fence: int, node_id: int, kind: 
 
 
 def _key(job_id: int, fence: int, node_id: int) -> Any:
-    return and_(
-        supervisors.c.job_id == job_id, supervisors.c.fence == fence, supervisors.c.node_id == node_id
-    )
+    return and_(supervisors.c.job_id == job_id, supervisors.c.fence == fence, supervisors.c.node_id == node_id)

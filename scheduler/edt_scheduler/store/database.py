@@ -44,13 +44,11 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """One consistent picture, for reading; it waits for no writer and none waits for it."""
-        with self.engine.connect() as connection:
-            if connection.dialect.name == "postgresql":
-                connection = connection.execution_options(
-                    isolation_level="REPEATABLE READ", postgresql_readonly=True
-                )
+        with self.engine.connect() as fresh:
+            if fresh.dialect.name == "postgresql":
+                connection = fresh.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             else:
-                connection = connection.execution_options(edt_begin="BEGIN")
+                connection = fresh.execution_options(edt_begin="BEGIN")
             with connection.begin():
                 yield connection
 

@@ -15,9 +15,7 @@ from edt_scheduler.jobs import ACTIVE, TERMINAL, JobSpec, JobState, advance
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
 
 
-def add(
-    tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float
-) -> int:
+def add(tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float) -> int:
     """Insert a job, SUBMITTED; its number."""
     query = insert(jobs).values(
         user_id=user_id,
@@ -120,10 +118,7 @@ def move(
 def record(tx: Connection, number: int, kind: str, message: str, data: Mapping[str, Any], now: float) -> None:
     """Append one event to a job's history. Never holds environment values."""
     head = (
-        update(jobs)
-        .where(jobs.c.id == number)
-        .values(events=jobs.c.events + 1)
-        .returning(jobs.c.events, jobs.c.fence)
+        update(jobs).where(jobs.c.id == number).values(events=jobs.c.events + 1).returning(jobs.c.events, jobs.c.fence)
     )
     seq, fence = tx.execute(head).one()
     tx.execute(
@@ -134,9 +129,7 @@ def record(tx: Connection, number: int, kind: str, message: str, data: Mapping[s
 
 
 def history(tx: Connection, number: int) -> list[Row[Any]]:
-    return list(
-        tx.execute(select(job_events).where(job_events.c.job_id == number).order_by(job_events.c.seq))
-    )
+    return list(tx.execute(select(job_events).where(job_events.c.job_id == number).order_by(job_events.c.seq)))
 
 
 def transitions(tx: Connection) -> set[tuple[str, str]]:

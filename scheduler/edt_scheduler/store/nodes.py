@@ -27,9 +27,7 @@ def register(tx: Connection, name: str, secret: str, now: float, **facts: Any) -
     }
     known = tx.execute(select(nodes.c.id, nodes.c.boot_id).where(nodes.c.name == name)).one_or_none()
     if known is None:
-        return int(
-            tx.execute(insert(nodes).values(name=name, **values).returning(nodes.c.id)).scalar_one()
-        ), None
+        return int(tx.execute(insert(nodes).values(name=name, **values).returning(nodes.c.id)).scalar_one()), None
     moved = {"counter": nodes.c.counter + 1, "version": nodes.c.version + 1}
     tx.execute(update(nodes).where(nodes.c.id == known.id).values(**values, **moved))
     return known.id, known.boot_id
@@ -47,6 +45,10 @@ def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
 
 def find(tx: Connection, name: str) -> Row[Any] | None:
     return tx.execute(select(nodes).where(nodes.c.name == name)).one_or_none()
+
+
+def name(tx: Connection, node_id: int) -> str:
+    return str(tx.execute(select(nodes.c.name).where(nodes.c.id == node_id)).scalar_one())
 
 
 def every(tx: Connection) -> list[Row[Any]]:
@@ -87,9 +89,7 @@ def intend(tx: Connection, node_id: int, intent: Intent) -> None:
 def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row[Any]]:
     """Slots that are present or held, each with its open allocation if it has one, in the node's own order."""
     query = (
-        select(
-            slots, allocations.c.id.label("allocation"), allocations.c.job_id, allocations.c.release_asked_at
-        )
+        select(slots, allocations.c.id.label("allocation"), allocations.c.job_id, allocations.c.release_asked_at)
         .outerjoin(
             allocations,
             and_(

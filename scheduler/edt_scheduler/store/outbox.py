@@ -37,11 +37,5 @@ def drop(tx: Connection, ids: Iterable[int]) -> None:
     tx.execute(delete(outbox).where(outbox.c.id.in_(list(ids))))
 
 
-def _put(
-    tx: Connection, queue: str, task: str, arguments: list[Any], resize_id: int | None, now: float
-) -> None:
-    tx.execute(
-        insert(outbox).values(
-            queue=queue, task=task, arguments=arguments, resize_id=resize_id, created_at=now
-        )
-    )
+def _put(tx: Connection, queue: str, task: str, arguments: list[Any], resize_id: int | None, now: float) -> None:
+    tx.execute(insert(outbox).values(queue=queue, task=task, arguments=arguments, resize_id=resize_id, created_at=now))

@@ -39,7 +39,7 @@ def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[J
         .where(allocations.c.released_at.is_(None), allocations.c.job_id.in_([row.id for row in rows]))
         .group_by(allocations.c.job_id)
     )
-    held = Counter({job_id: number for job_id, number in tx.execute(query)})
+    held = Counter({job_id: int(number) for job_id, number in tx.execute(query)})
     return [_job(settings, row, held[row.id]) for row in rows]
 
 

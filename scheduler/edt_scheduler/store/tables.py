@@ -92,6 +92,7 @@ jobs = Table(
     Column("threads", Integer, nullable=False),
     # as its attempts told
     Column("engines", Integer),
+    Column("engines_at", Double),  # when E was told
     Column("steps_total", BigInteger),
     Column("epochs", Integer),
     Column("workers", Integer, nullable=False, server_default="0"),

@@ -51,9 +51,7 @@ def add_token(tx: Connection, user_id: int, secret: str, now: float, expires_at:
     """Store a token's hash, and clear away what has expired."""
     tx.execute(delete(tokens).where(tokens.c.expires_at <= now))
     tx.execute(
-        insert(tokens).values(
-            user_id=user_id, secret_sha256=fingerprint(secret), created_at=now, expires_at=expires_at
-        )
+        insert(tokens).values(user_id=user_id, secret_sha256=fingerprint(secret), created_at=now, expires_at=expires_at)
     )
 
 

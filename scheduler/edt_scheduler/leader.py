@@ -1,0 +1,74 @@
+"""Who decides: one scheduler a home or database. Room: scheduler. Touches a lock file or a database session.
+
+An optimisation, not a guard: two schedulers would do no harm (``reconcile``), only each other's work. The lock goes
+with the process that holds it, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from edt_scheduler.errors import AlreadyLeading
+from edt_scheduler.settings import Settings
+from edt_scheduler.store.database import database_url
+
+LEADER_LOCK = 0x454456
+"""Key of PostgreSQL's advisory lock of the leader's session."""
+
+
+class Leadership:
+    """Held from ``lead`` on. ``holds`` says whether it still is: a database session can be lost."""
+
+    def __init__(self, holds: object) -> None:
+        self._holds = holds
+
+    def holds(self) -> bool:
+        return bool(self._holds() if callable(self._holds) else self._holds)
+
+
+@contextmanager
+def lead(settings: Settings) -> Iterator[Leadership]:
+    """Be the scheduler for the length of the block. Raises AlreadyLeading at once if another one is."""
+    if make_url(settings.database).get_backend_name() == "sqlite":
+        with _lock_file(settings) as leadership:
+            yield leadership
+    else:
+        with _lock_session(settings) as leadership:
+            yield leadership
+
+
+@contextmanager
+def _lock_file(settings: Settings) -> Iterator[Leadership]:
+    path = settings.home / "run" / "scheduler.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyLeading(str(settings.home)) from None
+        yield Leadership(True)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _lock_session(settings: Settings) -> Iterator[Leadership]:
+    engine = create_engine(database_url(settings.database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as session:
+        if not session.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": LEADER_LOCK}).scalar():
+            raise AlreadyLeading(make_url(settings.database).render_as_string(hide_password=True))
+
+        def alive() -> bool:
+            try:
+                return session.execute(text("SELECT 1")).scalar() == 1
+            except DBAPIError:
+                return False
+
+        yield Leadership(alive)

@@ -1,0 +1,70 @@
+"""Shares: how many slots each job should hold. Room: scheduler, plan. Pure. Next: placement.py.
+
+Equal shares by water-filling. Every job first gets its smallest size, in submit order; then, again and again, the
+job with the fewest slots climbs to its next size, if that still fits; submit order breaks ties. A job's sizes are
+those at which ceil(E/n) drops: E micro-batches on n engines take ceil(E/n) turns, and a size between two of them
+takes a GPU without saving a turn. Until E is known the only size is 1.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from edt_scheduler.nodes import Health
+from edt_scheduler.plan.state import Job, Node, Phase
+
+
+def sizes(engines: int | None, most: int) -> tuple[int, ...]:
+    """The sizes a job may have, smallest first.
+
+    >>> sizes(16, 16)
+    (1, 2, 3, 4, 6, 8, 16)
+    """
+    if engines is None:
+        return (1,)
+    turns = [-(-engines // n) for n in range(1, min(most, engines) + 1)]
+    return (1, *(n for n, (before, after) in enumerate(pairwise(turns), start=2) if after < before))
+
+
+def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[str, int]:
+    """Job to the slots it should hold, over all slots of nodes that are up, those being vacated included.
+
+    What a job holds on a cordoned node is its own as long as it stays there: nobody else can use it.
+    """
+    open_slots = sum(node.slots for node in nodes.values() if node.health is Health.UP)
+    rungs = {job.id: sizes(job.engines, job.max) for job in jobs}
+    granted = {job.id: 0 for job in jobs}
+    used = {job.id: 0 for job in jobs}
+    for_all = open_slots
+    heap = [(0, job.submit, job.id, 0, job) for job in jobs if _may_hold(job, now)]
+    heapq.heapify(heap)
+    while heap:
+        _, submit, key, rung, job = heapq.heappop(heap)
+        size = rungs[key][rung]
+        takes = _open_use(job, size, nodes)
+        if takes - used[key] > for_all:
+            continue
+        for_all -= takes - used[key]
+        granted[key], used[key] = size, takes
+        if rung + 1 < len(rungs[key]):
+            heapq.heappush(heap, (size, submit, key, rung + 1, job))
+    return granted
+
+
+def _may_hold(job: Job, now: float) -> bool:
+    """A job on its way out gets nothing. One that waits out a back-off is not waited for."""
+    if job.phase is Phase.WAITING:
+        return job.not_before is None or job.not_before <= now
+    return job.phase is Phase.RUNNING
+
+
+def _open_use(job: Job, size: int, nodes: Mapping[str, Node]) -> int:
+    """Slots that ``size`` takes from what everybody may use: all but those it keeps on cordoned nodes.
+
+    At least one where its home is up, since the attempt lives there.
+    """
+    own = sum(number for node, number in job.alloc.items() if nodes[node].health is Health.CORDONED)
+    at_home = 1 if job.home is not None and nodes[job.home].health is Health.UP else 0
+    return max(size - own, at_home)

@@ -1,0 +1,128 @@
+"""The contract of the decision: what it is shown and what it answers. Room: scheduler, plan. Pure data.
+
+Slots are counted per node; which slot of a node, and which engine leaves, is the business of whoever applies.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edt_scheduler.nodes import Health
+
+
+class Phase(enum.StrEnum):
+    """Where a job stands, for the planner."""
+
+    WAITING = "waiting"  # no attempt: it may start anywhere
+    RUNNING = "running"  # its attempt holds slots and may be resized
+    ENDING = "ending"  # its attempt is on its way out: it gets nothing, what it holds comes free
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node. ``free`` slots carry no open allocation: what is being vacated is not free."""
+
+    id: str
+    slots: int
+    free: int
+    health: Health
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job that is not over."""
+
+    id: str
+    user: str
+    submit: int
+    """Place in the order of submission: ties are broken by it."""
+    max: int
+    """numWorker × workerDeviceNum."""
+    phase: Phase
+    engines: int | None = None
+    """E, the micro-batches of one step; None until the script has told it."""
+    alloc: Mapping[str, int] = field(default_factory=dict)
+    """Node to slots that it holds and that were not asked back."""
+    leaving: Mapping[str, int] = field(default_factory=dict)
+    """Node to slots that were asked back and are still in use."""
+    home: str | None = None
+    """Node of the attempt's coordinator and driver: the attempt lives as long as it holds a slot there."""
+    avoid: frozenset[str] = frozenset()
+    """Nodes that this attempt has left for good: its supervisor there is spent."""
+    not_before: float | None = None
+    """No new slot before this time: back-off."""
+    total_work: int | None = None
+    """Steps of the whole training, once known."""
+    done_work: int = 0
+    """Steps committed."""
+    resizes: int = 0
+    last_resize: float | None = None
+
+    @property
+    def held(self) -> int:
+        return sum(self.alloc.values())
+
+
+@dataclass(frozen=True)
+class State:
+    """One consistent picture, at one instant."""
+
+    now: float
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+
+
+class Verb(enum.StrEnum):
+    """What is done to a job."""
+
+    START = "start"  # its next attempt begins
+    GROW = "grow"
+    SHRINK = "shrink"
+    MOVE = "move"  # its home is being emptied: it leaves everywhere and starts again elsewhere
+
+
+@dataclass(frozen=True)
+class Action:
+    """One change, with its reason in words. ``before`` and ``after`` count slots."""
+
+    job: str
+    verb: Verb
+    before: int
+    after: int
+    reason: str
+
+
+class Blocking(enum.StrEnum):
+    """What keeps a waiting job from starting."""
+
+    CAPACITY = "capacity"  # others hold the slots, by share or by submit order
+    VACATING = "vacating"  # slots are on their way to it: engines that were asked to leave still use them
+    COOLDOWN = "cooldown"  # it waits out a back-off
+    NODES = "nodes"  # no node takes work
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the plan means for one job, with numbers."""
+
+    target: int
+    """Its share: the slots it should hold once everything decided has happened."""
+    rank: int
+    """Place among the waiting jobs, 1 is next; 0: it does not wait."""
+    need: int
+    """Slots that would let it start; 0: it does not wait."""
+    free: int
+    """Slots free now, on nodes that take work."""
+    blocking: Blocking | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer. ``alloc`` names every job of the state: what it holds once the actions are applied."""
+
+    alloc: Mapping[str, Mapping[str, int]]
+    actions: tuple[Action, ...]
+    explain: Mapping[str, Explanation]
