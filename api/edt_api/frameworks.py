@@ -25,9 +25,7 @@ class Runnable:
 
 
 RUNNABLE: Mapping[str, Runnable] = {
-    "edtPyTorch": Runnable(
-        "edtPyTorch", "ElasticPyTorchTrain", "pytorch", "Elastic distributed training with PyTorch"
-    )
+    "edtPyTorch": Runnable("edtPyTorch", "ElasticPyTorchTrain", "pytorch", "Elastic distributed training with PyTorch")
 }
 
 _OF_WMLA = frozenset({
