@@ -1,0 +1,8 @@
+"""Room: api. ``python -m edt_cli`` is ``edt``."""
+
+from __future__ import annotations
+
+from edt_cli.main import main
+
+if __name__ == "__main__":
+    main()

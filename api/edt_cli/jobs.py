@@ -1,0 +1,203 @@
+"""Room: api, CLI. Commands about jobs: submit, ls, get, logs, stop, rm, result."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from edt_api.schemas import Exec, Job
+from edt_cli import output
+from edt_cli.errors import CannotStart, CliError
+from edt_cli.follow import Stream, follow, print_log
+from edt_cli.output import Format, FormatOption, console
+from edt_cli.pack import pack
+from edt_cli.session import EXECS, OURS, session
+
+_JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, edt-7.")]
+
+
+def submit(
+    context: typer.Context,
+    path: Annotated[Path, typer.Argument(metavar="SCRIPT|FOLDER", help="A script, or a folder with its main.py.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="After --: the script's own arguments.")
+    ] = None,
+    max_workers: Annotated[int, typer.Option("--max-workers", "-n", min=1, help="The most slots it may use.")] = 1,
+    main: Annotated[str | None, typer.Option(help="The script of a folder; default main.py.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    framework: Annotated[str, typer.Option(help="As `edt` jobs: edtPyTorch.")] = "edtPyTorch",
+    environ: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable of the job; repeatable.")
+    ] = None,
+    data_path: Annotated[str | None, typer.Option(help="Folder below the platform's data folder.")] = None,
+    arg: Annotated[list[str] | None, typer.Option("--arg", help="One argument of the script; repeatable.")] = None,
+    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Show its log; end with its exit status.")] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Hand in a job. It starts with one slot and grows to what is free, up to --max-workers."""
+    if form is Format.JSON and follow_it:
+        raise CannotStart("-o json and --follow do not go together: follow with `edt logs -f`")
+    parcel = pack(path, main)
+    words = ["--exec-start", framework, "--numWorker", str(max_workers), "--model-main", parcel.main]
+    words += ["--model-dir", parcel.model_dir] if parcel.model_dir else []
+    words += ["--appName", name] if name else []
+    words += ["--cs-datastore-meta", f"type=fs,data_path={data_path}"] if data_path else []
+    for pair in environ or []:
+        if "=" not in pair:
+            raise CannotStart(f"--env {pair}: it is NAME=VALUE")
+        words += ["--msd-env", pair]
+    own = [*(arg or []), *(arguments or [])]
+    words += ["--", *own] if own else []
+    with session(context.obj) as api, parcel.file:
+        files = {"file": (parcel.name, parcel.file, "application/octet-stream")}
+        response = api.ask("POST", EXECS, params={"args": shlex.join(words)}, files=files)
+        job = api.read(Exec, response)
+        if form is Format.JSON:
+            output.as_json(job)
+        elif follow_it:
+            typer.echo(f"{job.id} submitted", err=True)
+            raise typer.Exit(follow(api, job.id))
+        else:
+            typer.echo(job.id)
+
+
+def ls(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Jobs that are over too.")] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """List jobs: those that run or wait, with --all also those that are over."""
+    with session(context.obj) as api:
+        found = api.many(Job, f"{OURS}/jobs")
+    shown = [job for job in found if everything or not job.state.over]
+    if form is Format.JSON:
+        output.as_json(shown)
+        return
+    columns = ("JOB", "NAME", "OWNER", "STATE", "SLOTS", "PROGRESS", "LOSS", "AGE", "MESSAGE")
+    rows = [
+        (
+            job.id,
+            job.app_name,
+            job.owner,
+            output.state(job.state),
+            f"{job.slots}/{job.max_workers}",
+            _progress(job),
+            _loss(job),
+            output.ago(job.created_at),
+            _remark(job),
+        )
+        for job in shown
+    ]
+    hidden = len(found) - len(shown)
+    output.table(columns, rows, f"No job runs or waits{f'; {hidden} are over: edt ls --all' if hidden else ''}.")
+
+
+def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Format.TABLE) -> None:
+    """Show one job: what it holds, how far it is, why it waits, how it ended."""
+    with session(context.obj) as api:
+        job = api.one(Job, f"{OURS}/jobs/{job_id}")
+    if form is Format.JSON:
+        output.as_json(job)
+        return
+    lines: list[tuple[str, str | Text]] = [
+        ("Job", f"{job.id} ({job.app_name}) of {job.owner}"),
+        ("State", output.state(job.state)),
+        ("Slots", f"{job.slots} of at most {job.max_workers}, {job.workers} training"),
+        ("Progress", _progress(job)),
+        ("Loss", _loss(job)),
+        ("Attempts", str(job.attempts)),
+        ("Submitted", f"{output.ago(job.created_at)} ago"),
+        ("Arguments", job.args.strip()),
+        ("Folder", job.work_dir),
+        ("Message", _remark(job)),
+        ("Inexact", job.inexact or ""),
+        ("SHA-256", job.digest or ""),
+    ]
+    for title, value in lines:
+        if value:
+            console().print(Text(f"{title:<10} ", style="bold") + Text.assemble(value))
+
+
+def logs(
+    context: typer.Context,
+    job_id: _JobArgument,
+    follow_it: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until it is over; end with its status.")
+    ] = False,
+    stream: Annotated[
+        Stream, typer.Option("--stream", help="out: loggers' lines; err; all: what the script printed.")
+    ] = (Stream.OUT),
+) -> None:
+    """Show a job's log."""
+    with session(context.obj) as api:
+        if follow_it:
+            raise typer.Exit(follow(api, job_id, stream))
+        print_log(api, job_id, stream)
+
+
+def stop(context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB…")]) -> None:
+    """Stop jobs. One that is over stays as it is."""
+    with session(context.obj) as api:
+        for job_id in jobs:
+            api.ask("POST", f"{EXECS}/{job_id}/stop")
+            typer.echo(f"{job_id} is being stopped")
+
+
+def rm(
+    context: typer.Context,
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB…]")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of your own jobs.")] = False,
+) -> None:
+    """Remove jobs with their logs and results. One that runs is stopped first."""
+    if bool(jobs) == everything:
+        raise CannotStart("name jobs, or say --all")
+    with session(context.obj) as api:
+        if everything:
+            api.ask("DELETE", EXECS)
+            typer.echo("all of your jobs are removed")
+        for job_id in jobs or []:
+            api.ask("DELETE", f"{EXECS}/{job_id}")
+            typer.echo(f"{job_id} is removed")
+
+
+def result(
+    context: typer.Context,
+    job_id: _JobArgument,
+    to: Annotated[Path | None, typer.Option("--to", help="File or folder; default <job>-result.zip here.")] = None,
+) -> None:
+    """Fetch what the job saved (its model folder) as a zip."""
+    target = (to / f"{job_id}-result.zip" if to.is_dir() else to) if to else Path(f"{job_id}-result.zip")
+    draft = target.with_name(f".{target.name}.part")
+    with session(context.obj) as api:
+        try:
+            with api.stream(f"{EXECS}/{job_id}/result") as response, draft.open("wb") as file:
+                for piece in response.iter_bytes():
+                    file.write(piece)
+            draft.replace(target)
+        except OSError as error:
+            raise CliError(f"{target} cannot be written: {error.strerror}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+    typer.echo(str(target))
+
+
+def _progress(job: Job) -> str:
+    step, total = job.progress.get("step"), job.progress.get("steps_total") or job.steps_total
+    if step is None:
+        return ""
+    return f"{step}/{total} ({100 * step // total} %)" if total else str(step)
+
+
+def _loss(job: Job) -> str:
+    loss = job.progress.get("loss")
+    return f"{loss:.4f}" if isinstance(loss, int | float) else ""
+
+
+def _remark(job: Job) -> str:
+    if job.waiting is not None and not job.state.over:
+        return job.waiting.reason
+    return job.message or ""

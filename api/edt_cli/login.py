@@ -1,0 +1,113 @@
+"""Room: api, CLI. Where the API is and who speaks to it: environment, then the login kept on disk, then this
+machine.
+
+Touches one file, ``edt/login.json`` in the XDG configuration folder, readable by its owner only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from edt_api.schemas import Logon
+from edt_cli.errors import CliError, NoAnswer, Refused
+from edt_cli.up.home import default_home, remembered_port
+
+_DEFAULT_PORT = 9280
+
+
+@dataclass(frozen=True)
+class Login:
+    """One login: the API it is for and the token it got there."""
+
+    api: str
+    user: str
+    token: str
+
+
+def api_address(given: str | None) -> str:
+    """The API to speak to: ``--api``, EDT_API, where one is logged in, the `edt up` of this machine."""
+    kept = read_login()
+    port = remembered_port(default_home()) or _DEFAULT_PORT
+    address = given or os.environ.get("EDT_API") or (kept.api if kept else "") or f"http://127.0.0.1:{port}"
+    return address.rstrip("/")
+
+
+def token_for(api: str) -> str | None:
+    """EDT_TOKEN, or the token that was kept for this API; never one that another API gave."""
+    if token := os.environ.get("EDT_TOKEN"):
+        return token
+    kept = read_login()
+    return kept.token if kept is not None and kept.api == api else None
+
+
+def login(
+    context: typer.Context,
+    user: Annotated[str, typer.Option("--user", "-u", help="Name of the user.")] = "admin",
+    password_stdin: Annotated[bool, typer.Option(help="Read the password from standard input.")] = False,
+) -> None:
+    """Log in, and keep the token (mode 0600) for the commands that follow."""
+    api = api_address(context.obj)
+    if password_stdin or not sys.stdin.isatty():
+        password = sys.stdin.readline().rstrip("\n")
+    else:
+        password = typer.prompt("Password", hide_input=True)
+    try:
+        response = httpx.get(f"{api}/auth/v1/logon", auth=(user, password), timeout=30)
+    except httpx.HTTPError as error:
+        raise NoAnswer(api, str(error) or type(error).__name__) from error
+    if response.status_code in {401, 403}:
+        raise Refused(response.status_code, f"{api} does not accept this password for {user}")
+    if not response.is_success:
+        raise Refused(response.status_code, f"{api} answered {response.status_code}: {response.text.strip()[:200]}")
+    answer = Logon.model_validate(response.json())
+    _keep(Login(api, answer.username, answer.accessToken))
+    typer.echo(f"Logged in at {api} as {answer.username}.")
+
+
+def logout(context: typer.Context) -> None:
+    """End the login: the token is revoked and removed."""
+    kept = read_login()
+    if kept is None:
+        typer.echo("Not logged in.")
+        return
+    login_file().unlink(missing_ok=True)
+    try:
+        httpx.post(f"{kept.api}/auth/v1/logoff", headers={"Authorization": f"Bearer {kept.token}"}, timeout=10)
+    except httpx.HTTPError as error:
+        raise CliError(
+            f"logged out here, but {kept.api} could not be told, so the token holds until it expires"
+        ) from error
+    typer.echo("Logged out.")
+
+
+def login_file() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "edt" / "login.json"
+
+
+def read_login() -> Login | None:
+    """What was kept; None also for a file that nobody can read any more."""
+    try:
+        return Login(**json.loads(login_file().read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _keep(what: Login) -> None:
+    path = login_file()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    # Never readable by others, not even for the moment between being written and being protected.
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as stream:
+        json.dump(asdict(what), stream)
+    draft.replace(path)

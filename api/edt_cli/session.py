@@ -1,0 +1,103 @@
+"""Room: api, CLI. One conversation with the API: requests go out with the token, refusals come back as
+sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from edt_cli.errors import CliError, NoAnswer, NotLoggedIn, Refused
+from edt_cli.login import api_address, token_for
+
+_Shape = TypeVar("_Shape", bound=BaseModel)
+
+EXECS = "/platform/rest/deeplearning/v1/execs"
+"""WMLA's door: where jobs are handed in and their papers fetched."""
+OURS = "/api/v1"
+
+
+class Session:
+    """Requests to one API as one user."""
+
+    def __init__(self, api: str, token: str | None) -> None:
+        self.api = api
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(base_url=api, headers=headers, timeout=httpx.Timeout(60, connect=10))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """One request. Raises a CliError whose sentence is fit to be shown."""
+        try:
+            response = self._http.request(method, path, **request)
+        except httpx.HTTPError as error:
+            raise NoAnswer(self.api, str(error) or type(error).__name__) from error
+        return self._checked(response)
+
+    @contextmanager
+    def stream(self, path: str, **request: Any) -> Iterator[httpx.Response]:
+        """A GET whose body is read piece by piece."""
+        try:
+            with self._http.stream("GET", path, **request) as response:
+                if not response.is_success:
+                    response.read()
+                yield self._checked(response)
+        except httpx.HTTPError as error:
+            raise NoAnswer(self.api, str(error) or type(error).__name__) from error
+
+    def one(self, shape: type[_Shape], path: str, **request: Any) -> _Shape:
+        """GET one object."""
+        return self.read(shape, self.ask("GET", path, **request))
+
+    def many(self, shape: type[_Shape], path: str, **request: Any) -> list[_Shape]:
+        """GET a list of objects."""
+        response = self.ask("GET", path, **request)
+        with self._understood(response):
+            return [shape.model_validate(item) for item in TypeAdapter(list[Any]).validate_json(response.content)]
+
+    def read(self, shape: type[_Shape], response: httpx.Response) -> _Shape:
+        """The object in an answer."""
+        with self._understood(response):
+            return shape.model_validate_json(response.content)
+
+    @contextmanager
+    def _understood(self, response: httpx.Response) -> Iterator[None]:
+        try:
+            yield
+        except ValidationError as error:
+            raise CliError(f"{self.api} answers in words this version of edt does not know: {response.url}") from error
+
+    def _checked(self, response: httpx.Response) -> httpx.Response:
+        if response.is_success:
+            return response
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            raise NotLoggedIn(self.api)
+        raise Refused(response.status_code, _sentence(response))
+
+
+@contextmanager
+def session(given: str | None) -> Iterator[Session]:
+    """A session with the API that ``--api``, the environment or the login names."""
+    api = api_address(given)
+    opened = Session(api, token_for(api))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _sentence(response: httpx.Response) -> str:
+    """What an API says when it refuses: a problem document, or WMLA's ``Error 400: …``."""
+    try:
+        data = response.json()
+    except ValueError:
+        data = None
+    if isinstance(data, dict) and data.get("detail"):
+        return str(data["detail"])
+    text = response.text.strip().splitlines()
+    return text[0] if text else f"the API answered {response.status_code}"

