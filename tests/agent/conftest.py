@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from edt_runner.contract import Assignment, Letter, SlotWish, Wish
 from support.desk import JOIN_TOKEN, Desk
 from support.tagged import bearers, kill_bearers
 from support.waiting import until
-
-from edt_runner.contract import Assignment, Letter, SlotWish, Wish
 
 AGENT = Path(__file__).parents[1] / "support" / "agent_main.py"
 

@@ -28,9 +28,7 @@ def test_sigterm_leaves_the_training_to_the_next_agent(node, desk):
     desk.want(node.assignment(slots=2))
     until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
     assert supervisors(node) == [pid]
-    assert [each["seq"] for each in desk.reports["edt-1/1"]] == list(
-        range(1, len(desk.reports["edt-1/1"]) + 1)
-    )
+    assert [each["seq"] for each in desk.reports["edt-1/1"]] == list(range(1, len(desk.reports["edt-1/1"]) + 1))
 
 
 def test_a_killed_agent_is_followed_by_one_that_adopts(node, desk):

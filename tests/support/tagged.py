@@ -21,9 +21,7 @@ def bearers(tag: str, **more: str) -> dict[int, str]:
         with suppress(OSError):
             environ = (entry / "environ").read_bytes().split(b"\0")
             if all(each in environ for each in wanted) and lives(int(entry.name)):
-                found[int(entry.name)] = (
-                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-                )
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     return found
 
 

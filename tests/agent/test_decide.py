@@ -1,0 +1,180 @@
+"""What the agent does, as sentences about pictures: pure, no process, no clock."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from edt_agent.decide import (
+    EXIT_SLACK_SECONDS,
+    LEAVE_LIMIT_SECONDS,
+    START_LIMIT,
+    STOP_SLACK_SECONDS,
+    Close,
+    Desired,
+    Forget,
+    Kill,
+    Phase,
+    Retry,
+    Running,
+    Start,
+    Starts,
+    Tell,
+    backoff_seconds,
+    decide,
+)
+from edt_agent.ledger import Key
+from edt_runner.contract import Assignment, ExitKind, Letter, SlotWish, Wish
+
+KEY = Key("edt-1", 2)
+WISH = Wish(2, (SlotWish(7, "0"), SlotWish(8, "1")))
+LIVE = Running(Phase.LIVE, WISH, since=100.0, grace_seconds=30.0)
+
+
+def assignment(wish: Wish = WISH) -> Assignment:
+    paths = dict.fromkeys(("work_dir", "result_dir", "log_dir", "checkpoint_dir", "spool_dir", "socket"), "/x")
+    letter = Letter(
+        job=KEY.job,
+        fence=KEY.fence,
+        node="n",
+        framework="pytorch",
+        main="main.py",
+        arguments=(),
+        environ={},
+        seed=1,
+        max_engines=4,
+        threads=1,
+        cores=2,
+        grace_seconds=30.0,
+        token="t",
+        **paths,
+    )
+    return Assignment(letter, wish)
+
+
+def wanting(wish: Wish = WISH) -> Desired:
+    return Desired({KEY: assignment(wish)})
+
+
+NOTHING = Desired({})
+
+
+def decided(desired, running=None, starts=None, *, leaving=False, now=101.0):
+    return decide(desired, running or {}, starts or {}, leaving=leaving, now=now)
+
+
+class TestAnAttemptThatDoesNotRun:
+    def test_is_started_when_it_is_listed(self):
+        assert decided(wanting()) == (Start(assignment()),)
+
+    def test_is_not_started_while_the_node_goes(self):
+        assert decided(wanting(), leaving=True) == ()
+
+    def test_waits_out_the_pause_after_a_failed_start(self):
+        starts = {KEY: Starts(1, not_before=102.0, why="x")}
+        assert decided(wanting(), starts=starts, now=101.0) == ()
+        assert decided(wanting(), starts=starts, now=102.0) == (Start(assignment()),)
+
+    def test_is_given_up_after_its_last_failed_start(self):
+        starts = {KEY: Starts(START_LIMIT, 0.0, "no memory")}
+        [close] = decided(wanting(), starts=starts)
+        assert (close.kind, close.assignment) == (ExitKind.LOST, assignment())
+        assert "no memory" in close.message
+
+    def test_gets_a_last_word_when_it_is_to_stop_or_leave(self):
+        stop, leave = Wish(2, (), stop=True), Wish(2, (), leaving=(7,))
+        assert decided(wanting(stop))[0].kind is ExitKind.STOPPED
+        assert decided(wanting(leave))[0].kind is ExitKind.LEFT
+
+
+class TestAnAttemptThatRuns:
+    def test_is_left_alone_when_nothing_changed(self):
+        assert decided(wanting(), {KEY: LIVE}) == ()
+
+    def test_is_left_alone_until_the_api_has_answered(self):
+        assert decided(None, {KEY: LIVE}) == ()
+
+    def test_is_told_what_changed(self):
+        fewer = Wish(2, (SlotWish(7, "0"),), leaving=(8,))
+        assert decided(wanting(fewer), {KEY: LIVE}) == (Tell(KEY, fewer),)
+
+    def test_is_told_again_after_its_adoption(self):
+        adopted = dataclasses.replace(LIVE, wish=None)
+        assert decided(wanting(), {KEY: adopted}) == (Tell(KEY, WISH),)
+
+    def test_is_stopped_when_it_is_no_longer_listed(self):
+        assert decided(NOTHING, {KEY: LIVE}) == (Tell(KEY, Wish(2, (), stop=True)),)
+
+    def test_is_left_alone_when_its_assignment_cannot_be_read(self):
+        assert decided(Desired({}, frozenset({KEY})), {KEY: LIVE}) == ()
+
+    def test_leaves_when_the_node_goes_and_answers_for_all_its_slots(self):
+        [tell] = decided(wanting(), {KEY: LIVE}, leaving=True)
+        assert tell == Tell(KEY, Wish(2, (), leaving=(7, 8)))
+
+    def test_leaves_also_when_the_api_never_answered(self):
+        adopted = dataclasses.replace(LIVE, wish=None)
+        assert decided(None, {KEY: adopted}, leaving=True) == (Tell(KEY, Wish(2, ())),)
+
+    def test_that_does_not_stop_is_killed_after_its_grace(self):
+        stop = Wish(2, (), stop=True)
+        told = dataclasses.replace(LIVE, wish=stop)
+        due = 100.0 + 30.0 + STOP_SLACK_SECONDS
+        assert decided(wanting(stop), {KEY: told}, now=due) == ()
+        [kill] = decided(wanting(stop), {KEY: told}, now=due + 0.1)
+        assert isinstance(kill, Kill)
+
+    def test_that_leaves_is_given_three_long_steps(self):
+        leave = Wish(2, (), leaving=(7, 8))
+        told = dataclasses.replace(LIVE, wish=leave)
+        assert decided(wanting(leave), {KEY: told}, now=100.0 + LEAVE_LIMIT_SECONDS) == ()
+        [kill] = decided(wanting(leave), {KEY: told}, now=101.0 + LEAVE_LIMIT_SECONDS)
+        assert isinstance(kill, Kill)
+
+
+class TestAnAttemptWhoseSupervisorIsGone:
+    dead = dataclasses.replace(LIVE, phase=Phase.DEAD, lives=False, code=-9)
+
+    def test_is_killed_until_no_process_of_it_is_left(self):
+        assert decided(wanting(), {KEY: self.dead}) == (Kill(KEY, "its supervisor is gone"),)
+
+    def test_is_closed_as_lost_then(self):
+        empty = dataclasses.replace(self.dead, empty=True)
+        assert decided(wanting(), {KEY: empty}) == (Close(KEY, ExitKind.LOST, "its supervisor was ended by signal 9"),)
+
+    def test_is_closed_as_stopped_when_it_was_to_stop(self):
+        stopped = dataclasses.replace(self.dead, empty=True, wish=Wish(2, (), stop=True))
+        assert decided(wanting(), {KEY: stopped})[0].kind is ExitKind.STOPPED
+
+    def test_is_started_again_only_if_it_never_began(self):
+        fresh = dataclasses.replace(self.dead, empty=True, began=False)
+        [retry] = decided(wanting(), {KEY: fresh})
+        assert isinstance(retry, Retry)
+        [close] = decided(wanting(), {KEY: fresh}, {KEY: Starts(START_LIMIT - 1, 0.0, "x")})
+        assert isinstance(close, Close)
+
+    def test_is_forgotten_when_nobody_wants_to_hear_of_it(self):
+        assert decided(NOTHING, {KEY: dataclasses.replace(self.dead, empty=True)}) == (Forget(KEY),)
+
+
+class TestAnAttemptThatHasEnded:
+    ended = dataclasses.replace(LIVE, phase=Phase.ENDED)
+
+    def test_may_take_a_moment_to_exit(self):
+        assert decided(wanting(), {KEY: self.ended}) == ()
+        [kill] = decided(wanting(), {KEY: self.ended}, now=100.1 + EXIT_SLACK_SECONDS)
+        assert isinstance(kill, Kill)
+
+    def test_takes_with_it_what_it_left_behind(self):
+        [kill] = decided(wanting(), {KEY: dataclasses.replace(self.ended, lives=False)})
+        assert isinstance(kill, Kill)
+
+    def test_is_forgotten_when_the_api_has_heard_all_and_lists_it_no_more(self):
+        over = dataclasses.replace(self.ended, lives=False, empty=True)
+        heard = dataclasses.replace(over, reported=True)
+        assert decided(NOTHING, {KEY: over}) == ()
+        assert decided(wanting(), {KEY: heard}) == ()
+        assert decided(NOTHING, {KEY: heard}) == (Forget(KEY),)
+
+
+def test_pauses_between_starts_double_up_to_a_minute():
+    assert [backoff_seconds(n) for n in (1, 2, 3, 4, 20)] == [1.0, 2.0, 4.0, 8.0, 60.0]

@@ -1,0 +1,135 @@
+"""Reports on disk: read on, acknowledged, closed; torn lines, lost tails, restored databases."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from edt_agent.ledger import Key
+from edt_agent.spool import Spool
+from edt_runner.contract import ExitKind, Report, ReportKind, SlotWish, Wish
+
+KEY = Key("edt-1", 1)
+
+
+class Writer:
+    """What a supervisor does to its spool."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.seq = 0
+
+    def write(self, kind: ReportKind, /, **body) -> None:
+        self.seq += 1
+        message = Report("edt-1", 1, "n", self.seq, kind, 0.0, body).to_message()
+        with (self.folder / "reports.jsonl").open("a") as stream:
+            stream.write(json.dumps(message) + "\n")
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return Writer(tmp_path)
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return Spool(tmp_path, KEY, "n")
+
+
+def numbers(batch):
+    return [each["seq"] for each in batch]
+
+
+def test_only_what_is_not_acknowledged_is_sent(spool, writer):
+    for _ in range(5):
+        writer.write(ReportKind.PROGRESS, step=1)
+    spool.scan()
+    assert numbers(spool.batch(3, hold_the_end=False)) == [1, 2, 3]
+    spool.ack(3)
+    assert numbers(spool.batch(3, hold_the_end=False)) == [4, 5]
+    assert not spool.all_acked
+    spool.ack(5)
+    assert spool.batch(3, hold_the_end=False) == []
+    assert spool.all_acked
+
+
+def test_an_api_that_took_half_a_batch_gets_the_other_half(spool, writer):
+    for _ in range(4):
+        writer.write(ReportKind.PROGRESS)
+    spool.scan()
+    spool.batch(4, hold_the_end=False)
+    spool.ack(2)
+    assert numbers(spool.batch(4, hold_the_end=False)) == [3, 4]
+
+
+def test_an_api_with_a_restored_database_gets_the_old_ones_again(spool, writer):
+    for _ in range(4):
+        writer.write(ReportKind.PROGRESS)
+    spool.scan()
+    spool.ack(4)
+    assert spool.batch(4, hold_the_end=False) == []
+    spool.ack(1)
+    assert numbers(spool.batch(4, hold_the_end=False)) == [2, 3, 4]
+
+
+def test_a_line_that_is_being_written_is_not_a_line_yet(spool, writer, tmp_path):
+    writer.write(ReportKind.PROGRESS)
+    with (tmp_path / "reports.jsonl").open("a") as stream:
+        stream.write('{"job": "edt-1", "fen')
+    assert spool.scan().last_seq == 1
+    assert numbers(spool.batch(4, hold_the_end=False)) == [1]
+
+
+def test_the_last_word_is_held_back_until_it_is_let_go(spool, writer):
+    writer.write(ReportKind.CHECKPOINTED, step=3)
+    writer.write(ReportKind.ATTEMPT_ENDED, kind="finished")
+    assert spool.scan().ended
+    assert numbers(spool.batch(4, hold_the_end=True)) == [1]
+    assert numbers(spool.batch(4, hold_the_end=False)) == [1, 2]
+
+
+def test_closing_reports_what_ran_and_what_was_wished_but_not_what_is_gone(spool, writer):
+    writer.write(ReportKind.ENGINE_STARTED, allocation=7, slot="0", pid=1)
+    writer.write(ReportKind.ENGINE_STARTED, allocation=8, slot="1", pid=2)
+    writer.write(ReportKind.ENGINE_GONE, allocation=8, slot="1", kind="left")
+    writer.write(ReportKind.PROGRESS, step=41)
+    wish = Wish(1, (SlotWish(7, "0"), SlotWish(9, "2")), leaving=(8, 10))
+    spool.close(ExitKind.LOST, "its supervisor is gone", -9, wish)
+    closing = spool.batch(9, hold_the_end=False)[4:]
+    assert [(each["kind"], each["body"].get("allocation")) for each in closing] == [
+        ("engine-gone", 7),
+        ("engine-gone", 9),
+        ("engine-gone", 10),
+        ("attempt-ended", None),
+    ]
+    end = closing[-1]["body"]
+    assert (end["kind"], end["code"], end["step"], end["message"]) == ("lost", -9, 41, "its supervisor is gone")
+    assert numbers(closing) == [5, 6, 7, 8]
+
+
+def test_closing_twice_says_it_once(spool, writer):
+    spool.close(ExitKind.LOST, "x", None, None)
+    spool.close(ExitKind.LOST, "y", None, None)
+    assert len(spool.batch(9, hold_the_end=False)) == 1
+
+
+def test_closing_cuts_off_what_a_power_cut_tore(spool, writer, tmp_path):
+    writer.write(ReportKind.PROGRESS)
+    with (tmp_path / "reports.jsonl").open("a") as stream:
+        stream.write('{"job": "edt-1", "fen')
+    spool.close(ExitKind.LOST, "x", None, None)
+    assert numbers(spool.batch(4, hold_the_end=False)) == [1, 2]
+
+
+def test_closing_never_takes_a_number_that_the_api_has_already(tmp_path, writer):
+    writer.write(ReportKind.PROGRESS)
+    spool = Spool(tmp_path, KEY, "n", acked=40)  # the disk lost what came after the first
+    spool.close(ExitKind.LOST, "x", None, None)
+    assert numbers(spool.batch(4, hold_the_end=False)) == [41]
+
+
+def test_an_end_whose_number_was_taken_is_said_again_under_the_next(spool, writer):
+    spool.close(ExitKind.LOST, "x", None, None)
+    spool.ack(40)
+    assert numbers(spool.batch(4, hold_the_end=False)) == [41]
