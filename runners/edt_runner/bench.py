@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from edt_runner.channel import Channel
 from edt_runner.contract import Letter, Report, ReportKind, SlotWish, Wish
@@ -22,39 +22,63 @@ from edt_runner.errors import RunnerError
 from edt_runner.supervisor.spool import SpoolReader
 
 
+SUPERVISOR_ENVIRON = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+"""What every supervisor is started with: see ``supervisor.zygote``; equal hash seeds give equal orders of sets."""
+
+
+class Process(Protocol):
+    """A supervisor's process, as ``subprocess.Popen`` shows it."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
+def spawn(letter: Letter) -> Process:
+    """Start a supervisor from nothing; it imports its framework first."""
+    with (Path(letter.spool_dir) / "supervisor.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edt_runner.supervisor"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, **SUPERVISOR_ENVIRON},
+        )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(letter.to_json().encode() + b"\n")
+        process.stdin.close()
+    return process
+
+
 class Bench:
     """One supervisor of one attempt, and the wishes given to it.
 
     Args:
         letter: what it shall do.
-        environ: of the supervisor itself; the letter's comes on top for user code.
-        extra_arguments: ``--cold``.
+        start: how a supervisor is started.
     """
 
-    def __init__(self, letter: Letter, environ: dict[str, str] | None = None, *, extra_arguments: tuple[str, ...] = ()) -> None:
+    def __init__(self, letter: Letter, start: Callable[[Letter], Process] = spawn) -> None:
         self.letter = letter
         self.reports: list[Report] = []
+        Path(letter.spool_dir).mkdir(parents=True, exist_ok=True)
         self._reader = SpoolReader(letter.spool_dir, after=_lines(letter))
         self._channel: Channel | None = None
         self._slots: dict[int, SlotWish] = {}
-        Path(letter.spool_dir).mkdir(parents=True, exist_ok=True)
-        log = (Path(letter.spool_dir) / "supervisor.log").open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "edt_runner.supervisor", *extra_arguments],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env={**os.environ, **supervisor_environ(), **(environ or {})},
-        )
-        log.close()
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(letter.to_json().encode() + b"\n")
-            self.process.stdin.close()
+        self.process = start(letter)
 
     # ── wishing ───────────────────────────────────────────────────────────────────────────────────────────────
-    def hold(self, allocations: Iterator[int] | list[int] | range, *, coordinator: str | None = None, device: str = "cpu") -> None:
+    def hold(
+        self,
+        allocations: Iterator[int] | list[int] | range,
+        *,
+        coordinator: str | None = None,
+        device: str = "cpu",
+    ) -> None:
         """Wish that exactly these engines run. An allocation keeps the slot it had."""
         wanted = list(allocations)
         self._slots = {number: self._slots.get(number, SlotWish(number, str(number), device)) for number in wanted}
@@ -74,7 +98,9 @@ class Bench:
             except OSError:
                 sock.close()
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise RunnerError(f"the supervisor does not answer; see {self.letter.spool_dir}/supervisor.log") from None
+                    raise RunnerError(
+                        f"the supervisor does not answer; see {self.letter.spool_dir}/supervisor.log"
+                    ) from None
                 time.sleep(0.02)
         return self._channel
 
@@ -121,11 +147,6 @@ class Bench:
             self.kill()
         elif self._channel:
             self._channel.close()
-
-
-def supervisor_environ() -> dict[str, str]:
-    """What every supervisor is started with: see ``supervisor.zygote``; equal hash seeds for equal set orders."""
-    return {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
 
 
 def _lines(letter: Letter) -> int:

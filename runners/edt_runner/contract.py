@@ -39,7 +39,6 @@ def node_queue(node: str) -> str:
     return f"node.{node}"
 
 
-
 class ContractError(ValueError):
     """A paper that cannot be read: wrong protocol, missing field, or a field of the wrong type."""
 

@@ -108,7 +108,9 @@ class Coordinator:
         self._supervisors.append(channel)
         self._listen(channel, self._from_supervisor, lambda: self._supervisor_closed(channel))
 
-    def _listen(self, channel: Channel, on_message: Callable[[dict[str, Any]], None], on_close: Callable[[], None]) -> None:
+    def _listen(
+        self, channel: Channel, on_message: Callable[[dict[str, Any]], None], on_close: Callable[[], None]
+    ) -> None:
         self._selector.register(channel, selectors.EVENT_READ, _Listener(self, channel, on_message, on_close))
 
     # ── what they say ─────────────────────────────────────────────────────────────────────────────────────────
@@ -234,7 +236,7 @@ class _Listener:
 
 def _serve_store(host: str) -> tuple[object, str]:
     """A TCPStore on ``host`` alone, which the constructor by itself would open on every address."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = socket.create_server((host, 0), backlog=128)
     port = listener.getsockname()[1]

@@ -12,11 +12,13 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed as _distributed
 
 from edt_runner.engine.adapter import Adapter, Leaf, State, Vector
 from edt_runner.engine.tree import ReductionPlan, Span, children
 from edt_runner.errors import PeerLost
+
+dist: Any = _distributed  # raw process groups have no type stubs
 
 _BUILD_TIMEOUT = timedelta(seconds=30)
 _OPERATION_TIMEOUT = timedelta(minutes=30)
@@ -62,7 +64,7 @@ class GlooPlane:
 class GlooGroup:
     """One generation's engines. Not thread-safe; one main thread works with it."""
 
-    def __init__(self, group: dist.ProcessGroupGloo | None, rank: int, size: int, dtype: torch.dtype) -> None:
+    def __init__(self, group: Any, rank: int, size: int, dtype: torch.dtype) -> None:
         self.rank, self.size = rank, size
         self._group, self._dtype = group, dtype
         self._buffers: dict[int, _Buffers] = {}
@@ -195,7 +197,9 @@ class GlooGroup:
         header = json.loads(text.numpy().tobytes())
         places = adapter.begin_import(header["meta"], header["shapes"])
         staged = {
-            name: place if place.device.type == "cpu" and place.is_contiguous() else torch.empty(place.shape, dtype=place.dtype)
+            name: place
+            if place.device.type == "cpu" and place.is_contiguous()
+            else torch.empty(place.shape, dtype=place.dtype)
             for name, place in places.items()
         }
         works = [
@@ -259,7 +263,7 @@ def _sum_upper_tree(span: Span, parts: Mapping[Span, torch.Tensor]) -> torch.Ten
 
 def _pieces(tensors: Any) -> list[torch.Tensor]:
     """All bytes of contiguous tensors, in pieces that can come from several donors."""
-    found = []
+    found: list[torch.Tensor] = []
     for tensor in tensors:
         flat = tensor.detach().reshape(-1).view(torch.uint8) if tensor.numel() else None
         if flat is not None:
@@ -277,4 +281,3 @@ def _wait(work: Any) -> None:
 
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-

@@ -115,10 +115,14 @@ class Driver:
             place = checkpoint.set_aside(folder)
             print(f"Starting anew: {difference}. The old checkpoints are in {place}.", file=sys.stderr)
             return
-        for name, now in (("threads", self._letter.threads), ("cpu_capability", torch.backends.cpu.get_cpu_capability())):
+        for name, now in (
+            ("threads", self._letter.threads),
+            ("cpu_capability", torch.backends.cpu.get_cpu_capability()),
+        ):
             if manifest[name] != now:
                 print(
-                    f"The result is no longer exact: {name} was {manifest[name]} and is {now} now.", file=sys.stderr
+                    f"The result is no longer exact: {name} was {manifest[name]} and is {now} now.",
+                    file=sys.stderr,
                 )
         read_state(found.state_file, self._adapter, manifest["meta"])
         self._state_at = {"tick": found.tick, "tally": manifest["tally"]}

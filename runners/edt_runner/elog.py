@@ -44,4 +44,7 @@ class ELog:
 
 def _values(metrics: dict[str, float]) -> list[str]:
     accuracy = metrics.get("accuracy", 0.0)
-    return [f"Loss: {metrics['loss']:.5f}", f"Accuracy: {accuracy:.5f}".rstrip("0").ljust(len("Accuracy: 0.0"), "0")]
+    return [
+        f"Loss: {metrics['loss']:.5f}",
+        f"Accuracy: {accuracy:.5f}".rstrip("0").ljust(len("Accuracy: 0.0"), "0"),
+    ]

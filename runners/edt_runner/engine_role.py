@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,8 +30,7 @@ _BACKGROUND_NICENESS = 10
 
 def run(training: Training, role: Context) -> NoReturn:
     """Live as engine ``role.name`` and end the process."""
-    with _background():
-        hands, facts = _prepare(training, role)
+    hands, facts = _in_background(lambda: _prepare(training, role))
     settings = Settings(
         training.schedule,
         training.seed,
@@ -77,16 +75,14 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
     return hands, facts
 
 
-@contextlib.contextmanager
-def _background() -> Iterator[None]:
+def _in_background(work: Callable[[], tuple[Hands, Mapping[str, Any]]]) -> tuple[Hands, Mapping[str, Any]]:
     """Warm up at low priority, where this process may also take its priority back."""
-    before = os.nice(0)
     if os.geteuid() != 0:
-        yield
-        return
+        return work()
+    before = os.nice(0)
     os.nice(_BACKGROUND_NICENESS)
     try:
-        yield
+        return work()
     finally:
         os.setpriority(os.PRIO_PROCESS, 0, before)
 
@@ -120,7 +116,9 @@ def _checkpoint_writer(
             "tally": tally,
             "meta": state.meta,
         }
-        place = checkpoint.write(Path(role.letter.checkpoint_dir), tick, manifest, lambda path: write_state(path, state))
+        place = checkpoint.write(
+            Path(role.letter.checkpoint_dir), tick, manifest, lambda path: write_state(path, state)
+        )
         link.report("checkpointed", step=training.schedule.steps_before(tick), path=str(place))
 
     return write
@@ -149,7 +147,7 @@ def _ask_for_determinism(adapter: TorchAdapter) -> None:
     def showwarning(message: Warning | str, *rest: Any, **named: Any) -> None:
         text = str(message)
         if "does not have a deterministic implementation" in text:
-            adapter.end_guarantee(text.split()[0], "has no deterministic implementation on this device")
+            adapter.end_guarantee(text.split(maxsplit=1)[0], "has no deterministic implementation on this device")
         show(message, *rest, **named)
 
-    warnings.showwarning = showwarning  # type: ignore[assignment]
+    warnings.showwarning = showwarning

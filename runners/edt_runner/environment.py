@@ -7,7 +7,20 @@ from collections.abc import Mapping
 
 from edt_runner.errors import UsageError
 
-READ_AT_IMPORT = ("OMP_", "MKL_", "OPENBLAS_", "KMP_", "TORCH_", "PYTORCH_", "ATEN_", "TF_", "CUDA_", "NCCL_", "LD_", "PYTHON")
+READ_AT_IMPORT = (
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "KMP_",
+    "TORCH_",
+    "PYTORCH_",
+    "ATEN_",
+    "TF_",
+    "CUDA_",
+    "NCCL_",
+    "LD_",
+    "PYTHON",
+)
 """Prefixes of variables that libraries read when they are imported: a job that sets one cannot use a process
 that has imported them already."""
 

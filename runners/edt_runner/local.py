@@ -66,7 +66,9 @@ class _Interrupt:
         if self._inside:
             self._before = signal.signal(signal.SIGINT, lambda number, frame: self._interrupt())
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         import signal
 
         if self._inside:
@@ -102,7 +104,9 @@ def _start(bench: Bench, devices: list[str]) -> None:
 def _letter(training: Training, slots: int, run_dir: str) -> Letter:
     main = getattr(sys.modules["__main__"], "__file__", None)
     if main is None:
-        raise UsageError("train(): called without a script; engines run the same script, so save it and run it as a file")
+        raise UsageError(
+            "train(): called without a script; engines run the same script, so save it and run it as a file"
+        )
     result = Path(os.environ.get("RESULT_DIR") or Path.cwd() / "edt_result" / Path(main).stem)
     checkpoints = result / "checkpoint"
     cores = environment.usable_cores()
@@ -157,7 +161,9 @@ def _explain(bench: Bench, error: PeerLost, schedule: Schedule) -> None:
     if lost is not None:
         how = f"signal {lost['signal']}" if lost["signal"] else f"status {lost['code']}"
         what = f"engine {lost['allocation']} was ended by {how}"
-    message = f"{what}. The last checkpoint is of step {_last_step(bench, schedule)}; run the same command to go on from it."
+    message = (
+        f"{what}. The last checkpoint is of step {_last_step(bench, schedule)}; run the same command to go on from it."
+    )
     print(message, file=sys.stderr)
     raise TrainingFailed(message) from None
 

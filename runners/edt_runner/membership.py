@@ -272,7 +272,12 @@ class Membership:
         self._finished[name] = body
         if set(self._finished) >= set(self.current.members) and self.phase is Phase.ENDING:
             first = self.current.members[0]
-            self._send("leader", "trained", digest=self._finished[first]["digest"], step=self._finished[first]["step"])
+            self._send(
+                "leader",
+                "trained",
+                digest=self._finished[first]["digest"],
+                step=self._finished[first]["step"],
+            )
             self._send(first, "handover", key="result", rank=0, size=2)
             self._send("driver", "handover", key="result", rank=1, size=2, **self._finished[first])
 

@@ -85,7 +85,9 @@ class TorchAdapter:
         """Gradients, flags, float buffers, integer buffers, active, sums."""
         floats = sum(b.numel() for b in self._floats.values())
         integers = self._buffer_size - floats
-        return torch.split(leaf, [self._grad_size, len(self._parameters), floats, integers, 1, 2 + len(self.metric_names)])
+        return torch.split(
+            leaf, [self._grad_size, len(self._parameters), floats, integers, 1, 2 + len(self.metric_names)]
+        )
 
     def sums(self, kind: TickKind, numbers: Tensor) -> list[float]:
         values: list[float] = numbers[-2 - len(self.metric_names) :].tolist()

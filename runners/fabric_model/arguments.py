@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -44,7 +43,9 @@ def check_metrics(metrics: object) -> None:
 
 
 def check_logger(name: str, logger: object) -> None:
-    missing = [method for method in _LOGGER_METHODS if logger is not None and not callable(getattr(logger, method, None))]
+    missing = [
+        method for method in _LOGGER_METHODS if logger is not None and not callable(getattr(logger, method, None))
+    ]
     if missing:
         raise usage(name, logger, f"a callbacks.LoggerCallback instance (it has no {', '.join(missing)})")
     if isinstance(logger, type):

@@ -109,7 +109,9 @@ class Group(Protocol):
         ``before_sum()`` when all own leaves are filled. Exact: the canonical tree of ``plan``.
         """
 
-    def start_sending(self, state: State, extra: Mapping[str, Any], donors: Sequence[int], to: Sequence[int]) -> Callable[[], None]:
+    def start_sending(
+        self, state: State, extra: Mapping[str, Any], donors: Sequence[int], to: Sequence[int]
+    ) -> Callable[[], None]:
         """Stream a state whose tensors stand still to ranks ``to``; each of ``donors`` sends its part.
         Returns a function that waits until everything has left."""
 

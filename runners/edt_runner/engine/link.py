@@ -6,11 +6,13 @@ that the main thread needs at a step: the newest generation that is committed, t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import sys
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from edt_runner.channel import Channel, connect
 from edt_runner.engine.adapter import Group, Plane
@@ -114,12 +116,17 @@ class Link:
 
     def _prepare(self, message: dict[str, Any]) -> None:
         pending = Pending(
-            message["generation"], tuple(message["members"]), tuple(message["stayers"]), tuple(message["newcomers"])
+            message["generation"],
+            tuple(message["members"]),
+            tuple(message["stayers"]),
+            tuple(message["newcomers"]),
         )
         with self._lock:
             self._pending[pending.number] = pending
         if self.name in pending.members:
-            threading.Thread(target=self._build, args=(pending, message["store"]), name="edt-build", daemon=True).start()
+            threading.Thread(
+                target=self._build, args=(pending, message["store"]), name="edt-build", daemon=True
+            ).start()
         else:
             self.tell("built", generation=pending.number)
 
@@ -149,13 +156,9 @@ class Link:
             threading.Thread(target=group.close, daemon=True).start()
 
 
-def leave_process(code: int) -> None:
+def leave_process(code: int) -> NoReturn:
     """End an engine: no destructors, no atexit of user code, buffers written."""
-    import sys
-
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            pass
     os._exit(code)

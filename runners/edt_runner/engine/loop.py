@@ -102,7 +102,10 @@ class Engine:
                 failures += 1
                 limit = environment.pull_failed_limit()
                 self._link.report("pull-failed", allocation=int(self._link.name), count=failures, limit=limit)
-                print(f"PULL_FAILED: no weights within {environment.pull_weight_timeout():g} s ({failures})", flush=True)
+                print(
+                    f"PULL_FAILED: no weights within {environment.pull_weight_timeout():g} s ({failures})",
+                    flush=True,
+                )
                 self._link.tell("pull-failed")
                 deadline = None  # the answer decides
                 continue
@@ -329,7 +332,11 @@ class Engine:
         """All ticks are committed: the first engine hands the weights to the driver."""
         self._publish_resize(self._pauses.finish())
         self._hands.telemetry.flush()
-        body = {"digest": self._adapter.digest(), "step": self._schedule.steps} if self._members[0] == self._link.name else {}
+        body = (
+            {"digest": self._adapter.digest(), "step": self._schedule.steps}
+            if self._members[0] == self._link.name
+            else {}
+        )
         self._link.tell("finished", generation=self._generation, body=body)
         return self._wait_for_exit(ExitKind.FINISHED)
 

@@ -76,4 +76,5 @@ def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     shift: Any = np.uint64(33)
     value = (value ^ (value >> shift)) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ (value >> shift)) * np.uint64(0xC4CEB9FE1A85EC53)
-    return value ^ (value >> shift)
+    mixed: npt.NDArray[np.uint64] = value ^ (value >> shift)
+    return mixed

@@ -23,7 +23,7 @@ def step_sizes(schedule: Schedule, index: int) -> tuple[int, ...]:
     size, workers, total = schedule.batch_size, schedule.logical_workers, _step_total(schedule, index)
     if total == schedule.global_batch:
         return (size,) * workers
-    if size > 2 and workers < total < 2 * workers or 1 < total <= workers:
+    if (size > 2 and workers < total < 2 * workers) or 1 < total <= workers:
         active = max(1, total // 2)  # pairs, and one of three where the number is odd
     else:
         active = min(workers, total)

@@ -15,6 +15,7 @@ from edt_runner import processes
 from edt_runner.contract import ContractError, Letter
 from edt_runner.errors import RunnerError
 from edt_runner.supervisor import zygote
+from edt_runner.supervisor.loop import live
 
 
 def main() -> int:
@@ -24,7 +25,6 @@ def main() -> int:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s supervisor %(message)s", stream=sys.stderr)
     processes.set_name("edt-supervisor")
-    processes.adopt_orphans()
     try:
         if not options.cold:
             zygote.warm(options.framework)
@@ -32,15 +32,13 @@ def main() -> int:
         if not line.strip():
             return 0
         letter = Letter.from_json(line)
-        os.environ.update(letter.environ)
         if options.cold:
+            os.environ.update(letter.environ)
             zygote.warm(letter.framework)
     except (ContractError, RunnerError) as error:
         logging.error("%s", error)
         return 2
-    from edt_runner.supervisor.loop import Supervisor
-
-    return Supervisor(letter).run()
+    return live(letter)
 
 
 if __name__ == "__main__":

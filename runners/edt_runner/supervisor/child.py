@@ -34,7 +34,9 @@ def exit_kind(status: int, *, leaving: bool) -> ExitKind:
     """Kind of an engine's end by its exit status (never of one that a signal ended)."""
     if status == 0:
         return ExitKind.LEFT if leaving else ExitKind.FINISHED
-    return {STATUS_PEER_LOST: ExitKind.LOST, STATUS_PULL_FAILED: ExitKind.PULL_FAILED}.get(status, ExitKind.SCRIPT_ERROR)
+    return {STATUS_PEER_LOST: ExitKind.LOST, STATUS_PULL_FAILED: ExitKind.PULL_FAILED}.get(
+        status, ExitKind.SCRIPT_ERROR
+    )
 
 
 def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> int:

@@ -49,6 +49,13 @@ class _Process:
     last_words: dict[str, Any] = field(default_factory=dict)
 
 
+def live(letter: Letter) -> int:
+    """Be the supervisor of ``letter`` until its attempt is over; returns the exit status."""
+    os.environ.update(letter.environ)
+    processes.adopt_orphans()
+    return Supervisor(letter).run()
+
+
 class Supervisor:
     """Lives for one attempt of one job on one node."""
 
@@ -63,6 +70,7 @@ class Supervisor:
         self._coordinator: Channel | None = None
         self._address: str | None = None
         self._wish = Wish(letter.fence, ())
+        self._wished = False
         self._leads = False
         self._over: set[int] = set()
         """Allocations whose engine has ended: an allocation has one life."""
@@ -112,9 +120,25 @@ class Supervisor:
 
     def _take(self, wish: Wish) -> None:
         if wish.fence == self._letter.fence and not self._told_to_leave and self._end is None:
-            self._wish = wish
+            self._wish, self._wished = wish, True
+            self._answer_for(wish.leaving)
             if wish.stop and self._stop_by is None:
                 self._stop()
+
+    def _answer_for(self, leaving: tuple[int, ...]) -> None:
+        """A slot that was given and taken back before an engine was started on it is free at once."""
+        for allocation in leaving:
+            if allocation not in self._engines and allocation not in self._over:
+                self._over.add(allocation)
+                self._report(
+                    ReportKind.ENGINE_GONE,
+                    allocation=allocation,
+                    slot="",
+                    kind=ExitKind.LEFT.value,
+                    code=None,
+                    signal=None,
+                    seconds=0.0,
+                )
 
     def _leave_all(self) -> None:
         """SIGTERM: leave, and take no further wishes."""
@@ -142,23 +166,25 @@ class Supervisor:
 
     def _pursue(self, now: float) -> None:
         wanted = {slot.allocation: slot for slot in self._wish.slots}
+        missing = [
+            slot for allocation, slot in wanted.items() if allocation not in self._engines | dict.fromkeys(self._over)
+        ]
+        if missing and self._connected():
+            if self._driver is None and self._leads and self._letter.driver == "fork":
+                self._start_driver()
+            for slot in missing:  # first those who come: whoever hands over to them shall not be gone by then
+                self._start_engine(slot)
         for allocation, process in self._engines.items():
             if allocation not in wanted and process.leave_by is None:
                 process.leave_by = now + self._grace()
                 self._say({"kind": "leave", "engine": str(allocation)})
-        missing = [slot for allocation, slot in wanted.items() if allocation not in self._engines | dict.fromkeys(self._over)]
-        if missing and self._connected():
-            if self._driver is None and self._leads and self._letter.driver == "fork":
-                self._start_driver()
-            for slot in missing:
-                self._start_engine(slot)
         if not wanted and not self._engines:
             self._retire()
 
     def _retire(self) -> None:
         """Nothing is wished and nothing runs here. The leading supervisor asks whether others still train."""
-        if not self._over and not self._told_to_leave and self._coordinator is None and self._driver is None:
-            return  # nothing was ever wished: a supervisor that has just started
+        if not self._wished:
+            return  # it has just started
         if self._leads and self._coordinator is not None:
             self._say({"kind": "idle"})
         else:
@@ -249,7 +275,9 @@ class Supervisor:
         pipes = [pipe for process in self._children() for pipe in process.outputs]
         lifelines = [process.lifeline for process in self._children()]
         own = [self._selector.fileno()] if isinstance(self._selector, selectors.EpollSelector) else []
-        return [item.fileno() for item in conversations if item is not None] + [p.reader for p in pipes] + lifelines + own
+        return (
+            [item.fileno() for item in conversations if item is not None] + [p.reader for p in pipes] + lifelines + own
+        )
 
     def _children(self) -> list[_Process]:
         return [*self._engines.values(), *([self._driver] if self._driver else [])]

@@ -1,0 +1,107 @@
+"""A hundred random schedules: nobody waits for ever, nothing is lost, the bits stay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from edt_runner.contract import ReportKind
+from edt_runner.engine import record
+from support.training import Elastic
+
+Attempt = Callable[..., Elastic]
+_CHANGES = 4
+
+
+def wander(training: Elastic, chance: random.Random, workers: int) -> None:
+    """Random wishes, some of them overtaken by the next before they are fulfilled."""
+    engines, newest = {1}, 1
+    training.settle(engines)
+    for _ in range(_CHANGES):
+        engines = set(chance.sample(sorted(engines), chance.randint(1, len(engines))))
+        for _ in range(chance.randint(0, workers - len(engines))):
+            newest += 1
+            engines.add(newest)
+        if chance.random() < 0.3:
+            training.hold(engines)  # a leave or a join on the way
+            training.gate.allow(training.gate.allowed + chance.randint(0, 3))
+        else:
+            training.settle(engines)
+    training.settle(engines)
+
+
+@pytest.fixture(scope="module")
+def digests() -> dict[int, str]:
+    """What the undisturbed training of each E gave."""
+    return {}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_random_schedule_ends_with_the_undisturbed_bits(attempt: Attempt, digests: dict[int, str], seed: int) -> None:
+    chance = random.Random(seed)
+    workers = chance.choice([4, 6])
+    arguments = ("conv", "--workers", workers, "--samples", 149, "--batch", 2, "--epochs", 3)
+    if workers not in digests:
+        with attempt(*arguments, folder="undisturbed") as training:
+            training.settle([1])
+            digests[workers] = training.finish()["digest"]
+    with attempt(*arguments) as training:
+        wander(training, chance, workers)
+        assert training.finish()["digest"] == digests[workers]
+
+
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_every_sample_counts_exactly_once_an_epoch(attempt: Attempt, seed: int) -> None:
+    chance = random.Random(seed)
+    workers = chance.choice([4, 6])
+    samples, epochs = chance.randint(150, 260), 3
+    with attempt("counting", "--workers", workers, "--samples", samples, "--epochs", epochs) as training:
+        wander(training, chance, workers)
+        assert training.finish()["kind"] == "finished"
+        weights = counted(training)
+    expected = [0.0] * samples
+    for entry in training_steps(training.sample_record):
+        for sample in entry[1]:
+            expected[sample] += 1 / entry[0]
+    assert weights == pytest.approx(expected, abs=1e-9)
+    for audit in record.audit(record.read(training.sample_record), samples, epochs):
+        assert (audit.lost, audit.repeated) == ((), ())
+
+
+def counted(training: Elastic) -> list[float]:
+    import torch
+
+    state = torch.load(Path(training.letter.result_dir) / "model/train/model_epoch_final.pth", weights_only=True)
+    weights: list[float] = state["weight"].tolist()
+    return weights
+
+
+def training_steps(folder: Path) -> list[tuple[int, list[int]]]:
+    """(samples of the step, their ids), by what the schedule says, not by what was recorded."""
+    from edt_runner.engine import shares
+    from edt_runner.engine.schedule import Schedule, TickKind
+
+    entries = record.read(folder)
+    samples = max(sample for entry in entries for sample in entry.samples) + 1
+    epochs = max(entry.epoch for entry in entries) + 1
+    workers = max(entry.worker for entry in entries) + 1
+    schedule = Schedule(samples, 5, workers, 2, epochs)
+    steps = []
+    for tick in map(schedule.at, range(schedule.ticks)):
+        if tick.kind is TickKind.TRAIN:
+            ids = [int(i) for worker in range(workers) for i in shares.samples(schedule, 7, tick, worker)]
+            steps.append((len(ids), ids))
+    return steps
+
+
+def test_two_changes_that_overtake_each_other_end_where_the_last_wish_says(attempt: Attempt) -> None:
+    """1 engine; 2 and 3 are wished, then 2 is taken back before it can have come."""
+    with attempt("conv", "--samples", 149, "--epochs", 3) as training:
+        training.settle([1])
+        training.hold([1, 2, 3])
+        training.settle([1, 3])
+        assert training.finish()["kind"] == "finished"
+        gone = {body["allocation"]: body["kind"] for body in training.kinds(ReportKind.ENGINE_GONE)}
+    assert gone[2] == "left"

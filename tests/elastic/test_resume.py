@@ -1,0 +1,98 @@
+"""A training that stopped goes on from its checkpoint as if it had not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from edt_runner.contract import ReportKind
+from edt_runner.engine import record
+from support.training import Elastic
+
+Attempt = Callable[..., Elastic]
+
+
+def undisturbed(attempt: Attempt, *arguments: object) -> str:
+    with attempt(*arguments, folder="undisturbed") as training:
+        training.settle([1])
+        return str(training.finish()["digest"])
+
+
+def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_goes_on(attempt: Attempt) -> None:
+    """2 engines, both leave in the first epoch; 3 engines go on."""
+    expected = undisturbed(attempt, "conv")
+    with attempt("conv") as training:
+        training.settle([1, 2])
+        training.hold([])
+        training.gate.until(training.over)
+        end = training.kinds(ReportKind.ATTEMPT_ENDED)[-1]
+        checkpoint = training.kinds(ReportKind.CHECKPOINTED)[-1]
+    assert end["kind"] == "left"
+    assert 0 < checkpoint["step"] < 15  # an epoch has 15 steps
+    with attempt("conv", fence=2) as training:
+        training.settle([4, 5, 6])
+        end = training.finish()
+    assert end["digest"] == expected
+    audits = record.audit(record.read(training.sample_record), samples=237, epochs=2)
+    assert [(audit.lost, audit.repeated) for audit in audits] == [((), ()), ((), ())]
+
+
+def test_an_engine_that_dies_unasked_ends_the_attempt_and_the_next_resumes(attempt: Attempt) -> None:
+    expected = undisturbed(attempt, "conv")
+    with attempt("conv") as training:
+        training.settle([1, 2])
+        training.gate.until(lambda: training.happened(ReportKind.CHECKPOINTED))
+        import os
+        import signal
+
+        os.kill(training.kinds(ReportKind.ENGINE_STARTED)[1]["pid"], signal.SIGKILL)
+        end = training.finish()
+        gone = {body["allocation"]: body for body in training.kinds(ReportKind.ENGINE_GONE)}
+    assert end["kind"] == "lost"
+    assert gone[2]["signal"] == signal.SIGKILL and gone[2]["kind"] == "lost"
+    with attempt("conv", fence=2) as training:
+        training.settle([3])
+        assert "Resuming from step 15 of 30" in (training.log_dir / "driver.err").read_text()
+        assert training.finish()["digest"] == expected
+
+
+def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt) -> None:
+    expected = undisturbed(attempt, "conv", "--epochs", 3)
+    with attempt("conv", "--epochs", 3) as training:
+        training.settle([1])
+        training.gate.until(lambda: len(training.kinds(ReportKind.CHECKPOINTED)) == 2)
+    newest = sorted(Path(training.letter.checkpoint_dir).glob("at-*"))[-1]
+    state = newest / "state.safetensors"
+    data = bytearray(state.read_bytes())
+    data[-1] ^= 1
+    state.write_bytes(data)
+    with attempt("conv", "--epochs", 3, fence=2) as training:
+        training.settle([2])
+        said = (training.log_dir / "driver.err").read_text()
+        assert training.finish()["digest"] == expected
+    assert "is passed over" in said and "Resuming from step 15 of 45" in said
+
+
+def test_checkpoints_of_another_training_are_set_aside(attempt: Attempt) -> None:
+    with attempt("conv", "--samples", 40) as training:
+        training.settle([1])
+        training.finish()
+    with attempt("conv", "--samples", 56, fence=2) as training:
+        training.settle([1])
+        assert training.finish()["kind"] == "finished"
+        said = (training.log_dir / "driver.err").read_text()
+    assert "train_samples was 40, is 56" in said
+    assert Path(training.letter.checkpoint_dir + ".1").is_dir()
+
+
+def test_a_checkpoint_names_what_it_is_and_holds_no_pickle(attempt: Attempt) -> None:
+    with attempt("conv", "--samples", 40) as training:
+        training.settle([1])
+        training.finish()
+    newest = sorted(Path(training.letter.checkpoint_dir).glob("at-*"))[-1]
+    manifest = json.loads((newest / "manifest.json").read_text())
+    assert manifest["schedule"]["logical_workers"] == 4
+    assert set(manifest["files"]) == {"state.safetensors"}
+    assert {path.name for path in newest.iterdir()} == {"state.safetensors", "manifest.json"}
+    assert (newest.parent / "latest").read_text().strip() == newest.name

@@ -1,0 +1,68 @@
+"""A training that takes only as many steps as it is let: tests then do not depend on the machine's speed.
+
+The user script gives ``Gate.from_environment()`` as worker logger; every engine stops after a step until the test
+has opened the gate further. The test side opens it a step at a time while it waits for something to happen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+OPEN = 10**9
+
+
+class Gate:
+    """The engine's side: a worker logger that blocks."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._allowed = 0
+
+    @classmethod
+    def from_environment(cls) -> Gate | None:
+        path = os.environ.get("TEST_GATE")
+        return cls(path) if path else None
+
+    def on_train_begin(self) -> None: ...
+
+    def on_train_end(self) -> None: ...
+
+    def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None:
+        while iteration >= self._allowed:
+            self._allowed = int(self._path.read_text() or 0)
+            if iteration >= self._allowed:
+                time.sleep(0.002)
+
+    def log_test_metrics(self, metrics: dict[str, float], iteration: int, epoch: int) -> None: ...
+
+
+class GateKeeper:
+    """The test's side."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.allowed = 0
+        self.allow(1)
+
+    def allow(self, steps: int) -> None:
+        """Let the training come to ``steps`` committed steps and no further."""
+        self.allowed = steps
+        draft = self.path.with_suffix(".new")
+        draft.write_text(str(steps))
+        draft.replace(self.path)
+
+    def open(self) -> None:
+        self.allow(OPEN)
+
+    def until(self, happened: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Let a step through every now and then until ``happened``."""
+        deadline = time.monotonic() + seconds
+        while not happened():
+            if time.monotonic() > deadline:
+                raise AssertionError("it did not happen in time")
+            if self.allowed < OPEN:
+                self.allow(self.allowed + 1)
+            time.sleep(0.03)

@@ -1,0 +1,101 @@
+"""Supervisors that start in milliseconds: one process imports torch once and forks them.
+
+Run as ``python -m support.nursery`` it reads letters from standard input, a line each, and answers with pids.
+What it forks runs the product's own ``live(letter)``; only the import is shared.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from edt_runner.bench import SUPERVISOR_ENVIRON
+from edt_runner.contract import Letter
+
+TESTS = Path(__file__).resolve().parents[1]
+RUNNERS = TESTS.parent / "runners"
+
+
+class Forked:
+    """A supervisor that is not our child: watched by its pidfd."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
+        self._ended = False
+
+    def poll(self) -> int | None:
+        if not self._ended and select.select([self._pidfd], [], [], 0)[0]:
+            os.close(self._pidfd)
+            self._ended = True
+        return 0 if self._ended else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = time.monotonic() + (timeout or 60)
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("supervisor", timeout or 60)
+            select.select([self._pidfd], [], [], 0.1)
+        return 0
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Nursery:
+    """The process that forks. ``start`` is a ``Bench`` start function."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.nursery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **SUPERVISOR_ENVIRON, "PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo"},
+        )
+
+    def start(self, letter: Letter) -> Forked:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(letter.to_json() + "\n")
+        self._process.stdin.flush()
+        return Forked(int(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+
+def main() -> None:
+    from edt_runner.supervisor import zygote
+    from edt_runner.supervisor.loop import live
+
+    zygote.warm("pytorch")
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    while line := sys.stdin.readline():
+        letter = Letter.from_json(line)
+        pid = os.fork()
+        if pid:
+            print(pid, flush=True)
+            continue
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        log = os.open(Path(letter.spool_dir) / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        import logging
+
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+        os._exit(live(letter))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Trainings for tests: a letter for a script, a bench whose supervisor is forked, a gate, a schedule of engines."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from edt_runner.bench import Bench, Process
+from edt_runner.contract import Letter, ReportKind
+
+from support.gate import GateKeeper
+
+SCRIPTS = Path(__file__).parent / "scripts"
+_numbers = itertools.count()
+
+
+def letter_for(folder: Path, script: str | Path, *arguments: object, **changes: Any) -> Letter:
+    """An attempt of ``script`` (a name in ``scripts/`` or a path) that keeps everything below ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    main = script if isinstance(script, Path) else SCRIPTS / f"{script}.py"
+    letter = Letter(
+        job="edt-1",
+        fence=1,
+        node="here",
+        framework="pytorch",
+        main=str(main),
+        arguments=tuple(map(str, arguments)),
+        work_dir=str(folder),
+        result_dir=str(folder),
+        log_dir=str(folder / "log"),
+        checkpoint_dir=str(folder / "checkpoint"),
+        spool_dir=str(folder / "spool"),
+        socket=f"/tmp/edt-test-{os.getpid()}-{next(_numbers)}.sock",
+        environ={"TEST_GATE": str(folder / "gate"), "EDT_SAMPLE_RECORD": str(folder / "samples")},
+        seed=7,
+        max_engines=8,
+        threads=1,
+        cores=16,
+        grace_seconds=30.0,
+        token="a token for tests",
+    )
+    environ = {**letter.environ, **changes.pop("environ", {})}
+    return replace(letter, environ=environ, **changes)
+
+
+class Elastic:
+    """One attempt under a test's hand. Used as a context manager; nothing is left behind."""
+
+    def __init__(self, letter: Letter, start: Callable[[Letter], Process]) -> None:
+        self.letter, self._start = letter, start
+        self.gate = GateKeeper(Path(letter.environ["TEST_GATE"]))
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Elastic:
+        self.bench = self._stack.enter_context(Bench(self.letter, self._start))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        Path(self.letter.socket).unlink(missing_ok=True)
+
+    @property
+    def log_dir(self) -> Path:
+        return Path(self.letter.log_dir)
+
+    @property
+    def sample_record(self) -> Path:
+        return Path(self.letter.environ["EDT_SAMPLE_RECORD"])
+
+    def hold(self, engines: Iterable[int]) -> None:
+        self.bench.hold(list(engines))
+
+    def happened(self, kind: ReportKind, **body: Any) -> bool:
+        self.bench.poll()
+        return any(
+            report.kind is kind and all(report.body.get(key) == value for key, value in body.items())
+            for report in self.bench.reports
+        )
+
+    def settle(self, engines: Iterable[int], seconds: float = 60.0) -> None:
+        """Wish for exactly these engines and let steps through until they train and no other does."""
+        wanted = set(engines)
+        self.hold(wanted)
+        self.gate.until(lambda: self.training() == wanted or self.over(), seconds)
+        assert not self.over(), self.bench.reports[-1]
+
+    def training(self) -> set[int]:
+        """Engines that have the weights and are not gone."""
+        self.bench.poll()
+        joined, gone = set(), set()
+        for report in self.bench.reports:
+            if report.kind is ReportKind.ENGINE_JOINED:
+                joined.add(report.body["allocation"])
+            elif report.kind is ReportKind.ENGINE_GONE:
+                gone.add(report.body["allocation"])
+        return joined - gone
+
+    def over(self) -> bool:
+        return self.happened(ReportKind.ATTEMPT_ENDED)
+
+    def finish(self, seconds: float = 60.0) -> dict[str, Any]:
+        """Open the gate and wait for the end."""
+        self.gate.open()
+        return self.bench.ended(seconds)
+
+    def kinds(self, kind: ReportKind) -> list[dict[str, Any]]:
+        self.bench.poll()
+        return [dict(report.body) for report in self.bench.reports if report.kind is kind]
