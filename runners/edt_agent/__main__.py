@@ -24,13 +24,9 @@ def main() -> int:
     parser.add_argument("--token-file", dest="token_file", help="file with the join token (EDT_TOKEN_FILE)")
     parser.add_argument("--home", help="folder for the agent's notes (EDT_HOME)")
     parser.add_argument("--name", help="this node's name (EDT_NAME); default: the machine's")
-    parser.add_argument(
-        "--host", dest="agent_host", help="address for the job's other nodes (EDT_AGENT_HOST)"
-    )
+    parser.add_argument("--host", dest="agent_host", help="address for the job's other nodes (EDT_AGENT_HOST)")
     arguments = parser.parse_args()
-    logging.basicConfig(
-        level=os.environ.get("EDT_LOG_LEVEL", "INFO").upper(), format="%(levelname)s %(message)s"
-    )
+    logging.basicConfig(level=os.environ.get("EDT_LOG_LEVEL", "INFO").upper(), format="%(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings = from_environment(vars(arguments), os.environ)

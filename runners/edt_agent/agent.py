@@ -138,9 +138,7 @@ class Agent:
                 elif now > last_alive + _LAST_REPORTS_SECONDS:
                     log.warning("the API has not taken all reports; they stay on disk for the next agent")
                     return
-            dying = leaving or any(
-                each.phase is not Phase.LIVE and not each.empty for each in picture.values()
-            )
+            dying = leaving or any(each.phase is not Phase.LIVE and not each.empty for each in picture.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN_SECONDS if dying else _LOOK_SECONDS):
                     await self._wake.wait()
@@ -156,9 +154,7 @@ class Agent:
                 self._attempts[key].kill()
             case Close(key, kind, message, assignment):
                 log.warning("%s ended as %s: %s", key, kind, message)
-                attempt = (
-                    self._attempts[key] if assignment is None else self._adopt(_never_started(assignment))
-                )
+                attempt = self._attempts[key] if assignment is None else self._adopt(_never_started(assignment))
                 if assignment is None:
                     attempt.spool.close(kind, message, picture[key].code, picture[key].wish)
                 else:
@@ -226,9 +222,7 @@ class Agent:
             if process.session not in sessions and environment(process.id.pid).get(LIFE_VARIABLE) not in lives
         ]
         if strays:
-            log.warning(
-                "%d processes that an earlier agent left belong to no attempt and are killed", len(strays)
-            )
+            log.warning("%d processes that an earlier agent left belong to no attempt and are killed", len(strays))
             kill(process.id for process in strays)
 
 
@@ -270,9 +264,7 @@ async def _only_one(path: Path) -> AsyncIterator[None]:
                 break
             except BlockingIOError:
                 if asyncio.get_running_loop().time() > deadline:
-                    raise HomeTaken(
-                        f"another agent works in {path.parent}; stop it or choose another --name"
-                    ) from None
+                    raise HomeTaken(f"another agent works in {path.parent}; stop it or choose another --name") from None
                 await asyncio.sleep(0.1)
         yield
     finally:

@@ -96,16 +96,12 @@ class Api:
         data = await self._ask("reports", "POST", f"{self._node}/reports", json=list(reports))
         return {str(key): int(seq) for key, seq in data["acked"].items()}
 
-    async def _ask(
-        self, what: str, method: str, path: str, *, token: str = "", **request: Any
-    ) -> dict[str, Any]:
+    async def _ask(self, what: str, method: str, path: str, *, token: str = "", **request: Any) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token or self._token}"}
         try:
             response = await self._http.request(method, path, headers=headers, **request)
         except httpx.HTTPError as error:
-            raise ApiUnreachable(
-                f"no answer from {self._settings.api}: {error or type(error).__name__}"
-            ) from error
+            raise ApiUnreachable(f"no answer from {self._settings.api}: {error or type(error).__name__}") from error
         if response.status_code >= 500:
             raise ApiUnreachable(f"{self._settings.api} answered {response.status_code} to {what}")
         if response.status_code in {401, 404} and not token:
@@ -117,9 +113,7 @@ class Api:
         except ValueError:
             data = None
         if not isinstance(data, dict):
-            raise ApiUnreachable(
-                f"{self._settings.api} is no OpenEDT API: its answer to {what} is no JSON object"
-            )
+            raise ApiUnreachable(f"{self._settings.api} is no OpenEDT API: its answer to {what} is no JSON object")
         return data
 
 

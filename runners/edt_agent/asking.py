@@ -33,9 +33,7 @@ broker."""
 class Asking:
     """``go_on`` runs for ever; ``desired`` is what the API wanted last, None before its first answer."""
 
-    def __init__(
-        self, settings: AgentSettings, api: Api, children: Children, on_answer: Callable[[], None]
-    ) -> None:
+    def __init__(self, settings: AgentSettings, api: Api, children: Children, on_answer: Callable[[], None]) -> None:
         self.desired: Desired | None = None
         self._settings = settings
         self._api = api
@@ -52,9 +50,7 @@ class Asking:
             if broker_url is None:
                 await self._ask_by_long_poll()
                 continue
-            doorbell = Doorbell(
-                self._children, broker_url, registration.queue, self._settings.tag, self._rung.set
-            )
+            doorbell = Doorbell(self._children, broker_url, registration.queue, self._settings.tag, self._rung.set)
             keeping = asyncio.create_task(doorbell.keep(), name="keep the doorbell")
             try:
                 await self._ask_when_rung(doorbell)

@@ -101,9 +101,7 @@ class Attempt:
         entry = self.entry
         found = bearers({TAG_VARIABLE: self._tag})
         if entry.life:
-            return [
-                process for process in found if environment(process.id.pid).get(LIFE_VARIABLE) == entry.life
-            ]
+            return [process for process in found if environment(process.id.pid).get(LIFE_VARIABLE) == entry.life]
         # Only the spool told of it (ledger.from_attempt_file): its session must do, unless the number is
         # taken anew.
         if any(process.id.pid == entry.pid and process.id != entry.process for process in found):

@@ -57,9 +57,7 @@ class Doorbell:
     """The agent's end: keeps the worker running and passes the ring on. Legal only inside a running event
     loop."""
 
-    def __init__(
-        self, children: Children, broker_url: str, queue: str, tag: str, rang: Callable[[], None]
-    ) -> None:
+    def __init__(self, children: Children, broker_url: str, queue: str, tag: str, rang: Callable[[], None]) -> None:
         self._children = children
         self._broker_url, self._queue, self._tag = broker_url, queue, tag
         self._rang = rang

@@ -13,7 +13,7 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +53,7 @@ class Unassigned:
 class Launcher:
     """Starts supervisors. ``keep_warm`` runs beside; ``start`` hands out the warm one or a cold one."""
 
-    def __init__(
-        self, settings: AgentSettings, children: Children, ledger: Ledger, environ: Mapping[str, str]
-    ) -> None:
+    def __init__(self, settings: AgentSettings, children: Children, ledger: Ledger, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._children = children
         self._ledger = ledger
@@ -77,37 +75,34 @@ class Launcher:
             return await self._hand_over(supervisor, letter), supervisor.child
         except OSError as error:
             self._ledger.remove(Key(letter.job, letter.fence))
-            raise StartFailed(
-                f"the letter did not reach its supervisor: {error.strerror or error}"
-            ) from error
+            raise StartFailed(f"the letter did not reach its supervisor: {error.strerror or error}") from error
         finally:
             if supervisor.pipe >= 0:
                 os.close(supervisor.pipe)  # without a letter it exits at once
                 supervisor.pipe = -1
 
-    async def keep_warm(self, log_failure: Callable[[str], None] = log.warning) -> None:
+    async def keep_warm(self) -> None:
         """Keep one unassigned supervisor, for ever. One that dies by itself is replaced with growing
         pauses."""
         failed = 0
         while True:
-            self._taken.clear()
             try:
-                self._warm = self._spawn(WARM_FRAMEWORK, cold=False)
+                warm = self._warm = self._spawn(WARM_FRAMEWORK, cold=False)
             except StartFailed as error:
                 failed += 1
-                log_failure(f"no warm supervisor: {error}")
+                log.warning("no warm supervisor: %s", error)
                 await asyncio.sleep(backoff_seconds(failed))
                 continue
-            self._warm.child.on_exit.append(self._taken.set)
-            await self._taken.wait()
+            warm.child.on_exit.append(self._taken.set)
+            while self._warm is warm and warm.child.status is None:
+                self._taken.clear()
+                await self._taken.wait()
             if self._warm is None:
                 failed = 0
                 await asyncio.sleep(_REPLACE_SECONDS)
             else:
                 failed += 1
-                log_failure(
-                    f"the warm supervisor ended by itself with {self._warm.child.status}: {_tail(self._warm)}"
-                )
+                log.warning("the warm supervisor ended by itself with %s: %s", warm.child.status, _tail(warm))
                 self.let_go()
                 await asyncio.sleep(backoff_seconds(failed))
 

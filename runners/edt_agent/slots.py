@@ -28,9 +28,7 @@ class Slot:
         return asdict(self)
 
 
-def find_slots(
-    devices: str, cpu_slots: int | None, environ: Mapping[str, str] = os.environ
-) -> tuple[Slot, ...]:
+def find_slots(devices: str, cpu_slots: int | None, environ: Mapping[str, str] = os.environ) -> tuple[Slot, ...]:
     """The node's slots. With ``auto``, GPUs win over CPU stand-ins unless a number of the latter was asked
     for."""
     if devices == "auto" and cpu_slots is None and (found := gpus(environ.get("CUDA_VISIBLE_DEVICES"))):

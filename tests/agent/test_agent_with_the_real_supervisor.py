@@ -1,0 +1,57 @@
+"""The agent and the supervisor it really starts: warm hand-over, adoption, stop, with a plain script as the job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from support.tagged import lives
+from support.waiting import until
+
+
+def start(node) -> None:
+    """The agent as `edt up` starts it."""
+    settings = {"EDT_AGENT_POLL_SECONDS": "1", "EDT_TAG": node.tag, "EDT_CPU_SLOTS": "2", "EDT_DEVICES": "cpu"}
+    words = ["--api", node.desk.url, "--home", str(node.home), "--name", node.name]
+    with (node.home / "agent.out").open("ab") as output:
+        node.agent = subprocess.Popen(
+            [sys.executable, "-m", "edt_agent", *words],
+            env={**os.environ, **settings},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def hand_in(node, job: str, script: str, **given):
+    assignment = node.assignment(job=job, grace_seconds=10, **given)
+    folder = Path(assignment.letter.work_dir)
+    folder.joinpath("main.py").write_text(script)
+    for name in ("log", "checkpoint", "model"):
+        folder.joinpath(name).mkdir(exist_ok=True)
+    node.desk.want(assignment)
+    return assignment
+
+
+def test_scripts_run_are_adopted_are_stopped_and_leave_nothing(node, desk):
+    start(node)
+    hand_in(node, "edt-1", "import os; print('hello from', os.environ['GREETED'])", environ={"GREETED": "a script"})
+    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"), 40, "the first script is through")
+    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "finished"
+    assert "hello from a script" in (node.home / "jobs" / "edt-1" / "log" / "driver.out").read_text()
+
+    hand_in(node, "edt-2", "import time; time.sleep(600)")
+    until(lambda: "attempt-started" in desk.kinds("edt-2/1"), 40)
+    supervisor = desk.last("edt-2/1", "attempt-started")["pid"]
+    node.signal(signal.SIGKILL)
+    start(node)
+    until(lambda: "adopted" in node.log)
+    hand_in(node, "edt-2", "import time; time.sleep(600)", stop=True)
+    until(lambda: "attempt-ended" in desk.kinds("edt-2/1"), 20, "the adopted one stops")
+    assert desk.last("edt-2/1", "attempt-ended")["kind"] == "stopped"
+    assert not lives(supervisor)
+    assert node.signal(signal.SIGINT) == 0
+    until(lambda: not node.processes(), what="no process is left")
