@@ -49,8 +49,10 @@ def _archive(roots: list[tuple[Path, str]]) -> IO[bytes]:
         with tarfile.open(fileobj=file, mode="w:gz", dereference=True, compresslevel=1) as archive:
             for root, name in roots:
                 _add(archive, root, name, frozenset())
-    except OSError as error:
+    except BaseException as error:
         file.close()
+        if not isinstance(error, OSError):
+            raise
         raise CannotStart(f"{error.filename or roots[0][0]} cannot be packed: {error.strerror or error}") from error
     file.seek(0)
     return file

@@ -97,6 +97,8 @@ class Api:
         return {str(key): int(seq) for key, seq in data["acked"].items()}
 
     async def _ask(self, what: str, method: str, path: str, *, token: str = "", **request: Any) -> dict[str, Any]:
+        if not (token or self._token):
+            raise ApiUnreachable(f"{what}: the node is not registered yet")
         headers = {"Authorization": f"Bearer {token or self._token}"}
         try:
             response = await self._http.request(method, path, headers=headers, **request)

