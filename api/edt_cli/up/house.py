@@ -25,7 +25,7 @@ from edt_cli.errors import CannotStart
 from edt_cli.up.broker import Broker
 from edt_cli.up.console import Console
 from edt_cli.up.home import TAG_VARIABLE, Home
-from edt_cli.up.parts import Part, become_reaper, kill_all
+from edt_cli.up.parts import Part, Voice, become_reaper, kill_all
 
 _READY_SECONDS = 60.0
 _END_SECONDS = 5.0
@@ -133,25 +133,24 @@ class House:
         for part in self._parts.values():
             if part.due is not None and part.due <= now:
                 try:
-                    part.start(now)
+                    voice = part.start(now)
                 except OSError as error:
                     raise CannotStart(f"{part.command[0]} cannot be started: {error.strerror}") from error
-                self._selector.register(part.output, selectors.EVENT_READ, part)
+                self._selector.register(voice.descriptor, selectors.EVENT_READ, voice)
 
     def _listen(self, seconds: float) -> None:
         """Pass on what the parts say, until ``seconds`` go by without a word or something happens."""
         for key, _ in self._selector.select(seconds):
-            part: Part | None = key.data
-            if part is None:
+            voice: Voice | None = key.data
+            if voice is None:
                 with suppress(BlockingIOError):
                     os.read(self._wakeup, 4096)
                 continue
-            lines = part.lines()
+            lines = voice.lines()
             if lines is None:
                 self._selector.unregister(key.fd)
-                os.close(key.fd)
             for line in lines or ():
-                self._console.say(part.name, line)
+                self._console.say(voice.name, line)
 
     def _reap(self) -> None:
         """Take the exit status of every child and of every orphan."""

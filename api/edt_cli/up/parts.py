@@ -12,7 +12,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -20,6 +20,27 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LONGEST_LINE = 1 << 16
 _STEADY_SECONDS = 60.0
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Voice:
+    """What one life of a part says, and its own children with it: lines out of a pipe, to its end."""
+
+    name: str
+    descriptor: int
+    _rest: bytes = b""
+
+    def lines(self) -> list[str] | None:
+        """What was said since; None: no more will be, and the pipe is closed. Legal when something can be read."""
+        data = os.read(self.descriptor, _LONGEST_LINE)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if not data and not self._rest:
+            os.close(self.descriptor)
+            return None
+        if not data or len(self._rest) > _LONGEST_LINE:
+            whole, self._rest = [*whole, self._rest], b""
+        lines = [line.decode(errors="replace").rstrip() for line in whole]
+        return [line for line in lines if line]
 
 
 @dataclass
@@ -34,48 +55,40 @@ class Part:
     """When it is to be started, on the monotonic clock; None: it runs, or is not wanted any more."""
     _failed: int = 0
     _started: float = 0.0
-    _rest: bytes = field(default=b"", repr=False)
 
     @property
     def runs(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
-    @property
-    def output(self) -> int:
-        """The descriptor on which it speaks. Legal while ``process`` is set."""
-        assert self.process is not None and self.process.stdout is not None
-        return self.process.stdout.fileno()
-
-    def start(self, now: float) -> None:
-        """Start it. Raises OSError where the program is missing."""
+    def start(self, now: float) -> Voice:
+        """Start it; answers what it will say. Raises OSError where the program is missing."""
         parent = os.getpid()
+        reading, writing = os.pipe2(os.O_CLOEXEC)
 
         def leash() -> None:
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:  # it died before the line above
                 os._exit(1)
 
-        self.process = subprocess.Popen(
-            list(self.command),
-            env=dict(self.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            # This process has one thread, so nothing can be locked at the fork.
-            preexec_fn=leash,  # noqa: PLW1509
-        )
+        try:
+            self.process = subprocess.Popen(
+                list(self.command),
+                env=dict(self.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                start_new_session=True,
+                # This process has one thread, so nothing can be locked at the fork.
+                preexec_fn=leash,  # noqa: PLW1509
+            )
+        except OSError:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
         self.due = None
         self._started = now
-
-    def lines(self) -> list[str] | None:
-        """What it has said since; None when it will say no more. To be called when ``output`` is readable."""
-        data = os.read(self.output, _LONGEST_LINE)
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        if not data or len(self._rest) > _LONGEST_LINE:
-            whole, self._rest = [*whole, self._rest], b""
-        lines = [line.decode(errors="replace").rstrip() for line in whole]
-        return [line for line in lines if line] if data else None
+        return Voice(self.name, reading)
 
     def ended(self, status: int, now: float) -> float:
         """It has ended. Answers after how many seconds it is due again: more each time, unless it had lived a

@@ -1,0 +1,215 @@
+"""The whole platform for a test: `edt up` on a free port in a home of its own, and certainly nothing left of it.
+
+with House(tmp_path) as house:
+    job = house.submit(folder_or_script, "--numWorker 2")
+    house.wait(job, "FINISHED")
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from edt_cli.up.home import home_tag
+from support.tagged import bearers, kill_bearers
+from support.waiting import until
+
+PASSWORD = "a password for tests"
+EXECS = "/platform/rest/deeplearning/v1/execs"
+
+
+class House:
+    """`edt up` and what a test does with it. May be started again after ``interrupt`` or a kill."""
+
+    def __init__(self, folder: Path, slots: int = 4, **environ: str) -> None:
+        self.home = folder / "home"
+        self.folder = folder
+        self.tag = home_tag(self.home)
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.api = httpx.Client(base_url=self.url, auth=("admin", PASSWORD), timeout=30)
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("EDT_")},
+            "EDT_TAG": self.tag,  # so that `edt up` itself is found by its mark, too
+            "EDT_ADMIN_PASSWORD": PASSWORD,
+            "EDT_CPU_SLOTS": str(slots),
+            "EDT_DEVICES": "cpu",
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "XDG_DATA_HOME": str(folder / "data"),
+            **environ,
+        }
+        self.up: subprocess.Popen[bytes] | None = None
+        self._others: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> House:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.api.close()
+        self.kill_everything()
+        if kind is not None:
+            sys.stderr.write(f"--- what `edt up` said ---\n{self.log}\n")
+
+    @property
+    def log(self) -> str:
+        """All that `edt up` has written, of every start."""
+        path = self.folder / "up.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    # ── the platform ──────────────────────────────────────────────────────────────────────────────────────────
+    def start(self, *options: str, ready: bool = True) -> None:
+        """`edt up`, and wait until it serves."""
+        words = [sys.executable, "-m", "edt_cli", "up", "--home", str(self.home), "--port", str(self.port), *options]
+        with (self.folder / "up.log").open("ab") as output:
+            self.up = subprocess.Popen(
+                words, env=self.environ, stdout=output, stderr=output, cwd=self.folder, start_new_session=True
+            )
+        if ready:
+            until(self._serves, 60, "edt up serves and its node is there")
+
+    def add_node(self, name: str, slots: int) -> subprocess.Popen[bytes]:
+        """A second agent on this machine, as `edt agent` on another would be."""
+        token = (self.home / "join-token").read_text().strip()
+        words = [sys.executable, "-m", "edt_cli", "agent", "--api", self.url, "--token", token, "--name", name]
+        with (self.folder / f"{name}.log").open("ab") as output:
+            agent = subprocess.Popen(
+                [*words, "--home", str(self.home)],
+                env={**self.environ, "EDT_CPU_SLOTS": str(slots)},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._others.append(agent)
+        until(lambda: name in {node["name"] for node in self.nodes()}, 30, f"node {name} is there")
+        return agent
+
+    def interrupt(self, seconds: float = 60.0) -> int:
+        """Ctrl-C; answers the exit status."""
+        assert self.up is not None
+        self.up.send_signal(signal.SIGINT)
+        return self.up.wait(seconds)
+
+    def kill_control_plane(self) -> None:
+        """SIGKILL to `edt up` and all it started; supervisors and their engines are left alone."""
+        training = bearers(self.tag, EDT_NODE=self.node_name) if self.up is not None else {}
+        for pid in set(bearers(self.tag)) - set(training):
+            _kill(pid)
+        self._reap()
+
+    def kill_everything(self) -> None:
+        """SIGKILL to everything that bears the home's mark, until nothing is left."""
+        kill_bearers(self.tag)
+        self._reap()
+
+    def processes(self, **marks: str) -> dict[int, str]:
+        """pid to command line of all that lives of this home."""
+        return bearers(self.tag, **marks)
+
+    def supervisors(self) -> list[int]:
+        """pids of supervisors, the warm one included: each leads its session."""
+        return [pid for pid in self.processes(EDT_NODE=self.node_name) if os.getsid(pid) == pid]
+
+    @property
+    def node_name(self) -> str:
+        """Name of the node that `edt up` itself is."""
+        return next((self.home / "agent").iterdir()).name
+
+    # ── what a user does ──────────────────────────────────────────────────────────────────────────────────────
+    def cli(self, *words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+        """`edt …` as a user of this machine would type it, in the test's folder."""
+        own = {name: value for name, value in self.environ.items() if name != "EDT_ADMIN_PASSWORD"}
+        return subprocess.run(
+            [sys.executable, "-m", "edt_cli", *words],
+            env={**own, "EDT_API": self.url, "NO_COLOR": "1", **environ},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            cwd=self.folder,
+            check=False,
+        )
+
+    def submit(self, path: Path, options: str = "", arguments: str = "") -> str:
+        """POST a script or a folder with a ``main.py`` as WMLA's clients do; answers the exec id."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+            archive.add(path, path.name)
+        model = f"--model-main {path.name}" if path.is_file() else f"--model-dir {path.name} --model-main main.py"
+        args = f"--exec-start edtPyTorch {model} {options} {arguments}"
+        files = {"file": ("x.modelDir.tar", buffer.getvalue())}
+        answer = self.api.post(EXECS, params={"args": args}, files=files)
+        answer.raise_for_status()
+        return str(answer.json()["id"])
+
+    def job(self, job: str) -> dict[str, Any]:
+        """The job with all that the platform knows of it."""
+        answer = self.api.get(f"/api/v1/jobs/{job}")
+        answer.raise_for_status()
+        return dict(answer.json())
+
+    def wait(self, job: str, *states: str, seconds: float = 60.0) -> dict[str, Any]:
+        """Until the job is in one of these states; fails at once when it is over in another."""
+        deadline = time.monotonic() + seconds
+        while (now := self.job(job))["state"] not in states:
+            if now["state"] in {"FINISHED", "KILLED", "ERROR"} or time.monotonic() > deadline:
+                raise AssertionError(f"{job} is {now['state']}, not {states}: {now['message']}\n{self.errors(job)}")
+            time.sleep(0.05)
+        return now
+
+    def errors(self, job: str) -> str:
+        """What the job wrote to standard error, and its supervisors to their logs."""
+        folder = self.home / "jobs" / job
+        papers = [*folder.glob("log/*.err"), *folder.glob("spool/*/supervisor.log")]
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')}" for path in papers)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        answer = self.api.get("/api/v1/nodes")
+        answer.raise_for_status()
+        return list(answer.json())
+
+    def resizes(self, job: str) -> list[dict[str, Any]]:
+        answer = self.api.get(f"/api/v1/jobs/{job}/resizes")
+        answer.raise_for_status()
+        return list(answer.json())
+
+    def _serves(self) -> bool:
+        if self.up is not None and self.up.poll() is not None:
+            raise AssertionError(f"edt up ended with {self.up.returncode}:\n{self.log}")
+        try:
+            return self.api.get("/readyz").is_success and any(n["health"] == "up" for n in self.nodes())
+        except httpx.HTTPError:
+            return False
+
+    def _reap(self) -> None:
+        for process in (self.up, *self._others):
+            if process is not None:
+                process.wait(10)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        """It died with its parent."""
