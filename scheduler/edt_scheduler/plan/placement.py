@@ -29,13 +29,16 @@ def give_back(job: Job, kept: Mapping[str, int], number: int, nodes: Mapping[str
 def take(job: Job, kept: Mapping[str, int], number: int, free: Mapping[str, int]) -> dict[str, int]:
     """``kept`` with ``number`` more slots out of ``free``, which must hold as many.
 
-    Where the job is already, home first; then the node that just holds the rest; then the emptiest ones.
+    Where the job is already, home first; then the node that just holds the rest; then the emptiest one. A job that
+    starts looks for a node on which it could grow to its full size, so that it need not span two later.
     """
     grown = dict(kept)
     room = {node: slots for node, slots in free.items() if slots and node not in job.avoid}
+    largest = max(number, min(job.max, job.engines or job.max))
     while number:
+        hope = number if grown else largest
         there = sorted((node != job.home, -grown[node], node) for node in room if node in grown)
-        fitting = sorted((slots, node) for node, slots in room.items() if slots >= number)
+        fitting = sorted((slots, node) for node, slots in room.items() if slots >= hope)
         emptiest = sorted((-slots, node) for node, slots in room.items())
         node = there[0][2] if there else fitting[0][1] if fitting else emptiest[0][1]
         taken = min(number, room.pop(node))

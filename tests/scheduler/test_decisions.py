@@ -1,0 +1,394 @@
+"""What the scheduler decides, from submit to end, with nodes played against the real store."""
+
+from __future__ import annotations
+
+import pytest
+from edt_runner.contract import ExitKind, ReportKind
+from edt_scheduler import operations
+from edt_scheduler.jobs import JobState
+from edt_scheduler.plan import Blocking
+from edt_scheduler.reconcile import look
+from edt_scheduler.store import nodes
+from edt_scheduler.views import ResizeCause
+from support.puppets import Stage
+
+
+def causes(stage: Stage, exec_id: str) -> list[tuple[ResizeCause, int, int]]:
+    found = operations.resizes(stage.house, exec_id, viewer=stage.admin)
+    return [(resize.cause, resize.from_slots, resize.to_slots) for resize in found]
+
+
+def silence(stage: Stage, node: str) -> dict[int, int]:
+    """What the lease's observer says of a node that was not heard from since now."""
+    with stage.house.database.snapshot() as tx:
+        row = nodes.find(tx, node)
+    assert row is not None
+    return {row.id: row.counter}
+
+
+class TestSharing:
+    def test_a_job_holds_one_slot_until_its_script_tells_e_and_then_grows_to_its_maximum(self, stage: Stage) -> None:
+        node = stage.node(slots=4)
+        job = stage.submit(workers=4)
+        look(stage.house)
+        assert stage.holding() == {job: 1}
+        assert stage.job(job).state is JobState.PENDING
+        node.obey()
+        assert stage.job(job).state is JobState.RUNNING
+        stage.settle()
+        assert stage.holding() == {job: 4}
+        assert causes(stage, job) == [(ResizeCause.SUBMIT, 0, 1), (ResizeCause.ENGINES_KNOWN, 1, 4)]
+
+    def test_two_jobs_that_want_all_slots_share_them_and_the_first_takes_back_what_the_second_leaves(
+        self, stage: Stage
+    ) -> None:
+        node = stage.node(slots=4)
+        a = stage.submit(workers=4)
+        stage.settle()
+        b = stage.submit(workers=4)
+        stage.settle()
+        assert stage.holding() == {a: 2, b: 2}
+        assert stage.job(a).fence == 1, "A was never interrupted"
+        node.end((b, 1), ExitKind.FINISHED, digest="abc")
+        stage.settle()
+        assert stage.job(b).state is JobState.FINISHED
+        assert stage.job(b).digest == "abc"
+        assert stage.holding() == {a: 4}
+        assert causes(stage, a) == [
+            (ResizeCause.SUBMIT, 0, 1),
+            (ResizeCause.ENGINES_KNOWN, 1, 4),
+            (ResizeCause.ROOM, 4, 2),
+            (ResizeCause.JOB_ENDED, 2, 4),
+        ]
+
+    def test_a_slot_is_not_given_on_before_its_process_was_seen_gone(self, stage: Stage) -> None:
+        node = stage.node(slots=2, engines=2)
+        a = stage.submit(workers=2)
+        stage.settle()
+        node.obedient = False
+        b = stage.submit(workers=2)
+        for _ in range(3):
+            look(stage.house)
+            node.obey()
+        assert stage.holding() == {a: 2}
+        waiting = stage.job(b).waiting
+        assert waiting is not None
+        assert waiting.blocking == Blocking.VACATING
+        node.obedient = True
+        stage.settle()
+        assert stage.holding() == {a: 1, b: 1}
+
+    def test_ten_queued_jobs_start_in_the_order_in_which_they_came(self, stage: Stage) -> None:
+        node = stage.node(slots=1, engines=1)
+        queue = [stage.submit(workers=1) for _ in range(10)]
+        started = []
+        for _ in queue:
+            stage.settle()
+            (running,) = stage.holding()
+            started.append(running)
+            assert [stage.job(job).waiting.rank for job in queue if stage.job(job).waiting] == list(
+                range(1, 11 - len(started))
+            )
+            node.end((running, 1), ExitKind.FINISHED)
+        assert started == queue
+
+    def test_a_driver_that_goes_on_after_training_holds_no_slot_and_gets_none(self, stage: Stage) -> None:
+        node = stage.node(slots=2, engines=2)
+        a, b = stage.submit(workers=2), stage.submit(workers=2)
+        stage.settle()
+        for allocation in list(node.running[a, 1]):
+            node.gone((a, 1), allocation, ExitKind.FINISHED)
+        wish = node.fetch()[a, 1].wish
+        assert len(wish.slots) == 1, "an empty wish would tell its supervisor to leave"
+        stage.settle(until=lambda: stage.holding() == {b: 2})
+        assert stage.job(a).state is JobState.RUNNING
+        assert causes(stage, b)[-1] == (ResizeCause.JOB_ENDED, 1, 2)
+        node.report((a, 1), ReportKind.ATTEMPT_ENDED, kind=ExitKind.FINISHED)
+        assert stage.job(a).state is JobState.FINISHED
+
+    def test_deciding_twice_decides_nothing_new(self, stage: Stage) -> None:
+        stage.node(slots=4)
+        stage.submit(workers=4)
+        assert look(stage.house)
+        assert not look(stage.house)
+
+
+class TestEnds:
+    def test_a_script_that_raises_ends_as_an_error_with_its_message(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        stage.settle()
+        node.end((job, 1), ExitKind.SCRIPT_ERROR, message="ValueError: no", code=1)
+        view = stage.job(job)
+        assert (view.state, view.message) == (JobState.ERROR, "ValueError: no")
+        assert stage.holding() == {}
+
+    def test_a_lost_attempt_is_followed_by_another_after_a_growing_wait(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        for losses, wait in enumerate((1, 2, 4), start=1):
+            stage.settle()
+            node.end((job, losses), ExitKind.LOST, message="killed by signal 9")
+            assert stage.job(job).state is JobState.PENDING
+            look(stage.house)
+            waiting = stage.job(job).waiting
+            assert waiting is not None
+            assert waiting.blocking == Blocking.COOLDOWN
+            stage.clock.pass_(wait - 0.5)
+            look(stage.house)
+            assert stage.holding() == {}
+            stage.clock.pass_(0.5)
+        stage.settle()
+        assert stage.job(job).fence == 4
+        assert causes(stage, job)[-1] == (ResizeCause.RESTART, 0, 4)
+
+    def test_a_new_checkpoint_ends_a_row_of_losses(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        for fence in (1, 2):
+            stage.settle()
+            node.end((job, fence), ExitKind.LOST)
+            stage.clock.pass_(10)
+        stage.settle()
+        node.report((job, 3), ReportKind.CHECKPOINTED, step=50)
+        node.end((job, 3), ExitKind.LOST)
+        stage.clock.pass_(1)
+        stage.settle()
+        assert stage.job(job).fence == 4
+
+    def test_an_attempt_that_left_is_followed_by_another_at_once(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        stage.settle()
+        node.end((job, 1), ExitKind.LEFT)
+        stage.clock.pass_(5)
+        stage.settle()
+        assert (stage.job(job).fence, stage.job(job).state) == (2, JobState.RUNNING)
+
+    def test_a_newcomer_without_weights_frees_its_slot_and_its_job_waits_before_growing_again(
+        self, stage: Stage
+    ) -> None:
+        node = stage.node()
+        job = stage.submit()
+        stage.settle()
+        newest = max(node.running[job, 1])
+        node.gone((job, 1), newest, ExitKind.PULL_FAILED)
+        stage.settle()
+        assert stage.holding() == {job: 3}
+        stage.clock.pass_(29)
+        stage.settle()
+        assert stage.holding() == {job: 3}
+        stage.clock.pass_(1)
+        stage.settle()
+        assert stage.holding() == {job: 4}
+
+
+class TestStop:
+    def test_a_job_that_has_not_run_is_killed_at_once(self, stage: Stage) -> None:
+        job = stage.submit()
+        assert operations.stop(stage.house, job, viewer=stage.admin).state is JobState.KILLED
+
+    def test_a_job_whose_attempt_no_agent_has_heard_of_is_killed_at_once(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        look(stage.house)
+        assert operations.stop(stage.house, job, viewer=stage.admin).state is JobState.KILLED
+        assert stage.holding() == {}
+        assert node.fetch() == {}
+
+    def test_a_running_job_is_killed_when_its_last_process_is_gone(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        stage.settle()
+        assert operations.stop(stage.house, job, viewer=stage.admin).state is JobState.RUNNING
+        wish = node.fetch()[job, 1].wish
+        assert (wish.stop, wish.slots) == (True, ())
+        assert stage.holding() == {job: 4}
+        stage.settle()
+        assert stage.job(job).state is JobState.KILLED
+        assert stage.holding() == {}
+        assert causes(stage, job)[-1] == (ResizeCause.STOP, 4, 0)
+
+    def test_a_script_that_dies_of_the_stop_has_not_failed(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        stage.settle()
+        operations.stop(stage.house, job, viewer=stage.admin)
+        node.end((job, 1), ExitKind.SCRIPT_ERROR, message="KeyboardInterrupt")
+        assert stage.job(job).state is JobState.KILLED
+
+    def test_a_terminal_job_stays_what_it_is(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        stage.settle()
+        node.end((job, 1), ExitKind.FINISHED)
+        assert operations.stop(stage.house, job, viewer=stage.admin).state is JobState.FINISHED
+
+
+class TestNodes:
+    def test_a_cordoned_node_keeps_its_engines_and_gets_no_new_ones(self, stage: Stage) -> None:
+        stage.node(slots=4)
+        a = stage.submit(workers=2)
+        stage.settle()
+        operations.cordon(stage.house, "n1")
+        b = stage.submit()
+        stage.settle()
+        assert stage.holding() == {a: 2}
+        waiting = stage.job(b).waiting
+        assert waiting is not None
+        assert waiting.blocking == Blocking.NODES
+        operations.uncordon(stage.house, "n1")
+        stage.settle()
+        assert stage.holding() == {a: 2, b: 2}
+
+    def test_a_job_spanning_two_nodes_is_listed_on_the_second_when_the_coordinator_is_known(self, stage: Stage) -> None:
+        first, second = stage.node("n1", slots=2), stage.node("n2", slots=2)
+        job = stage.submit(workers=4)
+        look(stage.house)
+        letter = first.fetch()[job, 1].letter
+        assert letter.driver == "fork"
+        first.report((job, 1), ReportKind.ATTEMPT_STARTED, pid=1)
+        first.report((job, 1), ReportKind.ENGINES_KNOWN, engines=4, steps_total=9, epochs=1)
+        look(stage.house)
+        assert stage.holding() == {job: 4}
+        assert second.fetch() == {}
+        version = operations.assignments_version(stage.house, "n2")
+        first.report((job, 1), ReportKind.COORDINATOR_AT, address="127.0.0.1:4711")
+        assert operations.assignments_version(stage.house, "n2") > version
+        guest = second.fetch()[job, 1]
+        assert (guest.letter.driver, guest.wish.coordinator) == ("none", "127.0.0.1:4711")
+        assert first.fetch()[job, 1].wish.coordinator is None
+
+    def test_draining_the_second_node_shrinks_the_job(self, stage: Stage) -> None:
+        stage.node("n1", slots=2)
+        second = stage.node("n2", slots=2)
+        job = stage.submit(workers=4)
+        stage.settle()
+        operations.drain(stage.house, "n2")
+        stage.settle()
+        assert stage.holding() == {job: 2}
+        assert second.running == {}
+        assert (stage.job(job).fence, stage.job(job).state) == (1, JobState.RUNNING)
+        assert causes(stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
+        operations.uncordon(stage.house, "n2")
+        stage.settle()
+        assert stage.holding() == {job: 2}, "its supervisor there has spent its numbers"
+
+    def test_draining_the_first_node_moves_the_job_with_its_next_attempt(self, stage: Stage) -> None:
+        first, second = stage.node("n1", slots=2), stage.node("n2", slots=2)
+        job = stage.submit(workers=4)
+        stage.settle()
+        operations.drain(stage.house, "n1")
+        stage.settle()
+        assert first.running == {}
+        assert set(second.running) == {(job, 2)}
+        assert stage.job(job).state is JobState.RUNNING
+        assert stage.holding() == {job: 2}
+
+    def test_a_lost_node_ends_its_attempts_and_its_slots_stay_booked_until_it_comes_back(self, stage: Stage) -> None:
+        first, second = stage.node("n1", slots=4), stage.node("n2", slots=2)
+        job = stage.submit(workers=4)
+        stage.settle()
+        assert set(first.running) == {(job, 1)}
+        stage.puppets.remove(first)
+        look(stage.house, silence(stage, "n1"))
+        assert stage.job(job).state is JobState.PENDING
+        stage.clock.pass_(1)
+        stage.settle()
+        assert set(second.running) == {(job, 2)}
+        assert stage.holding() == {job: 6}, "four of them cannot be asked"
+        wish = first.fetch()[job, 1].wish
+        assert wish.stop, "the old attempt is fenced"
+        first.obey()
+        assert stage.holding() == {job: 2}
+        assert (stage.job(job).fence, stage.job(job).state) == (2, JobState.RUNNING)
+
+    def test_a_lease_that_was_renewed_meanwhile_is_not_lost(self, stage: Stage) -> None:
+        node = stage.node()
+        observed = silence(stage, "n1")
+        node.fetch()
+        look(stage.house, observed)
+        assert operations.node(stage.house, "n1").health == "up"
+
+    def test_a_rebooted_node_gives_back_everything_at_once(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        stage.settle()
+        node.boot = "boot-2"
+        node.join()
+        assert stage.holding() == {}
+        node.running.clear()
+        stage.clock.pass_(1)
+        stage.settle()
+        assert stage.job(job).fence == 2
+
+
+class TestRaces:
+    def test_a_slot_that_no_agent_has_heard_of_is_free_again_at_once(self, stage: Stage) -> None:
+        node = stage.node(slots=2, engines=2)
+        a = stage.submit(workers=2)
+        look(stage.house)
+        node.obey()
+        look(stage.house)
+        assert stage.holding() == {a: 2}
+        b = stage.submit(workers=2)
+        look(stage.house)
+        look(stage.house)
+        assert stage.holding() == {a: 1, b: 1}
+
+    def test_a_slot_asked_back_is_named_until_it_is_reported_gone(self, stage: Stage) -> None:
+        node = stage.node(slots=2, engines=2)
+        a = stage.submit(workers=2)
+        stage.settle()
+        stage.submit(workers=2)
+        node.obedient = False
+        look(stage.house)
+        wish = node.fetch()[a, 1].wish
+        assert len(wish.slots) == len(wish.leaving) == 1
+        node.gone((a, 1), wish.leaving[0], ExitKind.LEFT)
+        assert node.fetch()[a, 1].wish.leaving == ()
+
+    def test_the_version_moves_exactly_when_the_list_does(self, stage: Stage) -> None:
+        node = stage.node(slots=2, engines=2)
+        seen = operations.assignments(stage.house, "n1")
+        for change in ("nothing", "submit", "nothing", "second"):
+            if change in {"submit", "second"}:
+                stage.submit(workers=2)
+                look(stage.house)
+            version = operations.assignments_version(stage.house, "n1")
+            assert (version != seen.version) == (change != "nothing")
+            node.obey()
+            look(stage.house)
+            seen = operations.assignments(stage.house, "n1")
+
+
+class TestTimes:
+    @pytest.mark.parametrize("woken_by", ["doorbell", "timer"])
+    def test_a_resize_keeps_what_woke_its_agent_and_when_each_step_happened(self, stage: Stage, woken_by: str) -> None:
+        node = stage.node()
+        job = stage.submit()
+        look(stage.house)
+        decided = stage.clock.now
+        stage.clock.pass_(0.2)
+        node.obey(woken_by)
+        stage.clock.pass_(1)
+        node.fetch("start")
+        (resize,) = operations.resizes(stage.house, job, viewer=stage.admin)
+        assert (resize.decided_at, resize.woken_by, resize.woken_at) == (decided, woken_by, decided + 0.2)
+        assert resize.started_at == resize.joined_at == resize.first_step_at == decided + 0.2
+
+    def test_a_shrink_keeps_its_pause_and_when_the_process_was_gone(self, stage: Stage) -> None:
+        node = stage.node()
+        a = stage.submit()
+        stage.settle()
+        stage.submit()
+        look(stage.house)
+        leaving = list(node.fetch()[a, 1].wish.leaving)
+        body = {"generation": 9, "step": 42, "workers": 2, "pause_seconds": 0.01, "joined": [], "left": leaving}
+        node.report((a, 1), ReportKind.RESIZED, **body)
+        stage.clock.pass_(3)
+        node.obey()
+        resize = operations.resizes(stage.house, a, viewer=stage.admin)[-1]
+        assert (resize.workers, resize.pause_seconds, resize.step) == (2, 0.01, 42)
+        assert resize.gone_at == stage.clock.now
+        assert stage.job(a).workers == 2

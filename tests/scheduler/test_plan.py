@@ -1,0 +1,286 @@
+"""The decision: examples a person can check, and what holds for every state whatsoever."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from edt_scheduler.nodes import Health
+from edt_scheduler.plan import Blocking, Job, Node, Phase, Plan, State, Verb, home_of, plan
+from edt_scheduler.plan.shares import sizes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def node(name: str = "n1", slots: int = 4, free: int | None = None, health: Health = Health.UP) -> Node:
+    return Node(name, slots, slots if free is None else free, health)
+
+
+def waiting(number: int, most: int = 4, engines: int | None = None, not_before: float | None = None) -> Job:
+    return Job(f"edt-{number}", "ada", number, most, Phase.WAITING, engines, not_before=not_before)
+
+
+def running(number: int, alloc: Mapping[str, int], most: int = 4, engines: int | None = 4, home: str = "n1") -> Job:
+    return Job(f"edt-{number}", "ada", number, most, Phase.RUNNING, engines, alloc=alloc, home=home)
+
+
+def decide(nodes: list[Node], *jobs: Job, now: float = 0.0) -> Plan:
+    return plan(State(now, tuple(nodes), jobs))
+
+
+class TestSizes:
+    @pytest.mark.parametrize(
+        ("engines", "most", "expected"),
+        [
+            (16, 16, (1, 2, 3, 4, 6, 8, 16)),
+            (16, 5, (1, 2, 3, 4)),
+            (4, 16, (1, 2, 4)),
+            (6, 6, (1, 2, 3, 6)),
+            (1, 4, (1,)),
+            (None, 8, (1,)),
+        ],
+    )
+    def test_sizes_are_those_at_which_a_step_takes_fewer_turns(
+        self, engines: int | None, most: int, expected: tuple[int, ...]
+    ) -> None:
+        assert sizes(engines, most) == expected
+
+
+class TestExamples:
+    def test_one_slot_until_e_is_known(self) -> None:
+        assert decide([node()], waiting(1)).alloc == {"edt-1": {"n1": 1}}
+
+    def test_with_e_known_a_job_starts_at_full_size(self) -> None:
+        assert decide([node()], waiting(1, engines=4)).alloc == {"edt-1": {"n1": 4}}
+
+    def test_the_largest_size_that_fits_is_taken_not_the_largest_number(self) -> None:
+        assert decide([node(slots=3)], waiting(1, engines=4)).alloc == {"edt-1": {"n1": 2}}
+
+    def test_a_job_never_exceeds_what_its_user_allows(self) -> None:
+        assert decide([node(slots=16)], waiting(1, most=3, engines=16)).alloc == {"edt-1": {"n1": 3}}
+
+    def test_shares_are_equal_and_ties_go_to_who_came_first(self) -> None:
+        decided = decide([node(slots=5)], waiting(2, engines=4), waiting(1, engines=4))
+        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {"n1": 2}}
+        decided = decide([node(slots=3)], waiting(2, engines=4), waiting(1, engines=4))
+        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {"n1": 1}}
+
+    def test_a_newcomer_makes_the_first_shrink_and_waits_for_the_slot(self) -> None:
+        decided = decide([node(free=0)], running(1, {"n1": 4}), waiting(2))
+        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {}}
+        (shrink,) = decided.actions
+        assert (shrink.verb, shrink.before, shrink.after) == (Verb.SHRINK, 4, 2)
+        assert shrink.reason == "makes room for edt-2"
+        assert decided.explain["edt-2"].blocking is Blocking.VACATING
+
+    def test_what_does_not_fit_waits_with_a_reason_and_a_rank(self) -> None:
+        decided = decide([node(slots=1)], waiting(1), waiting(2), waiting(3))
+        explained = decided.explain["edt-3"]
+        assert (explained.rank, explained.need, explained.free, explained.target) == (2, 1, 0, 0)
+        assert explained.blocking is Blocking.CAPACITY
+        assert explained.reason == "all 1 slot are shared by jobs submitted before it"
+
+    def test_a_job_waits_out_its_back_off_and_nobody_waits_with_it(self) -> None:
+        decided = decide([node(slots=2)], waiting(1, engines=2, not_before=5.0), waiting(2, engines=2), now=4.0)
+        assert decided.alloc == {"edt-1": {}, "edt-2": {"n1": 2}}
+        assert decided.explain["edt-1"].blocking is Blocking.COOLDOWN
+
+    def test_nothing_starts_where_no_node_takes_work(self) -> None:
+        for health in (Health.CORDONED, Health.DRAINING, Health.LOST):
+            decided = decide([node(health=health)], waiting(1))
+            assert decided.alloc == {"edt-1": {}}
+            assert decided.explain["edt-1"].blocking is Blocking.NODES
+
+    def test_engines_leave_a_draining_node_and_continue_where_there_is_room(self) -> None:
+        nodes = [node("n1", 2, 0), node("n2", 2, 0, Health.DRAINING), node("n3", 2)]
+        decided = decide(nodes, running(1, {"n1": 2, "n2": 2}))
+        assert decided.alloc == {"edt-1": {"n1": 2, "n3": 2}}
+
+    def test_a_job_whose_first_node_drains_leaves_everywhere(self) -> None:
+        nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 2, 0)]
+        decided = decide(nodes, running(1, {"n1": 2, "n2": 2}))
+        assert decided.alloc == {"edt-1": {}}
+        assert decided.actions[0].verb is Verb.MOVE
+
+    def test_a_cordoned_node_keeps_its_engines_and_the_others_are_shared(self) -> None:
+        nodes = [node("n1", 2, 0, Health.CORDONED), node("n2", 2, 0)]
+        decided = decide(nodes, running(1, {"n1": 2, "n2": 2}), waiting(2))
+        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {}}
+
+    def test_a_shrinking_job_empties_other_nodes_before_its_first(self) -> None:
+        nodes = [node("n1", 3, 0), node("n2", 1, 0)]
+        decided = decide(nodes, running(1, {"n1": 3, "n2": 1}), waiting(2, engines=2))
+        assert decided.alloc["edt-1"] == {"n1": 2}
+
+    def test_a_job_starts_where_it_can_grow_and_grows_where_it_is(self) -> None:
+        nodes = [node("n1", 2), node("n2", 4)]
+        assert decide(nodes, waiting(1, most=4)).alloc == {"edt-1": {"n2": 1}}
+        nodes = [node("n1", 2), node("n2", 4, 3)]
+        assert decide(nodes, running(1, {"n2": 1}, home="n2")).alloc == {"edt-1": {"n2": 4}}
+
+    def test_a_spent_node_is_avoided(self) -> None:
+        job = replace(running(1, {"n1": 2}), avoid=frozenset({"n2"}))
+        assert decide([node("n1", 2, 0), node("n2", 2)], job).alloc == {"edt-1": {"n1": 2}}
+
+    def test_slots_being_vacated_are_not_free(self) -> None:
+        leaving = replace(running(1, {"n1": 2}, engines=2), leaving={"n1": 2})
+        decided = decide([node(free=0)], leaving, waiting(2))
+        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {}}
+
+
+HEALTHS = st.sampled_from([Health.UP, Health.UP, Health.UP, Health.CORDONED, Health.DRAINING, Health.LOST])
+
+
+@st.composite
+def states(draw: st.DrawFn) -> State:
+    """Any state the store could show, unlikely ones included."""
+    names = [f"n{number}" for number in range(draw(st.integers(1, 4)))]
+    nodes = {name: Node(name, slots := draw(st.integers(0, 5)), slots, draw(HEALTHS)) for name in names}
+    jobs = []
+    for number in range(draw(st.integers(0, 6))):
+        engines = draw(st.one_of(st.none(), st.integers(1, 12)))
+        job = Job(
+            id=f"edt-{number}",
+            user="ada",
+            submit=number,
+            max=draw(st.integers(1, 10)),
+            phase=draw(st.sampled_from(Phase)),
+            engines=engines,
+            not_before=draw(st.sampled_from([None, None, 50.0, 150.0])),
+        )
+        if job.phase is not Phase.WAITING:
+            alloc = _book(draw, nodes)
+            leaving = _book(draw, nodes) if draw(st.booleans()) else {}
+            if not alloc and job.phase is Phase.RUNNING:
+                job = replace(job, phase=Phase.ENDING)
+            home = draw(st.sampled_from(sorted(alloc) or names))
+            avoid = frozenset(draw(st.sets(st.sampled_from(names)))) - alloc.keys() - {home}
+            job = replace(job, alloc=alloc, leaving=leaving, home=home, avoid=avoid)
+        jobs.append(job)
+    return State(100.0, tuple(nodes.values()), tuple(jobs))
+
+
+def _book(draw: st.DrawFn, nodes: dict[str, Node]) -> dict[str, int]:
+    booked = {}
+    for name, there in nodes.items():
+        number = draw(st.integers(0, there.free))
+        if number:
+            booked[name] = number
+            nodes[name] = replace(there, free=there.free - number)
+    return booked
+
+
+def apply(state: State, decided: Plan) -> State:
+    """The state once a plan has been carried out and nothing else has happened: nobody has left yet."""
+    free = {node.id: node.free for node in state.nodes}
+    jobs = []
+    for job in state.jobs:
+        target = decided.alloc[job.id]
+        if job.phase is Phase.ENDING:
+            jobs.append(job)
+            continue
+        leaving = dict(job.leaving)
+        for name in {*job.alloc, *target}:
+            change = target.get(name, 0) - job.alloc.get(name, 0)
+            if change > 0:
+                free[name] -= change
+            elif change < 0:
+                leaving[name] = leaving.get(name, 0) - change
+        phase = job.phase
+        if target:
+            phase = Phase.RUNNING
+        elif job.phase is Phase.RUNNING:
+            phase = Phase.ENDING
+        home = home_of(target) if job.phase is Phase.WAITING and target else job.home
+        emptied = frozenset(name for name in job.alloc if name not in target and name != home)
+        jobs.append(
+            replace(job, alloc=dict(target), leaving=leaving, phase=phase, home=home, avoid=job.avoid | emptied)
+        )
+    nodes = tuple(replace(node, free=free[node.id]) for node in state.nodes)
+    return State(state.now, nodes, tuple(jobs))
+
+
+class TestEveryState:
+    @given(states())
+    @settings(max_examples=300, deadline=None)
+    def test_a_plan_that_was_applied_is_its_own_fix_point(self, state: State) -> None:
+        decided = plan(state)
+        again = plan(apply(state, decided))
+        assert again.actions == ()
+
+    @given(states())
+    @settings(max_examples=200, deadline=None)
+    def test_never_more_than_is_free_and_nothing_new_where_no_work_is_taken(self, state: State) -> None:
+        decided = plan(state)
+        for there in state.nodes:
+            new = sum(max(0, decided.alloc[job.id].get(there.id, 0) - job.alloc.get(there.id, 0)) for job in state.jobs)
+            assert new <= (there.free if there.health is Health.UP else 0)
+            if there.health in {Health.DRAINING, Health.LOST}:
+                assert all(there.id not in decided.alloc[job.id] for job in state.jobs)
+
+    @given(states())
+    @settings(max_examples=200, deadline=None)
+    def test_a_planned_size_is_one_of_the_jobs_sizes_or_what_it_holds(self, state: State) -> None:
+        decided = plan(state)
+        for job in state.jobs:
+            size = sum(decided.alloc[job.id].values())
+            stays = sum(
+                slots
+                for name, slots in job.alloc.items()
+                if next(n for n in state.nodes if n.id == name).health in {Health.UP, Health.CORDONED}
+            )
+            assert size in {0, stays, *sizes(job.engines, job.max)}
+            assert size <= max(stays, job.max)
+            assert job.avoid.isdisjoint(decided.alloc[job.id])
+
+    @given(states())
+    @settings(max_examples=200, deadline=None)
+    def test_an_attempt_keeps_a_slot_at_home_or_none(self, state: State) -> None:
+        decided = plan(state)
+        for job in state.jobs:
+            if job.phase is Phase.RUNNING and decided.alloc[job.id]:
+                assert job.home in decided.alloc[job.id]
+
+    @given(states(), st.randoms(use_true_random=False))
+    @settings(max_examples=200, deadline=None)
+    def test_the_order_of_the_inputs_changes_nothing(self, state: State, order: random.Random) -> None:
+        nodes, jobs = list(state.nodes), list(state.jobs)
+        order.shuffle(nodes)
+        order.shuffle(jobs)
+        assert plan(State(state.now, tuple(nodes), tuple(jobs))) == plan(state)
+
+    @given(states())
+    @settings(max_examples=200, deadline=None)
+    def test_every_waiting_job_has_a_reason_and_no_slot_lies_idle_that_one_could_start_on(self, state: State) -> None:
+        decided = plan(state)
+        idle = sum(n.free for n in state.nodes if n.health is Health.UP) - sum(
+            max(0, number - job.alloc.get(name, 0))
+            for job in state.jobs
+            for name, number in decided.alloc[job.id].items()
+        )
+        for job in state.jobs:
+            explained = decided.explain[job.id]
+            if job.phase is Phase.WAITING and not decided.alloc[job.id]:
+                assert explained.blocking is not None
+                assert explained.rank >= 1
+                if explained.blocking is not Blocking.COOLDOWN:
+                    assert idle == 0 or explained.target == 0
+
+    @given(states())
+    @settings(max_examples=100, deadline=None)
+    def test_once_everybody_has_left_the_house_comes_to_rest(self, state: State) -> None:
+        for _ in range(30):
+            decided = plan(state)
+            if not decided.actions and not any(job.leaving for job in state.jobs):
+                return
+            state = apply(state, decided)
+            free = {n.id: n.free for n in state.nodes}
+            jobs = []
+            for job in state.jobs:
+                for name, number in job.leaving.items():
+                    free[name] += number
+                jobs.append(replace(job, leaving={}))
+            state = State(state.now, tuple(replace(n, free=free[n.id]) for n in state.nodes), tuple(jobs))
+        raise AssertionError("ping-pong")

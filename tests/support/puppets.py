@@ -1,0 +1,181 @@
+"""Nodes played against the scheduler's use cases: an ideal agent and its supervisors, without any process.
+
+A ``Puppet`` fetches what its node should run and reports what supervisors would. It is level-triggered like the
+real ones: what it does follows from the newest list and from what it has done already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edt_runner.contract import Assignment, ExitKind, Report, ReportKind
+from edt_scheduler import operations
+from edt_scheduler.house import House
+from edt_scheduler.jobs import JobSpec
+from edt_scheduler.nodes import SlotSpec
+from edt_scheduler.reconcile import look
+from edt_scheduler.views import JobView, UserView
+
+Key = tuple[str, int]
+
+
+class Clock:
+    """A clock that only moves when told."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Puppet:
+    """One node. ``join`` registers it; ``obey`` brings it up to what it is wished."""
+
+    house: House
+    name: str = "n1"
+    slots: int = 4
+    engines: int = 4
+    """E that every script tells."""
+    boot: str = "boot-1"
+    running: dict[Key, dict[int, str]] = field(default_factory=dict)
+    """Attempt to its engines: allocation to slot."""
+    told: list[Report] = field(default_factory=list)
+    """Everything it ever reported, as its spool would hold it."""
+    obedient: bool = True
+    """False: engines that are asked to leave take their time, until ``let_go``."""
+
+    def join(self) -> Puppet:
+        operations.register_node(
+            self.house,
+            name=self.name,
+            host="127.0.0.1",
+            cores=8,
+            boot_id=self.boot,
+            incarnation="1",
+            slots=[SlotSpec(str(number)) for number in range(self.slots)],
+        )
+        return self
+
+    def fetch(self, woken_by: str = "timer") -> dict[Key, Assignment]:
+        listed = operations.assignments(self.house, self.name, woken_by=woken_by).assignments
+        return {(item.letter.job, item.letter.fence): item for item in listed}
+
+    def report(self, key: Key, what: ReportKind, /, **body: Any) -> None:
+        """Report one thing with the next number."""
+        seq = 1 + sum((report.job, report.fence) == key for report in self.told)
+        report = Report(key[0], key[1], self.name, seq, what, self.house.clock(), body)
+        self.told.append(report)
+        operations.record_reports(self.house, self.name, [report])
+
+    def obey(self, woken_by: str = "timer") -> dict[Key, Assignment]:
+        """Fetch, start what is new, let go what is asked back, and report it."""
+        listed = self.fetch(woken_by)
+        for key, item in listed.items():
+            if key not in self.running:
+                self._begin(key, item)
+            if self.obedient:
+                for allocation in item.wish.leaving:
+                    self.gone(key, allocation, ExitKind.LEFT)
+            if item.wish.stop:
+                self.end(key, ExitKind.STOPPED)
+            elif not item.wish.slots and self.obedient:
+                self.end(key, ExitKind.LEFT)
+            else:
+                self._start(key, item)
+        return listed
+
+    def _begin(self, key: Key, item: Assignment) -> None:
+        self.running[key] = {}
+        if item.wish.stop or not item.wish.slots:
+            return
+        self.report(key, ReportKind.ATTEMPT_STARTED, pid=1)
+        if item.letter.driver == "fork":
+            self.report(key, ReportKind.COORDINATOR_AT, address="127.0.0.1:1")
+            self.report(key, ReportKind.ENGINES_KNOWN, engines=self.engines, steps_total=100, epochs=2)
+
+    def _start(self, key: Key, item: Assignment) -> None:
+        for wish in item.wish.slots:
+            if wish.allocation not in self.running[key]:
+                self.running[key][wish.allocation] = wish.slot
+                self.report(key, ReportKind.ENGINE_STARTED, allocation=wish.allocation, slot=wish.slot, pid=2)
+                self.report(key, ReportKind.ENGINE_JOINED, allocation=wish.allocation, generation=2, step=5)
+                self.report(key, ReportKind.ENGINE_COUNTED, allocation=wish.allocation, step=6)
+
+    def gone(self, key: Key, allocation: int, kind: ExitKind) -> None:
+        """The process of one engine was seen gone."""
+        slot = self.running[key].pop(allocation, "?")
+        self.report(key, ReportKind.ENGINE_GONE, allocation=allocation, slot=slot, kind=kind)
+
+    def end(self, key: Key, kind: ExitKind, **body: Any) -> None:
+        """The attempt ends here: its engines go, and it says its last word."""
+        for allocation in list(self.running[key]):
+            self.gone(key, allocation, kind)
+        self.report(key, ReportKind.ATTEMPT_ENDED, kind=kind, **body)
+        del self.running[key]
+
+
+@dataclass
+class Stage:
+    """A house with an admin, a clock that only moves when told, and the nodes that were put into it."""
+
+    house: House
+    clock: Clock
+    admin: UserView
+    puppets: list[Puppet] = field(default_factory=list)
+
+    def node(self, name: str = "n1", slots: int = 4, engines: int = 4) -> Puppet:
+        puppet = Puppet(self.house, name, slots, engines).join()
+        self.puppets.append(puppet)
+        return puppet
+
+    def submit(self, workers: int = 4, owner: UserView | None = None, **spec: Any) -> str:
+        """Submit a job; its exec id."""
+        return self.submitted(workers, owner, **spec).exec_id
+
+    def submitted(self, workers: int = 4, owner: UserView | None = None, **spec: Any) -> JobView:
+        values = {"framework": "edtPyTorch", "model_main": "main.py", "args_verbatim": "--exec-start edtPyTorch"}
+        values |= {"app_name": "ElasticPyTorchTrain", "num_worker": workers, **spec}
+        return operations.submit(
+            self.house, owner=owner or self.admin, spec=JobSpec(**values), staged=stage_code(self.house)
+        )
+
+    def job(self, exec_id: str) -> JobView:
+        return operations.job(self.house, exec_id, viewer=self.admin)
+
+    def settle(self, until: Callable[[], bool] | None = None, rounds: int = 20) -> None:
+        """Decide and obey in turn until nothing changes any more, or ``until`` holds."""
+        for _ in range(rounds):
+            if until is not None and until():
+                return
+            moved = look(self.house)
+            before = sum(len(puppet.told) for puppet in self.puppets)
+            for puppet in self.puppets:
+                puppet.obey()
+            if not moved and before == sum(len(puppet.told) for puppet in self.puppets):
+                return
+        raise AssertionError(f"the house did not come to rest within {rounds} rounds")
+
+    def holding(self) -> dict[str, int]:
+        """Job to the slots it holds."""
+        held: dict[str, int] = {}
+        for node in operations.nodes(self.house):
+            for slot in node.slots:
+                if slot.exec_id is not None:
+                    held[slot.exec_id] = held.get(slot.exec_id, 0) + 1
+        return held
+
+
+def stage_code(house: House, text: str = "print('hello')\n") -> Path:
+    """An upload as the API leaves it: unpacked, below ``staged``."""
+    staged = house.settings.staged / f"upload-{len(list(house.settings.staged.iterdir()))}-{id(object())}"
+    staged.mkdir()
+    (staged / "main.py").write_text(text)
+    return staged
