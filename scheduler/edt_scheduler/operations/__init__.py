@@ -53,19 +53,7 @@ wakes. ``edt_runner.contract`` holds the names and the broker's settings that bo
 
 from __future__ import annotations
 
-from edt_scheduler.operations.agents import assignments, assignments_version, record_reports
-from edt_scheduler.operations.history import events, resizes, timeline
-from edt_scheduler.operations.jobs import delete, delete_all, job, jobs, stop, submit
-from edt_scheduler.operations.nodes import (
-    cordon,
-    drain,
-    node,
-    nodes,
-    register_node,
-    uncordon,
-    verify_node_token,
-)
-from edt_scheduler.operations.users import (
+from edt_scheduler.operations.accounts import (
     add_user,
     issue_token,
     remove_user,
@@ -75,6 +63,18 @@ from edt_scheduler.operations.users import (
     users,
     verify_token,
 )
+from edt_scheduler.operations.agents import assignments, assignments_version, record_reports
+from edt_scheduler.operations.execs import delete, delete_all, job, jobs, stop, submit
+from edt_scheduler.operations.fleet import (
+    cordon,
+    drain,
+    node,
+    nodes,
+    register_node,
+    uncordon,
+    verify_node_token,
+)
+from edt_scheduler.operations.history import events, resizes, timeline
 
 __all__ = [
     "add_user",

@@ -1,0 +1,205 @@
+"""What the schema itself refuses, on both databases, whatever the code above it may think."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+from edt_scheduler.errors import IllegalTransition
+from edt_scheduler.jobs import TRANSITIONS, JobSpec, JobState
+from edt_scheduler.nodes import SlotSpec
+from edt_scheduler.store import allocations, attempts, jobs, nodes, resizes, users
+from edt_scheduler.store.database import Database
+from edt_scheduler.store.tables import allocations as allocation_table
+from edt_scheduler.store.tables import job_events
+from edt_scheduler.store.tables import jobs as job_table
+from edt_scheduler.views import ResizeCause
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+SPEC = JobSpec(framework="edtPyTorch", model_main="main.py", args_verbatim="", app_name="app")
+
+
+def add_job(tx: Connection) -> int:
+    if users.get(tx, "ada") is None:
+        users.add(tx, "ada", "user", "hash", 1.0)
+    ada = users.get(tx, "ada")
+    assert ada is not None
+    return jobs.add(tx, user_id=ada.id, spec=SPEC, work_dir="_submitted_code", seed=1, threads=1, now=1.0)
+
+
+def add_node(tx: Connection) -> int:
+    facts = {"host": "h", "cores": 2, "boot_id": "b", "incarnation": "i"}
+    node, _ = nodes.register(tx, "n1", "secret", 1.0, **facts)
+    nodes.set_slots(tx, node, [SlotSpec("0"), SlotSpec("1")])
+    return node
+
+
+def add_allocation(tx: Connection, job: int, node: int, slot: str = "0") -> int:
+    attempt = attempts.live(tx, job)
+    fence = attempt.fence if attempt else attempts.add(tx, job, node, "token", 1.0)
+    attempts.open_supervisor(tx, job, fence, node)
+    resize = resizes.add(tx, job, fence, ResizeCause.SUBMIT, "", (0, 1), [node], 1.0)
+    return allocations.add(tx, job, fence, node, slot, resize, 1.0)
+
+
+class TestSlots:
+    def test_a_slot_has_at_most_one_open_allocation(self, database: Database) -> None:
+        with database.transaction() as tx:
+            first, second, node = add_job(tx), add_job(tx), add_node(tx)
+            add_allocation(tx, first, node)
+        with pytest.raises(IntegrityError), database.transaction() as tx:
+            add_allocation(tx, second, node)
+        with database.transaction() as tx:
+            add_allocation(tx, second, node, "1")
+
+    def test_a_slot_given_back_can_be_given_again_and_is_given_back_once(self, database: Database) -> None:
+        with database.transaction() as tx:
+            first, second, node = add_job(tx), add_job(tx), add_node(tx)
+            held = add_allocation(tx, first, node)
+        with database.transaction() as tx:
+            assert allocations.close(tx, held, "left", 2.0)
+            assert not allocations.close(tx, held, "lost", 3.0)
+            add_allocation(tx, second, node)
+        for released in (None, 4.0):
+            with pytest.raises(DBAPIError, match="released once"), database.transaction() as tx:
+                tx.execute(update(allocation_table).where(allocation_table.c.id == held).values(released_at=released))
+
+    def test_only_slots_that_exist_can_be_given(self, database: Database) -> None:
+        with pytest.raises(IntegrityError), database.transaction() as tx:
+            add_allocation(tx, add_job(tx), add_node(tx), "7")
+
+
+class TestFences:
+    def test_a_fence_never_shrinks(self, database: Database) -> None:
+        with database.transaction() as tx:
+            job, node = add_job(tx), add_node(tx)
+            add_allocation(tx, job, node)
+        with pytest.raises(DBAPIError, match="a fence only grows"), database.transaction() as tx:
+            tx.execute(update(job_table).values(fence=0))
+
+    def test_a_job_has_one_live_attempt(self, database: Database) -> None:
+        with database.transaction() as tx:
+            job, node = add_job(tx), add_node(tx)
+            attempts.add(tx, job, node, "token", 1.0)
+        with pytest.raises(IntegrityError), database.transaction() as tx:
+            attempts.add(tx, job, node, "token", 2.0)
+
+    def test_an_attempt_that_ended_does_not_live_again(self, database: Database) -> None:
+        with database.transaction() as tx:
+            job, node = add_job(tx), add_node(tx)
+            fence = attempts.add(tx, job, node, "token", 1.0)
+            attempts.change(tx, job, fence, ended_at=2.0)
+        with pytest.raises(DBAPIError, match="ends once"), database.transaction() as tx:
+            attempts.change(tx, job, fence, ended_at=None)
+
+    def test_a_report_cursor_never_goes_back(self, database: Database) -> None:
+        with database.transaction() as tx:
+            job, node = add_job(tx), add_node(tx)
+            add_allocation(tx, job, node)
+            attempts.ack(tx, job, 1, node, 5)
+        with pytest.raises(DBAPIError, match="cursor only grows"), database.transaction() as tx:
+            attempts.ack(tx, job, 1, node, 4)
+
+
+class TestTransitions:
+    def test_code_and_schema_know_the_same_transitions(self, database: Database) -> None:
+        with database.snapshot() as tx:
+            known = jobs.transitions(tx)
+        assert known == {(before, after) for before, afters in TRANSITIONS.items() for after in afters}
+
+    def test_the_schema_refuses_what_is_not_in_the_table(self, database: Database) -> None:
+        with database.transaction() as tx:
+            by_state = {state: add_job(tx) for state in JobState}
+            for state, number in by_state.items():
+                for step in _way_to(state):
+                    jobs.move(tx, number, step, "", 1.0)
+        for before, after in itertools.permutations(JobState, 2):
+            if after in TRANSITIONS[before]:
+                continue
+            with pytest.raises(DBAPIError, match="illegal transition"), database.transaction() as tx:
+                tx.execute(update(job_table).where(job_table.c.id == by_state[before]).values(state=after))
+
+    def test_a_job_is_born_submitted(self, database: Database) -> None:
+        with database.transaction() as tx:
+            row = jobs.get(tx, add_job(tx))._asdict()
+        born = {key: value for key, value in row.items() if key not in {"owner", "id"}} | {"state": "RUNNING"}
+        with pytest.raises(DBAPIError, match="begins as SUBMITTED"), database.transaction() as tx:
+            tx.execute(insert(job_table).values(**born))
+
+    def test_the_one_door_writes_the_event_with_the_move_or_neither(self, database: Database) -> None:
+        with database.transaction() as tx:
+            number = add_job(tx)
+            jobs.move(tx, number, JobState.PENDING, "waits", 2.0)
+        with pytest.raises(IllegalTransition), database.transaction() as tx:
+            jobs.move(tx, number, JobState.RUNNING, "runs", 3.0)
+            jobs.move(tx, number, JobState.SUBMITTED, "impossible", 4.0)
+        with database.snapshot() as tx:
+            assert jobs.get(tx, number).state == JobState.PENDING
+            assert [event.data.get("after") for event in jobs.history(tx, number)] == ["SUBMITTED", "PENDING"]
+
+
+class TestHistory:
+    def test_history_has_no_gaps(self, database: Database) -> None:
+        with database.transaction() as tx:
+            number = add_job(tx)
+            for text in ("one", "two", "three"):
+                jobs.record(tx, number, "note", text, {}, 1.0)
+        with database.snapshot() as tx:
+            assert [event.seq for event in jobs.history(tx, number)] == [1, 2, 3, 4]
+        row = {"job_id": number, "time": 1.0, "kind": "note", "fence": 0, "message": "", "data": {}}
+        with pytest.raises(DBAPIError, match="gap"), database.transaction() as tx:
+            tx.execute(insert(job_events).values(seq=6, **row))
+
+    def test_history_is_never_rewritten(self, database: Database) -> None:
+        with database.transaction() as tx:
+            add_job(tx)
+        for statement in (update(job_events).values(message="no"), delete(job_events)):
+            with pytest.raises(DBAPIError, match="never rewritten"), database.transaction() as tx:
+                tx.execute(statement)
+
+
+class TestTransactions:
+    def test_writers_take_turns_and_lose_nothing(self, database: Database) -> None:
+        with database.transaction() as tx:
+            number = add_job(tx)
+
+        def write() -> None:
+            for _ in range(5):
+                with database.transaction() as tx:
+                    seen = jobs.get(tx, number).losses
+                    jobs.change(tx, number, losses=seen + 1)
+
+        writers = [threading.Thread(target=write) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        with database.snapshot() as tx:
+            assert jobs.get(tx, number).losses == 20
+
+    def test_a_snapshot_neither_waits_for_a_writer_nor_sees_half_of_what_it_does(self, database: Database) -> None:
+        with database.transaction() as tx:
+            number = add_job(tx)
+        with database.snapshot() as reader:
+            assert jobs.get(reader, number).losses == 0
+            with database.transaction() as writer:
+                jobs.change(writer, number, losses=7)
+                assert jobs.get(reader, number).losses == 0
+            assert jobs.get(reader, number).losses == 0
+
+    def test_what_raises_leaves_no_trace(self, database: Database) -> None:
+        with pytest.raises(ZeroDivisionError), database.transaction() as tx:
+            add_job(tx)
+            raise ZeroDivisionError
+        with database.snapshot() as tx:
+            assert tx.execute(select(job_table)).all() == []
+
+
+def _way_to(state: JobState) -> tuple[JobState, ...]:
+    if state is JobState.SUBMITTED:
+        return ()
+    if state is JobState.PENDING:
+        return (JobState.PENDING,)
+    return (JobState.PENDING, state)

@@ -1,0 +1,266 @@
+"""Taking jobs, showing them, and taking them away."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from edt_runner.contract import ExitKind
+from edt_scheduler import operations
+from edt_scheduler.errors import LastAdmin, NoSuchJob, NoSuchUser, SubmissionInvalid, UserExists, UserInvalid
+from edt_scheduler.house import House
+from edt_scheduler.jobs import JobSpec, JobState
+from edt_scheduler.operations.sweeping import sweep_deleted, sweep_leftovers
+from edt_scheduler.reconcile import look
+from edt_scheduler.store import tables
+from edt_scheduler.views import Role
+from sqlalchemy import select
+from support.puppets import Stage, stage_code
+
+
+class TestSubmit:
+    def test_a_submitted_job_has_its_row_its_code_and_its_folders(self, stage: Stage) -> None:
+        job = stage.submitted(workers=3, worker_device_num=2)
+        assert (job.exec_id, job.state, job.owner) == ("edt-1", JobState.SUBMITTED, "admin")
+        assert (job.work_dir / "main.py").read_text() == "print('hello')\n"
+        assert {path.name for path in job.directory.iterdir()} == {
+            "_submitted_code",
+            "checkpoint",
+            "log",
+            "model",
+            "spool",
+        }
+        assert list(stage.house.settings.staged.iterdir()) == []
+
+    def test_a_submit_that_does_not_commit_leaves_no_job_and_its_folder_is_swept(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def die(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("edt_scheduler.operations.execs._sync", die)
+            with pytest.raises(KeyboardInterrupt):
+                stage.submit()
+        assert operations.jobs(stage.house, viewer=stage.admin) == []
+        assert (stage.house.settings.jobs / "edt-1").is_dir()
+        sweep_leftovers(stage.house)
+        assert list(stage.house.settings.jobs.iterdir()) == []
+
+    def test_a_leftover_folder_of_the_same_number_is_replaced(self, sqlite_stage: Stage) -> None:
+        leftover = sqlite_stage.house.settings.jobs / "edt-1" / "_submitted_code"
+        leftover.mkdir(parents=True)
+        (leftover / "old.py").touch()
+        job = sqlite_stage.submitted()
+        assert [path.name for path in job.work_dir.iterdir()] == ["main.py"]
+
+    @pytest.mark.parametrize(
+        ("spec", "field"),
+        [
+            ({"model_main": "other.py"}, "--model-main"),
+            ({"model_main": "../main.py"}, "--model-main"),
+            ({"model_main": "/etc/passwd"}, "--model-main"),
+            ({"model_dir": "../.."}, "--model-dir"),
+            ({"environ": {"EDT_SEED": "many"}}, "--msd-env EDT_SEED"),
+            ({"num_worker": 0}, "--numWorker"),
+        ],
+    )
+    def test_what_cannot_run_is_refused_by_the_name_of_its_argument(
+        self, sqlite_stage: Stage, spec: dict[str, object], field: str
+    ) -> None:
+        values = {"framework": "edtPyTorch", "model_main": "main.py", "args_verbatim": "", "app_name": "a", **spec}
+        with pytest.raises(SubmissionInvalid) as refused:
+            operations.submit(
+                sqlite_stage.house,
+                owner=sqlite_stage.admin,
+                spec=JobSpec(**values),  # type: ignore[arg-type]
+                staged=stage_code(sqlite_stage.house),
+            )
+        assert refused.value.field == field
+        assert operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin) == []
+
+    def test_the_working_directory_is_the_model_dir_where_the_archive_has_one(self, sqlite_stage: Stage) -> None:
+        staged = stage_code(sqlite_stage.house)
+        (staged / "resnet").mkdir()
+        (staged / "main.py").rename(staged / "resnet" / "main.py")
+        spec = JobSpec("edtPyTorch", "main.py", "", "app", model_dir="resnet")
+        job = operations.submit(sqlite_stage.house, owner=sqlite_stage.admin, spec=spec, staged=staged)
+        assert job.work_dir.parts[-2:] == ("_submitted_code", "resnet")
+        flat = operations.submit(
+            sqlite_stage.house, owner=sqlite_stage.admin, spec=spec, staged=stage_code(sqlite_stage.house)
+        )
+        assert flat.work_dir.name == "_submitted_code"
+
+    def test_plain_tensorflow_makes_its_model_folder_itself(self, sqlite_stage: Stage) -> None:
+        assert not sqlite_stage.submitted(framework="tensorflow").model_dir.exists()
+
+    def test_the_seed_is_the_users_or_random_and_threads_are_fixed_by_the_nodes(self, sqlite_stage: Stage) -> None:
+        sqlite_stage.node(slots=2)
+        assert sqlite_stage.submitted(environ={"EDT_SEED": "7"}).seed == 7
+        seeds = {sqlite_stage.submitted().seed for _ in range(3)}
+        assert len(seeds) == 3
+        assert all(0 <= seed < 2**31 for seed in seeds)
+        assert sqlite_stage.submitted().threads == 4
+
+
+class TestSecrets:
+    def test_environment_values_are_in_the_letter_and_the_jobs_row_and_nowhere_else(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit(environ={"API_KEY": "canary-7a1"})
+        stage.settle()
+        assert node.fetch()[job, 1].letter.environ["API_KEY"] == "canary-7a1"
+        views = [stage.job(job), operations.events(stage.house, job, viewer=stage.admin)]
+        assert "canary" not in repr(views)
+        assert "canary" not in repr(JobSpec("f", "m", "", "a", environ={"API_KEY": "canary"}))
+        with stage.house.database.snapshot() as tx:
+            for table in tables.metadata.sorted_tables:
+                rows = [dict(row._mapping) for row in tx.execute(select(table))]
+                if table is tables.jobs:
+                    rows = [{key: value for key, value in row.items() if key != "environ"} for row in rows]
+                assert "canary" not in json.dumps(rows, default=str)
+
+
+class TestViewing:
+    def test_users_see_and_stop_their_own_jobs_and_admins_all(self, stage: Stage) -> None:
+        ada = operations.add_user(stage.house, "ada", "hash")
+        bob = operations.add_user(stage.house, "bob", "hash")
+        job = stage.submit(owner=ada)
+        assert [view.owner for view in operations.jobs(stage.house, viewer=ada)] == ["ada"]
+        assert operations.jobs(stage.house, viewer=bob) == []
+        assert len(operations.jobs(stage.house, viewer=stage.admin)) == 1
+        for use in (operations.job, operations.stop, operations.delete, operations.events, operations.resizes):
+            with pytest.raises(NoSuchJob):
+                use(stage.house, job, viewer=bob)
+        assert operations.job(stage.house, job, viewer=ada).state is JobState.SUBMITTED
+
+    def test_lists_can_be_cut_sorted_and_chosen_by_state(self, sqlite_stage: Stage) -> None:
+        first, second, third = (sqlite_stage.submit() for _ in range(3))
+        operations.stop(sqlite_stage.house, second, viewer=sqlite_stage.admin)
+
+        def ids(**how: object) -> list[str]:
+            found = operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin, **how)  # type: ignore[arg-type]
+            return [view.exec_id for view in found]
+
+        assert ids() == [first, second, third]
+        assert ids(newest_first=True, limit=2) == [third, second]
+        assert ids(states=[JobState.KILLED]) == [second]
+
+
+class TestDeleting:
+    def test_a_deleted_job_is_gone_from_the_lists_and_its_folder_goes_when_it_is_over(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submitted()
+        stage.settle()
+        operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+        with pytest.raises(NoSuchJob):
+            stage.job(job.exec_id)
+        sweep_deleted(stage.house)
+        assert job.directory.exists(), "its processes still write there"
+        node.obey()
+        sweep_deleted(stage.house)
+        assert not job.directory.exists()
+
+    def test_delete_all_takes_the_viewers_own_jobs_only(self, sqlite_stage: Stage) -> None:
+        ada = operations.add_user(sqlite_stage.house, "ada", "hash")
+        theirs, mine = sqlite_stage.submit(owner=ada), sqlite_stage.submit()
+        assert operations.delete_all(sqlite_stage.house, viewer=sqlite_stage.admin) == 1
+        assert [view.exec_id for view in operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin)] == [theirs]
+        assert mine != theirs
+
+
+class TestUsers:
+    def test_a_token_stands_for_its_user_until_it_expires_is_revoked_or_the_password_changes(
+        self, stage: Stage
+    ) -> None:
+        operations.add_user(stage.house, "ada", "hash")
+        first, second, third = (operations.issue_token(stage.house, "ada", 60) for _ in range(3))
+        assert len({len(token) for token in (first, second, third)}) == 1
+        found = operations.verify_token(stage.house, first)
+        assert found is not None
+        assert (found.name, found.role) == ("ada", Role.USER)
+        operations.revoke_token(stage.house, first)
+        assert operations.verify_token(stage.house, first) is None
+        operations.set_password(stage.house, "ada", "other")
+        assert operations.verify_token(stage.house, second) is None
+        fourth = operations.issue_token(stage.house, "ada", 60)
+        stage.clock.pass_(61)
+        assert operations.verify_token(stage.house, fourth) is None
+
+    def test_no_token_is_stored_as_it_is(self, sqlite_stage: Stage) -> None:
+        token = operations.issue_token(sqlite_stage.house, "admin", 60)
+        with sqlite_stage.house.database.snapshot() as tx:
+            rows = [dict(row._mapping) for row in tx.execute(select(tables.tokens))]
+        assert token not in repr(rows)
+
+    def test_names_are_unique_and_readable_and_one_admin_stays(self, sqlite_stage: Stage) -> None:
+        with pytest.raises(UserExists):
+            operations.add_user(sqlite_stage.house, "admin", "hash")
+        for name in ("", "a b", "-x", "a/b", "x" * 65):
+            with pytest.raises(UserInvalid):
+                operations.add_user(sqlite_stage.house, name, "hash")
+        with pytest.raises(LastAdmin):
+            operations.remove_user(sqlite_stage.house, "admin")
+        with pytest.raises(NoSuchUser):
+            operations.remove_user(sqlite_stage.house, "nobody")
+
+    def test_a_removed_user_loses_access_and_their_jobs_stop_and_stay_listed(self, sqlite_stage: Stage) -> None:
+        house = sqlite_stage.house
+        ada = operations.add_user(house, "ada", "hash")
+        token = operations.issue_token(house, "ada", 60)
+        job = sqlite_stage.submit(owner=ada)
+        operations.remove_user(house, "ada")
+        assert operations.verify_token(house, token) is None
+        assert [user.name for user in operations.users(house)] == ["admin"]
+        assert sqlite_stage.job(job).state is JobState.KILLED
+        assert operations.add_user(house, "ada", "new").role is Role.USER
+
+
+class TestLetters:
+    def test_the_letter_holds_what_a_wmla_job_finds_in_its_environment(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submitted(data_path="mnist", arguments=("--epochs", "2"), environ={"A": "b"})
+        look(sqlite_stage.house)
+        letter = node.fetch()[job.exec_id, 1].letter
+        settings, environ = sqlite_stage.house.settings, letter.environ
+        assert environ["RESULT_DIR"] == letter.result_dir == str(job.directory)
+        assert environ["DATA_DIR"] == str(settings.data / "mnist")
+        assert environ["DLI_DATA_FS"] == str(settings.data)
+        assert environ["LOG_DIR"] == str(job.log_dir)
+        assert environ["DLI_EXECID"] == environ["TRAINING_ID"] == environ["APP_ID"] == job.exec_id
+        assert environ["DLI_SUBMIT_USERNAME"] == "admin"
+        assert environ["A"] == "b"
+        needed = "FABRIC_HOME JOB_STATE_DIR DLI_RESULT_FS DLI_WORK_DIR SAVED_MODEL_DIR CHECKPOINT_DIR DLI_IS_ELASTIC"
+        assert set(needed.split()) < environ.keys()
+        assert (letter.arguments, letter.max_engines, letter.threads) == (("--epochs", "2"), 4, 2)
+        assert letter.spool_dir.endswith(f"{job.exec_id}/spool/1-n1")
+        assert letter.work_dir == str(job.work_dir)
+
+    def test_a_job_may_say_otherwise(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit(environ={"DATA_DIR": "/elsewhere"})
+        look(sqlite_stage.house)
+        assert node.fetch()[job, 1].letter.environ["DATA_DIR"] == "/elsewhere"
+
+
+def test_the_timeline_shows_who_held_which_slot(sqlite_stage: Stage, tmp_path: Path) -> None:
+    node = sqlite_stage.node(slots=2, engines=2)
+    job = sqlite_stage.submit(workers=2)
+    sqlite_stage.settle()
+    sqlite_stage.clock.pass_(10)
+    node.end((job, 1), ExitKind.FINISHED)
+    sqlite_stage.clock.pass_(10)
+    timeline = operations.timeline(sqlite_stage.house, viewer=sqlite_stage.admin)
+    assert [(held.slot, held.exec_id, held.kind) for held in timeline.allocations] == [
+        ("0", job, ExitKind.FINISHED),
+        ("1", job, ExitKind.FINISHED),
+    ]
+    assert {held.released_at for held in timeline.allocations} == {timeline.now - 10}
+    later = operations.timeline(sqlite_stage.house, viewer=sqlite_stage.admin, since=timeline.now - 5)
+    assert later.allocations == ()
+
+
+def test_operations_take_a_house_that_anybody_can_make(sqlite_stage: Stage) -> None:
+    other: House = replace(sqlite_stage.house, clock=lambda: 5.0)
+    assert operations.add_user(other, "eve", "hash").created_at == 5.0
