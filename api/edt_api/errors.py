@@ -5,6 +5,7 @@
     ├── UploadRefused      a body that is no submission
     ├── ArchiveRefused     an archive that is cut, broken, or leads out of its folder
     ├── TooLarge           more bytes or entries than are taken
+    ├── NoRoom             the server's disk is full
     ├── RequestInvalid     a query or a body of another call
     ├── NoResult           nothing to download yet
     ├── NotAuthenticated   no credential, or one that is not valid
@@ -57,6 +58,15 @@ class TooLarge(ApiError):
     code = "too-large"
 
 
+class NoRoom(ApiError):
+    """The server's disk is full; nothing of what was sent is kept."""
+
+    code = "no-room"
+
+    def __init__(self) -> None:
+        super().__init__("there is no room left on the server's disk: tell its administrator")
+
+
 class RequestInvalid(ApiError):
     """A parameter or a body that cannot be taken; the message names it."""
 
@@ -87,6 +97,7 @@ STATUS: Mapping[str, int] = {
     "upload-refused": 400,
     "archive-refused": 400,
     "too-large": 413,
+    "no-room": 507,
     "request-invalid": 400,
     "no-result": 400,
     "not-authenticated": 401,

@@ -24,6 +24,8 @@ _ENTRY = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _MOST_ENTRIES = 200_000
 """Whatever the limits say: each takes memory before the first is written."""
+_FARTHEST = 1 << 62
+"""Places beyond cannot even be sought."""
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
 _ENCRYPTED, _UTF8 = 0x1, 0x800
 _STORED, _DEFLATED = 0, 8
@@ -191,7 +193,9 @@ def _inflated(file: BinaryIO, entry: _Entry, start: int) -> Iterator[bytes]:
 def _fields(file: BinaryIO, mark: bytes, shape: struct.Struct, at: int | None = None) -> tuple[int, ...]:
     """The numbers of a header that begins with ``mark``, here or at a place."""
     if at is not None:
-        file.seek(max(at, 0))
+        if not 0 <= at < _FARTHEST:
+            raise ArchiveRefused("it is broken: a header of the zip lies outside it")
+        file.seek(at)
     found, *numbers = shape.unpack(_exactly(file, shape.size))
     if found != mark:
         raise ArchiveRefused("it is broken: a header of the zip is not where it should be")

@@ -1,0 +1,122 @@
+"""``python -m edt_api``: the API as a process. Room: api.
+
+    python -m edt_api                  serve, where EDT_HOST and EDT_PORT say
+    python -m edt_api --ensure-admin   make the first administrator and the join token, and end; a password that
+                                       was made up is printed, this once
+
+What stands in the way of a start (a taken port, a home that cannot be written, a database newer than the code)
+is told in one sentence, exit status 2. SIGTERM and Ctrl-C let running requests finish, held polls at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+from pydantic import ValidationError
+
+from edt_api.first_start import ensure_join_token, first_admin
+from edt_api.main import create_app
+from edt_api.passwords import Passwords
+from edt_api.settings import Settings
+from edt_migrations import DatabaseTooNew
+from edt_scheduler.errors import HomeUnusable
+from edt_scheduler.house import open_house
+
+CANNOT_START = 2
+_GRACE_SECONDS = 5
+"""So long may a request that is being answered go on after the server was asked to go."""
+
+
+def main(words: list[str] | None = None) -> int:
+    """Exit status: 0 after SIGTERM or Ctrl-C, 2 where it could not start."""
+    parser = argparse.ArgumentParser(prog="python -m edt_api", description="The API of OpenEDT.")
+    parser.add_argument("--ensure-admin", action="store_true", help="make the first administrator, and end")
+    parser.add_argument("--forwarded-allow-ips", default=None, metavar="ADDRESSES", help="proxies to be believed")
+    given = parser.parse_args(words)
+    try:
+        settings = Settings()
+        if given.forwarded_allow_ips is not None:
+            settings = settings.model_copy(update={"forwarded_allow_ips": given.forwarded_allow_ips})
+        return _ensure_admin(settings) if given.ensure_admin else _serve(settings)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        return _cannot(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}")
+    except (HomeUnusable, DatabaseTooNew) as error:
+        return _cannot(str(error))
+
+
+class Server(uvicorn.Server):
+    """Tells those who hold a poll open that it is time to answer."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.config.app.state.closing.asked = True  # type: ignore[union-attr]  # it is the application itself
+        super().handle_exit(sig, frame)
+
+
+def _serve(settings: Settings) -> int:
+    # Opened here once, so that what is wrong with it becomes a sentence rather than a traceback of the lifespan.
+    open_house(settings).close()
+    try:
+        listening = _listen(settings.host, settings.port)
+    except OSError as error:
+        return _cannot(f"{settings.host} port {settings.port} cannot be listened on: {error.strerror or error}")
+    host, port = listening.getsockname()[:2]
+    print(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)  # noqa: T201
+    config = uvicorn.Config(
+        create_app(settings),
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.forwarded_allow_ips),
+        forwarded_allow_ips=settings.forwarded_allow_ips,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        ws="none",
+        log_level="warning",
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _go)  # uvicorn puts its own in their place, and raises the signal anew at its end
+    with listening:
+        Server(config).run(sockets=[listening])
+    return 0
+
+
+def _go(_: int, __: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(1024)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _ensure_admin(settings: Settings) -> int:
+    house = open_house(settings)
+    try:
+        ensure_join_token(settings)
+        word = first_admin(house, Passwords(), settings.admin_password)
+    finally:
+        house.close()
+    if word is not None and settings.admin_password is None:
+        print(word)  # noqa: T201 - the one place that ever shows it
+    return 0
+
+
+def _cannot(sentence: str) -> int:
+    print(sentence, file=sys.stderr)  # noqa: T201
+    return CANNOT_START
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""How a refusal is written: WMLA's plain text on its surface, RFC 9457 everywhere else. Room: api.
+
+``Error <code>: <message>\\n`` is what WMLA's own server sends, and what its CLI, SDK and notebooks can show.
+"""
+
+from __future__ import annotations
+
+import http
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from edt_api.errors import STATUS, WMLA, ApiError, RequestInvalid
+from edt_api.schemas import Problem
+from edt_scheduler.errors import SchedulerError
+
+log = logging.getLogger("edt.api")
+
+_WMLA_SURFACE = ("/platform/", "/auth/")
+_OURS_ALONE = "something went wrong on the server's side; its log says what"
+_CHALLENGE = {"WWW-Authenticate": 'Basic realm="OpenEDT", charset="UTF-8"'}
+
+
+def refuse(path: str, error: ApiError | SchedulerError) -> Response:
+    """The response to a request for ``path`` that is refused by ``error``."""
+    status, message = STATUS.get(error.code, 500), str(error)
+    if path.startswith(_WMLA_SURFACE):
+        status, message = WMLA.get(error.code, (status, message))
+    return _response(path, status, message, error.code)
+
+
+def install(app: FastAPI) -> None:
+    """Have every refusal of ``app`` written here."""
+    app.add_exception_handler(ApiError, _domain)
+    app.add_exception_handler(SchedulerError, _domain)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(Exception, _unforeseen)
+
+
+def _response(path: str, status: int, message: str, code: str) -> Response:
+    headers = _CHALLENGE if status == 401 else None
+    if path.startswith(_WMLA_SURFACE):
+        return PlainTextResponse(f"Error {status}: {message}\n", status, headers)
+    problem = Problem(
+        type=f"urn:openedt:error:{code}",
+        title=http.HTTPStatus(status).phrase,
+        status=status,
+        detail=message,
+        instance=path,
+        code=code,
+    )
+    return JSONResponse(problem.model_dump(), status, headers, media_type="application/problem+json")
+
+
+async def _domain(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError | SchedulerError)
+    if STATUS.get(error.code, 500) == 500:
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    return refuse(request.url.path, error)
+
+
+async def _validation(request: Request, error: Exception) -> Response:
+    """Names the fields and what is wrong with them, never what they held: that may be a password."""
+    assert isinstance(error, RequestValidationError)
+    wrongs = (f"{'.'.join(map(str, each['loc'][1:])) or each['loc'][0]}: {each['msg']}" for each in error.errors())
+    return refuse(request.url.path, RequestInvalid("; ".join(list(wrongs)[:10])))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: "no-such-page", 405: "method-not-allowed"}.get(error.status_code, "http-error")
+    message = {404: "there is nothing at this path", 405: f"{request.method} is not taken here"}
+    said = message.get(error.status_code, error.detail)
+    response = _response(request.url.path, error.status_code, said, code)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
+
+
+async def _unforeseen(request: Request, _error: Exception) -> Response:
+    """The server logs the exception itself; the client learns nothing of our insides."""
+    return _response(request.url.path, 500, _OURS_ALONE, "internal")

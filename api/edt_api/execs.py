@@ -1,0 +1,198 @@
+"""Jobs as WMLA's clients know them: ``/platform/rest/deeplearning/v1/execs``. Room: api.
+
+What comes in is read by ``uploads``, ``submission`` and ``archives``; what goes out is written by ``pictures``,
+``logs`` and ``results``. Refusals are plain text here, and an id that is not the caller's is unknown: 400.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from edt_api import logs, pictures, results, schemas
+from edt_api.archives import LIMITS, unpack
+from edt_api.context import TheHouse, Viewer
+from edt_api.errors import NoRoom, RequestInvalid, UploadRefused
+from edt_api.frameworks import RUNNABLE
+from edt_api.submission import job_spec, read, refuse_a_path, script_name
+from edt_api.uploads import Upload, receive
+from edt_scheduler import operations
+from edt_scheduler.house import House
+from edt_scheduler.jobs import JobState
+from edt_scheduler.views import JobView, UserView
+
+router = APIRouter(prefix="/platform/rest/deeplearning/v1/execs")
+
+_SORT_KEYS = {"id": "number", "createTime": "created_at", "state": "state", "appName": "app_name", "creator": "owner"}
+_STATES = {state.wire: state for state in JobState}
+
+
+@router.post("")
+@router.post("/")
+async def submit(request: Request, house: TheHouse, viewer: Viewer) -> schemas.Exec:
+    """Take a job. When this answers 200, row, arguments and code survive the death of everything."""
+    with _room_on_disk():
+        content_type = request.headers.get("content-type")
+        upload = await receive(request.stream(), content_type, house.settings.staged, most=LIMITS.upload_bytes)
+        with upload:
+            args = request.query_params.get("args")
+            job = await to_thread.run_sync(_take, house, viewer, args, upload)
+    return pictures.execution(job, _api_url(request))
+
+
+def _take(house: House, viewer: UserView, args: str | None, upload: Upload) -> JobView:
+    """Understand, unpack, store; the order in which a wrong submission costs least."""
+    submission = read(args, upload.fields.get("data"))
+    if upload.file is None:
+        raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
+    refuse_a_path(upload.file)
+    staged = house.settings.staged / uuid.uuid4().hex
+    try:
+        unpack(upload.file, staged, script=script_name(submission, upload.filename))
+        return operations.submit(house, owner=viewer, spec=job_spec(submission, staged), staged=staged)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken
+
+
+@contextmanager
+def _room_on_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise NoRoom from error
+        raise
+
+
+@router.get("")
+@router.get("/")
+def listing(
+    request: Request,
+    house: TheHouse,
+    viewer: Viewer,
+    state: Annotated[list[str] | None, Query()] = None,
+    limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
+    sort_by: str = "id:asc",
+) -> list[schemas.Exec]:
+    """The caller's jobs, an admin's everybody's. ``state`` may be several, by commas or repeated."""
+    key, _, order = sort_by.partition(":")
+    if key not in _SORT_KEYS or order not in {"", "asc", "desc"}:
+        raise RequestInvalid(f"sort_by: got {sort_by[:64]!r}; it takes one of {', '.join(_SORT_KEYS)}, :asc or :desc")
+    wanted = [name for names in state or () for name in names.split(",") if name]
+    unknown = [name for name in wanted if name not in _STATES]
+    if unknown:
+        raise RequestInvalid(f"state: got {unknown[0][:64]!r}; it takes {', '.join(_STATES)}")
+    states = {_STATES[name] for name in wanted} or None
+    found = operations.jobs(
+        house,
+        viewer=viewer,
+        states=states,
+        limit=limit if key == "id" else None,
+        newest_first=key == "id" and order == "desc",
+    )
+    if key != "id":
+        found.sort(key=lambda job: getattr(job, _SORT_KEYS[key]), reverse=order == "desc")
+    return [pictures.execution(job, _api_url(request)) for job in found[:limit]]
+
+
+@router.delete("", status_code=204)
+@router.delete("/", status_code=204)
+def delete_all(house: TheHouse, viewer: Viewer) -> Response:
+    """Remove the caller's own jobs, an admin's own too; those that run are stopped."""
+    operations.delete_all(house, viewer=viewer)
+    return Response(status_code=204)
+
+
+@router.get("/frameworks")
+def frameworks() -> list[schemas.Framework]:
+    """What ``--exec-start`` may name."""
+    return [
+        schemas.Framework(
+            name=each.name,
+            description=each.description,
+            desc=[each.description],
+            deployMode="cluster",
+            hasTask0="",
+            execMode="distributed",
+            appName=each.app_name,
+            numWorkers=1,
+            maxWorkers=1,
+            workerMemory="4G",
+            frameworkCmdGenerator="",
+            backend=each.backend,
+            prebuiltModelMain="",
+            prebuiltModelDir="",
+            frameworkVersion="",
+            exports={},
+            numPs=0,
+            distributeStrategy="",
+        )
+        for each in RUNNABLE.values()
+    ]
+
+
+@router.get("/{exec_id}")
+def get(request: Request, house: TheHouse, viewer: Viewer, exec_id: str) -> schemas.Exec:
+    """One job."""
+    return pictures.execution(operations.job(house, exec_id, viewer=viewer), _api_url(request))
+
+
+@router.delete("/{exec_id}", status_code=204)
+def delete(house: TheHouse, viewer: Viewer, exec_id: str) -> Response:
+    """Remove a job with its logs and results. One that runs is stopped first."""
+    operations.delete(house, exec_id, viewer=viewer)
+    return Response(status_code=204)
+
+
+@router.post("/{exec_id}/stop", status_code=204)
+def stop(house: TheHouse, viewer: Viewer, exec_id: str) -> Response:
+    """Ask for a job's end; one that is over stays as it is."""
+    operations.stop(house, exec_id, viewer=viewer)
+    return Response(status_code=204)
+
+
+@router.get("/{exec_id}/log")
+def log(
+    request: Request,
+    house: TheHouse,
+    viewer: Viewer,
+    exec_id: str,
+    log_type: Annotated[str, Query(alias="logType")] = "",
+) -> Response:
+    """The log, as text or, where JSON is asked for first, as one JSON string."""
+    pieces = logs.text(operations.job(house, exec_id, viewer=viewer), log_type)
+    if _prefers_json(request.headers.get("accept", "")):
+        return StreamingResponse(logs.as_json(pieces), media_type="application/json")
+    return StreamingResponse(pieces, media_type="text/plain; charset=utf-8")
+
+
+@router.get("/{exec_id}/result")
+def result(house: TheHouse, viewer: Viewer, exec_id: str) -> Response:
+    """What the job saved under RESULT_DIR/model, as a zip; while it runs, what there is so far."""
+    job = operations.job(house, exec_id, viewer=viewer)
+    found = results.result(job)
+    headers = {"Content-Disposition": results.disposition(job, found.size), "Content-Length": str(found.size)}
+    return StreamingResponse(found.chunks(), media_type="application/octet-stream", headers=headers)
+
+
+def _prefers_json(accept: str) -> bool:
+    """Whether ``application/json`` is named before any ``text/…``; ``*/*`` and nothing mean text."""
+    for kind in accept.split(","):
+        name = kind.partition(";")[0].strip().lower()
+        if name == "application/json":
+            return True
+        if name.startswith("text/"):
+            return False
+    return False
+
+
+def _api_url(request: Request) -> str:
+    return str(request.base_url).rstrip("/")

@@ -1,0 +1,39 @@
+"""Signing in and out: ``/auth/v1``, as WMLA 2.x has it. Room: api.
+
+``dlicmd --logon`` writes the token over an older one without cutting the file, so all tokens are equally long.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from edt_api import schemas
+from edt_api.auth import shown
+from edt_api.context import TheCaller, TheHouse, TheSettings, Viewer
+from edt_api.errors import NotAuthenticated
+from edt_scheduler import operations
+
+router = APIRouter(prefix="/auth/v1")
+
+
+@router.get("/logon")
+def logon(house: TheHouse, settings: TheSettings, caller: TheCaller, viewer: Viewer) -> schemas.Logon:
+    """A token for a name and password. A token does not serve: it would never end."""
+    if not caller.by_password:
+        raise NotAuthenticated("sign in with a name and a password (Authorization: Basic)")
+    seconds = settings.token_hours * 3600
+    return schemas.Logon(
+        accessToken=operations.issue_token(house, viewer.name, seconds),
+        username=viewer.name,
+        role="Admin" if viewer.is_admin else "User",
+        expiresIn=int(seconds),
+    )
+
+
+@router.post("/logoff")
+def logoff(request: Request, house: TheHouse) -> schemas.Message:
+    """End the token that this request shows. With a password there is nothing to end."""
+    credential = shown(request.headers)
+    if credential is not None and credential.name is None:
+        operations.revoke_token(house, credential.secret)
+    return schemas.Message(message="Signed off.")

@@ -1,0 +1,89 @@
+"""A job's log, as WMLA's ``logType`` asks for it. Room: api. Reads the job's log folder.
+
+    none, outlog   the ELog lines, ``log/stdout``: what notebooks read as CSV
+    errlog         what the script wrote to standard error, its traceback; where no driver ever ran, why not
+    outerrlog      the ELog lines, what the script printed, and errlog, one after the other
+
+A log may be gigabytes: it is streamed, as far as it reached when it was asked for.
+"""
+
+from __future__ import annotations
+
+import codecs
+import enum
+import json
+import os
+from collections.abc import Iterable, Iterator
+
+from edt_api.errors import RequestInvalid
+from edt_api.jobfiles import open_file
+from edt_scheduler.views import JobView
+
+_CHUNK = 64 * 1024
+
+
+class Stream(enum.StrEnum):
+    """One file of a job's log; each only ever grows within an attempt."""
+
+    ELOG = "elog"  # the loggers' lines
+    OUT = "out"  # what the script printed
+    ERR = "err"  # what it wrote to standard error
+
+
+_FILES = {Stream.ELOG: "stdout", Stream.OUT: "driver.out", Stream.ERR: "driver.err"}
+_LOG_TYPES = {
+    "": (Stream.ELOG,),
+    "outlog": (Stream.ELOG,),
+    "errlog": (Stream.ERR,),
+    "outerrlog": (Stream.ELOG, Stream.OUT, Stream.ERR),
+}
+
+
+def text(job: JobView, log_type: str) -> Iterator[str]:
+    """The log in pieces. Raises RequestInvalid for a log type that nobody knows, before the first."""
+    streams = _LOG_TYPES.get(log_type)
+    if streams is None:
+        known = ", ".join(name for name in _LOG_TYPES if name)
+        raise RequestInvalid(f"logType: got {log_type[:64]!r}; it takes {known}, or nothing")
+    return _pieces(job, streams)
+
+
+def as_json(pieces: Iterable[str]) -> Iterator[str]:
+    """The same as one JSON string: some clients ask for ``application/json`` and get a string."""
+    yield '"'
+    for piece in pieces:
+        yield json.dumps(piece)[1:-1]
+    yield '"'
+
+
+def since(job: JobView, stream: Stream, offset: int, most: int) -> bytes:
+    """At most so many bytes of one file from ``offset`` on; empty where it is not that long, or not there."""
+    file = open_file(job.log_dir, (_FILES[stream],))
+    if file is None:
+        return b""
+    with file:
+        file.seek(offset)
+        return file.read(most)
+
+
+def _pieces(job: JobView, streams: Iterable[Stream]) -> Iterator[str]:
+    for stream in streams:
+        empty = True
+        for piece in _file(job, stream):
+            empty = False
+            yield piece
+        if stream is Stream.ERR and empty and job.message:
+            yield f"{job.message}\n"
+
+
+def _file(job: JobView, stream: Stream) -> Iterator[str]:
+    file = open_file(job.log_dir, (_FILES[stream],))
+    if file is None:
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    with file:
+        left = os.fstat(file.fileno()).st_size
+        while left and (chunk := file.read(min(left, _CHUNK))):
+            left -= len(chunk)
+            yield decoder.decode(chunk)
+        yield decoder.decode(b"", final=True)

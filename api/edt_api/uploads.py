@@ -1,0 +1,187 @@
+"""Taking in the body of a submission: streamed to disk under a cap, in every form that clients send. Room: api.
+
+Touches one unnamed file in a given folder; closing it, or dying, leaves nothing behind.
+
+A multipart body has a part ``file`` (with a name, or as the SDK sends it without one) and perhaps a field
+``data``; further files (a conda environment, a package) are read past. ``dlicmd`` with ``--data-source`` alone
+sends a urlencoded form. No body at all is legal here: what is missing, ``args`` decides.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import parse_qsl
+
+from anyio import to_thread
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from edt_api.errors import TooLarge, UploadRefused
+
+_FIELD_BYTES = 64 * 1024
+_MOST_PARTS = 20
+_FLUSH_BYTES = 1 << 20
+
+
+@dataclass
+class Upload:
+    """A body taken in. ``close`` it when done; usable as a context manager."""
+
+    file: BinaryIO | None = None
+    """What the first part ``file`` held; None where there was none."""
+    filename: str | None = None
+    """A label, not a path: what the client called it."""
+    fields: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> Upload:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+async def receive(stream: AsyncIterator[bytes], content_type: str | None, folder: Path, *, most: int) -> Upload:
+    """Read a request's body to its end. Raises UploadRefused and, after ``most`` bytes, TooLarge."""
+    kind, options = parse_options_header(content_type)
+    body = _capped(stream, most)
+    if kind == b"multipart/form-data":
+        return await _multipart(body, options.get(b"boundary", b""), folder)
+    if kind == b"application/x-www-form-urlencoded":
+        text = await _whole(body)
+        try:
+            fields = dict(parse_qsl(text.decode(), keep_blank_values=True, max_num_fields=_MOST_PARTS))
+        except ValueError:
+            raise UploadRefused("the form cannot be read: it is no UTF-8, or has too many fields") from None
+        return Upload(fields=fields)
+    if await anext(body, None) is not None:
+        told = kind.decode(errors="replace")[:64] or "none"
+        raise UploadRefused(f"the body has Content-Type {told}; send multipart/form-data with a part named file")
+    return Upload()
+
+
+async def _capped(stream: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+    left = most
+    async for chunk in stream:
+        left -= len(chunk)
+        if left < 0:
+            raise TooLarge(f"the body is larger than {most} bytes")
+        if chunk:
+            yield chunk
+
+
+async def _whole(body: AsyncIterator[bytes]) -> bytes:
+    text = b""
+    async for chunk in body:
+        text += chunk
+        if len(text) > _FIELD_BYTES:
+            raise TooLarge(f"the form is larger than {_FIELD_BYTES} bytes")
+    return text
+
+
+async def _multipart(body: AsyncIterator[bytes], boundary: bytes, folder: Path) -> Upload:
+    parts = _Parts(folder)
+    try:
+        parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]  # its own TypedDict
+        async for chunk in body:
+            parser.write(chunk)
+            if len(parts.waiting) > _FLUSH_BYTES:
+                await parts.flush()
+        if not parts.ended:
+            raise UploadRefused("the multipart body is cut short: its last boundary is missing")
+        await parts.flush()
+    except FormParserError as error:
+        parts.upload.__exit__()
+        raise UploadRefused(f"the multipart body cannot be read: {error}") from None
+    except BaseException:
+        parts.upload.__exit__()
+        raise
+    return parts.upload
+
+
+class _Parts:
+    """Sorts what the parser finds: the first file to disk, fields into memory, other files nowhere."""
+
+    def __init__(self, folder: Path) -> None:
+        self.upload = Upload()
+        self.waiting = bytearray()
+        """Bytes of the file that are not on disk yet."""
+        self.ended = False
+        self._folder = folder
+        self._count = 0
+        self._header = b""
+        self._header_value = b""
+        self._disposition = b""
+        self._field: str | None = None
+        self._value = bytearray()
+        self._to_file = False
+
+    def callbacks(self) -> dict[str, Any]:
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": self._header_field,
+            "on_header_value": self._header_text,
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_finished,
+            "on_part_data": self._data,
+            "on_part_end": self._end,
+            "on_end": self._finish,
+        }
+
+    async def flush(self) -> None:
+        if self.upload.file is not None:
+            waiting, self.waiting = self.waiting, bytearray()
+            await to_thread.run_sync(self.upload.file.write, waiting)
+
+    def _begin(self) -> None:
+        self._count += 1
+        if self._count > _MOST_PARTS:
+            raise UploadRefused(f"the multipart body has more than {_MOST_PARTS} parts")
+        self._disposition = b""
+        self._field, self._to_file = None, False
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def _header_text(self, data: bytes, start: int, end: int) -> None:
+        self._header_value += data[start:end]
+
+    def _header_end(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._disposition = self._header_value
+        self._header = self._header_value = b""
+
+    def _headers_finished(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        name, filename = options.get(b"name"), options.get(b"filename")
+        if name != b"file" and filename is None:
+            self._field = (name or b"").decode(errors="replace")
+            self._value = bytearray()
+        elif self.upload.file is None:
+            # As a part of the event loop: making an unnamed file is one system call.
+            self.upload.file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by Upload
+            self.upload.filename = filename.decode(errors="replace") if filename else None
+            self._to_file = True
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._to_file:
+            self.waiting += data[start:end]
+        elif self._field is not None:
+            self._value += data[start:end]
+            if len(self._value) > _FIELD_BYTES:
+                raise TooLarge(f"the field {self._field[:64]!r} is larger than {_FIELD_BYTES} bytes")
+
+    def _end(self) -> None:
+        if self._field is None:
+            return
+        try:
+            self.upload.fields[self._field] = self._value.decode()
+        except UnicodeDecodeError:
+            raise UploadRefused(f"the field {self._field[:64]!r} is not UTF-8") from None
+
+    def _finish(self) -> None:
+        self.ended = True

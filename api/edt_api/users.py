@@ -1,0 +1,46 @@
+"""Users: ``/api/v1/users``. Admins add, list and remove them; everybody may set their own password. Room: api."""
+
+from __future__ import annotations
+
+from anyio import to_thread
+from fastapi import APIRouter, Response
+
+from edt_api import pictures, schemas
+from edt_api.context import TheHouse, ThePasswords, Viewer
+from edt_api.errors import Forbidden
+from edt_scheduler import operations
+from edt_scheduler.views import Role
+
+router = APIRouter(prefix="/api/v1/users")
+
+
+@router.get("")
+def listing(house: TheHouse) -> list[schemas.User]:
+    return [pictures.user(each) for each in operations.users(house)]
+
+
+@router.post("", status_code=201)
+async def add(house: TheHouse, passwords: ThePasswords, new: schemas.NewUser) -> schemas.User:
+    """Add a user. One who was removed and comes back finds their jobs."""
+    stored = await passwords.hash(new.password)
+    added = await to_thread.run_sync(operations.add_user, house, new.name, stored, Role(new.role.value))
+    return pictures.user(added)
+
+
+@router.delete("/{name}", status_code=204)
+def remove(house: TheHouse, name: str) -> Response:
+    """Remove a user and their tokens, and stop their jobs. The last admin stays."""
+    operations.remove_user(house, name)
+    return Response(status_code=204)
+
+
+@router.put("/{name}/password", status_code=204)
+async def set_password(
+    house: TheHouse, passwords: ThePasswords, viewer: Viewer, name: str, new: schemas.NewPassword
+) -> Response:
+    """Set a password; every token of that user ends. Others' passwords are set by admins only."""
+    if name != viewer.name and not viewer.is_admin:
+        raise Forbidden("another user's password is set by an admin only")
+    stored = await passwords.hash(new.password)
+    await to_thread.run_sync(operations.set_password, house, name, stored)
+    return Response(status_code=204)
