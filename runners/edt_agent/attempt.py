@@ -53,6 +53,7 @@ class Attempt:
         self._empty = False
         self._pidfd = self._open_pidfd()
         self._talk = asyncio.create_task(self._keep_talking(), name=f"talk to {entry.key}")
+        self._talk.add_done_callback(_tell_failure)
 
     @property
     def key(self) -> Key:
@@ -188,6 +189,11 @@ class Attempt:
         with contextlib.suppress(OSError):
             while await reader.read(1 << 16):
                 self._wake()
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s: stopped by a defect of ours", task.get_name(), exc_info=error)
 
 
 def _direction(wish: Wish | None) -> str:

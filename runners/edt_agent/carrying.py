@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from edt_agent.api import Api
 from edt_agent.attempt import Attempt
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _BATCH = 256
 _PROGRESS_SECONDS = 0.25
-"""Reports of progress alone wait so long for company; all others go at once."""
+"""Reports of progress alone go so often at most; all others go at once, and take them along."""
 _RETRY_SECONDS = 0.2
 _RETRY_MOST_SECONDS = 5.0
 
@@ -37,6 +38,7 @@ class Carrying:
         self._attempts = attempts
         self._on_end_taken = on_end_taken
         self._news = asyncio.Event()
+        self._carried_at: dict[Key, float] = {}
 
     def look(self) -> None:
         self._news.set()
@@ -66,10 +68,7 @@ class Carrying:
         spool.scan()
         # The last word frees slots and ends jobs, so it waits until no process of the attempt is left.
         batch = spool.batch(_BATCH, hold_the_end=not attempt.ended)
-        if batch and all(report.get("kind") == ReportKind.PROGRESS for report in batch):
-            await asyncio.sleep(_PROGRESS_SECONDS)
-            batch = spool.batch(_BATCH, hold_the_end=not attempt.ended)
-        if not batch:
+        if not batch or self._can_wait(attempt.key, batch):
             return False
         try:
             answer = await self._api.report(batch)
@@ -87,5 +86,16 @@ class Carrying:
         if attempt.key in self._attempts:
             self._ledger.write(attempt.entry)
         if spool.facts.ended:
+            self._carried_at.pop(attempt.key, None)
             self._on_end_taken()
         return True
+
+    def _can_wait(self, key: Key, batch: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether it is progress alone, and told a moment ago; then the next look is arranged for."""
+        loop = asyncio.get_running_loop()
+        wait = self._carried_at.get(key, 0.0) + _PROGRESS_SECONDS - loop.time()
+        if wait > 0 and all(report.get("kind") == ReportKind.PROGRESS for report in batch):
+            loop.call_later(wait, self._news.set)
+            return True
+        self._carried_at[key] = loop.time()
+        return False
