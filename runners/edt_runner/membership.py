@@ -381,7 +381,8 @@ class Membership:
         change = self.change
         assert change is not None
         self._drop_change()
-        self._not_before = now + RETRY_SECONDS
+        if not change.complaining:  # it was not built in time: let things calm down
+            self._not_before = now + RETRY_SECONDS
         for newcomer in change.newcomers:
             if newcomer in change.complaining:
                 if newcomer in self._connected:

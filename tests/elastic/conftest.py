@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.nursery import Nursery
 from support.training import Elastic, letter_for
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
 from support.training import Elastic

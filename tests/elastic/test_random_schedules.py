@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
 from support.training import Elastic

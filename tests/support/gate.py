@@ -34,6 +34,7 @@ class Gate:
         while iteration >= self._allowed:
             self._allowed = int(self._path.read_text() or 0)
             if iteration >= self._allowed:
+                self._path.with_suffix(".reached").write_text(str(iteration))
                 time.sleep(0.002)
 
     def log_test_metrics(self, metrics: dict[str, float], iteration: int, epoch: int) -> None: ...
@@ -56,6 +57,15 @@ class GateKeeper:
 
     def open(self) -> None:
         self.allow(OPEN)
+
+    def close(self, seconds: float = 60.0) -> None:
+        """Wait until the training stands at the gate."""
+        reached = self.path.with_suffix(".reached")
+        deadline = time.monotonic() + seconds
+        while not reached.exists() or int(reached.read_text() or 0) < self.allowed:
+            if time.monotonic() > deadline:
+                raise AssertionError("the training did not come to the gate")
+            time.sleep(0.005)
 
     def until(self, happened: Callable[[], bool], seconds: float = 60.0) -> None:
         """Let a step through every now and then until ``happened``."""

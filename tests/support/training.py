@@ -13,7 +13,6 @@ from typing import Any
 
 from edt_runner.bench import Bench, Process
 from edt_runner.contract import Letter, ReportKind
-
 from support.gate import GateKeeper
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -1,0 +1,135 @@
+"""``python main.py`` without a platform."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edt_runner import processes
+from support.gate import GateKeeper
+from support.nursery import RUNNERS, TESTS
+from support.training import SCRIPTS
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> GateKeeper:
+    return GateKeeper(tmp_path / "gate")
+
+
+def start(folder: Path, gate: GateKeeper, *arguments: object, slots: int = 2) -> subprocess.Popen[str]:
+    environ = {
+        **os.environ,
+        "PYTHONPATH": f"{TESTS}:{RUNNERS}",
+        "EDT_CPU_SLOTS": str(slots),
+        "EDT_DEVICES": "cpu",
+        "TEST_GATE": str(gate.path),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPTS / "conv.py"), *map(str, arguments)],
+        cwd=folder,
+        env=environ,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 60) -> tuple[str, str]:
+    out, err = process.communicate(timeout=seconds)
+    return out, err
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted((folder / "edt_result" / "conv" / "checkpoint").glob("at-*"))
+
+
+def test_it_trains_on_local_engines_and_leaves_the_model_and_the_log_lines(tmp_path: Path, gate: GateKeeper) -> None:
+    gate.open()
+    process = start(tmp_path, gate, "--samples", 40)
+    out, err = finish(process)
+    assert process.returncode == 0, err
+    assert "the code behind train() runs once" in out
+    assert "test loss" in err
+    result = tmp_path / "edt_result" / "conv"
+    assert (result / "model/train/model_epoch_final.pth").exists()
+    first = (result / "log/stdout").read_text().splitlines()[0]
+    assert first.split(",\t")[2:4] == ["Global steps: 1", "Iteration: 4"]
+    assert checkpoints(tmp_path) == []  # the training is over
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path, gate: GateKeeper) -> None:
+    process = start(tmp_path, gate)
+    gate.allow(6)
+    gate.close()
+    process.send_signal(signal.SIGINT)
+    gate.until(lambda: process.poll() is not None)
+    _, err = finish(process)
+    assert process.returncode == 130
+    assert "Stopped at step" in err and "Run the same command" in err
+    assert len(checkpoints(tmp_path)) == 1
+    gate.open()
+    again = start(tmp_path, gate)
+    _, err = finish(again)
+    assert again.returncode == 0 and "Resuming from step" in err
+
+
+def test_a_second_ctrl_c_kills_at_once_and_leaves_no_process(tmp_path: Path, gate: GateKeeper) -> None:
+    process = start(tmp_path, gate)
+    gate.close()  # the engines stand in a step: they cannot leave
+    children = processes.descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    finish(process, 10)
+    assert process.returncode == 130
+    deadline = time.monotonic() + 10
+    while any(processes.start_time(pid) for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_engine_that_is_killed_is_told_in_one_sentence_with_the_way_on(tmp_path: Path, gate: GateKeeper) -> None:
+    process = start(tmp_path, gate)
+    gate.close()
+    engines = [
+        pid
+        for pid in processes.descendants(process.pid)
+        if Path(f"/proc/{pid}/comm").read_text().strip() == "edt-engine"
+    ]
+    os.kill(engines[-1], signal.SIGKILL)
+    _, err = finish(process)
+    assert process.returncode == 1
+    assert "was ended by signal 9" in err and "run the same command" in err
+    assert "Traceback" not in err
+
+
+def test_a_dead_driver_leaves_no_engine(tmp_path: Path, gate: GateKeeper) -> None:
+    process = start(tmp_path, gate)
+    gate.close()
+    children = processes.descendants(process.pid)
+    process.kill()
+    finish(process)
+    deadline = time.monotonic() + 10
+    while any(processes.start_time(pid) for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_exception_in_the_model_is_shown_once(tmp_path: Path, gate: GateKeeper) -> None:
+    gate.open()
+    main = tmp_path / "main.py"
+    main.write_text((SCRIPTS / "conv.py").read_text().replace("nn.Linear(96, 5)", "nn.Linear(97, 5)"))
+    environ = {**os.environ, "PYTHONPATH": f"{TESTS}:{RUNNERS}", "EDT_CPU_SLOTS": "2", "EDT_DEVICES": "cpu"}
+    done = subprocess.run(
+        [sys.executable, str(main)], cwd=tmp_path, env=environ, text=True, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1 and "mat1 and mat2 shapes" in done.stderr

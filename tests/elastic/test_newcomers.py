@@ -1,0 +1,90 @@
+"""Newcomers: how long they wait, what they cost, and engines on several nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from edt_runner.bench import Bench
+from edt_runner.contract import ReportKind
+from support.nursery import Nursery
+from support.training import Elastic, letter_for
+
+Attempt = Callable[..., Elastic]
+
+
+def test_a_newcomer_that_gets_no_weights_asks_again_and_then_stops_while_the_job_goes_on(attempt: Attempt) -> None:
+    """The gate holds the members in one step, so nobody hands over anything."""
+    environ = {"EDT_PULL_WEIGHT_TIME_OUT": "0.3", "EDT_PULL_FAILED_LIMITS": "2"}
+    with attempt("conv", "--samples", 40, folder="undisturbed") as training:
+        training.settle([1])
+        expected = training.finish()["digest"]
+    with attempt("conv", "--samples", 40, environ=environ) as training:
+        training.settle([1])
+        training.gate.close()
+        training.hold([1, 2])
+        training.bench.until(lambda report: report.kind is ReportKind.ENGINE_GONE)
+        gone = training.kinds(ReportKind.ENGINE_GONE)[0]
+        assert (gone["allocation"], gone["kind"]) == (2, "pull-failed")
+        assert [body["count"] for body in training.kinds(ReportKind.PULL_FAILED)] == [1, 2, 3]
+        assert (training.log_dir / "engine-2.out").read_text().count("PULL_FAILED") == 3
+        assert training.finish()["digest"] == expected
+        assert training.kinds(ReportKind.RESIZED) == []
+
+
+def test_a_newcomer_that_failed_once_gets_in_at_the_next_try(attempt: Attempt) -> None:
+    with attempt("conv", environ={"EDT_PULL_WEIGHT_TIME_OUT": "0.5"}) as training:
+        training.settle([1])
+        training.gate.close()
+        training.hold([1, 2])
+        training.bench.until(lambda report: report.kind is ReportKind.PULL_FAILED)
+        training.settle([1, 2])
+        assert training.finish()["kind"] == "finished"
+
+
+def test_every_resize_is_reported_with_its_pause(attempt: Attempt) -> None:
+    with attempt("conv", "--epochs", 4) as training:
+        training.settle([1])
+        training.settle([1, 2])
+        training.gate.allow(training.gate.allowed + 14)
+        training.gate.until(lambda: bool(training.kinds(ReportKind.RESIZED)))
+        resize = training.kinds(ReportKind.RESIZED)[0]
+        training.finish()
+    assert (resize["workers"], resize["joined"], resize["left"]) == (2, [2], [])
+    assert resize["pause_seconds"] is not None and resize["pause_seconds"] >= 0
+
+
+def test_two_supervisors_are_two_nodes_of_one_training(nursery: Nursery, tmp_path: Path) -> None:
+    """Engines 1, 2 on one node, 3, 4 on the other; then the first node gives up its engines, then takes one back."""
+    with Elastic(letter_for(tmp_path / "undisturbed", "conv"), nursery.start) as training:
+        training.settle([1])
+        expected = training.finish()["digest"]
+
+    first = letter_for(tmp_path / "job", "conv")
+    second = letter_for(tmp_path / "job", "conv", node="there", driver="none", spool_dir=str(tmp_path / "there"))
+    with Elastic(first, nursery.start) as training, Bench(second, nursery.start) as there:
+        training.settle([1, 2])
+        address = training.kinds(ReportKind.COORDINATOR_AT)[0]["address"]
+        there.hold([3, 4], coordinator=address)
+        training.gate.until(lambda: training.training() == {1, 2, 3, 4})
+        training.hold([])
+        training.gate.until(lambda: {b["allocation"] for b in training.kinds(ReportKind.ENGINE_GONE)} == {1, 2})
+        training.hold([5])
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=5))
+        there.hold([], coordinator=address)
+        training.gate.until(lambda: any(report.kind is ReportKind.ATTEMPT_ENDED for report in there.poll()))
+        assert there.reports[-1].body["kind"] == "left"
+        assert training.finish()["digest"] == expected
+
+
+def test_an_attempt_ends_everywhere_when_it_ends_where_it_is_led(nursery: Nursery, tmp_path: Path) -> None:
+    first = letter_for(tmp_path / "job", "conv", "--samples", 40)
+    second = letter_for(
+        tmp_path / "job", "conv", "--samples", 40, node="there", driver="none", spool_dir=str(tmp_path / "there")
+    )
+    with Elastic(first, nursery.start) as training, Bench(second, nursery.start) as there:
+        training.settle([1])
+        there.hold([2], coordinator=training.kinds(ReportKind.COORDINATOR_AT)[0]["address"])
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2))
+        assert training.finish()["kind"] == "finished"
+        assert there.ended()["kind"] == "finished"

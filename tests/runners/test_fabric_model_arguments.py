@@ -1,0 +1,98 @@
+"""A wrong argument is named, with what it got and what it takes, before the first step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from callbacks import LoggerCallback
+from edt_runner.errors import UsageError
+from fabric_model import FabricModel, arguments
+from fabric_model.metrics import named, top1_accuracy
+
+net = nn.Linear(3, 2)
+
+
+def good(**changes: Any) -> dict[str, Any]:
+    return {
+        "model": net,
+        "datasets_function": lambda: ([], []),
+        "loss_function": nn.functional.cross_entropy,
+        "optimizer": torch.optim.SGD(net.parameters(), 0.1),
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": 3}, ["model", "got 3", "torch.nn.Module"]),
+        ({"datasets_function": [1]}, ["datasets_function", "list", "a function"]),
+        ({"loss_function": "mse"}, ["loss_function", "'mse'", "a function"]),
+        ({"optimizer": torch.optim.SGD}, ["optimizer", "the class SGD", "instance"]),
+        ({"optimizer": torch.optim.SGD(nn.Linear(1, 1).parameters(), 1)}, ["optimizer", "2 parameters", "model's"]),
+        ({"optimizer": torch.optim.LBFGS(net.parameters())}, ["optimizer", "LBFGS", "closure"]),
+        ({"metrics": "accuracy"}, ["metrics", "'accuracy'", "functions"]),
+        ({"metrics": [3]}, ["metrics[0]", "got 3"]),
+        ({"driver_logger_callback": object()}, ["driver_logger_callback", "LoggerCallback"]),
+        ({"worker_logger_callback": LoggerCallback}, ["worker_logger_callback", "instance"]),
+        ({"fn_batch_collate": 1}, ["fn_batch_collate", "a function"]),
+        ({"save_to_onnx": True}, ["save_to_onnx", "later release"]),
+        ({"keras_custom_objects": {}}, ["keras_custom_objects", "edtTensorflow"]),
+    ],
+)
+def test_the_constructor_names_what_is_wrong(changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        FabricModel(**good(**changes))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ((0, 4), ["epoch_number", "got 0", "at least 1"]),
+        ((1, "4"), ["batch_size", "'4'"]),
+        ((1, 4, 0), ["engines_number", "at least 1"]),
+        ((1, 4, 2, -1), ["num_dataloader_threads", "at least 0"]),
+        ((1, 4, 2, 0, 1.5), ["validation_freq", "1.5"]),
+        ((1, 4, 2, 0, 1, True), ["checkpoint_freq", "True"]),
+        ((1, 4, None, 0, 1, 1, 10), ["effective_batch_size", "got 10", "multiple of batch_size 4", "8 and 12"]),
+    ],
+)
+def test_train_names_what_is_wrong(call: tuple[Any, ...], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        FabricModel(**good()).train(*call)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_reduction_takes_two_words() -> None:
+    with pytest.raises(UsageError, match="reduction: got 'quick', takes 'exact' or 'fast'"):
+        FabricModel(**good()).train(1, 4, reduction="quick")
+
+
+@pytest.mark.parametrize(
+    ("engines", "effective", "batch", "expected"),
+    [(4, None, 8, 4), (None, 64, 8, 8), (4, 64, 8, 8), (16, 64, 8, 16), (None, None, 8, None)],
+)
+def test_the_number_of_logical_workers_follows_wmlas_rule(
+    engines: int | None, effective: int | None, batch: int, expected: int | None
+) -> None:
+    assert arguments.logical_workers(engines, effective, batch) == expected
+
+
+def test_metrics_of_one_name_are_told_apart() -> None:
+    assert list(named([top1_accuracy, top1_accuracy])) == ["top1_accuracy", "top1_accuracy_2"]
+
+
+def test_accuracy_is_zero_where_outputs_are_no_scores() -> None:
+    assert top1_accuracy(torch.zeros(3), torch.zeros(3)) == 0.0
+    assert top1_accuracy(torch.eye(3), torch.tensor([0, 1, 1])) == pytest.approx(2 / 3)
+
+
+def test_pyedt_is_the_same_class() -> None:
+    from pyedt.fabric_model import FabricModel as Other
+
+    assert Other is FabricModel

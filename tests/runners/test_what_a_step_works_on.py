@@ -1,0 +1,139 @@
+"""Permutation, schedule, shares and tree: what a step is, whoever works on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edt_runner.engine import shares
+from edt_runner.engine.permutation import Permutation, key_of
+from edt_runner.engine.schedule import Schedule, TickKind
+from edt_runner.engine.tree import children, plan_of
+
+schedules = st.builds(
+    Schedule,
+    train_samples=st.integers(1, 400),
+    test_samples=st.integers(0, 60),
+    logical_workers=st.integers(1, 9),
+    batch_size=st.integers(1, 9),
+    epochs=st.integers(1, 4),
+    validation_freq=st.integers(0, 3),
+)
+
+
+@given(st.integers(1, 5000), st.integers(0, 2**64 - 1))
+@settings(max_examples=60)
+def test_a_permutation_is_a_bijection(size: int, key: int) -> None:
+    assert sorted(Permutation(size, key)(np.arange(size)).tolist()) == list(range(size))
+
+
+@given(st.integers(2, 10**9), st.integers(0, 2**64 - 1), st.data())
+@settings(max_examples=60)
+def test_a_position_can_be_looked_up_by_itself(size: int, key: int, data: st.DataObject) -> None:
+    order = Permutation(size, key)
+    some = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=5))
+    assert [int(order([position])[0]) for position in some] == order(some).tolist()
+
+
+def test_the_order_never_changes_between_releases() -> None:
+    """Recovery checkpoints hold a position and a seed: the order is part of their format."""
+    assert Permutation(20, key_of(0, 1))(np.arange(8)).tolist() == [12, 4, 16, 7, 10, 1, 19, 0]
+
+
+def test_epochs_have_orders_of_their_own() -> None:
+    first, second = (Permutation(1000, key_of(3, epoch))(np.arange(1000)) for epoch in (0, 1))
+    assert not np.array_equal(first, second)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+
+
+def test_a_position_outside_is_refused() -> None:
+    with pytest.raises(IndexError):
+        Permutation(5, 1)([5])
+
+
+@given(schedules)
+@settings(max_examples=150)
+def test_every_sample_is_trained_on_once_an_epoch(schedule: Schedule) -> None:
+    for epoch in range(schedule.epochs):
+        seen: list[int] = []
+        for tick in map(schedule.at, range(schedule.ticks)):
+            if tick.kind is TickKind.TRAIN and tick.epoch == epoch:
+                for worker in range(schedule.logical_workers):
+                    seen.extend(shares.samples(schedule, 5, tick, worker).tolist())
+        assert sorted(seen) == list(range(schedule.train_samples))
+
+
+@given(schedules)
+@settings(max_examples=150)
+def test_every_test_sample_is_validated_once(schedule: Schedule) -> None:
+    ticks = [tick for tick in map(schedule.at, range(schedule.ticks)) if tick.kind is TickKind.VALIDATE]
+    validated = [epoch for epoch in range(schedule.epochs) if any(tick.epoch == epoch for tick in ticks)]
+    freq = schedule.validation_freq
+    expected = [e for e in range(schedule.epochs) if schedule.test_samples and freq and (e + 1) % freq == 0]
+    assert validated == expected
+    for epoch in validated:
+        seen = [
+            int(index)
+            for tick in ticks
+            if tick.epoch == epoch
+            for worker in range(schedule.logical_workers)
+            for index in shares.samples(schedule, 5, tick, worker)
+        ]
+        assert seen == list(range(schedule.test_samples))
+
+
+@given(schedules)
+@settings(max_examples=150)
+def test_no_micro_batch_is_larger_than_the_batch_size(schedule: Schedule) -> None:
+    for index in range(schedule.steps_per_epoch):
+        assert max(shares.step_sizes(schedule, index)) <= schedule.batch_size
+
+
+@given(schedules.filter(lambda s: s.batch_size > 2 and s.steps_per_epoch > 1))
+@settings(max_examples=150)
+def test_no_micro_batch_has_a_single_sample_where_that_can_be_avoided(schedule: Schedule) -> None:
+    for index in range(schedule.steps_per_epoch):
+        assert 1 not in shares.step_sizes(schedule, index)
+
+
+@given(schedules)
+@settings(max_examples=100)
+def test_ticks_count_up_and_the_last_of_an_epoch_says_so(schedule: Schedule) -> None:
+    ticks = [schedule.at(tick) for tick in range(schedule.ticks)]
+    assert sum(tick.ends_epoch for tick in ticks) == schedule.epochs
+    assert sum(tick.kind is TickKind.TRAIN for tick in ticks) == schedule.steps
+    assert [schedule.steps_before(t) for t in range(schedule.ticks + 1)] == [*(t.step for t in ticks), schedule.steps]
+
+
+@given(st.integers(1, 40), st.data())
+def test_engines_share_the_logical_workers_evenly_and_in_order(workers: int, data: st.DataObject) -> None:
+    engines = data.draw(st.integers(1, workers))
+    runs = shares.logical_map(workers, engines)
+    assert [worker for run in runs for worker in run] == list(range(workers))
+    assert max(map(len, runs)) == -(-workers // engines)
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+
+
+@given(st.integers(1, 24), st.data())
+def test_the_sum_has_the_same_shape_on_any_number_of_engines(workers: int, data: st.DataObject) -> None:
+    """Each leaf is a letter; the bracketing that comes out depends on E alone."""
+
+    def whole(span: tuple[int, int]) -> str:
+        if span[1] - span[0] == 1:
+            return f"x{span[0]}"
+        left, right = children(span)
+        return f"({whole(left)}+{whole(right)})"
+
+    engines = data.draw(st.integers(1, workers))
+    plan = plan_of(workers, shares.logical_map(workers, engines))
+    parts = {span: whole(span) for spans in plan.spans for span in spans}
+
+    def upper(span: tuple[int, int]) -> str:
+        if span in parts:
+            return parts[span]
+        left, right = children(span)
+        return f"({upper(left)}+{upper(right)})"
+
+    assert upper(plan.root) == whole((0, workers))
