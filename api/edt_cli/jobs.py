@@ -12,7 +12,7 @@ from rich.text import Text
 from edt_api.schemas import Exec, Job
 from edt_cli import output
 from edt_cli.errors import CannotStart, CliError
-from edt_cli.follow import Stream, follow, print_log
+from edt_cli.follow import Log, Stream, follow
 from edt_cli.output import Format, FormatOption, console
 from edt_cli.pack import pack
 from edt_cli.session import EXECS, OURS, session
@@ -128,15 +128,15 @@ def logs(
     follow_it: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until it is over; end with its status.")
     ] = False,
-    stream: Annotated[
-        Stream, typer.Option("--stream", help="out: loggers' lines; err; all: what the script printed.")
-    ] = (Stream.OUT),
+    stream: Annotated[Stream, typer.Option("--stream", help="elog: the loggers' lines; out, err: the script's.")] = (
+        Stream.ALL
+    ),
 ) -> None:
     """Show a job's log."""
     with session(context.obj) as api:
         if follow_it:
             raise typer.Exit(follow(api, job_id, stream))
-        print_log(api, job_id, stream)
+        Log(api, job_id, stream).show()
 
 
 def stop(context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB…")]) -> None:

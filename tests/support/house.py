@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 
 from edt_cli.up.home import home_tag
-from support.tagged import bearers, kill_bearers
+from support.tagged import bearers, kill_bearers, training
 from support.waiting import until
 
 PASSWORD = "a password for tests"
@@ -107,8 +107,7 @@ class House:
 
     def kill_control_plane(self) -> None:
         """SIGKILL to `edt up` and all it started; supervisors and their engines are left alone."""
-        training = bearers(self.tag, EDT_NODE=self.node_name) if self.up is not None else {}
-        for pid in set(bearers(self.tag)) - set(training):
+        for pid in set(bearers(self.tag)) - training(self.tag):
             _kill(pid)
         self._reap()
 
@@ -123,12 +122,7 @@ class House:
 
     def supervisors(self) -> list[int]:
         """pids of supervisors, the warm one included: each leads its session."""
-        return [pid for pid in self.processes(EDT_NODE=self.node_name) if os.getsid(pid) == pid]
-
-    @property
-    def node_name(self) -> str:
-        """Name of the node that `edt up` itself is."""
-        return next((self.home / "agent").iterdir()).name
+        return [pid for pid in training(self.tag) if os.getsid(pid) == pid]
 
     # ── what a user does ──────────────────────────────────────────────────────────────────────────────────────
     def cli(self, *words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:

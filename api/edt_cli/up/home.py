@@ -100,14 +100,6 @@ class Home:
             write_secret(path, secrets.token_urlsafe(32))
         return path
 
-    @property
-    def greeted(self) -> bool:
-        """Whether this home has had a first start that came up."""
-        return (self.path / "run" / "greeted").exists()
-
-    def set_greeted(self) -> None:
-        (self.path / "run" / "greeted").touch()
-
     def sockets(self) -> Path:
         """A folder for sockets with a short path (theirs may have 107 bytes), for this user only."""
         base = os.environ.get("XDG_RUNTIME_DIR")

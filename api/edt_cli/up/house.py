@@ -31,7 +31,7 @@ _READY_SECONDS = 60.0
 _END_SECONDS = 5.0
 """So long has a part of the control plane after SIGTERM."""
 _BROKER_SECONDS = 5.0
-_MIGRATE_SECONDS = 300.0
+_PREPARE_SECONDS = 300.0
 
 
 class Stage(enum.IntEnum):
@@ -55,8 +55,8 @@ class Plan:
     join_token: Path
     environ: Mapping[str, str]
     """Environment of every part."""
-    greets: bool
-    """The first administrator's password is one that nobody knows yet."""
+    secrets: Mapping[str, str]
+    """What only the preparation is told."""
 
     @property
     def url(self) -> str:
@@ -68,11 +68,9 @@ class Plan:
 class House:
     """``run`` from the first child to the last. One a process: it takes over signals."""
 
-    def __init__(self, plan: Plan, console: Console, welcome: str | None) -> None:
+    def __init__(self, plan: Plan, console: Console) -> None:
         self._plan = plan
         self._console = console
-        self._welcome = welcome
-        """Password of a first administrator that the API is asked to make; shown once it was."""
         self._stage = Stage.STARTING
         self._selector = selectors.DefaultSelector()
         self._parts = self._list_parts()
@@ -103,14 +101,11 @@ class House:
             parts.append(Part("broker", plan.broker.command, plan.environ))
         agent_words = ["--api", plan.url, "--token-file", str(plan.join_token), "--home", str(plan.home.path)]
         parts += [
-            Part("api", (python, "-m", "edt_api"), {**plan.environ, **self._secret()}),
+            Part("api", (python, "-m", "edt_api"), plan.environ),
             Part("scheduler", (python, "-m", "edt_scheduler"), plan.environ),
             Part("agent", (python, "-m", "edt_agent", *agent_words), plan.environ),
         ]
         return {part.name: part for part in parts}
-
-    def _secret(self) -> dict[str, str]:
-        return {"EDT_ADMIN_PASSWORD": self._welcome} if self._welcome else {}
 
     # -- signals
     # --------------------------------------------------------------------------------------------------
@@ -205,25 +200,15 @@ class House:
         if api.runs and self._answers("/readyz"):
             self._stage = Stage.UP
             self._console.say("up", f"OpenEDT is at {self._plan.url}")
-            self._greet()
             return None
         if now > self._deadline:
             self._console.say("up", f"the API did not become ready in {_READY_SECONDS:g} s; it is tried further")
             self._deadline = float("inf")
         return None
 
-    def _greet(self) -> None:
-        """At the first start: the password, if it was not given and the API took it. Never shown again."""
-        if self._welcome is None:
-            return
-        if self._plan.greets and self._answers("/auth/v1/logon", ("admin", self._welcome)):
-            self._console.say("up", f"first start: user admin, password {self._welcome} (shown this once)")
-        self._plan.home.set_greeted()
-        self._welcome = None
-
-    def _answers(self, path: str, auth: tuple[str, str] | None = None) -> bool:
+    def _answers(self, path: str) -> bool:
         try:
-            return httpx.get(self._plan.url + path, auth=auth, timeout=2.0, trust_env=False).is_success
+            return httpx.get(self._plan.url + path, timeout=2.0, trust_env=False).is_success
         except httpx.HTTPError:
             return False
 
@@ -237,20 +222,23 @@ class House:
             part.send(signal.SIGTERM)
 
 
-def migrate(plan: Plan) -> None:
-    """Bring the database to the newest schema. Raises CannotStart with the sentence that says why not."""
-    url = plan.environ.get("EDT_DATABASE_URL") or f"sqlite:///{plan.home.path / 'edt.db'}"
+def prepare(plan: Plan) -> str | None:
+    """Make the home fit to serve: newest schema, join token, a first administrator. Answers the latter's password
+    where one was made up, to be shown this once. Raises CannotStart with the sentence that says why not.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", "edt_migrations", url],
-        env=dict(plan.environ),
+        [sys.executable, "-m", "edt_api", "--ensure-admin"],
+        env={**plan.environ, **plan.secrets},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=_MIGRATE_SECONDS,
+        timeout=_PREPARE_SECONDS,
         check=False,
     )
     if done.returncode != 0:
         words = done.stderr.strip().splitlines()
-        raise CannotStart(words[-1] if words else f"the database was not migrated: exit status {done.returncode}")
+        raise CannotStart(words[-1] if words else f"the home could not be prepared: exit status {done.returncode}")
+    return done.stdout.strip() or None
 
 
 def _how(part: Part) -> str:

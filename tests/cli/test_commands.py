@@ -1,0 +1,137 @@
+"""`edt …` against a house that stands: what a user types, reads and gets as exit status."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.house import PASSWORD, House
+
+GOOD = "import os, sys\nprint('arguments', sys.argv[1:])\nopen(os.environ['RESULT_DIR'] + '/model/x.txt', 'w').write('x')\n"
+BAD = "raise ValueError('no such luck')\n"
+LONG = "import time\nprint('awake', flush=True)\ntime.sleep(600)\n"
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with House(tmp_path_factory.mktemp("house"), slots=2) as house:
+        assert house.cli("login", stdin=f"{PASSWORD}\n").stdout.startswith("Logged in")
+        for name, text in {"good.py": GOOD, "bad.py": BAD, "long.py": LONG}.items():
+            (house.folder / name).write_text(text)
+        yield house
+
+
+def good(house: House, *words: str, **given: str):
+    done = house.cli(*words, **given)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+class TestFollowing:
+    def test_a_job_that_finishes_ends_with_0_and_shows_what_it_printed(self, house):
+        done = house.cli("submit", "good.py", "-f", "--", "--epochs", "3", "two words")
+        assert done.returncode == 0, done.stderr
+        assert "arguments ['--epochs', '3', 'two words']" in done.stdout
+        assert "FINISHED" in done.stderr
+
+    def test_a_script_that_raises_ends_with_1_and_its_traceback(self, house):
+        done = house.cli("submit", "bad.py", "-f")
+        assert done.returncode == 1
+        assert "ValueError: no such luck" in done.stderr
+        assert done.stderr.count("Traceback") == 1
+
+    def test_a_job_that_is_stopped_ends_with_130(self, house):
+        job = good(house, "submit", "long.py", "--name", "sleeper").stdout.strip()
+        house.wait(job, "RUNNING")
+        listed = good(house, "ls").stdout
+        assert job in listed and "sleeper" in listed and "RUNNING" in listed
+        good(house, "stop", job)
+        assert house.cli("logs", "-f", job).returncode == 130
+        assert job not in good(house, "ls").stdout
+        assert "KILLED" in good(house, "ls", "--all").stdout
+
+
+class TestPapers:
+    def test_a_folder_is_handed_in_its_result_fetched_and_the_job_removed(self, house):
+        folder = house.folder / "model"
+        folder.mkdir()
+        (folder / "main.py").write_text("import net\n" + GOOD)
+        (folder / "net.py").write_text("")
+        job = good(house, "submit", "model", "-n", "2", "-e", "GREETING=hello & good+bye").stdout.strip()
+        house.wait(job, "FINISHED")
+        shown = json.loads(good(house, "get", job, "-o", "json").stdout)
+        assert (shown["id"], shown["state"], shown["max_workers"]) == (job, "FINISHED", 2)
+        assert "hello" not in shown["args"], "a variable may be a secret"
+        assert "FINISHED" in good(house, "get", job).stdout
+        saved = good(house, "result", job).stdout.strip()
+        with zipfile.ZipFile(house.folder / saved) as archive:
+            assert archive.read("x.txt") == b"x"
+        good(house, "rm", job)
+        gone = house.cli("get", job)
+        assert gone.returncode == 1 and job in gone.stderr
+
+    def test_json_is_all_that_programs_get(self, house):
+        assert isinstance(json.loads(good(house, "ls", "-a", "-o", "json").stdout), list)
+        [node] = json.loads(good(house, "nodes", "-o", "json").stdout)
+        assert len(node["slots"]) == 2
+
+
+class TestNodes:
+    def test_a_node_is_cordoned_and_used_again(self, house):
+        [node] = house.nodes()
+        assert node["name"] in good(house, "nodes").stdout
+        assert good(house, "nodes", "cordon", node["name"]).stdout == f"{node['name']} is cordoned\n"
+        assert good(house, "nodes", "uncordon", node["name"]).stdout == f"{node['name']} is up\n"
+        assert house.cli("nodes", "drain", "nowhere").returncode == 1
+
+
+class TestUsers:
+    def test_a_user_is_added_logs_in_sees_own_jobs_and_is_removed(self, house, tmp_path):
+        good(house, "users", "add", "ada", "--password-stdin", stdin="countess1\n")
+        assert "ada" in good(house, "users").stdout
+        own = {"XDG_CONFIG_HOME": str(tmp_path)}
+        good(house, "login", "-u", "ada", stdin="countess1\n", **own)
+        assert (tmp_path / "edt" / "login.json").stat().st_mode & 0o777 == 0o600
+        assert json.loads(good(house, "ls", "-a", "-o", "json", **own).stdout) == []
+        refused = house.cli("users", "ls", **own)
+        assert refused.returncode == 1 and len(refused.stderr.strip().splitlines()) == 1
+        good(house, "users", "passwd", "ada", stdin="countess2\n")
+        assert house.cli("ls", **own).returncode == 1, "a new password ends old logins"
+        assert "run `edt login`" in house.cli("ls", **own).stderr
+        good(house, "login", "-u", "ada", stdin="countess2\n", **own)
+        good(house, "logout", **own)
+        assert not (tmp_path / "edt" / "login.json").exists()
+        good(house, "users", "rm", "ada")
+        assert "ada" not in good(house, "users", "ls").stdout
+
+
+class TestMistakes:
+    def test_a_wrong_password_keeps_no_login(self, house, tmp_path):
+        done = house.cli("login", stdin="not this one\n", XDG_CONFIG_HOME=str(tmp_path))
+        assert done.returncode == 1
+        assert "does not accept this password" in done.stderr
+        assert not list(Path(tmp_path).rglob("login.json"))
+
+    def test_who_is_not_logged_in_is_told_what_to_do(self, house, tmp_path):
+        done = house.cli("ls", XDG_CONFIG_HOME=str(tmp_path))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "run `edt login`" in done.stderr
+
+    def test_a_token_in_the_environment_wins_over_the_login(self, house):
+        assert house.cli("ls", EDT_TOKEN="nonsense").returncode == 1
+
+    def test_an_api_that_is_not_there_is_named(self, house):
+        done = house.cli("ls", EDT_API="http://127.0.0.1:9")
+        assert done.returncode == 1
+        assert "no answer from http://127.0.0.1:9" in done.stderr
+
+    def test_wrong_use_ends_with_2(self, house):
+        assert house.cli("submit", "nothing.py").returncode == 2
+        assert house.cli("submit", "good.py", "--max-workers", "0").returncode == 2
+        assert house.cli("submit", "good.py", "-e", "NONSENSE").returncode == 2
+        assert house.cli("rm").returncode == 2
+        assert house.cli("frobnicate").returncode == 2
