@@ -1,0 +1,216 @@
+"""The grammar of args: what the platform takes for itself, what the script gets, what is refused and how."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edt_api.arguments import MASK, MOST_WORKERS, parse
+from edt_api.errors import ArgumentsInvalid
+from edt_api.words import split
+
+START = "--exec-start edtPyTorch"
+MIXED = [
+    *("--numWorker", "--numWorker=2", "2", "--", "--msd-env", "A=b", "--model-main", "x.py", "–msd-env", "--epochs"),
+    *("--edt-options", "maxWorkers=3", "'", '"q"', "\\", "--data-source", "[]", "--exec-start", "=", ""),
+]
+quick = settings(max_examples=60, deadline=None)
+
+
+class TestWords:
+    def test_runs_of_blanks_tabs_and_line_ends_part_words_once(self) -> None:
+        assert [word.text for word in split("  a \t\t b\n\n  c  ")] == ["a", "b", "c"]
+
+    def test_a_backslash_newline_joins_lines_as_in_a_shell(self) -> None:
+        assert [word.text for word in split("--lr 0.1 \\\n   --epo\\\nchs 3 \\\r\n")] == [
+            "--lr",
+            "0.1",
+            "--epochs",
+            "3",
+        ]
+
+    @pytest.mark.parametrize(
+        ("line", "words"),
+        [
+            ("'a b' \"c d\"", ["a b", "c d"]),
+            ("--name='a b'c", ["--name=a bc"]),
+            ('"say \\"hi\\" \\n"', ['say "hi" \\n']),
+            ("''", [""]),
+            ("it\\'s", ["it's"]),
+            ("'a\\b'", ["a\\b"]),
+        ],
+    )
+    def test_quotes_and_backslashes_work_as_in_a_shell(self, line: str, words: list[str]) -> None:
+        assert [word.text for word in split(line)] == words == shlex.split(line)
+
+    @pytest.mark.parametrize("line", ["--note it's", 'a "b', "a\\"])
+    def test_what_is_never_closed_is_refused(self, line: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match="args"):
+            split(line)
+
+    @quick
+    @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+    def test_whatever_a_shell_quotes_comes_back(self, words: list[str]) -> None:
+        assert [word.text for word in split(shlex.join(words))] == words
+
+    @quick
+    @given(st.text(alphabet="ab '\"\\ \n\t=-"))
+    def test_a_word_stood_where_it_says(self, line: str) -> None:
+        try:
+            words = split(line)
+        except ArgumentsInvalid:
+            return
+        for word in words:
+            assert [again.text for again in split(line[word.start : word.end])] == [word.text]
+
+
+class TestWhoseWordItIs:
+    def test_platform_options_go_and_the_scripts_stay_in_their_order(self) -> None:
+        line = f"{START} --cs-datastore-meta type=fs --epochs 1 --workerDeviceNum 1 data --model-main main.py --no-cuda"
+        assert parse(line).arguments == ("--epochs", "1", "data", "--no-cuda")
+
+    def test_both_ways_of_giving_a_value_are_taken(self) -> None:
+        assert parse(f"{START} --numWorker=3 --model-main main.py").num_worker == 3
+        assert parse(f"{START} --numWorker 3 --model-main=src/a.py").model_main == "src/a.py"
+
+    def test_after_a_bare_double_dash_all_is_the_scripts(self) -> None:
+        parsed = parse(f"{START} --model-dir d -- --epochs 10 --numWorker 7 -- x")
+        assert parsed.arguments == ("--epochs", "10", "--numWorker", "7", "--", "x")
+        assert parsed.num_worker is None
+
+    def test_a_quoted_framework_is_understood(self) -> None:
+        assert parse('--exec-start "edtPyTorch"').framework.name == "edtPyTorch"
+
+    def test_the_last_of_a_repeated_option_counts(self) -> None:
+        assert parse(f"{START} --numWorker 2 --numWorker 5").num_worker == 5
+
+    def test_what_wmla_knows_and_we_do_not_use_is_taken_silently(self) -> None:
+        line = (
+            f"{START} --ig dli --workerMemory 8g --msd-priority 10 --conda-env-name dlipy3 --debug-level debug "
+            "--msd-attr a=b --cs-url-meta http://x --sc-runasuser 7 --epochs 2"
+        )
+        assert parse(line).arguments == ("--epochs", "2")
+
+    @pytest.mark.parametrize("dash", ["–", "–-", "—", "−−"])
+    def test_an_option_copied_from_a_page_with_a_long_dash_is_known(self, dash: str) -> None:
+        assert parse(f"{START} {dash}msd-env EDT_PULL_WEIGHT_TIME_OUT=5").environ == {"EDT_PULL_WEIGHT_TIME_OUT": "5"}
+
+    def test_a_long_dash_before_the_users_own_word_is_left_alone(self) -> None:
+        assert parse(f"{START} –epochs 3 -x").arguments == ("–epochs", "3", "-x")
+
+    def test_negative_numbers_and_dashes_are_values_of_the_script(self) -> None:
+        assert parse(f"{START} --seed -1 -").arguments == ("--seed", "-1", "-")
+
+
+class TestValues:
+    def test_an_elastic_maximum_of_generation_a_caps_the_workers(self) -> None:
+        assert parse(f"{START} --edt-options maxWorkers=2").num_worker == 2
+        assert parse(f"{START} --numWorker 8 --edt-options maxWorkers=2").num_worker == 2
+        assert parse(f"{START} --numWorker 1 --edt-options maxWorkers=2").num_worker == 1
+
+    def test_gpus_per_worker_have_two_names(self) -> None:
+        assert parse(f"{START} --gpuPerWorker 2").worker_device_num == 2
+        assert parse(f"{START} --gpuPerWorker 2 --workerDeviceNum 3").worker_device_num == 3
+
+    def test_the_data_path_lies_below_the_data_file_system(self) -> None:
+        assert parse(f"{START} --cs-datastore-meta type=fs,data_path=mnist/raw").data_path == "mnist/raw"
+        assert parse(f"{START} --cs-datastore-meta type=fs,data_path=/mnist").data_path == "mnist"
+        assert parse(f"{START} --cs-datastore-meta type=fs").data_path is None
+        with pytest.raises(ArgumentsInvalid, match="--cs-datastore-meta"):
+            parse(f"{START} --cs-datastore-meta type=fs,data_path=../other")
+
+    def test_variables_of_the_job_may_hold_anything_after_the_first_equals_sign(self) -> None:
+        parsed = parse(f"{START} --msd-env A=b=c --msd-env 'B=x y' --msd-env=C=")
+        assert parsed.environ == {"A": "b=c", "B": "x y", "C": ""}
+
+    def test_variables_by_which_agents_know_their_processes_cannot_be_set(self) -> None:
+        with pytest.raises(ArgumentsInvalid, match="EDT_TAG"):
+            parse(f"{START} --msd-env EDT_TAG=mine")
+
+    @pytest.mark.parametrize(
+        "value", ["0", "-1", "four", "1.5", "1e3", "", "٣", "1_0", str(MOST_WORKERS + 1), "9" * 40]
+    )
+    def test_a_wrong_number_is_told_with_what_is_taken(self, value: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match=r"--numWorker: got .*; it takes a whole number from 1"):
+            parse(f"{START} --numWorker={shlex.quote(value)}")
+
+    @pytest.mark.parametrize("line", ["--numWorker", "--numWorker --model-main main.py", "--numWorker -- x"])
+    def test_a_value_that_is_missing_is_not_taken_from_the_next_option(self, line: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match="--numWorker: got nothing"):
+            parse(f"{START} {line}")
+
+
+class TestFrameworks:
+    @pytest.mark.parametrize("name", ["PyTorch", "distPyTorch", "edtTensorflow", "ddlTensorFlow"])
+    def test_one_of_wmla_that_is_not_run_is_refused_in_a_sentence(self, name: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match=f"--exec-start: got {name}.*this release runs: edtPyTorch"):
+            parse(f"--exec-start {name} --model-main main.py")
+
+    @pytest.mark.parametrize("name", ["edtpytorch", "Foo"])
+    def test_an_unknown_one_is_refused_with_those_that_are_run(self, name: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match=f"{name}.*edtPyTorch"):
+            parse(f"--exec-start {name}")
+
+    @pytest.mark.parametrize("option", ["--user-cmd -- bash x.sh", "--pbmodel-name MNIST"])
+    def test_jobs_without_a_main_script_are_refused(self, option: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match="--model-main"):
+            parse(f"{START} {option}")
+
+    def test_args_without_a_framework_are_refused(self) -> None:
+        with pytest.raises(ArgumentsInvalid, match="--exec-start: got nothing"):
+            parse("--numWorker 2")
+
+
+class TestSecrets:
+    def test_args_are_shown_as_they_came_but_for_the_values_of_variables(self) -> None:
+        line = f"  {START}   --msd-env TOKEN=hush --msd-env='KEY=hush hush'  --lr .1 –msd-env X=hush "
+        shown = f"  {START}   --msd-env TOKEN={MASK} --msd-env=KEY={MASK}  --lr .1 –msd-env X={MASK} "
+        assert parse(line).shown == shown
+
+    def test_bearers_of_metric_forwarding_are_masked_whole(self) -> None:
+        assert "hush" not in parse(f"{START} --cs-url-bearer hush --cs-rmq-meta=hush:hush").shown
+
+    def test_neither_a_picture_nor_a_refusal_shows_a_secret(self) -> None:
+        assert "hush" not in repr(parse(f"{START} --msd-env TOKEN=hush"))
+        with pytest.raises(ArgumentsInvalid) as refused:
+            parse(f"{START} --msd-env hush")
+        assert "hush" not in str(refused.value)
+
+    @quick
+    @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=3), st.booleans())
+    def test_no_way_of_quoting_a_value_brings_it_into_the_shown_args(self, secret: str, joined: bool) -> None:
+        secret = f"hush{secret}hush"
+        option = f"--msd-env={shlex.quote('K=' + secret)}" if joined else f"--msd-env {shlex.quote('K=' + secret)}"
+        parsed = parse(f"{START} {option} --lr 1")
+        assert parsed.environ == {"K": secret}
+        assert parsed.shown.split() == f"{START} --msd-env{'=' if joined else ' '}K={MASK} --lr 1".split()
+
+
+class TestAnything:
+    @quick
+    @given(st.text())
+    def test_whatever_comes_is_understood_or_refused_by_name(self, line: str) -> None:
+        with_start = f"{START} {line}"
+        for args in (line, with_start):
+            try:
+                parse(args)
+            except ArgumentsInvalid as refused:
+                assert "it takes" in str(refused)
+
+    @quick
+    @given(st.lists(st.sampled_from(MIXED)))
+    def test_every_mixture_of_options_is_understood_or_refused_by_name(self, words: list[str]) -> None:
+        try:
+            parsed = parse(f"{START} {' '.join(words)}")
+        except ArgumentsInvalid:
+            return
+        if "--" not in words:
+            assert not {"--numWorker", "--msd-env", "--model-main"} & set(parsed.arguments)
+
+    @pytest.mark.parametrize("line", ["a\0b", "\ud800", "x" * 70_000])
+    def test_what_no_program_could_be_given_is_refused(self, line: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match="args"):
+            parse(f"{START} {line}")
