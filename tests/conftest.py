@@ -1,0 +1,44 @@
+"""Rules for the whole suite: hardware that is missing deselects, nothing else is skipped unnoticed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_REQUIRE_ALL = os.environ.get("EDT_REQUIRE_ALL") == "1"
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _has_kubernetes() -> bool:
+    return "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+_HARDWARE = {"cuda": _has_cuda, "kubernetes": _has_kubernetes}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what needs hardware that this machine lacks, and say so in one line."""
+    for mark, present in _HARDWARE.items():
+        marked = [item for item in items if item.get_closest_marker(mark)]
+        if marked and not present():
+            config.hook.pytest_deselected(items=marked)
+            items[:] = [item for item in items if item not in marked]
+            print(f"\n{len(marked)} tests need {mark} and are deselected: there is none on this machine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+    """EDT_REQUIRE_ALL=1: a skip is a failure."""
+    report = yield
+    if _REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped under EDT_REQUIRE_ALL=1: {report.longrepr}"
+    return report

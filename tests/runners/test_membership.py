@@ -1,0 +1,246 @@
+"""Generations: one change at a time, switched by all or by none, taken back while that is possible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edt_runner.membership import BUILD_SECONDS, RETRY_SECONDS, Membership, Phase
+
+DEFINITION = {"schedule": {"logical_workers": 4, "epochs": 2}, "steps_total": 10, "facts": {"training samples": 9}}
+FACTS = {"training samples": 9}
+
+
+class Talk:
+    """A membership and what it said, by recipient."""
+
+    def __init__(self, workers: int = 4) -> None:
+        self.mind = Membership()
+        self.now = 0.0
+        schedule = {**DEFINITION["schedule"], "logical_workers": workers}
+        self.definition = {**DEFINITION, "schedule": schedule}
+
+    def said(self, to: str | None = None) -> list[dict[str, Any]]:
+        return [dict(send.message) for send in self.mind.take() if to is None or send.to == to]
+
+    def kinds(self, to: str) -> list[str]:
+        return [message["kind"] for message in self.said(to)]
+
+    def come(self, *names: str) -> None:
+        for name in names:
+            self.mind.expect(name)
+            self.mind.connect(name)
+            self.mind.ready(name, FACTS, self.now)
+
+    def start(self, *names: str) -> Talk:
+        """A running training of these engines."""
+        self.mind.begin(self.definition, self.now)
+        self.come(names[0])
+        self.mind.received(names[0], 0, self.now)
+        if names[1:]:
+            self.come(*names[1:])
+            while self.mind.change:
+                self.switch()
+        assert self.mind.current.members == names
+        self.said()
+        return self
+
+    def build(self) -> int:
+        change = self.mind.change
+        assert change is not None
+        for name in change.everybody:
+            self.mind.built(name, change.new.number, self.now)
+        return change.new.number
+
+    def switch(self) -> None:
+        change = self.mind.change
+        assert change is not None
+        number = self.build()
+        for name in change.old.members:
+            self.mind.switching(name, number, 5, self.now)
+        for name in change.newcomers:
+            self.mind.received(name, 5, self.now)
+
+
+def test_the_first_engine_gets_the_weights_from_the_driver() -> None:
+    talk = Talk()
+    talk.come("1")
+    assert talk.mind.phase is Phase.WAITING
+    talk.mind.begin(talk.definition, 0)
+    assert talk.mind.phase is Phase.STARTING
+    messages = talk.mind.take()
+    assert [(send.to, send.message["rank"]) for send in messages if send.message["kind"] == "handover"] == [
+        ("driver", 0),
+        ("1", 1),
+    ]
+    talk.mind.received("1", 0, 0)
+    assert talk.mind.phase is Phase.RUNNING
+
+
+def test_newcomers_join_together_and_never_more_than_there_is_work_for() -> None:
+    talk = Talk(workers=3).start("1")
+    talk.come("2")
+    talk.come("3", "4", "5")
+    assert talk.mind.change and talk.mind.change.new.members == ("1", "2")
+    talk.switch()
+    assert talk.mind.change.new.members == ("1", "2", "3")
+    talk.switch()
+    assert talk.mind.change is None and talk.mind.current.members == ("1", "2", "3")
+
+
+def test_nothing_is_committed_before_everybody_has_built() -> None:
+    talk = Talk().start("1", "2")
+    talk.come("3")
+    number = talk.mind.change.new.number
+    talk.mind.built("1", number, 0)
+    talk.mind.built("3", number, 0)
+    assert "commit" not in talk.kinds("1")
+    talk.mind.built("2", number, 0)
+    assert talk.kinds("1") == ["commit"]
+
+
+def test_a_newcomer_hears_of_the_switch_from_the_first_who_switches() -> None:
+    talk = Talk().start("1", "2")
+    talk.come("3")
+    number = talk.build()
+    talk.said()
+    talk.mind.switching("2", number, 7, 0)
+    assert talk.said("3") == [{"kind": "switched", "generation": number, "tick": 7}]
+    talk.mind.switching("1", number, 7, 0)
+    assert talk.kinds("3") == []
+
+
+def test_a_leaver_may_go_only_when_all_others_have_switched() -> None:
+    talk = Talk().start("1", "2")
+    talk.mind.leave("1", 0)
+    number = talk.build()
+    talk.mind.switching("1", number, 7, 0)
+    assert "exit" not in talk.kinds("1")
+    talk.mind.switching("2", number, 7, 0)
+    assert talk.kinds("1") == ["exit"]
+
+
+def test_a_generation_that_is_not_built_in_time_is_cancelled_and_tried_again() -> None:
+    talk = Talk().start("1")
+    talk.come("2")
+    first = talk.mind.change.new.number
+    talk.mind.tick(BUILD_SECONDS + 1)
+    assert talk.mind.change is None
+    assert {"kind": "cancel", "generation": first} in talk.said("1")
+    talk.mind.tick(BUILD_SECONDS + 2 + RETRY_SECONDS)
+    assert talk.mind.change.new.number > first
+
+
+def test_one_promise_is_enough_to_take_a_committed_generation_back() -> None:
+    talk = Talk().start("1", "2")
+    talk.come("3")
+    number = talk.build()
+    talk.mind.pull_failed("3", 0)
+    assert talk.kinds("1")[-1] == "retract"
+    talk.mind.retracted("1", number, False, 0)
+    talk.said()
+    talk.mind.retracted("2", number, True, 0)
+    assert talk.mind.change is None
+    assert talk.said("3") == [
+        {"kind": "cancel", "generation": number},
+        {"kind": "pull-answer", "cancelled": True},
+    ]
+
+
+def test_a_generation_that_all_have_announced_cannot_be_taken_back() -> None:
+    talk = Talk().start("1", "2")
+    talk.come("3")
+    number = talk.build()
+    talk.mind.pull_failed("3", 0)
+    talk.mind.retracted("1", number, False, 0)
+    talk.mind.retracted("2", number, False, 0)
+    assert talk.said("3")[-1] == {"kind": "pull-answer", "cancelled": False}
+    assert talk.mind.change is not None
+
+
+def test_the_last_engine_suspends_the_training() -> None:
+    talk = Talk().start("1")
+    talk.mind.leave("1", 0)
+    assert talk.mind.change.new.members == ()
+    talk.switch()
+    assert talk.mind.phase is Phase.SUSPENDED
+    kinds = [send.message["kind"] for send in talk.mind.take() if send.to == "supervisors"]
+    assert kinds == ["suspended"]
+
+
+def test_the_last_engine_waits_for_one_that_is_on_its_way() -> None:
+    talk = Talk().start("1")
+    talk.mind.expect("2")
+    talk.mind.leave("1", 0)
+    assert talk.mind.change is None
+    talk.come("2")
+    assert talk.mind.change.new.members == ("1", "2")  # first it comes, then the other goes
+    talk.switch()
+    assert talk.mind.change.new.members == ("2",)
+
+
+def test_an_engine_that_never_joined_is_let_go_at_once() -> None:
+    talk = Talk().start("1")
+    talk.mind.expect("2")
+    talk.mind.leave("2", 0)
+    assert talk.said("supervisors") == [{"kind": "discard", "engine": "2"}]
+
+
+def test_a_member_that_dies_unasked_is_a_loss_and_a_newcomer_before_the_commit_is_not() -> None:
+    talk = Talk().start("1", "2")
+    talk.come("3")
+    talk.mind.gone("3", 0)
+    assert talk.mind.phase is Phase.RUNNING and talk.mind.change is None
+    talk.mind.gone("2", 0)
+    assert talk.mind.phase is Phase.FAILED
+    assert talk.said("supervisors") == [{"kind": "lost", "engine": "2"}]
+
+
+def test_an_exception_is_told_to_the_driver_once() -> None:
+    talk = Talk().start("1", "2")
+    talk.mind.raised("1", "ValueError: no", "Traceback …")
+    talk.mind.raised("2", "ValueError: no", "Traceback …")
+    assert [message["kind"] for message in talk.said("driver")] == ["failed"]
+
+
+def test_an_exception_before_train_waits_for_a_driver_that_reaches_it() -> None:
+    talk = Talk()
+    talk.mind.raised("1", "ValueError: no", "Traceback …")
+    assert talk.said("driver") == []
+    talk.mind.begin(talk.definition, 0)
+    assert talk.kinds("driver") == ["failed"]
+
+
+def test_the_weights_go_to_the_driver_when_all_have_finished_and_slots_before_train_returns() -> None:
+    talk = Talk().start("1", "2")
+    body = {"digest": "d", "step": 10}
+    number = talk.mind.current.number
+    talk.mind.finished("1", number, body, 0)
+    assert talk.said("driver") == []
+    talk.mind.finished("2", number, {}, 0)
+    assert talk.kinds("driver") == ["handover"]
+    talk.mind.driver_received()
+    assert talk.said("driver") == []
+    talk.mind.gone("1", 0)
+    talk.mind.gone("2", 0)
+    assert talk.kinds("driver") == ["released"]
+
+
+def test_a_change_under_way_at_the_end_is_dropped() -> None:
+    talk = Talk().start("1")
+    talk.come("2")
+    talk.build()
+    talk.mind.finished("1", talk.mind.current.number, {"digest": "d", "step": 10}, 0)
+    assert talk.mind.phase is Phase.ENDING and talk.mind.change is None
+    assert "exit" in talk.kinds("2")
+
+
+@pytest.mark.parametrize("count", [8, None])
+def test_an_engine_with_other_data_is_refused_by_name(count: int | None) -> None:
+    talk = Talk().start("1")
+    talk.mind.expect("2")
+    talk.mind.connect("2")
+    talk.mind.ready("2", {"training samples": count}, 0)
+    failed = talk.said("driver")
+    assert "training samples: 9 in the driver" in failed[0]["message"]
