@@ -42,7 +42,11 @@ def celery_app(broker_url: str, *, sends: bool) -> Celery:
         "socket_keepalive": True,
     }
     if sends:
-        transport |= {"socket_timeout": SEND_TIMEOUT_SECONDS, "socket_connect_timeout": SEND_TIMEOUT_SECONDS}
+        transport |= {
+            "max_retries": 0,  # kombu would try for the whole timeout, with pauses of two seconds
+            "socket_timeout": SEND_TIMEOUT_SECONDS,
+            "socket_connect_timeout": SEND_TIMEOUT_SECONDS,
+        }
     app.conf.update(
         task_serializer="json",
         result_serializer="json",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row
 from edt_runner.contract import ExitKind, Report, ReportKind
 from edt_scheduler import lifecycle
 from edt_scheduler.jobs import PULL_FAILED_BACKOFF_SECONDS, JobState
+from edt_scheduler.storable import storable
 from edt_scheduler.store import allocations, attempts, jobs, outbox, resizes
 
 log = logging.getLogger("edt.reports")
@@ -60,6 +61,7 @@ def take(tx: Connection, node: Row[Any], job_id: int, report: Report, now: float
     attempt = attempts.find(tx, job_id, report.fence)
     if attempt is None:
         raise LookupError(f"a supervisor without its attempt: {report.job}/{report.fence}")
+    report = replace(report, body=storable(dict(report.body)), time=storable(report.time) or now)
     scene = _Scene(tx, node, jobs.get(tx, job_id), attempt, report, now)
     if report.kind in _OF_PROCESSES:
         _OF_PROCESSES[report.kind](scene)
@@ -83,7 +85,7 @@ def _engine_joined(scene: _Scene) -> None:
     allocation = scene.allocation(scene.body.get("allocation"))
     if allocation is not None:
         allocations.mark(scene.tx, allocation.id, joined_at=scene.report.time)
-        values = {"generation": scene.body.get("generation"), "step": scene.body.get("step")}
+        values = {"generation": _number(scene, "generation"), "step": _number(scene, "step")}
         resizes.mark(scene.tx, allocation.grown_by, joined_at=scene.report.time, **values)
 
 
@@ -134,8 +136,8 @@ def _attempt_ended(scene: _Scene) -> None:
     if scene.current and scene.body.get("digest"):
         jobs.change(tx, job_id, digest=str(scene.body["digest"]))
     if home or kind in {ExitKind.SCRIPT_ERROR, ExitKind.LOST}:
-        message, code = str(scene.body.get("message") or ""), scene.body.get("code")
-        lifecycle.end_attempt(tx, job_id, fence, kind, message, code if isinstance(code, int) else None, scene.now)
+        message = str(scene.body.get("message") or "")
+        lifecycle.end_attempt(tx, job_id, fence, kind, message, _number(scene, "code"), scene.now)
     if scene.attempt.ended_at is None:
         lifecycle.settle(tx, job_id, scene.now)
 
@@ -170,8 +172,8 @@ def _coordinator_at(scene: _Scene) -> None:
 
 
 def _engines_known(scene: _Scene) -> None:
-    engines = scene.body.get("engines")
-    if not isinstance(engines, int) or engines < 1:
+    engines = _number(scene, "engines")
+    if engines is None or engines < 1:
         return
     told = {
         "engines": engines,
@@ -186,8 +188,8 @@ def _engines_known(scene: _Scene) -> None:
 
 
 def _resized(scene: _Scene) -> None:
-    workers = scene.body.get("workers")
-    if isinstance(workers, int):
+    workers = _number(scene, "workers")
+    if workers is not None:
         jobs.change(scene.tx, scene.job.id, workers=workers)
     joined = [scene.allocation(number) for number in _numbers(scene.body.get("joined"))]
     left = [scene.allocation(number) for number in _numbers(scene.body.get("left"))]
@@ -196,11 +198,16 @@ def _resized(scene: _Scene) -> None:
     resizes.switched(
         scene.tx,
         concerned,
-        generation=scene.body.get("generation"),
-        step=scene.body.get("step"),
+        generation=_number(scene, "generation"),
+        step=_number(scene, "step"),
         workers=workers,
         pause=float(pause) if isinstance(pause, int | float) else None,
     )
+
+
+def _number(scene: _Scene, key: str) -> int | None:
+    value = scene.body.get(key)
+    return value if isinstance(value, int) else None
 
 
 def _numbers(value: Any) -> list[Any]:
@@ -209,15 +216,15 @@ def _numbers(value: Any) -> list[Any]:
 
 def _progress(scene: _Scene) -> None:
     values: dict[str, Any] = {"progress": dict(scene.body)}
-    if isinstance(scene.body.get("workers"), int):
-        values["workers"] = scene.body["workers"]
+    if (workers := _number(scene, "workers")) is not None:
+        values["workers"] = workers
     jobs.change(scene.tx, scene.job.id, **values)
 
 
 def _checkpointed(scene: _Scene) -> None:
     """Steps that are safe are what ends a row of losses: from here the next attempt has something to gain."""
-    step = scene.body.get("step")
-    if not isinstance(step, int):
+    step = _number(scene, "step")
+    if step is None:
         return
     values: dict[str, Any] = {"checkpoint_step": step}
     if scene.job.checkpoint_step is None or step > scene.job.checkpoint_step:

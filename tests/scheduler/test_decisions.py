@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 from edt_runner.contract import ExitKind, ReportKind
 from edt_scheduler import operations
 from edt_scheduler.jobs import JobState
 from edt_scheduler.plan import Blocking
 from edt_scheduler.reconcile import look
-from edt_scheduler.store import nodes
 from edt_scheduler.views import ResizeCause
 from support.puppets import Stage
 
@@ -16,14 +16,6 @@ from support.puppets import Stage
 def causes(stage: Stage, exec_id: str) -> list[tuple[ResizeCause, int, int]]:
     found = operations.resizes(stage.house, exec_id, viewer=stage.admin)
     return [(resize.cause, resize.from_slots, resize.to_slots) for resize in found]
-
-
-def silence(stage: Stage, node: str) -> dict[int, int]:
-    """What the lease's observer says of a node that was not heard from since now."""
-    with stage.house.database.snapshot() as tx:
-        row = nodes.find(tx, node)
-    assert row is not None
-    return {row.id: row.counter}
 
 
 class TestSharing:
@@ -184,211 +176,217 @@ class TestEnds:
 
 
 class TestStop:
-    def test_a_job_that_has_not_run_is_killed_at_once(self, stage: Stage) -> None:
-        job = stage.submit()
-        assert operations.stop(stage.house, job, viewer=stage.admin).state is JobState.KILLED
+    def test_a_job_that_has_not_run_is_killed_at_once(self, sqlite_stage: Stage) -> None:
+        job = sqlite_stage.submit()
+        assert operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin).state is JobState.KILLED
 
-    def test_a_job_whose_attempt_no_agent_has_heard_of_is_killed_at_once(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
-        look(stage.house)
-        assert operations.stop(stage.house, job, viewer=stage.admin).state is JobState.KILLED
-        assert stage.holding() == {}
+    def test_a_job_whose_attempt_no_agent_has_heard_of_is_killed_at_once(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        look(sqlite_stage.house)
+        assert operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin).state is JobState.KILLED
+        assert sqlite_stage.holding() == {}
         assert node.fetch() == {}
 
-    def test_a_running_job_is_killed_when_its_last_process_is_gone(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
-        stage.settle()
-        assert operations.stop(stage.house, job, viewer=stage.admin).state is JobState.RUNNING
+    def test_a_running_job_is_killed_when_its_last_process_is_gone(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
+        assert operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin).state is JobState.RUNNING
         wish = node.fetch()[job, 1].wish
         assert (wish.stop, wish.slots) == (True, ())
-        assert stage.holding() == {job: 4}
-        stage.settle()
-        assert stage.job(job).state is JobState.KILLED
-        assert stage.holding() == {}
-        assert causes(stage, job)[-1] == (ResizeCause.STOP, 4, 0)
+        assert sqlite_stage.holding() == {job: 4}
+        sqlite_stage.settle()
+        assert sqlite_stage.job(job).state is JobState.KILLED
+        assert sqlite_stage.holding() == {}
+        assert causes(sqlite_stage, job)[-1] == (ResizeCause.STOP, 4, 0)
 
-    def test_a_script_that_dies_of_the_stop_has_not_failed(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
-        stage.settle()
-        operations.stop(stage.house, job, viewer=stage.admin)
+    def test_a_script_that_dies_of_the_stop_has_not_failed(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
+        operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin)
         node.end((job, 1), ExitKind.SCRIPT_ERROR, message="KeyboardInterrupt")
-        assert stage.job(job).state is JobState.KILLED
+        assert sqlite_stage.job(job).state is JobState.KILLED
 
-    def test_a_terminal_job_stays_what_it_is(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
-        stage.settle()
+    def test_a_terminal_job_stays_what_it_is(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
         node.end((job, 1), ExitKind.FINISHED)
-        assert operations.stop(stage.house, job, viewer=stage.admin).state is JobState.FINISHED
+        assert operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin).state is JobState.FINISHED
 
 
 class TestNodes:
-    def test_a_cordoned_node_keeps_its_engines_and_gets_no_new_ones(self, stage: Stage) -> None:
-        stage.node(slots=4)
-        a = stage.submit(workers=2)
-        stage.settle()
-        operations.cordon(stage.house, "n1")
-        b = stage.submit()
-        stage.settle()
-        assert stage.holding() == {a: 2}
-        waiting = stage.job(b).waiting
+    def test_a_cordoned_node_keeps_its_engines_and_gets_no_new_ones(self, sqlite_stage: Stage) -> None:
+        sqlite_stage.node(slots=4)
+        a = sqlite_stage.submit(workers=2)
+        sqlite_stage.settle()
+        operations.cordon(sqlite_stage.house, "n1")
+        b = sqlite_stage.submit()
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {a: 2}
+        waiting = sqlite_stage.job(b).waiting
         assert waiting is not None
         assert waiting.blocking == Blocking.NODES
-        operations.uncordon(stage.house, "n1")
-        stage.settle()
-        assert stage.holding() == {a: 2, b: 2}
+        operations.uncordon(sqlite_stage.house, "n1")
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {a: 2, b: 2}
 
-    def test_a_job_spanning_two_nodes_is_listed_on_the_second_when_the_coordinator_is_known(self, stage: Stage) -> None:
-        first, second = stage.node("n1", slots=2), stage.node("n2", slots=2)
-        job = stage.submit(workers=4)
-        look(stage.house)
+    def test_a_job_spanning_two_nodes_is_listed_on_the_second_when_the_coordinator_is_known(
+        self, sqlite_stage: Stage
+    ) -> None:
+        first, second = sqlite_stage.node("n1", slots=2), sqlite_stage.node("n2", slots=2)
+        job = sqlite_stage.submit(workers=4)
+        look(sqlite_stage.house)
         letter = first.fetch()[job, 1].letter
         assert letter.driver == "fork"
         first.report((job, 1), ReportKind.ATTEMPT_STARTED, pid=1)
         first.report((job, 1), ReportKind.ENGINES_KNOWN, engines=4, steps_total=9, epochs=1)
-        look(stage.house)
-        assert stage.holding() == {job: 4}
+        look(sqlite_stage.house)
+        assert sqlite_stage.holding() == {job: 4}
         assert second.fetch() == {}
-        version = operations.assignments_version(stage.house, "n2")
+        version = operations.assignments_version(sqlite_stage.house, "n2")
         first.report((job, 1), ReportKind.COORDINATOR_AT, address="127.0.0.1:4711")
-        assert operations.assignments_version(stage.house, "n2") > version
+        assert operations.assignments_version(sqlite_stage.house, "n2") > version
         guest = second.fetch()[job, 1]
         assert (guest.letter.driver, guest.wish.coordinator) == ("none", "127.0.0.1:4711")
         assert first.fetch()[job, 1].wish.coordinator is None
 
-    def test_draining_the_second_node_shrinks_the_job(self, stage: Stage) -> None:
-        stage.node("n1", slots=2)
-        second = stage.node("n2", slots=2)
-        job = stage.submit(workers=4)
-        stage.settle()
-        operations.drain(stage.house, "n2")
-        stage.settle()
-        assert stage.holding() == {job: 2}
+    def test_draining_the_second_node_shrinks_the_job(self, sqlite_stage: Stage) -> None:
+        sqlite_stage.node("n1", slots=2)
+        second = sqlite_stage.node("n2", slots=2)
+        job = sqlite_stage.submit(workers=4)
+        sqlite_stage.settle()
+        operations.drain(sqlite_stage.house, "n2")
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {job: 2}
         assert second.running == {}
-        assert (stage.job(job).fence, stage.job(job).state) == (1, JobState.RUNNING)
-        assert causes(stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
-        operations.uncordon(stage.house, "n2")
-        stage.settle()
-        assert stage.holding() == {job: 2}, "its supervisor there has spent its numbers"
+        assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (1, JobState.RUNNING)
+        assert causes(sqlite_stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
+        operations.uncordon(sqlite_stage.house, "n2")
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {job: 2}, "its supervisor there has spent its numbers"
 
-    def test_draining_the_first_node_moves_the_job_with_its_next_attempt(self, stage: Stage) -> None:
-        first, second = stage.node("n1", slots=2), stage.node("n2", slots=2)
-        job = stage.submit(workers=4)
-        stage.settle()
-        operations.drain(stage.house, "n1")
-        stage.settle()
+    def test_draining_the_first_node_moves_the_job_with_its_next_attempt(self, sqlite_stage: Stage) -> None:
+        first, second = sqlite_stage.node("n1", slots=2), sqlite_stage.node("n2", slots=2)
+        job = sqlite_stage.submit(workers=4)
+        sqlite_stage.settle()
+        operations.drain(sqlite_stage.house, "n1")
+        sqlite_stage.settle()
         assert first.running == {}
         assert set(second.running) == {(job, 2)}
-        assert stage.job(job).state is JobState.RUNNING
-        assert stage.holding() == {job: 2}
+        assert sqlite_stage.job(job).state is JobState.RUNNING
+        assert sqlite_stage.holding() == {job: 2}
 
-    def test_a_lost_node_ends_its_attempts_and_its_slots_stay_booked_until_it_comes_back(self, stage: Stage) -> None:
-        first, second = stage.node("n1", slots=4), stage.node("n2", slots=2)
-        job = stage.submit(workers=4)
-        stage.settle()
+    def test_a_lost_node_ends_its_attempts_and_its_slots_stay_booked_until_it_comes_back(
+        self, sqlite_stage: Stage
+    ) -> None:
+        first, second = sqlite_stage.node("n1", slots=4), sqlite_stage.node("n2", slots=2)
+        job = sqlite_stage.submit(workers=4)
+        sqlite_stage.settle()
         assert set(first.running) == {(job, 1)}
-        stage.puppets.remove(first)
-        look(stage.house, silence(stage, "n1"))
-        assert stage.job(job).state is JobState.PENDING
-        stage.clock.pass_(1)
-        stage.settle()
+        sqlite_stage.puppets.remove(first)
+        look(sqlite_stage.house, sqlite_stage.silence("n1"))
+        assert sqlite_stage.job(job).state is JobState.PENDING
+        sqlite_stage.clock.pass_(1)
+        sqlite_stage.settle()
         assert set(second.running) == {(job, 2)}
-        assert stage.holding() == {job: 6}, "four of them cannot be asked"
+        assert sqlite_stage.holding() == {job: 6}, "four of them cannot be asked"
         wish = first.fetch()[job, 1].wish
         assert wish.stop, "the old attempt is fenced"
         first.obey()
-        assert stage.holding() == {job: 2}
-        assert (stage.job(job).fence, stage.job(job).state) == (2, JobState.RUNNING)
+        assert sqlite_stage.holding() == {job: 2}
+        assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (2, JobState.RUNNING)
 
-    def test_a_lease_that_was_renewed_meanwhile_is_not_lost(self, stage: Stage) -> None:
-        node = stage.node()
-        observed = silence(stage, "n1")
+    def test_a_lease_that_was_renewed_meanwhile_is_not_lost(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        observed = sqlite_stage.silence("n1")
         node.fetch()
-        look(stage.house, observed)
-        assert operations.node(stage.house, "n1").health == "up"
+        look(sqlite_stage.house, observed)
+        assert operations.node(sqlite_stage.house, "n1").health == "up"
 
-    def test_a_rebooted_node_gives_back_everything_at_once(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
-        stage.settle()
+    def test_a_rebooted_node_gives_back_everything_at_once(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
         node.boot = "boot-2"
         node.join()
-        assert stage.holding() == {}
+        assert sqlite_stage.holding() == {}
         node.running.clear()
-        stage.clock.pass_(1)
-        stage.settle()
-        assert stage.job(job).fence == 2
+        sqlite_stage.clock.pass_(1)
+        sqlite_stage.settle()
+        assert sqlite_stage.job(job).fence == 2
 
 
 class TestRaces:
-    def test_a_slot_that_no_agent_has_heard_of_is_free_again_at_once(self, stage: Stage) -> None:
-        node = stage.node(slots=2, engines=2)
-        a = stage.submit(workers=2)
-        look(stage.house)
+    def test_a_slot_that_no_agent_has_heard_of_is_free_again_at_once(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node(slots=2, engines=2)
+        a = sqlite_stage.submit(workers=2)
+        look(sqlite_stage.house)
         node.obey()
-        look(stage.house)
-        assert stage.holding() == {a: 2}
-        b = stage.submit(workers=2)
-        look(stage.house)
-        look(stage.house)
-        assert stage.holding() == {a: 1, b: 1}
+        look(sqlite_stage.house)
+        assert sqlite_stage.holding() == {a: 2}
+        b = sqlite_stage.submit(workers=2)
+        look(sqlite_stage.house)
+        look(sqlite_stage.house)
+        assert sqlite_stage.holding() == {a: 1, b: 1}
 
-    def test_a_slot_asked_back_is_named_until_it_is_reported_gone(self, stage: Stage) -> None:
-        node = stage.node(slots=2, engines=2)
-        a = stage.submit(workers=2)
-        stage.settle()
-        stage.submit(workers=2)
+    def test_a_slot_asked_back_is_named_until_it_is_reported_gone(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node(slots=2, engines=2)
+        a = sqlite_stage.submit(workers=2)
+        sqlite_stage.settle()
+        sqlite_stage.submit(workers=2)
         node.obedient = False
-        look(stage.house)
+        look(sqlite_stage.house)
         wish = node.fetch()[a, 1].wish
         assert len(wish.slots) == len(wish.leaving) == 1
         node.gone((a, 1), wish.leaving[0], ExitKind.LEFT)
         assert node.fetch()[a, 1].wish.leaving == ()
 
-    def test_the_version_moves_exactly_when_the_list_does(self, stage: Stage) -> None:
-        node = stage.node(slots=2, engines=2)
-        seen = operations.assignments(stage.house, "n1")
+    def test_the_version_moves_exactly_when_the_list_does(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node(slots=2, engines=2)
+        seen = operations.assignments(sqlite_stage.house, "n1")
         for change in ("nothing", "submit", "nothing", "second"):
             if change in {"submit", "second"}:
-                stage.submit(workers=2)
-                look(stage.house)
-            version = operations.assignments_version(stage.house, "n1")
+                sqlite_stage.submit(workers=2)
+                look(sqlite_stage.house)
+            version = operations.assignments_version(sqlite_stage.house, "n1")
             assert (version != seen.version) == (change != "nothing")
             node.obey()
-            look(stage.house)
-            seen = operations.assignments(stage.house, "n1")
+            look(sqlite_stage.house)
+            seen = operations.assignments(sqlite_stage.house, "n1")
 
 
 class TestTimes:
     @pytest.mark.parametrize("woken_by", ["doorbell", "timer"])
-    def test_a_resize_keeps_what_woke_its_agent_and_when_each_step_happened(self, stage: Stage, woken_by: str) -> None:
-        node = stage.node()
-        job = stage.submit()
-        look(stage.house)
-        decided = stage.clock.now
-        stage.clock.pass_(0.2)
+    def test_a_resize_keeps_what_woke_its_agent_and_when_each_step_happened(
+        self, sqlite_stage: Stage, woken_by: str
+    ) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        look(sqlite_stage.house)
+        decided = sqlite_stage.clock.now
+        sqlite_stage.clock.pass_(0.2)
         node.obey(woken_by)
-        stage.clock.pass_(1)
+        sqlite_stage.clock.pass_(1)
         node.fetch("start")
-        (resize,) = operations.resizes(stage.house, job, viewer=stage.admin)
+        (resize,) = operations.resizes(sqlite_stage.house, job, viewer=sqlite_stage.admin)
         assert (resize.decided_at, resize.woken_by, resize.woken_at) == (decided, woken_by, decided + 0.2)
         assert resize.started_at == resize.joined_at == resize.first_step_at == decided + 0.2
 
-    def test_a_shrink_keeps_its_pause_and_when_the_process_was_gone(self, stage: Stage) -> None:
-        node = stage.node()
-        a = stage.submit()
-        stage.settle()
-        stage.submit()
-        look(stage.house)
+    def test_a_shrink_keeps_its_pause_and_when_the_process_was_gone(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        a = sqlite_stage.submit()
+        sqlite_stage.settle()
+        sqlite_stage.submit()
+        look(sqlite_stage.house)
         leaving = list(node.fetch()[a, 1].wish.leaving)
         body = {"generation": 9, "step": 42, "workers": 2, "pause_seconds": 0.01, "joined": [], "left": leaving}
         node.report((a, 1), ReportKind.RESIZED, **body)
-        stage.clock.pass_(3)
+        sqlite_stage.clock.pass_(3)
         node.obey()
-        resize = operations.resizes(stage.house, a, viewer=stage.admin)[-1]
+        resize = operations.resizes(sqlite_stage.house, a, viewer=sqlite_stage.admin)[-1]
         assert (resize.workers, resize.pause_seconds, resize.step) == (2, 0.01, 42)
-        assert resize.gone_at == stage.clock.now
-        assert stage.job(a).workers == 2
+        assert resize.gone_at == sqlite_stage.clock.now
+        assert sqlite_stage.job(a).workers == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from edt_runner.contract import ExitKind
 from edt_scheduler.errors import IllegalTransition
 from edt_scheduler.jobs import (

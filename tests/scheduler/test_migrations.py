@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import CheckConstraint, create_engine, inspect, make_url, text
+
 from edt_migrations import DatabaseTooNew, migrate
 from edt_migrations.__main__ import main
 from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import metadata
-from sqlalchemy import CheckConstraint, create_engine, inspect, make_url, text
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from edt_scheduler.nodes import Health
 from edt_scheduler.plan import Blocking, Job, Node, Phase, Plan, State, Verb, home_of, plan
 from edt_scheduler.plan.shares import sizes
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def node(name: str = "n1", slots: int = 4, free: int | None = None, health: Health = Health.UP) -> Node:
@@ -204,14 +205,14 @@ def apply(state: State, decided: Plan) -> State:
 
 class TestEveryState:
     @given(states())
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=150, deadline=None)
     def test_a_plan_that_was_applied_is_its_own_fix_point(self, state: State) -> None:
         decided = plan(state)
         again = plan(apply(state, decided))
         assert again.actions == ()
 
     @given(states())
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_never_more_than_is_free_and_nothing_new_where_no_work_is_taken(self, state: State) -> None:
         decided = plan(state)
         for there in state.nodes:
@@ -221,7 +222,7 @@ class TestEveryState:
                 assert all(there.id not in decided.alloc[job.id] for job in state.jobs)
 
     @given(states())
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_a_planned_size_is_one_of_the_jobs_sizes_or_what_it_holds(self, state: State) -> None:
         decided = plan(state)
         for job in state.jobs:
@@ -236,7 +237,7 @@ class TestEveryState:
             assert job.avoid.isdisjoint(decided.alloc[job.id])
 
     @given(states())
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_an_attempt_keeps_a_slot_at_home_or_none(self, state: State) -> None:
         decided = plan(state)
         for job in state.jobs:
@@ -244,7 +245,7 @@ class TestEveryState:
                 assert job.home in decided.alloc[job.id]
 
     @given(states(), st.randoms(use_true_random=False))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_the_order_of_the_inputs_changes_nothing(self, state: State, order: random.Random) -> None:
         nodes, jobs = list(state.nodes), list(state.jobs)
         order.shuffle(nodes)
@@ -252,7 +253,7 @@ class TestEveryState:
         assert plan(State(state.now, tuple(nodes), tuple(jobs))) == plan(state)
 
     @given(states())
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_every_waiting_job_has_a_reason_and_no_slot_lies_idle_that_one_could_start_on(self, state: State) -> None:
         decided = plan(state)
         idle = sum(n.free for n in state.nodes if n.health is Health.UP) - sum(
@@ -269,7 +270,7 @@ class TestEveryState:
                     assert idle == 0 or explained.target == 0
 
     @given(states())
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=60, deadline=None)
     def test_once_everybody_has_left_the_house_comes_to_rest(self, state: State) -> None:
         for _ in range(30):
             decided = plan(state)

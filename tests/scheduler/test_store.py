@@ -6,6 +6,9 @@ import itertools
 import threading
 
 import pytest
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
 from edt_scheduler.errors import IllegalTransition
 from edt_scheduler.jobs import TRANSITIONS, JobSpec, JobState
 from edt_scheduler.nodes import SlotSpec
@@ -15,8 +18,6 @@ from edt_scheduler.store.tables import allocations as allocation_table
 from edt_scheduler.store.tables import job_events
 from edt_scheduler.store.tables import jobs as job_table
 from edt_scheduler.views import ResizeCause
-from sqlalchemy import Connection, delete, insert, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError
 
 SPEC = JobSpec(framework="edtPyTorch", model_main="main.py", args_verbatim="", app_name="app")
 

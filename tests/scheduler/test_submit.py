@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
+
 from edt_runner.contract import ExitKind
 from edt_scheduler import operations
 from edt_scheduler.errors import LastAdmin, NoSuchJob, NoSuchUser, SubmissionInvalid, UserExists, UserInvalid
@@ -16,7 +18,6 @@ from edt_scheduler.operations.sweeping import sweep_deleted, sweep_leftovers
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import tables
 from edt_scheduler.views import Role
-from sqlalchemy import select
 from support.puppets import Stage, stage_code
 
 

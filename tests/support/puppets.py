@@ -17,6 +17,7 @@ from edt_scheduler.house import House
 from edt_scheduler.jobs import JobSpec
 from edt_scheduler.nodes import SlotSpec
 from edt_scheduler.reconcile import look
+from edt_scheduler.store import nodes
 from edt_scheduler.views import JobView, UserView
 
 Key = tuple[str, int]
@@ -162,6 +163,13 @@ class Stage:
             if not moved and before == sum(len(puppet.told) for puppet in self.puppets):
                 return
         raise AssertionError(f"the house did not come to rest within {rounds} rounds")
+
+    def silence(self, node: str) -> dict[int, int]:
+        """What the leases' observer says of a node that was not heard from since now."""
+        with self.house.database.snapshot() as tx:
+            row = nodes.find(tx, node)
+        assert row is not None
+        return {row.id: row.counter}
 
     def holding(self) -> dict[str, int]:
         """Job to the slots it holds."""

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Collection
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,6 +18,7 @@ from edt_scheduler.house import House
 from edt_scheduler.jobs import JobSpec, JobState, exec_id, job_number
 from edt_scheduler.letters import SUBMITTED_CODE
 from edt_scheduler.nodes import threads_per_engine
+from edt_scheduler.storable import storable
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import nodes, outbox, pictures
 from edt_scheduler.store import users as user_store
@@ -60,9 +62,16 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
     main = PurePosixPath(spec.model_main)
     if main.is_absolute() or ".." in main.parts or not (staged / inside / main).is_file():
         raise SubmissionInvalid("--model-main", f"{spec.model_main!r} is not a file of the submitted code")
+    if storable(asdict(spec)) != _listed(asdict(spec)):
+        raise SubmissionInvalid("args", "hold a character or a number that cannot be stored")
     if spec.num_worker < 1 or spec.worker_device_num < 1:
         raise SubmissionInvalid("--numWorker", "and --workerDeviceNum take whole numbers from 1")
     return PurePosixPath(SUBMITTED_CODE) / inside
+
+
+def _listed(value: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has it: tuples are lists."""
+    return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
 
 def _seed(spec: JobSpec) -> int:

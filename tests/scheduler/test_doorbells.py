@@ -1,0 +1,199 @@
+"""Doorbells over a real broker: what they carry, what a dead broker costs, and that they decide nothing."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edt_runner.contract import DOORBELL_TASK, ExitKind, node_queue
+from edt_scheduler import operations
+from edt_scheduler.doorbell import Doorbells, celery_app
+from edt_scheduler.house import House
+from edt_scheduler.reconcile import look
+from edt_scheduler.store import outbox
+from edt_scheduler.store.outbox import SCHEDULER_QUEUE, TICK_TASK
+from support.broker import start_valkey
+from support.puppets import Stage
+
+Message = tuple[str, list[Any]]
+
+
+class Bell:
+    """Somebody who listens on one queue, as a Celery worker would."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._connection = celery_app(url, sends=False).connection_for_read()
+        self._queue = self._connection.SimpleQueue(name)
+
+    def heard(self, seconds: float = 0.5) -> list[Message]:
+        """What rings until it has been still for so long."""
+        found = []
+        while True:
+            try:
+                message = self._queue.get(timeout=seconds)
+            except queue.Empty:
+                return found
+            found.append((message.headers["task"], message.payload[0]))
+            message.ack()
+
+    def close(self) -> None:
+        self._queue.close()
+        self._connection.release()
+
+
+@pytest.fixture
+def listen(valkey: str) -> Iterator[Callable[[str], Bell]]:
+    bells: list[Bell] = []
+
+    def one(name: str) -> Bell:
+        bells.append(Bell(valkey, name))
+        return bells[-1]
+
+    yield one
+    for bell in bells:
+        bell.close()
+
+
+@pytest.fixture
+def rung(sqlite_stage: Stage, valkey: str) -> Iterator[Stage]:
+    """A house with a broker."""
+    yield from _with_broker(sqlite_stage, valkey)
+
+
+def _with_broker(stage: Stage, url: str) -> Iterator[Stage]:
+    house = stage.house
+    doorbells = Doorbells(house.database, url, house.clock)
+    yield Stage(House(house.database, doorbells, house.settings, house.clock), stage.clock, stage.admin)
+    doorbells.close()
+
+
+def waiting(stage: Stage) -> int:
+    with stage.house.database.snapshot() as tx:
+        return len(outbox.pending(tx))
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_submit_rings_the_scheduler_and_a_decision_rings_the_node(rung: Stage, listen: Callable[[str], Bell]) -> None:
+    scheduler, node = listen(SCHEDULER_QUEUE), listen(node_queue("n1"))
+    rung.node()
+    job = rung.submit()
+    assert {task for task, _ in scheduler.heard()} == {TICK_TASK}
+    assert node.heard(0.01) == []
+    look(rung.house)
+    version = operations.assignments_version(rung.house, "n1")
+    assert node.heard() == [(DOORBELL_TASK, ["n1", version])]
+    eventually(lambda: waiting(rung) == 0)
+    (resize,) = operations.resizes(rung.house, job, viewer=rung.admin)
+    assert resize.rung_at == rung.clock.now
+
+
+def test_nothing_that_rolled_back_rings(rung: Stage, listen: Callable[[str], Bell]) -> None:
+    scheduler = listen(SCHEDULER_QUEUE)
+    with pytest.raises(ZeroDivisionError), rung.house.database.transaction() as tx:
+        outbox.put_scheduler(tx, 1.0)
+        raise ZeroDivisionError
+    rung.house.doorbells.ring()
+    assert scheduler.heard(0.2) == []
+
+
+def test_many_doorbells_of_one_queue_ring_once(rung: Stage, listen: Callable[[str], Bell]) -> None:
+    scheduler = listen(SCHEDULER_QUEUE)
+    with rung.house.database.transaction() as tx:
+        for _ in range(50):
+            outbox.put_scheduler(tx, rung.clock())
+    assert rung.house.doorbells.relay()
+    assert len(scheduler.heard(0.2)) == 1
+
+
+def test_a_dead_broker_holds_nobody_up_and_what_is_too_old_to_ring_is_dropped(
+    sqlite_stage: Stage, tmp_path: Path
+) -> None:
+    socket = tmp_path / "s"
+    for stage in _with_broker(sqlite_stage, f"redis+socket://{socket}"):
+        stage.node()
+        began = time.monotonic()
+        stage.submit()
+        stage.settle()
+        assert time.monotonic() - began < 2
+        assert not stage.house.doorbells.relay()
+        assert waiting(stage) > 0
+        stage.clock.pass_(61)
+        stage.house.doorbells.relay()
+        assert waiting(stage) == 0
+
+
+def test_what_could_not_ring_rings_when_the_broker_is_back(sqlite_stage: Stage, tmp_path: Path) -> None:
+    socket = tmp_path / "s"
+    for stage in _with_broker(sqlite_stage, f"redis+socket://{socket}"):
+        stage.submit()
+        assert not stage.house.doorbells.relay()
+        broker = start_valkey(socket)
+        try:
+            bell = Bell(f"redis+socket://{socket}", SCHEDULER_QUEUE)
+            assert (TICK_TASK, []) in bell.heard(3)
+            bell.close()
+        finally:
+            broker.kill()
+            broker.wait()
+
+
+@pytest.mark.parametrize("times", [0, 1, 2], ids=["dropped", "delivered", "doubled"])
+def test_messages_decide_nothing(rung: Stage, listen: Callable[[str], Bell], times: int) -> None:
+    """The same story with every message dropped, delivered and doubled has the same history of allocations."""
+    scheduler, bell = listen(SCHEDULER_QUEUE), listen(node_queue("n1"))
+    node = rung.node()
+
+    def come_to_rest() -> None:
+        still = False
+        while not still:
+            rings, calls = (scheduler.heard(0.03) * times, bell.heard(0.03) * times)
+            moved = [look(rung.house) for _ in rings]
+            told = len(node.told)
+            for _ in calls:
+                node.obey("doorbell")
+            moved.append(look(rung.house))  # the timers
+            node.obey("timer")
+            still = not any(moved) and told == len(node.told)
+
+    a = rung.submit()
+    come_to_rest()
+    b = rung.submit()
+    come_to_rest()
+    node.end((b, 1), ExitKind.FINISHED)
+    come_to_rest()
+    timeline = operations.timeline(rung.house, viewer=rung.admin)
+    history = [(held.exec_id, held.fence, held.slot, held.kind) for held in timeline.allocations]
+    assert history == [
+        (a, 1, "0", None),
+        (a, 1, "1", None),
+        (a, 1, "2", ExitKind.LEFT),
+        (a, 1, "3", ExitKind.LEFT),
+        (b, 1, "2", ExitKind.FINISHED),
+        (b, 1, "3", ExitKind.FINISHED),
+        (a, 1, "2", None),
+        (a, 1, "3", None),
+    ]
+    woken = {resize.woken_by for resize in timeline.resizes}
+    assert ("timer" in woken) if times == 0 else ("doorbell" in woken)
+
+
+def test_two_relays_at_once_ring_at_most_twice(rung: Stage, listen: Callable[[str], Bell]) -> None:
+    scheduler = listen(SCHEDULER_QUEUE)
+    other = replace(rung.house, doorbells=Doorbells(rung.house.database, "", rung.clock))
+    with rung.house.database.transaction() as tx:
+        outbox.put_scheduler(tx, rung.clock())
+    assert rung.house.doorbells.relay()
+    assert other.doorbells.relay()
+    assert len(scheduler.heard(0.2)) == 1

@@ -1,0 +1,143 @@
+"""The scheduler's process: woken, ended, killed, standing by, refusing to start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from edt_scheduler import operations
+from edt_scheduler.doorbell import Doorbells
+from edt_scheduler.house import House, open_house
+from edt_scheduler.jobs import JobState
+from edt_scheduler.nodes import SlotSpec
+from edt_scheduler.settings import Settings
+from edt_scheduler.views import Role
+from support.puppets import Clock, Stage
+
+
+@dataclass
+class Desk:
+    """Starts schedulers of one home, and is the API to them."""
+
+    stage: Stage
+    environ: dict[str, str]
+    started: list[subprocess.Popen[str]]
+
+    def start(self, **environ: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edt_scheduler"],
+            env={**os.environ, **self.environ, **environ},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def decided(self, job: str) -> bool:
+        return self.stage.job(job).state is not JobState.SUBMITTED
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    settings = Settings(home=tmp_path / "home", database_url="", broker_url="")
+    house = open_house(settings)
+    operations.register_node(
+        house, name="n1", host="h", cores=2, boot_id="b", incarnation="i", slots=[SlotSpec(str(n)) for n in range(9)]
+    )
+    admin = operations.add_user(house, "admin", "hash", Role.ADMIN)
+    environ = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "60", "EDT_BROKER_URL": ""}
+    desk = Desk(Stage(house, Clock(time.time()), admin), environ, [])
+    yield desk
+    for process in desk.started:
+        process.kill()
+        process.communicate()
+    house.close()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 15.0) -> float:
+    """Wait for it; how long that took."""
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() < began + seconds
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_doorbell_wakes_it_within_300_ms_and_its_worker_ends_with_it_however_that_is(desk: Desk, valkey: str) -> None:
+    house = desk.stage.house
+    rung = House(house.database, Doorbells(house.database, valkey), house.settings)
+    stage = Stage(rung, desk.stage.clock, desk.stage.admin)
+    process = desk.start(EDT_BROKER_URL=valkey)
+    first = stage.submit()
+    eventually(lambda: desk.decided(first))
+    eventually(lambda: bool(children(process.pid)))
+    (worker,) = children(process.pid)
+    waits = []
+    for _ in range(3):
+        job = stage.submit()
+        waits.append(eventually(lambda job=job: desk.decided(job)))
+    rung.doorbells.close()
+    assert sorted(waits)[1] < 0.3, "its timer is a minute away"
+    process.kill()
+    eventually(lambda: gone(worker), 5)
+
+
+def test_sigterm_ends_it_and_its_worker_in_time(desk: Desk, valkey: str) -> None:
+    process = desk.start(EDT_BROKER_URL=valkey)
+    job = desk.stage.submit()
+    eventually(lambda: desk.decided(job) and bool(children(process.pid)))
+    (worker,) = children(process.pid)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 0
+    assert gone(worker)
+
+
+def test_without_a_broker_its_timer_does_all_and_a_second_one_stands_by_until_the_first_is_dead(desk: Desk) -> None:
+    first = desk.start(EDT_TICK_SECONDS="0.1")
+    job = desk.stage.submit()
+    eventually(lambda: desk.decided(job))
+    second = desk.start(EDT_TICK_SECONDS="0.1")
+    assert second.stderr is not None
+    assert "standing by" in second.stderr.readline()
+    first.kill()
+    first.wait()
+    assert "deciding" in second.stderr.readline()
+    job = desk.stage.submit()
+    eventually(lambda: desk.decided(job))
+
+
+@pytest.mark.parametrize("obstacle", ["newer database", "home is a file", "a setting that cannot be read"])
+def test_what_keeps_it_from_starting_is_one_sentence_and_exit_code_2(desk: Desk, obstacle: str) -> None:
+    environ = {}
+    if obstacle == "newer database":
+        with desk.stage.house.database.transaction() as tx:
+            tx.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    elif obstacle == "home is a file":
+        home = desk.stage.house.settings.home / "file"
+        home.touch()
+        environ = {"EDT_HOME": str(home)}
+    else:
+        environ = {"EDT_TICK_SECONDS": "often"}
+    _, said = desk.start(**environ).communicate(timeout=20)
+    assert desk.started[-1].returncode == 2
+    assert said.count("\n") == 1
