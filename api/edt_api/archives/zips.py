@@ -58,7 +58,12 @@ def extract(file: BinaryIO, size: int, tree: Tree) -> None:
         kind = stat.S_IFMT(entry.mode)
         if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
             raise ArchiveRefused("it is a link or a device; only files and folders are taken", entry.name)
-        if entry.name.endswith("/") or kind == stat.S_IFDIR:
+        is_folder = entry.name.endswith("/")
+        if kind and is_folder != (kind == stat.S_IFDIR) or is_folder and entry.size:
+            raise ArchiveRefused(
+                "it is broken: a file by its name and a folder by its mode, or the reverse", entry.name
+            )
+        if is_folder:
             tree.folder(entry.name)
         else:
             tree.write(entry.name, _data(file, entry, start), executable=bool(entry.mode & 0o111))
