@@ -7,6 +7,7 @@ coordinator: its first line is a hello with the attempt's token.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -59,6 +60,11 @@ class Channel:
             self.socket.sendall(dump_line(message))
         except OSError:
             self.close()
+
+    def hint(self, message: Mapping[str, Any]) -> None:
+        """Write one short message if the peer has room for it, else drop it: never blocks, never closes."""
+        with contextlib.suppress(OSError):
+            os.write(self.socket.fileno(), dump_line(message))  # its own send() would wait: the socket has a timeout
 
     def close(self) -> None:
         self.closed = True

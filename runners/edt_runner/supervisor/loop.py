@@ -441,7 +441,7 @@ class Supervisor:
     def _report(self, kind: ReportKind, /, **body: Any) -> None:
         report = self._spool.append(kind, body)
         for client in self._clients:
-            client.send({"kind": "report", "seq": report.seq})
+            client.hint({"kind": "report", "seq": report.seq})  # the report itself is on disk
 
     def _say(self, message: dict[str, Any]) -> None:
         if self._coordinator is not None:

@@ -1,0 +1,36 @@
+"""Hints over a channel: a peer that does not read costs nothing."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from edt_runner.channel import Channel
+
+
+def test_a_hint_to_a_peer_that_does_not_read_is_dropped_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours, write_seconds=5.0)
+    start = time.monotonic()
+
+    for number in range(5000):
+        channel.hint({"kind": "report", "seq": number})
+
+    assert time.monotonic() - start < 2.0
+    assert not channel.closed
+    peer = Channel(theirs)
+    assert peer.read()[0] == {"kind": "report", "seq": 0}
+    channel.close()
+    peer.close()
+
+
+def test_a_hint_to_a_peer_that_is_gone_is_dropped() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    theirs.close()
+
+    channel.hint({"kind": "report", "seq": 1})
+
+    assert not channel.closed
+    assert channel.read() == []
+    assert channel.closed
