@@ -34,3 +34,4 @@ def test_a_hint_to_a_peer_that_is_gone_is_dropped() -> None:
     assert not channel.closed
     assert channel.read() == []
     assert channel.closed
+    channel.close()
