@@ -1,0 +1,86 @@
+"""The scheduler's pass, and who may make it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edt_scheduler import operations
+from edt_scheduler.errors import AlreadyLeading
+from edt_scheduler.jobs import JobState
+from edt_scheduler.leader import lead
+from edt_scheduler.loop import SWEEP_SECONDS, Loop
+from edt_scheduler.nodes import Health
+from edt_scheduler.settings import Settings
+from edt_scheduler.store.database import Database
+from support.puppets import Clock, Stage
+
+
+def test_a_silent_node_is_lost_after_its_lease_and_back_when_it_is_heard_from(sqlite_stage: Stage) -> None:
+    stage, monotonic = sqlite_stage, Clock(0)
+    node = stage.node()
+    loop = Loop(stage.house, monotonic)
+    job = stage.submit()
+    loop.once()
+    node.obey()
+    loop.once()
+    monotonic.pass_(30)
+    loop.once()
+    assert operations.node(stage.house, "n1").health is Health.UP
+    monotonic.pass_(1)
+    loop.once()
+    assert operations.node(stage.house, "n1").health is Health.LOST
+    assert stage.job(job).state is JobState.PENDING
+    assert stage.job(job).message == "node n1 was not heard from"
+    node.obey()
+    assert operations.node(stage.house, "n1").health is Health.UP
+    stage.clock.pass_(1)
+    loop.once()
+    node.obey()
+    assert (stage.job(job).state, stage.job(job).fence) == (JobState.RUNNING, 2)
+
+
+def test_a_job_that_is_stopped_while_its_node_is_lost_is_over(sqlite_stage: Stage) -> None:
+    stage, monotonic = sqlite_stage, Clock(0)
+    stage.node()
+    loop = Loop(stage.house, monotonic)
+    job = stage.submit()
+    stage.settle()
+    loop.once()
+    operations.stop(stage.house, job, viewer=stage.admin)
+    assert stage.job(job).state is JobState.RUNNING
+    monotonic.pass_(31)
+    loop.once()
+    assert stage.job(job).state is JobState.KILLED
+
+
+def test_folders_of_deleted_jobs_go_in_time(sqlite_stage: Stage) -> None:
+    stage, monotonic = sqlite_stage, Clock(0)
+    loop = Loop(stage.house, monotonic)
+    job = stage.submitted()
+    operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+    loop.once()
+    assert job.directory.exists()
+    monotonic.pass_(SWEEP_SECONDS + 1)
+    loop.once()
+    assert not job.directory.exists()
+
+
+def test_a_database_that_cannot_be_asked_is_asked_again_later(
+    sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Database("sqlite:////nonexistent/edt.db")
+    loop = Loop(replace(sqlite_stage.house, database=broken), Clock(0))
+    assert not loop.once()
+    assert "trying again" in caplog.text
+
+
+def test_one_decides_at_a_time_and_the_next_one_when_it_has_gone(stage: Stage) -> None:
+    settings: Settings = stage.house.settings
+    with lead(settings) as leadership:
+        assert leadership.holds()
+        with pytest.raises(AlreadyLeading), lead(settings):
+            pass
+    with lead(settings):
+        pass
