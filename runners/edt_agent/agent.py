@@ -94,7 +94,7 @@ class Agent:
                 self._adopt(entry)
             helpers = [self._asking.go_on(), self._carrying.go_on()]
             if self._settings.warm:
-                helpers.append(self._launcher.keep_warm())
+                helpers.append(self._keep_warm())
             try:
                 await _until_first_ends(self._work(), *helpers)
             finally:
@@ -102,6 +102,11 @@ class Agent:
                 for attempt in self._attempts.values():
                     attempt.drop()
                 await self._api.close()
+
+    async def _keep_warm(self) -> None:
+        """From the first answer on: before it, the API that starts beside this needs the processor more."""
+        await self._asking.answered.wait()
+        await self._launcher.keep_warm()
 
     def _go(self, how: Going) -> None:
         if how is Going.ALL_LEAVE and self._going >= Going.ALL_LEAVE:

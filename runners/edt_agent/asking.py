@@ -31,10 +31,11 @@ broker."""
 
 
 class Asking:
-    """``go_on`` runs for ever; ``desired`` is what the API wanted last, None before its first answer."""
+    """``go_on`` runs for ever; ``desired`` is what the API wanted last, None before it has ``answered``."""
 
     def __init__(self, settings: AgentSettings, api: Api, children: Children, on_answer: Callable[[], None]) -> None:
         self.desired: Desired | None = None
+        self.answered = asyncio.Event()
         self._settings = settings
         self._api = api
         self._children = children
@@ -131,6 +132,7 @@ class Asking:
             if failed:
                 log.info("the API answers again")
             self.desired = answer.desired
+            self.answered.set()
             self._on_answer()
             return answer.version
 

@@ -8,6 +8,7 @@ and it goes too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import fcntl
 import logging
@@ -21,7 +22,7 @@ from edt_agent.children import Child, Children
 from edt_agent.decide import backoff_seconds
 from edt_agent.errors import StartFailed
 from edt_agent.ledger import Entry, Key, Ledger
-from edt_agent.processes import alive
+from edt_agent.processes import alive, kill
 from edt_agent.settings import LIFE_VARIABLE, NODE_VARIABLE, AgentSettings, make_private
 from edt_runner.contract import TAG_VARIABLE, Letter
 
@@ -107,11 +108,15 @@ class Launcher:
                 await asyncio.sleep(backoff_seconds(failed))
 
     def let_go(self) -> None:
-        """Give up the warm one: its input ends without a letter, and it exits."""
+        """Give up the warm one, which nobody knows yet. When this returns it is gone."""
         warm, self._warm = self._warm, None
-        if warm is not None:
-            os.close(warm.pipe)
-            warm.output.unlink(missing_ok=True)
+        if warm is None:
+            return
+        os.close(warm.pipe)  # without a letter it would exit by itself, but not before it has imported all
+        kill([warm.child.id])
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(warm.child.id.pid, 0)
+        warm.output.unlink(missing_ok=True)
 
     def lives(self) -> frozenset[str]:
         """EDT_LIFE of what this launcher keeps."""

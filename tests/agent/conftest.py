@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -115,9 +116,25 @@ def desk() -> Iterator[Desk]:
 
 @pytest.fixture
 def node(tmp_path: Path, desk: Desk) -> Iterator[Node]:
-    node = Node(tmp_path / "home", desk)
-    yield node
-    if node.agent is not None and node.agent.poll() is None:
-        node.agent.kill()
-        node.agent.wait()
-    kill_bearers(node.tag)
+    """A node whose agent the test starts and ends."""
+    with _gone_at_the_end(Node(tmp_path / "home", desk)) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def working_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node whose agent works, for many tests: each has a job of its own."""
+    with Desk() as desk, _gone_at_the_end(Node(tmp_path_factory.mktemp("node") / "home", desk)) as node:
+        node.start(EDT_ADMIN_PASSWORD="secret", EDT_TOKEN="secret", EDT_DATABASE_URL="postgresql://secret")
+        yield node
+
+
+@contextmanager
+def _gone_at_the_end(node: Node) -> Iterator[Node]:
+    try:
+        yield node
+    finally:
+        if node.agent is not None and node.agent.poll() is None:
+            node.agent.kill()
+            node.agent.wait()
+        kill_bearers(node.tag)

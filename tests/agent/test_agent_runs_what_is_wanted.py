@@ -10,12 +10,12 @@ from support.tagged import lives
 from support.waiting import until
 
 
-def test_a_listed_attempt_is_started_and_its_reports_arrive_in_order(node, desk):
-    node.start()
-    pid = node.runs(slots=2)
+def test_a_listed_attempt_is_started_and_its_reports_arrive_in_order(working_node):
+    node, desk = working_node, working_node.desk
+    pid = node.runs(job="edt-3", slots=2)
     assert lives(pid)
-    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
-    assert [each["seq"] for each in desk.reports["edt-1/1"]] == list(range(1, len(desk.reports["edt-1/1"]) + 1))
+    until(lambda: desk.kinds("edt-3/1").count("engine-started") == 2)
+    assert [each["seq"] for each in desk.reports["edt-3/1"]] == list(range(1, len(desk.reports["edt-3/1"]) + 1))
 
 
 def test_the_node_tells_what_it_is_when_it_registers(node, desk):
@@ -27,97 +27,98 @@ def test_the_node_tells_what_it_is_when_it_registers(node, desk):
     assert told["cores"] >= 1 and told["boot_id"] and told["incarnation"] and told["host"] == "127.0.0.1"
 
 
-def test_a_changed_wish_reaches_the_supervisor(node, desk):
-    node.start()
-    node.runs(slots=1)
-    desk.want(node.assignment(slots=3))
-    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 3)
-    desk.want(node.assignment(slots=1))
-    until(lambda: desk.kinds("edt-1/1").count("engine-gone") == 2)
+def test_a_changed_wish_reaches_the_supervisor(working_node):
+    node, desk = working_node, working_node.desk
+    node.runs(job="edt-5", slots=1)
+    desk.want(node.assignment(job="edt-5", slots=3))
+    until(lambda: desk.kinds("edt-5/1").count("engine-started") == 3)
+    desk.want(node.assignment(job="edt-5", slots=1))
+    until(lambda: desk.kinds("edt-5/1").count("engine-gone") == 2)
     assert node.agent.poll() is None
 
 
-def test_an_attempt_wished_nothing_leaves_and_its_end_is_reported(node, desk):
-    node.start()
-    pid = node.runs()
-    desk.want(node.assignment(slots=0))
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
-    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "left"
+def test_an_attempt_wished_nothing_leaves_and_its_end_is_reported(working_node):
+    node, desk = working_node, working_node.desk
+    pid = node.runs(job="edt-7")
+    desk.want(node.assignment(job="edt-7", slots=0))
+    until(lambda: "attempt-ended" in desk.kinds("edt-7/1"))
+    assert desk.last("edt-7/1", "attempt-ended")["kind"] == "left"
     until(lambda: not lives(pid))
-    until(lambda: not list((node.home / "agent" / "n1" / "attempts").glob("*.json")), what="forgotten")
+    until(lambda: not (node.home / "agent" / "n1" / "attempts" / "edt-7.1.json").exists(), what="forgotten")
 
 
-def test_the_end_is_reported_only_when_no_process_of_the_attempt_is_left(node, desk):
-    node.start()
-    node.runs(environ={"STAND_IN": "daemon"})
-    Path(node.home, "jobs", "edt-1", "finish").touch()
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"), 20)
-    left = [line for line in node.processes().values() if "stand_in" in line]
-    assert left == []
-    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "finished"
+def test_the_end_is_reported_only_when_no_process_of_the_attempt_is_left(working_node):
+    node, desk = working_node, working_node.desk
+    pid = node.runs(job="edt-9", environ={"STAND_IN": "daemon"})
+    life = dict(each.partition("=")[::2] for each in Path(f"/proc/{pid}/environ").read_text().split("\0"))["EDT_LIFE"]
+    assert len(node.processes(EDT_LIFE=life)) == 3, "supervisor, engine, and one that went its own way"
+    Path(node.home, "jobs", "edt-9", "finish").touch()
+    until(lambda: "attempt-ended" in desk.kinds("edt-9/1"), 20)
+    assert node.processes(EDT_LIFE=life) == {}
+    assert desk.last("edt-9/1", "attempt-ended")["kind"] == "finished"
 
 
-def test_a_supervisor_that_dies_is_reported_lost_with_its_engines(node, desk):
-    node.start()
-    pid = node.runs(slots=2)
-    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
+def test_a_supervisor_that_dies_is_reported_lost_with_its_engines(working_node):
+    node, desk = working_node, working_node.desk
+    pid = node.runs(job="edt-11", slots=2)
+    until(lambda: desk.kinds("edt-11/1").count("engine-started") == 2)
     os.kill(pid, signal.SIGKILL)
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
-    gone = [each["body"] for each in desk.reports["edt-1/1"] if each["kind"] == "engine-gone"]
+    until(lambda: "attempt-ended" in desk.kinds("edt-11/1"))
+    gone = [each["body"] for each in desk.reports["edt-11/1"] if each["kind"] == "engine-gone"]
     assert [(each["allocation"], each["kind"]) for each in gone] == [(100, "lost"), (101, "lost")]
-    end = desk.last("edt-1/1", "attempt-ended")
+    end = desk.last("edt-11/1", "attempt-ended")
     assert (end["kind"], end["message"]) == ("lost", "its supervisor was ended by signal 9")
 
 
-def test_an_attempt_that_is_no_longer_listed_is_stopped(node, desk):
-    node.start()
-    pid = node.runs()
-    desk.drop("edt-1/1")
+def test_an_attempt_that_is_no_longer_listed_is_stopped(working_node):
+    node, desk = working_node, working_node.desk
+    pid = node.runs(job="edt-13")
+    desk.drop("edt-13/1")
     until(lambda: not lives(pid))
 
 
-def test_a_supervisor_deaf_to_a_stop_is_killed_after_its_grace(node, desk, monkeypatch):
-    node.start()
-    pid = node.runs(slots=1, environ={"STAND_IN": ""})
-    deaf = node.assignment(job="edt-2", environ={"STAND_IN": "mute"})
+def test_a_supervisor_deaf_to_a_stop_is_killed_after_its_grace(working_node):
+    node, desk = working_node, working_node.desk
+    pid = node.runs(job="edt-15")
+    deaf = node.assignment(job="edt-16", environ={"STAND_IN": "mute"})
     desk.want(deaf)
-    until(lambda: "attempt-started" in desk.kinds("edt-2/1"))
-    deaf_pid = desk.last("edt-2/1", "attempt-started")["pid"]
-    desk.want(node.assignment(job="edt-2", environ={"STAND_IN": "mute"}, stop=True))
-    until(lambda: "attempt-ended" in desk.kinds("edt-2/1"), 20)
-    assert desk.last("edt-2/1", "attempt-ended")["kind"] == "stopped"
+    until(lambda: "attempt-started" in desk.kinds("edt-16/1"))
+    deaf_pid = desk.last("edt-16/1", "attempt-started")["pid"]
+    desk.want(node.assignment(job="edt-16", environ={"STAND_IN": "mute"}, stop=True))
+    until(lambda: "attempt-ended" in desk.kinds("edt-16/1"), 20)
+    assert desk.last("edt-16/1", "attempt-ended")["kind"] == "stopped"
     assert not lives(deaf_pid)
     assert lives(pid), "the other job is none of its business"
 
 
-def test_a_supervisor_that_ends_before_its_letter_is_tried_three_times(node, desk):
-    node.start()
-    desk.want(node.assignment(environ={"STAND_IN": "early"}))
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"), 15)
+def test_a_supervisor_that_ends_before_its_letter_is_tried_three_times(working_node):
+    node, desk = working_node, working_node.desk
+    desk.want(node.assignment(job="edt-17", environ={"STAND_IN": "early"}))
+    until(lambda: "attempt-ended" in desk.kinds("edt-17/1"), 15)
     assert node.log.count("supervisor exited with status 3") >= 2
-    end = desk.last("edt-1/1", "attempt-ended")
+    end = desk.last("edt-17/1", "attempt-ended")
     assert end["kind"] == "lost" and "status 3" in end["message"]
 
 
-def test_a_supervisor_that_refuses_its_letter_is_not_tried_again(node, desk):
-    node.start()
-    desk.want(node.assignment(environ={"STAND_IN": "refuses"}))
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"), 5)
-    assert node.log.count("started") == 1
-    assert "could not read its letter" in desk.last("edt-1/1", "attempt-ended")["message"]
+def test_a_supervisor_that_refuses_its_letter_is_not_tried_again(working_node):
+    node, desk = working_node, working_node.desk
+    desk.want(node.assignment(job="edt-19", environ={"STAND_IN": "refuses"}))
+    until(lambda: "attempt-ended" in desk.kinds("edt-19/1"), 5)
+    assert node.log.count("edt-19/1: supervisor") == 1
+    assert "could not read its letter" in desk.last("edt-19/1", "attempt-ended")["message"]
 
 
-def test_an_attempt_stopped_before_it_started_gets_its_last_word_from_the_agent(node, desk):
-    node.start()
-    desk.want(node.assignment(stop=True))
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
-    assert desk.kinds("edt-1/1") == ["engine-gone", "attempt-ended"]
-    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "stopped"
+def test_an_attempt_stopped_before_it_started_gets_its_last_word_from_the_agent(working_node):
+    node, desk = working_node, working_node.desk
+    desk.want(node.assignment(job="edt-21", stop=True))
+    until(lambda: "attempt-ended" in desk.kinds("edt-21/1"))
+    assert desk.kinds("edt-21/1") == ["engine-gone", "attempt-ended"]
+    assert desk.last("edt-21/1", "attempt-ended")["kind"] == "stopped"
 
 
-def test_a_supervisor_sees_none_of_the_platforms_own_settings(node, desk):
-    node.start(EDT_ADMIN_PASSWORD="secret", EDT_TOKEN="secret", EDT_DATABASE_URL="postgresql://secret")
-    pid = node.runs()
+def test_a_supervisor_sees_none_of_the_platforms_own_settings(working_node):
+    node = working_node
+    pid = node.runs(job="edt-23")
     environ = Path(f"/proc/{pid}/environ").read_text()
     assert "secret" not in environ
     assert f"EDT_TAG={node.tag}" in environ and "OPENBLAS_NUM_THREADS=1" in environ

@@ -8,7 +8,9 @@ with House(tmp_path) as house:
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +25,7 @@ import httpx
 
 from edt_cli.up.home import home_tag
 from support.tagged import bearers, kill_bearers, training
+from support.typed import Done, edt
 from support.waiting import until
 
 PASSWORD = "a password for tests"
@@ -81,7 +84,7 @@ class House:
                 words, env=self.environ, stdout=output, stderr=output, cwd=self.folder, start_new_session=True
             )
         if ready:
-            until(self._serves, 60, "edt up serves and its node is there")
+            until(self.serves, 60, "edt up serves and its node is there")
 
     def add_node(self, name: str, slots: int) -> subprocess.Popen[bytes]:
         """A second agent on this machine, as `edt agent` on another would be."""
@@ -124,20 +127,18 @@ class House:
         """pids of supervisors, the warm one included: each leads its session."""
         return [pid for pid in training(self.tag) if os.getsid(pid) == pid]
 
+    def supervisor_of(self, job: str) -> int | None:
+        """pid of the supervisor of the job's newest attempt on this machine, from its own paper."""
+        papers = sorted(
+            (self.home / "jobs" / job / "spool").glob("*/attempt.json"), key=lambda path: path.stat().st_mtime
+        )
+        return int(json.loads(papers[-1].read_text())["pid"]) if papers else None
+
     # ── what a user does ──────────────────────────────────────────────────────────────────────────────────────
-    def cli(self, *words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    def cli(self, *words: str, stdin: str = "", **environ: str) -> Done:
         """`edt …` as a user of this machine would type it, in the test's folder."""
         own = {name: value for name, value in self.environ.items() if name != "EDT_ADMIN_PASSWORD"}
-        return subprocess.run(
-            [sys.executable, "-m", "edt_cli", *words],
-            env={**own, "EDT_API": self.url, "NO_COLOR": "1", **environ},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            cwd=self.folder,
-            check=False,
-        )
+        return edt(words, {**own, "EDT_API": self.url, "NO_COLOR": "1", **environ}, self.folder, stdin)
 
     def submit(self, path: Path, options: str = "", arguments: str = "") -> str:
         """POST a script or a folder with a ``main.py`` as WMLA's clients do; answers the exec id."""
@@ -182,9 +183,12 @@ class House:
         answer.raise_for_status()
         return list(answer.json())
 
-    def _serves(self) -> bool:
+    def serves(self) -> bool:
+        """Whether the API is ready and this house's node is up. Learns a password that was made up from the log."""
         if self.up is not None and self.up.poll() is not None:
             raise AssertionError(f"edt up ended with {self.up.returncode}:\n{self.log}")
+        if shown := re.search(r"user admin, password (\S+) ", self.log):
+            self.api.auth = httpx.BasicAuth("admin", shown.group(1))
         try:
             return self.api.get("/readyz").is_success and any(n["health"] == "up" for n in self.nodes())
         except httpx.HTTPError:

@@ -147,16 +147,16 @@ class House:
             for line in lines or ():
                 self._console.say(voice.name, line)
 
-    def _reap(self) -> None:
-        """Take the exit status of every child and of every orphan."""
+    def _reap(self) -> bool:
+        """Take the exit status of every child and of every orphan. True: none of them lives."""
         now = time.monotonic()
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return True
             if pid == 0:
-                return
+                return False
             for part in self._parts.values():
                 if part.process is not None and part.process.pid == pid:
                     pause = part.ended(status, now)
@@ -178,7 +178,8 @@ class House:
                 return None
             case Stage.ENDING:
                 running = [part for part in self._parts.values() if part.runs]
-                if not running:
+                # Descendants, too: whoever lost its parent is this process's child now.
+                if self._reap() or (not running and now > self._deadline):
                     self._console.say("up", "ended; `edt up` goes on where this stopped")
                     return 0
                 if now > self._deadline:
