@@ -123,17 +123,14 @@ class Doorbells:
             rows = outbox.pending(tx)
         if not rows:
             return True
-        now = self._clock()
-        rung = [row for row in rows if row.created_at > now - outbox.EXPIRES_SECONDS]
-        newest = {row.queue: row for row in rung}
-        silent = set() if self._app is None else {queue for queue, row in newest.items() if not self._send(row)}
-        rung = [row for row in rung if row.queue not in silent]
-        done = [row.id for row in rows if row.queue not in silent or row.created_at <= now - outbox.EXPIRES_SECONDS]
-        rung_at = self._clock()
+        oldest = self._clock() - outbox.EXPIRES_SECONDS
+        newest = {row.queue: row for row in rows if row.created_at > oldest}
+        rung = {queue: self._clock() for queue, row in newest.items() if self._app is not None and self._send(row)}
+        silent = newest.keys() - rung.keys() if self._app is not None else set()
         with self._database.transaction() as tx:
-            outbox.drop(tx, done)
-            if self._app is not None:
-                resizes.rung(tx, {row.resize_id for row in rung if row.resize_id is not None}, rung_at)
+            outbox.drop(tx, [row.id for row in rows if row.queue not in silent or row.created_at <= oldest])
+            for queue, at in rung.items():
+                resizes.rung(tx, {row.resize_id for row in rows if row.queue == queue and row.resize_id}, at)
         return not silent
 
     def _send(self, row: Any) -> bool:

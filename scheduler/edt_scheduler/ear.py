@@ -20,7 +20,6 @@ log = logging.getLogger("edt.scheduler")
 RESTART_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """What a worker that ended waits before it starts again, by how often in a row it ended soon."""
 SOON_SECONDS = 60.0
-END_SECONDS = 3.0
 
 
 class Ear:
@@ -52,13 +51,9 @@ class Ear:
     def close(self) -> None:
         """End the worker and give the signals back."""
         signal.set_wakeup_fd(-1)
-        if self._worker is not None and self._worker.poll() is None:
-            self._worker.terminate()
-            try:
-                self._worker.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._worker.kill()
-                self._worker.wait()
+        if self._worker is not None:
+            self._worker.kill()  # nothing of it is worth a farewell: a ring that is lost costs a tick
+            self._worker.wait()
         os.close(self._reading)
         os.close(self._writing)
 

@@ -22,6 +22,9 @@ from edt_scheduler.store import allocations, attempts, jobs, outbox, resizes
 
 log = logging.getLogger("edt.reports")
 
+NEVER_SKIPPED = frozenset({ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED})
+"""Reports that give slots back: without them a slot would stay booked for ever."""
+
 UNASKED_PAUSE_SECONDS = 5
 """An engine that went unasked mostly announces the end of its attempt: so long its job gets no other slot."""
 

@@ -86,16 +86,41 @@ def test_an_odd_report_is_taken_and_does_no_harm(stage: Stage) -> None:
     node = stage.node()
     job = stage.submit()
     stage.settle()
+    allocations = list(node.running[job, 1])
     for what in ReportKind:
         if what is not ReportKind.ATTEMPT_ENDED:
             node.report((job, 1), what)
             node.report(
                 (job, 1), what, allocation="x", engines="many", workers=None, step="y", joined=3, pause_seconds="z"
             )
+            node.report((job, 1), what, joined=allocations[:1], left=allocations[1:], pause_seconds=None)
             odd = {"loss": float("nan"), "what": "a\0b\udc80", "engines": 2**70, "step": -(2**70), "why": {1: (2,)}}
             node.report((job, 1), what, **odd)
     assert stage.job(job).state is JobState.RUNNING
     assert stage.holding() == {job: 4}
+
+
+def test_a_report_we_stumble_over_stands_in_nobodys_way(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = stage.node()
+    a, b = stage.submit(), stage.submit()
+    stage.settle()
+
+    def stumble(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("edt_scheduler.store.resizes.switched", stumble)
+        node.report((a, 1), ReportKind.RESIZED, workers=2)
+    node.report((a, 1), ReportKind.PROGRESS, step=7)
+    assert stage.job(a).progress == {"step": 7}
+    with monkeypatch.context() as patch:
+        patch.setattr("edt_scheduler.store.attempts.end_supervisor", stumble)
+        node.report((a, 1), ReportKind.ATTEMPT_ENDED, kind=ExitKind.FINISHED)
+        node.report((b, 1), ReportKind.PROGRESS, step=8)
+    assert stage.job(a).state is JobState.RUNNING
+    assert stage.job(b).progress == {"step": 8}
+    operations.record_reports(stage.house, "n1", node.told)
+    assert stage.job(a).state is JobState.FINISHED, "what says that processes are gone is never skipped"
 
 
 def test_an_end_that_cannot_be_read_counts_as_lost(stage: Stage) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import OperationalError
 
 from edt_runner.contract import Report
 from edt_scheduler import letters, reports
@@ -12,6 +17,8 @@ from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id, job_number
 from edt_scheduler.store import allocations, attempts, nodes, outbox, resizes
 from edt_scheduler.views import NodeAssignments
+
+log = logging.getLogger("edt.reports")
 
 WOKEN_BY = ("doorbell", "timer", "start")
 
@@ -86,12 +93,27 @@ def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str,
             seq = cursor.acked
             for report in numbered:
                 if report.seq == seq + 1:
+                    if not _take(tx, row, number, report, now):
+                        break
                     seq = report.seq
-                    reports.take(tx, row, number, report, now)
             attempts.ack(tx, number, fence, row.id, seq)
             acked[f"{exec_id(number)}/{fence}"] = seq
     house.doorbells.ring()
     return acked
+
+
+def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: float) -> bool:
+    """Take one report. One that we stumble over must not stand in the way of all that follow it, so it is skipped,
+    unless it says that processes are gone: then its attempt waits, and the others go on. False: it waits."""
+    try:
+        with tx.begin_nested():
+            reports.take(tx, node, number, report, now)
+    except OperationalError:
+        raise  # the database, not the report
+    except Exception:
+        log.exception("%s/%d: report %d (%s) could not be taken", report.job, report.fence, report.seq, report.kind)
+        return report.kind not in reports.NEVER_SKIPPED
+    return True
 
 
 def _by_attempt(told: Sequence[Report]) -> dict[tuple[str, int], list[Report]]:

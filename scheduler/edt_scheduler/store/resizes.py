@@ -74,8 +74,8 @@ def switched(
 ) -> None:
     """The engines have changed over. Where that took several changes, the longest pause stands."""
     for number in sorted(set(ids)):
-        longest = or_(resizes.c.pause_seconds.is_(None), resizes.c.pause_seconds < pause)
-        values = {"generation": generation, "step": step, "workers": workers}
-        tx.execute(update(resizes).where(resizes.c.id == number).values(**values))
+        this = resizes.c.id == number
+        tx.execute(update(resizes).where(this).values(generation=generation, step=step, workers=workers))
         if pause is not None:
-            tx.execute(update(resizes).where(resizes.c.id == number, longest).values(pause_seconds=pause))
+            longer = or_(resizes.c.pause_seconds.is_(None), resizes.c.pause_seconds < pause)
+            tx.execute(update(resizes).where(this, longer).values(pause_seconds=pause))
