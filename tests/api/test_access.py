@@ -1,0 +1,281 @@
+"""Who gets in: every route of the application is walked, with every kind of credential."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import concurrent.futures
+import time
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from edt_api.access import Door
+from edt_api.access import door as door_of
+from edt_scheduler import operations
+from support.front_door import EXECS, JOIN_TOKEN, PASSWORD, FrontDoor, cheap_passwords
+
+OPEN = {("GET", "/livez"), ("GET", "/readyz")}
+NODES_OWN = {("GET", "/api/v1/nodes/{name}/assignments"), ("POST", "/api/v1/nodes/{name}/reports")}
+JOINING = {("POST", "/api/v1/nodes")}
+ADMINS = {
+    ("POST", "/api/v1/nodes/{name}/cordon"),
+    ("POST", "/api/v1/nodes/{name}/uncordon"),
+    ("POST", "/api/v1/nodes/{name}/drain"),
+    ("GET", "/api/v1/users"),
+    ("POST", "/api/v1/users"),
+    ("DELETE", "/api/v1/users/{name}"),
+}
+
+
+def walk(door: FrontDoor) -> list[tuple[str, str]]:
+    """Every method and path template of the application."""
+    found = []
+    for route in door.app.routes:
+        assert isinstance(route, Route), f"{route} is of a kind that this walk does not know"
+        found += [(method, route.path) for method in sorted(route.methods or ())]
+    return found
+
+
+def ask(client: httpx.Client, method: str, path: str, **names: str) -> httpx.Response:
+    return client.request(method, path.format(**{"exec_id": "edt-1", "name": "node-a", **names}))
+
+
+class TestEveryRoute:
+    def test_the_walk_meets_what_is_promised(self, door: FrontDoor) -> None:
+        met = set(walk(door))
+        assert met >= OPEN | NODES_OWN | JOINING | ADMINS
+        assert {
+            ("POST", EXECS),
+            ("POST", f"{EXECS}/"),
+            ("GET", "/auth/v1/logon"),
+            ("DELETE", f"{EXECS}/{{exec_id}}"),
+        } <= met
+        assert len(met) > 30
+
+    def test_nobody_comes_in_without_a_credential(self, door: FrontDoor) -> None:
+        client = door.client()
+        for method, path in walk(door):
+            status = ask(client, method, path).status_code
+            assert status == (200 if (method, path) in OPEN else 401), f"{method} {path}: {status}"
+
+    def test_nobody_comes_in_with_a_wrong_one(self, door: FrontDoor) -> None:
+        wrong = [
+            {"Authorization": "Bearer nonsense"},
+            {"X-Auth-Token": "nonsense"},
+            {"Authorization": "Basic " + base64.b64encode(b"ana:wrong").decode()},
+            {"Authorization": "Basic !!!"},
+            {"Authorization": "Negotiate abc"},
+            {"Authorization": "Bearer"},
+        ]
+        client = door.client()
+        for method, path in walk(door):
+            for headers in wrong if path == EXECS else wrong[:2]:
+                status = client.request(
+                    method, path.format(exec_id="edt-1", name="node-a"), headers=headers
+                ).status_code
+                assert status == (200 if (method, path) in OPEN else 401), f"{method} {path} {headers}: {status}"
+
+    def test_a_node_opens_its_own_two_doors_and_no_other(self, door: FrontDoor) -> None:
+        own, other = door.client(token=door.register("node-a")), door.client(token=door.register("node-b"))
+        for method, path in walk(door):
+            if (method, path) in OPEN:
+                continue
+            expected = {200, 400} if (method, path) in NODES_OWN else {403}
+            assert ask(own, method, path).status_code in expected, f"{method} {path}"
+            assert ask(other, method, path).status_code == 403, f"{method} {path}"
+
+    def test_the_join_token_registers_nodes_and_opens_nothing_else(self, door: FrontDoor) -> None:
+        client = door.client(token=JOIN_TOKEN)
+        for method, path in walk(door):
+            if (method, path) not in OPEN:
+                expected = 400 if (method, path) in JOINING else 403  # 400: no body was sent
+                assert ask(client, method, path).status_code == expected, f"{method} {path}"
+
+    def test_users_do_not_come_in_by_the_doors_of_admins_nodes_and_joiners(self, door: FrontDoor) -> None:
+        for user in ("bob", "admin"):
+            client = door.client(user)
+            for method, path in JOINING | NODES_OWN | (ADMINS if user == "bob" else set()):
+                assert ask(client, method, path).status_code == 403, f"{user} {method} {path}"
+
+    def test_a_path_that_leads_nowhere_says_so_only_to_those_inside(self, door: FrontDoor) -> None:
+        for path in ("/", "/nothing", "/docs", "/api/v1/nodes/node-a/assignments/", "//livez", "/livez/", "/%6civez/x"):
+            assert door.client().get(path).status_code == 401, path
+            assert door.client("ana").get(path).status_code == 404, path
+
+    def test_methods_that_a_route_does_not_take_are_no_way_round(self, door: FrontDoor) -> None:
+        for method in ("HEAD", "OPTIONS", "PUT", "PATCH", "TRACE", "POST"):
+            assert door.client().request(method, "/livez").status_code == 401
+            assert door.client("ana").request(method, "/livez").status_code == 405
+
+    def test_a_route_that_is_added_tomorrow_is_closed_but_to_users(self) -> None:
+        assert door_of("GET", "/api/v1/something/new") == (Door.USER, None)
+        assert door_of("DELETE", "/livez") == (Door.USER, None)
+
+
+class TestCredentials:
+    def test_basic_bearer_and_the_token_header_work_everywhere(self, door: FrontDoor) -> None:
+        token = door.client("ana").get("/auth/v1/logon").json()["accessToken"]
+        client = door.client()
+        basic = "Basic " + base64.b64encode(f"ana:{PASSWORD}".encode()).decode()
+        for headers in (
+            {"Authorization": basic},
+            {"authorization": basic.replace("Basic", "basic")},
+            {"Authorization": f"Bearer {token}"},
+            {"Authorization": token},
+            {"X-Auth-Token": token},
+            {"x-auth-token": token, "accept": "application/json"},
+        ):
+            for path in (EXECS, "/api/v1/jobs", "/api/v1/nodes", "/api/v1/timeline"):
+                assert client.get(path, headers=headers).status_code == 200, (path, headers)
+
+    def test_logon_gives_a_token_of_constant_length_and_needs_a_password(self, door: FrontDoor) -> None:
+        answers = [door.client(user).get("/auth/v1/logon").json() for user in ("ana", "admin", "ana")]
+        assert len({len(answer["accessToken"]) for answer in answers}) == 1
+        assert len({answer["accessToken"] for answer in answers}) == 3
+        assert [(answer["username"], answer["role"]) for answer in answers[:2]] == [("ana", "User"), ("admin", "Admin")]
+        again = door.client(token=answers[0]["accessToken"]).get("/auth/v1/logon")
+        assert again.status_code == 401
+
+    def test_logon_takes_a_body_as_one_notebook_sends_it(self, door: FrontDoor) -> None:
+        answer = door.client("ana").request("GET", "/auth/v1/logon", json={"username": "ana", "password": PASSWORD})
+        assert answer.status_code == 200
+
+    def test_logoff_ends_the_token_and_no_other(self, door: FrontDoor) -> None:
+        first, second = (door.client("ana").get("/auth/v1/logon").json()["accessToken"] for _ in range(2))
+        assert door.client(token=first).post("/auth/v1/logoff").status_code == 200
+        assert door.client(token=first).get(EXECS).status_code == 401
+        assert door.client(token=second).get(EXECS).status_code == 200
+        assert door.client("ana").post("/auth/v1/logoff").status_code == 200
+
+    def test_an_unknown_user_and_a_wrong_password_get_the_same_answer(self, door: FrontDoor) -> None:
+        client = door.client()
+        wrong = client.get("/auth/v1/logon", auth=("ana", "wrong"))
+        unknown = client.get("/auth/v1/logon", auth=("nobody", "wrong"))
+        assert (wrong.status_code, wrong.text) == (unknown.status_code, unknown.text)
+        assert wrong.status_code == 401
+        assert wrong.text.startswith("Error 401: ")
+        assert wrong.headers["www-authenticate"].startswith("Basic")
+
+    def test_a_changed_password_and_a_removed_user_are_out_at_once(self, door: FrontDoor) -> None:
+        admin = door.client("admin")
+        admin.post("/api/v1/users", json={"name": "eve", "password": PASSWORD}).raise_for_status()
+        eve = door.client("eve")
+        token = eve.get("/auth/v1/logon").json()["accessToken"]
+        assert eve.get(EXECS).status_code == 200  # her password is remembered now
+        admin.put("/api/v1/users/eve/password", json={"password": "another one"}).raise_for_status()
+        assert eve.get(EXECS).status_code == 401
+        assert door.client(token=token).get(EXECS).status_code == 401
+        assert door.client().get(EXECS, auth=("eve", "another one")).status_code == 200
+        admin.delete("/api/v1/users/eve").raise_for_status()
+        assert door.client().get(EXECS, auth=("eve", "another one")).status_code == 401
+
+    def test_a_node_that_registers_anew_shuts_its_older_self_out(self, door: FrontDoor) -> None:
+        older, newer = door.register("node-c"), door.register("node-c")
+        path = "/api/v1/nodes/node-c/assignments"
+        assert door.client(token=older).get(path).status_code == 401
+        assert door.client(token=newer).get(path).status_code == 200
+
+
+class TestManyAtOnce:
+    def test_many_logons_at_once_are_all_answered_and_most_are_remembered(self, fresh_door: FrontDoor) -> None:
+        hashed: list[str] = []
+        passwords = fresh_door.app.state.passwords
+        check = passwords._check
+        passwords._check = lambda stored, password: hashed.append(password) or check(stored, password)
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            right = [pool.submit(fresh_door.client("ana").get, EXECS) for _ in range(24)]
+            wrong = [pool.submit(fresh_door.client().get, EXECS, auth=("ana", "wrong")) for _ in range(8)]
+            assert {each.result().status_code for each in right} == {200}
+            assert {each.result().status_code for each in wrong} == {401}
+        assert 1 <= hashed.count(PASSWORD) <= 2  # two may be hashed at once, all later ones are remembered
+        assert hashed.count("wrong") == 8
+
+    def test_no_more_than_two_passwords_are_hashed_at_once(self, fresh_door: FrontDoor) -> None:
+        now, most = 0, 0
+
+        def slow(_stored: str | None, _password: str) -> bool:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            time.sleep(0.02)
+            now -= 1
+            return False
+
+        fresh_door.app.state.passwords._check = slow
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            asked = [pool.submit(fresh_door.client().get, EXECS, auth=("ana", f"wrong{n}")) for n in range(12)]
+            assert {each.result().status_code for each in asked} == {401}
+        assert most == 2
+
+
+class TestPasswords:
+    def test_a_right_one_is_remembered_for_a_minute_under_a_hash(self) -> None:
+        passwords, now = cheap_passwords(), [0.0]
+        passwords.clock = lambda: now[0]
+        stored = passwords.hash_now("hush")
+        assert asyncio.run(passwords.verify("ana", "hush", stored))
+        assert "hush" not in repr(passwords._right)
+        passwords.hasher = None  # type: ignore[assignment]  # from here on, hashing would fail
+        now[0] = 59.0
+        assert asyncio.run(passwords.verify("ana", "hush", stored))
+        now[0] = 61.0
+        with pytest.raises(AttributeError):
+            asyncio.run(passwords.verify("ana", "hush", stored))
+
+    def test_what_is_remembered_is_worth_nothing_for_another_user_or_hash(self) -> None:
+        passwords = cheap_passwords()
+        assert asyncio.run(passwords.verify("ana", "hush", passwords.hash_now("hush")))
+        assert not asyncio.run(passwords.verify("bob", "hush", passwords.hash_now("other")))
+        assert not asyncio.run(passwords.verify("ana", "hush", passwords.hash_now("other")))
+        assert not asyncio.run(passwords.verify("ana", "hush", None))
+
+    def test_for_an_unknown_user_a_hash_is_computed_all_the_same(self) -> None:
+        passwords = cheap_passwords()
+        assert not asyncio.run(passwords.verify("nobody", "hush", None))
+        assert passwords._dummy.startswith("$argon2id$")
+
+    def test_a_hash_that_cannot_be_read_is_a_wrong_password(self) -> None:
+        assert not asyncio.run(cheap_passwords().verify("ana", "hush", "not a hash"))
+
+
+class TestOwnJobsOnly:
+    def test_anothers_job_is_as_unknown_as_one_that_never_was(self, door: FrontDoor) -> None:
+        job = door.submit("ana")
+        bob = door.client("bob")
+        calls = [(method, path) for method, path in walk(door) if "{exec_id}" in path]
+        assert len(calls) >= 9
+        for method, path in calls:
+            foreign = ask(bob, method, path, exec_id=job.exec_id)
+            unknown = ask(bob, method, path, exec_id="edt-999999")
+            assert foreign.status_code == unknown.status_code == (400 if path.startswith("/platform") else 404)
+            same = foreign.text.replace(job.exec_id, "edt-999999")
+            assert same == unknown.text, f"{method} {path}"
+        assert (
+            operations.job(door.house, job.exec_id, viewer=operations.user(door.house, "ana")).stop_requested_at is None
+        )
+
+    def test_lists_hold_ones_own_and_an_admins_everybodys(self, door: FrontDoor) -> None:
+        mine, theirs = door.submit("ana").exec_id, door.submit("bob").exec_id
+        for path in (EXECS, f"{EXECS}/", "/api/v1/jobs"):
+            ids = {
+                user: {each["id"] for each in door.client(user).get(path).json()} for user in ("ana", "bob", "admin")
+            }
+            assert mine in ids["ana"] and theirs not in ids["ana"]
+            assert theirs in ids["bob"] and mine not in ids["bob"]
+            assert {mine, theirs} <= ids["admin"]
+
+    def test_deleting_all_is_about_ones_own_even_for_an_admin(self, door: FrontDoor) -> None:
+        kept = door.submit("ana").exec_id
+        gone = door.submit("admin").exec_id
+        assert door.client("admin").delete(EXECS).status_code == 204
+        left = {each["id"] for each in door.client("admin").get(EXECS).json()}
+        assert kept in left and gone not in left
+
+    def test_an_admin_may_stop_and_remove_anybodys(self, door: FrontDoor) -> None:
+        job = door.submit("ana").exec_id
+        admin = door.client("admin")
+        assert admin.post(f"{EXECS}/{job}/stop").status_code == 204
+        assert admin.delete(f"{EXECS}/{job}").status_code == 204
+        assert door.client("ana").get(f"{EXECS}/{job}").status_code == 400
