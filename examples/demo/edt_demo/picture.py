@@ -1,0 +1,180 @@
+"""The picture: slots over time, coloured by job, with the loss below on the same axis. Room: examples; matplotlib.
+
+Pale: an engine that prepares while the others train. Full: it trains. A line across both: the job was resized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edt_demo.story import Resize, Story
+
+_COLOURS = ("#2f6fde", "#ef8a2c", "#3d9a6b", "#8a63c9")
+_INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
+_BAR_HEIGHT = 0.62
+_LABEL_WIDTH = 0.066
+"""Room that a resize's label takes, as a share of the axis."""
+
+
+def draw(story: Story, folder: Path) -> list[Path]:
+    """Write ``timeline.png`` and ``timeline.svg`` into ``folder``; needs no display."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    start = min(bar.started for bar in story.bars)
+    end = max(bar.ended for bar in story.bars)
+    with plt.rc_context({"font.size": 10, "text.color": _INK, "axes.edgecolor": _GRID, "svg.hashsalt": "edt"}):
+        figure, (lanes, loss) = plt.subplots(
+            2,
+            1,
+            sharex=True,
+            figsize=(12, 6.6),
+            height_ratios=(max(2.0, 0.5 * len(story.slots)), 1.6),
+            layout="constrained",
+        )
+        figure.get_layout_engine().set(rect=(0.012, 0.015, 0.976, 0.895), hspace=0.04)
+        figure.text(0.022, 0.955, story.title, fontsize=15, fontweight="bold")
+        figure.text(0.022, 0.922, story.subtitle, fontsize=10, color=_FAINT)
+        colours = {job: _COLOURS[index % len(_COLOURS)] for index, job in enumerate(story.jobs)}
+        _draw_lanes(lanes, story, colours, start)
+        _draw_resizes(lanes, loss, story.resizes, colours, start, end)
+        _draw_loss(loss, story, colours, start)
+        loss.set_xlim(0, (end - start) * 1.005)
+        paths = [folder / "timeline.png", folder / "timeline.svg"]
+        for path in paths:
+            figure.savefig(path, dpi=160, facecolor="white")
+        plt.close(figure)
+    return paths
+
+
+def _draw_lanes(axes: Any, story: Story, colours: dict[str, str], start: float) -> None:
+    lane = {slot: number for number, slot in enumerate(story.slots)}
+    for bar in story.bars:
+        bottom = lane[bar.slot] - _BAR_HEIGHT / 2
+        counted = bar.ended if bar.counted is None else bar.counted
+        for left, right, alpha in ((bar.started, counted, 0.28), (counted, bar.ended, 1.0)):
+            axes.broken_barh(
+                [(left - start, right - left)],
+                (bottom, _BAR_HEIGHT),
+                facecolor=colours[bar.job],
+                alpha=alpha,
+                linewidth=0,
+            )
+    axes.set_yticks(range(len(story.slots)), [f"slot {slot}" for slot in story.slots])
+    axes.set_ylim(len(story.slots) - 0.45, -0.55)
+    axes.hlines(
+        [number + 0.5 for number in range(len(story.slots) - 1)], 0, 1, transform=axes.get_yaxis_transform(),
+        color=_GRID, linewidth=0.8, zorder=0,
+    )  # fmt: skip
+    _plain(axes)
+    axes.tick_params(axis="x", labelbottom=False)
+    _legend(axes, story, colours)
+
+
+def _legend(axes: Any, story: Story, colours: dict[str, str]) -> None:
+    from matplotlib.patches import Patch
+
+    entries = [Patch(facecolor=colours[job], label=job) for job in story.jobs]
+    entries.append(Patch(facecolor=_FAINT, alpha=0.35, label="pale: prepares while the others train"))
+    axes.figure.legend(
+        handles=entries, loc="upper right", bbox_to_anchor=(0.985, 0.985), ncols=len(entries), frameon=False,
+        fontsize=9, handlelength=1.2, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def _draw_resizes(
+    lanes: Any, loss: Any, resizes: Sequence[Resize], colours: dict[str, str], start: float, end: float
+) -> None:
+    """A line across both parts, and above it what happened; labels that would overlap go on a higher row."""
+    length = max(end - start, 1e-9)
+    for resize in resizes:
+        for axes in (lanes, loss):
+            axes.axvline(resize.time - start, color=_INK, linewidth=0.8, alpha=0.55, linestyle=(0, (4, 3)), zorder=3)
+    labels = _labels(resizes, _LABEL_WIDTH / 2 * length)
+    for label, row in zip(labels, _rows([(label.time - start) / length for label in labels]), strict=True):
+        lanes.annotate(
+            label.text,
+            (label.time - start, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 4 + 27 * row),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=8.5,
+            linespacing=1.15,
+            color=colours[label.job],
+        )
+
+
+@dataclass(frozen=True)
+class _Label:
+    """One or more switches of a job that followed each other closely: ``1 → 2 → 4`` and the longest pause."""
+
+    job: str
+    time: float
+    text: str
+
+
+def _labels(resizes: Sequence[Resize], near_seconds: float) -> list[_Label]:
+    groups: list[list[Resize]] = []
+    for resize in resizes:
+        last = groups[-1][-1] if groups else None
+        if last and last.job == resize.job and last.after == resize.before and resize.time - last.time < near_seconds:
+            groups[-1].append(resize)
+        else:
+            groups.append([resize])
+    return [_label(group) for group in groups]
+
+
+def _label(group: Sequence[Resize]) -> _Label:
+    sizes = " → ".join(str(size) for size in (group[0].before, *(resize.after for resize in group)))
+    pauses = [resize.pause_seconds for resize in group if resize.pause_seconds is not None]
+    pause = f"{max(pauses) * 1000:.0f} ms" if pauses else ""
+    return _Label(group[0].job, (group[0].time + group[-1].time) / 2, f"{sizes}\n{pause}")
+
+
+def _rows(places: Sequence[float]) -> list[int]:
+    """The lowest row for each label, in the order given, on which nothing else is near."""
+    taken: list[list[float]] = []
+    rows: list[int] = []
+    for place in places:
+        row = next(
+            (number for number, used in enumerate(taken) if all(abs(place - other) > _LABEL_WIDTH for other in used)),
+            len(taken),
+        )
+        if row == len(taken):
+            taken.append([])
+        taken[row].append(place)
+        rows.append(row)
+    return rows
+
+
+def _draw_loss(axes: Any, story: Story, colours: dict[str, str], start: float) -> None:
+    for curve in story.curves:
+        if curve.points:
+            axes.plot(
+                [time - start for time, _ in curve.points],
+                [value for _, value in curve.points],
+                color=colours[curve.job],
+                linewidth=1.4,
+                solid_joinstyle="round",
+            )
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_ylabel("loss", color=_FAINT)
+    axes.set_xlabel("seconds since the first engine started", color=_FAINT)
+    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    _plain(axes)
+
+
+def _plain(axes: Any) -> None:
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0, colors=_FAINT, which="both")
+    axes.set_axisbelow(True)
