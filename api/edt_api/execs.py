@@ -18,8 +18,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from edt_api import logs, pictures, results, schemas
-from edt_api.archives import LIMITS, unpack
-from edt_api.context import TheHouse, Viewer
+from edt_api.archives import unpack
+from edt_api.context import TheHouse, TheSettings, Viewer
 from edt_api.errors import NoRoom, RequestInvalid, UploadRefused
 from edt_api.frameworks import RUNNABLE
 from edt_api.submission import job_spec, read, refuse_a_path, script_name
@@ -37,11 +37,11 @@ _STATES = {state.wire: state for state in JobState}
 
 @router.post("")
 @router.post("/")
-async def submit(request: Request, house: TheHouse, viewer: Viewer) -> schemas.Exec:
+async def submit(request: Request, house: TheHouse, settings: TheSettings, viewer: Viewer) -> schemas.Exec:
     """Take a job. When this answers 200, row, arguments and code survive the death of everything."""
     with _room_on_disk():
         content_type = request.headers.get("content-type")
-        upload = await receive(request.stream(), content_type, house.settings.staged, most=LIMITS.upload_bytes)
+        upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
         with upload:
             args = request.query_params.get("args")
             job = await to_thread.run_sync(_take, house, viewer, args, upload)

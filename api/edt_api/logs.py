@@ -58,7 +58,7 @@ def as_json(pieces: Iterable[str]) -> Iterator[str]:
 
 def since(job: JobView, stream: Stream, offset: int, most: int) -> bytes:
     """At most so many bytes of one file from ``offset`` on; empty where it is not that long, or not there."""
-    file = open_file(job.log_dir, (_FILES[stream],))
+    file = open_file(job.directory, (job.log_dir.name, _FILES[stream]))
     if file is None:
         return b""
     with file:
@@ -77,7 +77,7 @@ def _pieces(job: JobView, streams: Iterable[Stream]) -> Iterator[str]:
 
 
 def _file(job: JobView, stream: Stream) -> Iterator[str]:
-    file = open_file(job.log_dir, (_FILES[stream],))
+    file = open_file(job.directory, (job.log_dir.name, _FILES[stream]))
     if file is None:
         return
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

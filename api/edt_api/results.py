@@ -20,8 +20,8 @@ from edt_api.jobfiles import Found, files, open_file
 from edt_scheduler.views import JobView
 
 _CHUNK = 1 << 20
-_NARROW = 0xFFFFFFFF
-"""What does not fit into 32 bits goes into an extra field, and this stands in its place."""
+_WIDE_FROM = _WIDE = 0xFFFFFFFF
+"""Numbers from here on go into an extra field of 64 bits, and this stands in their place."""
 _MOST_NARROW = 0xFFFF
 _FLAGS = 0x0808
 """Sizes and CRC follow the data; names are UTF-8."""
@@ -100,21 +100,21 @@ def disposition(job: JobView, size: int) -> str:
 
 
 def _local(name: bytes, found: Found) -> bytes:
-    wide = found.size >= _NARROW
+    wide = found.size >= _WIDE_FROM
     extra = struct.pack("<2H2Q", 1, 16, 0, 0) if wide else b""
-    sizes = (_NARROW, _NARROW) if wide else (0, 0)
+    sizes = (_WIDE, _WIDE) if wide else (0, 0)
     numbers = (_version(wide), _FLAGS, 0, *_dos_time(found), 0, *sizes, len(name), len(extra))
     return struct.pack("<4s5H3L2H", b"PK\x03\x04", *numbers) + name + extra
 
 
 def _descriptor(crc: int, size: int) -> bytes:
-    return struct.pack("<4sL2Q" if size >= _NARROW else "<4s3L", b"PK\x07\x08", crc, size, size)
+    return struct.pack("<4sL2Q" if size >= _WIDE_FROM else "<4s3L", b"PK\x07\x08", crc, size, size)
 
 
 def _entry(name: bytes, found: Found, crc: int, start: int) -> bytes:
-    wide = [number for number in (found.size, found.size, start) if number >= _NARROW]
+    wide = [number for number in (found.size, found.size, start) if number >= _WIDE_FROM]
     extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
-    size, start = min(found.size, _NARROW), min(start, _NARROW)
+    size, start = _narrow(found.size), _narrow(start)
     mode = (0o100755 if found.executable else 0o100644) << 16
     version = _version(bool(wide))
     numbers = (_UNIX | version, version, _FLAGS, 0, *_dos_time(found), crc, size, size)
@@ -125,12 +125,16 @@ def _entry(name: bytes, found: Found, crc: int, start: int) -> bytes:
 
 def _end(count: int, length: int, at: int) -> bytes:
     wide = b""
-    if count >= _MOST_NARROW or length >= _NARROW or at >= _NARROW:
+    if count >= _MOST_NARROW or length >= _WIDE_FROM or at >= _WIDE_FROM:
         version = _version(True)
         wide = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, _UNIX | version, version, 0, 0, count, count, length, at)
         wide += struct.pack("<4sLQL", b"PK\x06\x07", 0, at + length, 1)
     counts = (min(count, _MOST_NARROW),) * 2
-    return wide + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, *counts, min(length, _NARROW), min(at, _NARROW), 0)
+    return wide + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, *counts, _narrow(length), _narrow(at), 0)
+
+
+def _narrow(number: int) -> int:
+    return _WIDE if number >= _WIDE_FROM else number
 
 
 def _version(wide: bool) -> int:

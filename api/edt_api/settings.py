@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
+from edt_api.archives import LIMITS
 from edt_scheduler import settings as scheduler
 
 
@@ -20,6 +21,8 @@ class Settings(scheduler.Settings):
     """Password of the user ``admin`` who is made at the first start; unset: a random one, printed once."""
     join_token: SecretStr | None = None
     """What a node shows to register; unset: the content of ``join-token`` in the home, made at first start."""
+    upload_bytes: int = Field(default=LIMITS.upload_bytes, gt=0)
+    """The largest body of a submission."""
     token_hours: float = Field(default=12.0, gt=0)
     """How long a token from ``GET /auth/v1/logon`` holds."""
     forwarded_allow_ips: str = ""

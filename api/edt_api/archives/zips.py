@@ -59,7 +59,7 @@ def extract(file: BinaryIO, size: int, tree: Tree) -> None:
         if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
             raise ArchiveRefused("it is a link or a device; only files and folders are taken", entry.name)
         is_folder = entry.name.endswith("/")
-        if kind and is_folder != (kind == stat.S_IFDIR) or is_folder and entry.size:
+        if (kind and is_folder != (kind == stat.S_IFDIR)) or (is_folder and entry.size):
             raise ArchiveRefused(
                 "it is broken: a file by its name and a folder by its mode, or the reverse", entry.name
             )
