@@ -1,0 +1,109 @@
+"""Jobs share the slots: they grow, make room, and end with the bits of an undisturbed run."""
+
+from __future__ import annotations
+
+import io
+import statistics
+import zipfile
+from pathlib import Path
+
+import torch
+from edt_runner.engine import record
+from support.house import EXECS, House
+from support.journey import all_woken, house_in, submit, undisturbed
+from support.nursery import Nursery
+from support.waiting import until
+
+
+def test_a_second_job_gets_half_and_gives_it_back(house: House, nursery: Nursery, tmp_path: Path) -> None:
+    """A: 1 → 4 → 2 → 4; B: 1 → 2. Doorbells wake everybody; nothing is lost."""
+    expected = undisturbed(nursery, tmp_path / "undisturbed")
+    first = submit(house, "first")
+    first.until_slots(4)
+    second = submit(house, "second", arguments="--epochs 2")
+    second.until_slots(2)
+    first.until_slots(2)
+    second.finish()
+    first.until_slots(4)
+    end = first.finish()
+    assert end["digest"] == expected
+    for audit in record.audit(record.read(first.record), samples=237, epochs=20):
+        assert (audit.lost, audit.repeated) == ((), ())
+
+    resizes = all_woken(house, first, second)
+    assert [r["to_slots"] for r in house.resizes(first.id)][:2] == [1, 4]
+    late = [resize for resize in resizes if resize["woken_by"] != "doorbell"]
+    assert late in ([], [resizes[0]])  # the very first may come before the new node's ear is open
+    waits = [resize["woken_at"] - resize["decided_at"] for resize in resizes if resize["woken_by"] == "doorbell"]
+    assert statistics.median(waits) < 0.3
+
+    answer = house.api.get(f"{EXECS}/{first.id}/result")
+    assert answer.headers["content-disposition"].startswith("attachment;filename=dlpd-model-")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        state = torch.load(io.BytesIO(archive.read("train/model_epoch_final.pth")), weights_only=True)
+    assert state["6.weight"].shape == (5, 96)
+    log = house.api.get(f"{EXECS}/{first.id}/log", headers={"Accept": "text/plain"}).text
+    assert all(line.startswith("[") and ",\tTimestamp: " in line for line in log.splitlines())
+
+
+def test_without_a_broker_the_timer_does_the_same(tmp_path: Path, nursery: Nursery) -> None:
+    with house_in(tmp_path, EDT_AGENT_TICK_SECONDS="0.5") as house:
+        broker = [pid for pid, line in house.processes().items() if "valkey-server" in line]
+        assert len(broker) == 1
+        first = submit(house, "first")
+        first.until_slots(4)
+        hold_down_broker(house)
+        second = submit(house, "second", arguments="--epochs 2")
+        second.until_slots(2)
+        first.until_slots(2)
+        second.finish()
+        first.until_slots(4)
+        assert first.finish()["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+        later = [r["woken_by"] for r in all_woken(house, second)]
+        assert "timer" in later and set(later) <= {"timer", "doorbell"}
+
+
+def hold_down_broker(house: House) -> None:
+    """Stop the broker in its tracks: connections stand, nothing answers. Worse than a dead one."""
+    import os
+    import signal
+
+    for pid, line in house.processes().items():
+        if "valkey-server" in line:
+            os.kill(pid, signal.SIGSTOP)
+
+
+def test_stopping_a_job_frees_its_slots_for_the_other(house: House) -> None:
+    first, second = submit(house, "first"), submit(house, "second")
+    first.until_slots(2)
+    second.until_slots(2)
+    assert house.api.post(f"{EXECS}/{first.id}/stop").status_code == 204
+    house.wait(first.id, "KILLED", seconds=20)
+    second.until_slots(4)
+    second.finish()
+    assert house.job(first.id)["state"] == "KILLED"
+
+
+def test_ten_queued_jobs_start_in_the_order_they_came(tmp_path: Path) -> None:
+    with house_in(tmp_path, slots=2) as house:
+        blocker = submit(house, "blocker", "--numWorker 2")
+        blocker.until_slots(2)
+        (tmp_path / "main.py").write_text("import time\nprint(time.time())\n")
+        jobs = [house.submit(tmp_path / "main.py", "--numWorker 1") for _ in range(10)]
+        for job in jobs:
+            house.wait(job, "FINISHED", seconds=90)
+        started = [float((house.home / "jobs" / job / "log/driver.out").read_text()) for job in jobs]
+        assert started == sorted(started)
+        assert blocker.slots() in (1, 2)  # it gave one slot and never stopped
+
+
+def test_a_job_that_does_not_fit_waits_with_a_reason(tmp_path: Path) -> None:
+    with house_in(tmp_path, slots=1) as house:
+        first = submit(house, "first", "--numWorker 1")
+        first.until_slots(1)
+        second = submit(house, "second", "--numWorker 1")
+        waiting = until(lambda: house.job(second.id)["waiting"], 10, "a reason")
+        assert waiting["blocking"] == "capacity" and "slot" in waiting["reason"]
+        assert house.api.get(f"{EXECS}/{second.id}").json()["state"] == "PENDING_CRD_SCHEDULER"
+        first.finish()
+        second.finish()

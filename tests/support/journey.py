@@ -1,0 +1,67 @@
+"""What journeys have in common: a house whose jobs can be gated, and the digest such a job should end with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.gate import GateKeeper
+from support.house import House
+from support.nursery import RUNNERS, TESTS, Nursery
+from support.training import SCRIPTS, Elastic, letter_for
+from support.waiting import until
+
+SEED = 7
+
+
+def house_in(folder: Path, slots: int = 4, **environ: str) -> House:
+    """A house whose engines find the tests' own modules."""
+    paths = {"PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo", "EDT_GRACE_SECONDS": "5"}
+    return House(folder, slots, **{**paths, **environ})
+
+
+@dataclass
+class Job:
+    """A job of a house that takes only as many steps as it is let."""
+
+    house: House
+    id: str
+    gate: GateKeeper
+    record: Path
+
+    def slots(self) -> int:
+        """Engines that have the weights, by the job's last report."""
+        return int(self.house.job(self.id).get("workers") or 0)
+
+    def until_slots(self, number: int, seconds: float = 60.0) -> None:
+        """Let steps through until the job trains on ``number`` engines."""
+        self.gate.until(lambda: self.slots() == number, seconds)
+
+    def finish(self, seconds: float = 60.0) -> dict[str, Any]:
+        self.gate.open()
+        return self.house.wait(self.id, "FINISHED", seconds=seconds)
+
+
+def submit(house: House, name: str, options: str = "--numWorker 4", arguments: str = "--epochs 20") -> Job:
+    """Submit ``scripts/conv.py`` behind a gate."""
+    gate = GateKeeper(house.folder / f"gate-{name}")
+    record = house.folder / f"samples-{name}"
+    env = f"--msd-env TEST_GATE={gate.path} --msd-env EDT_SAMPLE_RECORD={record} --msd-env EDT_SEED={SEED}"
+    job = house.submit(SCRIPTS / "conv.py", f"{options} {env}", arguments)
+    return Job(house, job, gate, record)
+
+
+def undisturbed(nursery: Nursery, folder: Path, arguments: str = "--epochs 20") -> str:
+    """The digest of the same training on one engine without a platform."""
+    letter = letter_for(folder, "conv", *arguments.split(), seed=SEED)
+    with Elastic(letter, nursery.start) as training:
+        training.settle([1])
+        return str(training.finish()["digest"])
+
+
+def all_woken(house: House, *jobs: Job) -> list[dict[str, Any]]:
+    """All resizes of the jobs, once each has been woken."""
+    found = [resize for job in jobs for resize in house.resizes(job.id)]
+    until(lambda: all(resize["woken_by"] for resize in found), 5, "every resize was woken")
+    return found
