@@ -1,5 +1,4 @@
-"""Room: api, CLI. Where the API is and who speaks to it: environment, then the login kept on disk, then this
-machine.
+"""Room: api, CLI. Where the API is and who speaks to it: environment, then the login kept on disk, then this machine.
 
 Touches one file, ``edt/login.json`` in the XDG configuration folder, readable by its owner only.
 """

@@ -59,8 +59,8 @@ def _archive(roots: list[tuple[Path, str]]) -> IO[bytes]:
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str, above: frozenset[Path]) -> None:
-    """Add a file, or a folder and what is in it; ``above`` are the real folders it lies in, since a link may
-    lead up."""
+    """Add a file, or a folder and what is in it; ``above`` are the real folders it lies in, since a link may lead
+    up."""
     if path.is_dir():
         real = path.resolve()
         if real in above:

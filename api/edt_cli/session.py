@@ -1,5 +1,4 @@
-"""Room: api, CLI. One conversation with the API: requests go out with the token, refusals come back as
-sentences."""
+"""Room: api, CLI. One conversation with the API: requests go out with the token, refusals come back as sentences."""
 
 from __future__ import annotations
 

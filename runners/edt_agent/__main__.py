@@ -1,7 +1,7 @@
 """Room: runners, agent. ``python -m edt_agent``: one node's agent, until a signal says go.
 
-SIGTERM: the agent goes alone, for an upgrade; training goes on and the next agent adopts it.
-SIGINT (Ctrl-C): training writes a checkpoint and leaves, then the agent goes. A second one kills.
+SIGTERM: the agent goes alone, for an upgrade; training goes on and the next agent adopts it. SIGINT (Ctrl-C):
+training writes a checkpoint and leaves, then the agent goes. A second one kills.
 """
 
 from __future__ import annotations

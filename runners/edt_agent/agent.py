@@ -1,7 +1,7 @@
 """Room: runners, agent. The loop: look at what the API wants and at what runs, and do the difference.
 
-Everything happens on one event loop, so there is nothing to lock. Next: ``decide.py`` for what is done and
-why, ``asking.py`` and ``carrying.py`` for what comes in and goes out, ``attempt.py`` for one supervisor.
+Everything happens on one event loop, so there is nothing to lock. Next: ``decide.py`` for what is done and why,
+``asking.py`` and ``carrying.py`` for what comes in and goes out, ``attempt.py`` for one supervisor.
 """
 
 from __future__ import annotations
@@ -213,8 +213,7 @@ class Agent:
         self._ledger.remove(key)
 
     def _sweep_once(self) -> None:
-        """Once, after all that is wanted has been adopted: end what earlier agents of this node left
-        besides."""
+        """Once, after all that is wanted has been adopted: end what earlier agents of this node left besides."""
         if self._swept or self._asking.desired is None:
             return
         self._swept = True

@@ -1,7 +1,7 @@
 """Room: runners, agent. What the agent says to the API, and what it hears. Touches HTTP, nothing else.
 
-All of it may be asked again at any time: registering anew is a new incarnation of the node, assignments are a
-level, and reports carry numbers.
+All of it may be asked again at any time: registering anew is a new incarnation of the node, assignments are a level,
+and reports carry numbers.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class Api:
         return Registration(str(data["queue"]), data.get("broker_url"))
 
     async def assignments(self, after: int | None, wait: float, woken_by: str) -> Answer:
-        """What should run here. With ``wait`` the API answers when it differs from version ``after``, or
-        then."""
+        """What should run here. With ``wait`` the API answers when it differs from version ``after``, or then."""
         params: dict[str, Any] = {"woken_by": woken_by}
         if after is not None:
             params |= {"after": after, "wait": wait}

@@ -1,9 +1,7 @@
-"""Room: runners, agent. How the agent hears what the API wants: rung by the doorbell, on its timer, or by
-long poll.
+"""Room: runners, agent. How the agent hears what the API wants: rung by the doorbell, on its timer, or by long poll.
 
-Talks HTTP through ``api.py``. A ring only makes the next question come sooner; lost, doubled and late ones
-change nothing. With every question goes what brought it about, which ends up in the resize events a user can
-read.
+Talks HTTP through ``api.py``. A ring only makes the next question come sooner; lost, doubled and late ones change
+nothing. With every question goes what brought it about, which ends up in the resize events a user can read.
 """
 
 from __future__ import annotations
@@ -20,14 +18,16 @@ from edt_agent.decide import Desired
 from edt_agent.doorbell import Doorbell
 from edt_agent.errors import ApiRefused, ApiUnreachable, NotKnownHere
 from edt_agent.settings import AgentSettings
+from edt_runner.contract import node_queue
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
 _RETRY_MOST_SECONDS = 5.0
+_HEAR_SECONDS = 8.0
+"""So long does a node wait for its doorbell before it registers without."""
 _DEAF_AFTER_CHANGES = 5
-"""So many changes in a row that no ring announced mean that the doorbell's worker no longer hears its
-broker."""
+"""So many changes in a row that no ring announced mean that the doorbell's worker no longer hears its broker."""
 
 
 class Asking:
@@ -43,21 +43,29 @@ class Asking:
         self._rung = asyncio.Event()
 
     async def go_on(self) -> None:
-        """Register and ask; register again whenever the API no longer knows the node. Raises where it says
-        no."""
-        while True:
-            registration = await self._register()
-            broker_url = reachable(self._settings.broker_url or registration.broker_url)
-            if broker_url is None:
-                await self._ask_by_long_poll()
-                continue
-            doorbell = Doorbell(self._children, broker_url, registration.queue, self._settings.tag, self._rung.set)
-            keeping = asyncio.create_task(doorbell.keep(), name="keep the doorbell")
-            try:
-                await self._ask_when_rung(doorbell)
-            finally:
+        """Register and ask; register again whenever the API no longer knows the node. Raises where it says no."""
+        doorbell, keeping = None, None
+        try:
+            if self._settings.broker_url is not None:
+                # A node that is there can be rung: it hears before it says that it exists.
+                doorbell, keeping = self._hang(self._settings.broker_url, node_queue(self._settings.name))
+                await doorbell.hears(_HEAR_SECONDS)
+            while True:
+                registration = await self._register()
+                if doorbell is None and (broker_url := reachable(registration.broker_url)) is not None:
+                    doorbell, keeping = self._hang(broker_url, registration.queue)
+                if doorbell is None:
+                    await self._ask_by_long_poll()
+                else:
+                    await self._ask_when_rung(doorbell)
+        finally:
+            if keeping is not None:
                 keeping.cancel()
                 await asyncio.gather(keeping, return_exceptions=True)
+
+    def _hang(self, broker_url: str, queue: str) -> tuple[Doorbell, asyncio.Task[None]]:
+        doorbell = Doorbell(self._children, broker_url, queue, self._settings.tag, self._rung.set)
+        return doorbell, asyncio.create_task(doorbell.keep(), name="keep the doorbell")
 
     async def _register(self) -> Registration:
         failed = 0

@@ -1,8 +1,7 @@
-"""Room: runners, agent. One supervisor as the agent knows it: alive or not, what it was wished, what it
-reported.
+"""Room: runners, agent. One supervisor as the agent knows it: alive or not, what it was wished, what it reported.
 
-Touches the supervisor's socket, its spool and its processes. Made the same way for a supervisor just started
-and for one that an earlier agent started.
+Touches the supervisor's socket, its spool and its processes. Made the same way for a supervisor just started and for
+one that an earlier agent started.
 """
 
 from __future__ import annotations
@@ -147,8 +146,7 @@ class Attempt:
             self._pidfd = None
 
     async def _keep_talking(self) -> None:
-        """Send the newest wish whenever it changes or the socket had to be opened anew; wake on every
-        answer."""
+        """Send the newest wish whenever it changes or the socket had to be opened anew; wake on every answer."""
         pause = _RECONNECT_SECONDS
         while self.lives:
             try:

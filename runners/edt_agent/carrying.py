@@ -1,5 +1,4 @@
-"""Room: runners, agent. How reports get from the spools to the API: in order, in batches, again until
-acknowledged.
+"""Room: runners, agent. How reports get from the spools to the API: in order, in batches, again until acknowledged.
 
 Reads spools, writes acknowledged numbers into the ledger, talks HTTP through ``api.py``.
 """

@@ -1,7 +1,7 @@
 """Room: runners, agent. The processes that this agent started itself, and their exit statuses.
 
-Starts processes and reaps them. Supervisors get a session of their own and outlive the agent; the doorbell
-dies with it. An adopted supervisor is somebody else's child: it is only watched (``attempt.py``).
+Starts processes and reaps them. Supervisors get a session of their own and outlive the agent; the doorbell dies with
+it. An adopted supervisor is somebody else's child: it is only watched (``attempt.py``).
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ class Children:
         self._by_pid: dict[int, Child] = {}
 
     def watch(self) -> None:
-        """Reap whenever a child ends, orphans that were handed to this process (as PID 1 of a container)
-        too."""
+        """Reap whenever a child ends, orphans that were handed to this process (as PID 1 of a container) too."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
 
     def start(

@@ -1,8 +1,7 @@
-"""Room: runners, agent. What to do, given what the API wants and what runs. Pure: no clock, no I/O, no
-memory.
+"""Room: runners, agent. What to do, given what the API wants and what runs. Pure: no clock, no I/O, no memory.
 
-``decide`` is asked after everything that happens and on a timer. Its answer holds actions, each of which may
-be carried out late, twice or not at all: the next answer is made from what is then the case.
+``decide`` is asked after everything that happens and on a timer. Its answer holds actions, each of which may be
+carried out late, twice or not at all: the next answer is made from what is then the case.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from edt_agent.ledger import Key
 from edt_runner.contract import Assignment, ExitKind, Wish
 
 LEAVE_LIMIT_SECONDS = 660.0
-"""A leave takes three steps, at most 600 s, and its supervisor sees to that; a minute later the agent
-does."""
+"""A leave takes three steps, at most 600 s, and its supervisor sees to that; a minute later the agent does."""
 STOP_SLACK_SECONDS = 5.0
 """A stop is given its grace by the supervisor; this much later the agent kills."""
 EXIT_SLACK_SECONDS = 10.0
@@ -85,8 +83,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Close:
-    """Write its last reports, since nobody else will. For one that never ran here, ``assignment`` says
-    where."""
+    """Write its last reports, since nobody else will. For one that never ran here, ``assignment`` says where."""
 
     key: Key
     kind: ExitKind
@@ -96,8 +93,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Retry:
-    """Drop what is known of a supervisor that ended before it took its letter; the start is due again
-    later."""
+    """Drop what is known of a supervisor that ended before it took its letter; the start is due again later."""
 
     key: Key
     why: str

@@ -1,10 +1,8 @@
-"""Room: runners, agent. The doorbell: a Celery worker on the node's own queue, which wakes the agent through
-a pipe.
+"""Room: runners, agent. The doorbell: a Celery worker on the node's own queue, which wakes the agent through a pipe.
 
-Run as a child of its own (``python -m edt_agent.doorbell``): Celery takes over signals and logging and may
-hang on a broker that went away, none of which may touch the agent. The task does nothing but write a byte to
-the pipe. It dies with the agent. Messages are JSON, and the ids in them are not even read: the agent
-asks the API what there is.
+Run as a child of its own (``python -m edt_agent.doorbell``): Celery takes over signals and logging and may hang on a
+broker that went away, none of which may touch the agent. The task does nothing but write a byte to the pipe. It dies
+with the agent. Messages are JSON, and the ids in them are not even read: the agent asks the API what there is.
 """
 
 from __future__ import annotations
@@ -29,6 +27,8 @@ from edt_runner.contract import BROKER_KEY_PREFIX, DOORBELL_TASK, TAG_VARIABLE
 log = logging.getLogger(__name__)
 
 _PIPE = 3
+_HEARS, _RING = b"h", b"r"
+"""What the worker says: it is connected; somebody rang."""
 _PR_SET_PDEATHSIG = 1
 
 CELERY_SETTINGS: Mapping[str, Any] = {
@@ -54,14 +54,21 @@ CELERY_SETTINGS: Mapping[str, Any] = {
 
 
 class Doorbell:
-    """The agent's end: keeps the worker running and passes the ring on. Legal only inside a running event
-    loop."""
+    """The agent's end: keeps the worker running and passes the ring on. Legal only inside a running event loop."""
 
     def __init__(self, children: Children, broker_url: str, queue: str, tag: str, rang: Callable[[], None]) -> None:
         self._children = children
         self._broker_url, self._queue, self._tag = broker_url, queue, tag
         self._rang = rang
+        self._hears = asyncio.Event()
         self._child: Child | None = None
+
+    async def hears(self, seconds: float) -> bool:
+        """Wait until the worker has been connected once."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hears.wait()
+        return self._hears.is_set()
 
     def restart(self) -> None:
         """Start the worker anew: one that has lost its broker may think it is well."""
@@ -89,10 +96,13 @@ class Doorbell:
         ended = asyncio.Event()
 
         def read() -> None:
-            if os.read(reading, 1 << 16):
-                self._rang()
-            else:
+            data = os.read(reading, 1 << 16)
+            if not data:
                 loop.remove_reader(reading)
+            if _HEARS in data:
+                self._hears.set()
+            if _RING in data:
+                self._rang()
 
         try:
             command = [
@@ -144,6 +154,7 @@ def die_with(parent: int) -> None:
 
 def _worker(broker_url: str, queue: str) -> Any:
     from celery import Celery
+    from celery.signals import worker_ready
 
     app = Celery("edt_agent", broker=broker_url)
     app.conf.update(CELERY_SETTINGS)
@@ -152,7 +163,11 @@ def _worker(broker_url: str, queue: str) -> Any:
     def look(*_: Any, **__: Any) -> None:
         """Wake the agent. A full pipe means that it is being woken anyway."""
         with contextlib.suppress(BlockingIOError):
-            os.write(_PIPE, b"!")
+            os.write(_PIPE, _RING)
+
+    @worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
+    def hears(**_: Any) -> None:
+        os.write(_PIPE, _HEARS)
 
     return app.Worker(
         pool="solo",

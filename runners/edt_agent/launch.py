@@ -1,8 +1,7 @@
 """Room: runners, agent. How a supervisor comes to be, warm or cold, and gets its letter.
 
-Starts processes, writes the ledger, makes spool folders. One unassigned supervisor is kept warm: it has
-imported its framework and waits for a line on its standard input. If the agent dies, that line never comes
-and it goes too.
+Starts processes, writes the ledger, makes spool folders. One unassigned supervisor is kept warm: it has imported its
+framework and waits for a line on its standard input. If the agent dies, that line never comes and it goes too.
 """
 
 from __future__ import annotations
@@ -33,12 +32,10 @@ COLD_PREFIXES = (
     *("OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "MALLOC_", "LD_", "PYTHON"),
     *("TORCH_", "PYTORCH_", "TF_", "CUDA_", "NCCL_", "GLOO_"),
 )
-"""Variables that Python, a framework or its libraries read once, when they are loaded: too late in a warm
-process."""
+"""Variables that Python, a framework or its libraries read once, when they are loaded: too late in a warm process."""
 
 _REPLACE_SECONDS = 1.0
-"""A new warm supervisor is started this long after one was handed out, so as not to compete with its first
-steps."""
+"""A new warm supervisor is started this long after one was handed out, so as not to compete with its first steps."""
 
 
 @dataclass
@@ -66,8 +63,7 @@ class Launcher:
         self._sockets = make_private(settings.runtime_dir)
 
     async def start(self, letter: Letter) -> tuple[Entry, Child]:
-        """Start the supervisor of an attempt. When this returns, the letter is in its hands and the ledger
-        knows it.
+        """Start the supervisor of an attempt. When this returns, the letter is in its hands and the ledger knows it.
 
         Raises StartFailed; then nothing of it runs, and nothing is known of it.
         """
@@ -83,8 +79,7 @@ class Launcher:
                 supervisor.pipe = -1
 
     async def keep_warm(self) -> None:
-        """Keep one unassigned supervisor, for ever. One that dies by itself is replaced with growing
-        pauses."""
+        """Keep one unassigned supervisor, for ever. One that dies by itself is replaced with growing pauses."""
         failed = 0
         while True:
             try:
@@ -177,8 +172,8 @@ class Launcher:
     def _prepared(self, letter: Letter) -> Letter:
         """The letter with a spool folder that exists and a socket's path that is free.
 
-        The agent chooses the socket's place itself: the path must be short, and a file system that several
-        nodes share may not hold sockets.
+        The agent chooses the socket's place itself: the path must be short, and a file system that several nodes
+        share may not hold sockets.
         """
         Path(letter.spool_dir).mkdir(parents=True, exist_ok=True)
         socket = self._sockets / f"{letter.job}.{letter.fence}.sock"
@@ -187,21 +182,18 @@ class Launcher:
 
 
 def must_be_cold(wanted: Mapping[str, str], given: Mapping[str, str]) -> bool:
-    """Whether a job wants otherwise what a framework reads when it is loaded; ``given`` is what a warm one
-    has."""
+    """Whether a job wants otherwise what a framework reads when it is loaded; ``given`` is what a warm one has."""
     return any(name.startswith(COLD_PREFIXES) and given.get(name) != value for name, value in wanted.items())
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a supervisor inherits: nothing of ours, since user code sees it; then what a zygote needs to stay
-    one."""
+    """What a supervisor inherits: nothing of ours, since user code sees it; then what a zygote needs to stay one."""
     kept = {name: value for name, value in environ.items() if not name.startswith("EDT_")}
     return kept | {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "x"}
 
 
 def _bring(output: Path, target: Path) -> None:
-    """Put a supervisor's output where its other papers lie; the open file goes along unless the disk is
-    another."""
+    """Put a supervisor's output where its other papers lie; the open file goes along unless the disk is another."""
     try:
         output.replace(target)
     except OSError:

@@ -1,9 +1,8 @@
-"""Room: runners, agent. What the agent writes down about each supervisor it started, so that the next agent
-finds it.
+"""Room: runners, agent. What the agent writes down about each supervisor it started, so that the next agent finds it.
 
-Touches only ``<state_dir>/attempts``. An entry is on disk before a supervisor gets its letter and is removed
-when the API has the attempt's last report; so no agent can start an attempt a second time or forget one.
-Letters carry secrets, so nothing of a letter's environment is in here.
+Touches only ``<state_dir>/attempts``. An entry is on disk before a supervisor gets its letter and is removed when the
+API has the attempt's last report; so no agent can start an attempt a second time or forget one. Letters carry
+secrets, so nothing of a letter's environment is in here.
 """
 
 from __future__ import annotations
@@ -85,8 +84,7 @@ class Ledger:
 
 
 def from_attempt_file(letter: Letter) -> Entry | None:
-    """The entry of an attempt that only its spool knows: its supervisor lives or lived, but the ledger was
-    lost."""
+    """The entry of an attempt that only its spool knows: its supervisor lives or lived, but the ledger was lost."""
     try:
         data: dict[str, Any] = json.loads((Path(letter.spool_dir) / "attempt.json").read_text())
         return Entry(
@@ -105,8 +103,7 @@ def from_attempt_file(letter: Letter) -> Entry | None:
 
 
 def write_whole(path: Path, data: dict[str, Any], *, durable: bool = True) -> None:
-    """Replace a file in one go: a reader sees the old text or the new, also after a power cut if
-    ``durable``."""
+    """Replace a file in one go: a reader sees the old text or the new, also after a power cut if ``durable``."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

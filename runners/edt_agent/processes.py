@@ -1,8 +1,7 @@
-"""Room: runners, agent. What runs on this machine, as /proc tells it. Touches /proc and signals; starts
-nothing.
+"""Room: runners, agent. What runs on this machine, as /proc tells it. Touches /proc and signals; starts nothing.
 
-A process is named by (pid, start time): a pid alone may be somebody else's by now. A zombie is dead: on some
-machines nobody reaps orphans for minutes, and ``kill(pid, 0)`` still says yes.
+A process is named by (pid, start time): a pid alone may be somebody else's by now. A zombie is dead: on some machines
+nobody reaps orphans for minutes, and ``kill(pid, 0)`` still says yes.
 """
 
 from __future__ import annotations
@@ -88,8 +87,7 @@ def bearers(marks: Mapping[str, str]) -> list[Process]:
 
 
 def kill(processes: Iterable[ProcessId], number: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal to each that still lives. By pidfd: between the look and the signal no other can take its
-    pid."""
+    """Send a signal to each that still lives. By pidfd: between the look and the signal no other can take its pid."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(process.pid)

@@ -1,5 +1,4 @@
-"""Room: runners, agent. What an agent is told at its start, from arguments and environment. Touches
-nothing."""
+"""Room: runners, agent. What an agent is told at its start, from arguments and environment. Touches nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +20,8 @@ from edt_runner.contract import TAG_VARIABLE
 NODE_VARIABLE = "EDT_NODE"
 """Environment variable that marks every process that this node's agent started."""
 LIFE_VARIABLE = "EDT_LIFE"
-"""Environment variable with a random name that one supervisor and all its descendants bear, from their birth
-on. A warm supervisor is started before anybody knows for which attempt; this is how its processes are told
-apart."""
+"""Environment variable with a random name that one supervisor and all its descendants bear, from their birth on. A
+warm supervisor is started before anybody knows for which attempt; this is how its processes are told apart."""
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _DEFAULT_API = "http://127.0.0.1:9280"
@@ -67,8 +65,7 @@ class AgentSettings:
 
     @property
     def runtime_dir(self) -> Path:
-        """Where sockets lie: a short path (a socket's may have 107 bytes), on this machine, for this user
-        only."""
+        """Where sockets lie: a short path (a socket's may have 107 bytes), on this machine, for this user only."""
         base = os.environ.get("XDG_RUNTIME_DIR")
         root = Path(base) if base and Path(base).is_dir() else Path(tempfile.gettempdir())
         short = hashlib.sha256(f"{self.tag}/{self.name}".encode()).hexdigest()[:12]
@@ -76,8 +73,7 @@ class AgentSettings:
 
 
 def from_environment(given: Mapping[str, str | None], environ: Mapping[str, str]) -> AgentSettings:
-    """Settings from arguments (``given``, None where an argument is missing), then EDT_* variables, then
-    defaults."""
+    """Settings from arguments (``given``, None where an argument is missing), then EDT_* variables, then defaults."""
 
     def value(name: str, fallback: str = "") -> str:
         return given.get(name) or environ.get(f"EDT_{name.upper()}") or fallback
@@ -132,8 +128,7 @@ def _host_name() -> str:
 
 
 def _own_address(api: str) -> str:
-    """The address of this machine on the way to the API. A datagram socket that is connected sends
-    nothing."""
+    """The address of this machine on the way to the API. A datagram socket that is connected sends nothing."""
     where = urlsplit(api)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

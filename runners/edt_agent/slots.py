@@ -1,7 +1,6 @@
 """Room: runners, agent. The node's slots: its GPUs as NVML shows them, or CPU stand-ins.
 
-Touches the NVIDIA driver (asks, never sets). CUDA itself is not touched: a process that did could not fork
-engines.
+Touches the NVIDIA driver (asks, never sets). CUDA itself is not touched: a process that did could not fork engines.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ class Slot:
 
 
 def find_slots(devices: str, cpu_slots: int | None, environ: Mapping[str, str] = os.environ) -> tuple[Slot, ...]:
-    """The node's slots. With ``auto``, GPUs win over CPU stand-ins unless a number of the latter was asked
-    for."""
+    """The node's slots. With ``auto``, GPUs win over CPU stand-ins unless a number of the latter was asked for."""
     if devices == "auto" and cpu_slots is None and (found := gpus(environ.get("CUDA_VISIBLE_DEVICES"))):
         return found
     return tuple(Slot(str(n), "cpu", f"CPU stand-in {n}") for n in range(cpu_slots or cores()))
@@ -42,8 +40,7 @@ def cores() -> int:
 
 
 def gpus(visible: str | None = None) -> tuple[Slot, ...]:
-    """The GPUs that NVML shows, by UUID; none where there is no driver. ``visible`` narrows them as CUDA
-    would."""
+    """The GPUs that NVML shows, by UUID; none where there is no driver. ``visible`` narrows them as CUDA would."""
     import pynvml
 
     try:
@@ -65,8 +62,7 @@ def gpus(visible: str | None = None) -> tuple[Slot, ...]:
 
 
 def narrowed(found: tuple[Slot, ...], visible: str | None) -> tuple[Slot, ...]:
-    """Only what CUDA_VISIBLE_DEVICES names: indices or beginnings of UUIDs, up to the first that is
-    neither."""
+    """Only what CUDA_VISIBLE_DEVICES names: indices or beginnings of UUIDs, up to the first that is neither."""
     if visible is None:
         return found
     chosen: list[Slot] = []

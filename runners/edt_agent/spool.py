@@ -1,8 +1,7 @@
-"""Room: runners, agent. The reports that a supervisor has put on disk: read on from the acknowledged one, and
-closed.
+"""Room: runners, agent. The reports that a supervisor has put on disk: read on from the acknowledged one, and closed.
 
-Touches ``reports.jsonl`` of one spool folder. The supervisor appends to it; the agent reads, and appends only
-when the supervisor is gone without its last word.
+Touches ``reports.jsonl`` of one spool folder. The supervisor appends to it; the agent reads, and appends only when
+the supervisor is gone without its last word.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ class Spool:
         return self.acked >= self.facts.last_seq
 
     def batch(self, limit: int, *, hold_the_end: bool) -> list[dict[str, Any]]:
-        """The next reports to send, in order. ``hold_the_end`` keeps ATTEMPT_ENDED back: not all is seen gone
-        yet."""
+        """The next reports to send, in order. ``hold_the_end`` keeps ATTEMPT_ENDED back: not all is seen gone yet."""
         batch: list[dict[str, Any]] = []
         for line in self._lines(self._sent):
             try:
@@ -87,8 +85,7 @@ class Spool:
         return batch
 
     def ack(self, seq: int) -> None:
-        """The API has everything up to ``seq``. A smaller number than before (its database was restored)
-        rewinds."""
+        """The API has everything up to ``seq``. A smaller number than before (its database was restored) rewinds."""
         if seq < self.acked:
             self._sent = 0
         self.acked = seq
@@ -99,8 +96,7 @@ class Spool:
     def close(self, kind: ExitKind, message: str, code: int | None, wish: Wish | None) -> None:
         """Say what the supervisor no longer can: its engines are gone and the attempt is over.
 
-        Legal only when no process of the attempt is left. ``wish`` names slots whose engines may never have
-        started.
+        Legal only when no process of the attempt is left. ``wish`` names slots whose engines may never have started.
         """
         facts = self.scan()
         if facts.ended and self.acked <= facts.last_seq:

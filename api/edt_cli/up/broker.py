@@ -1,5 +1,4 @@
-"""Room: api, CLI. The broker that carries doorbells: one that is named, the bundled Valkey, or one found on
-PATH.
+"""Room: api, CLI. The broker that carries doorbells: one that is named, the bundled Valkey, or one found on PATH.
 
 Decides what to start; starts nothing. Rings are worth nothing a second later, so it keeps nothing on disk.
 """

@@ -1,5 +1,5 @@
-"""Room: api, CLI. What `edt up` writes: each line with the part that speaks before it. Touches standard
-output only."""
+"""Room: api, CLI. What `edt up` writes: each line with the part that speaks before it. Touches standard output
+only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Room: api, CLI. EDT_HOME as `edt up` uses it: who may be in it, which port it had, which mark its processes
-bear.
+"""Room: api, CLI. EDT_HOME as `edt up` uses it: who may be in it, which port it had, which mark its processes bear.
 
 Touches the folder and a short folder for sockets; opens no database.
 """
@@ -61,8 +60,7 @@ class Home:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the home: one `edt up` at a time. The kernel lets go when this process ends, however it
-        does."""
+        """Hold the home: one `edt up` at a time. The kernel lets go when this process ends, however it does."""
         handle = os.open(self.path / "run" / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -78,8 +76,7 @@ class Home:
             os.close(handle)
 
     def port(self, host: str, asked: int | None) -> int:
-        """The port to listen on: the one asked for, the one it had, or at first 9280 or a free one;
-        remembered."""
+        """The port to listen on: the one asked for, the one it had, or at first 9280 or a free one; remembered."""
         port = asked or remembered_port(self.path)
         if port is None:
             port = DEFAULT_PORT if is_free(host, DEFAULT_PORT) else _any_port(host)

@@ -1,7 +1,6 @@
 """Room: api, CLI. The platform's processes under one roof: in what order they start, live and go.
 
-One thread, one selector. Supervisors are not among the children: they belong to the agent, and outlive it and
-this.
+One thread, one selector. Supervisors are not among the children: they belong to the agent, and outlive it and this.
 """
 
 from __future__ import annotations

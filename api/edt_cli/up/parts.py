@@ -1,7 +1,7 @@
 """Room: api, CLI. One part of the platform as a child process: started, heard, started again when it dies.
 
-Children die with this process (PR_SET_PDEATHSIG), and a terminal's Ctrl-C does not reach them: each has a
-session of its own, and in which order they go is for ``house.py`` to say.
+Children die with this process (PR_SET_PDEATHSIG), and a terminal's Ctrl-C does not reach them: each has a session of
+its own, and in which order they go is for ``house.py`` to say.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ def become_reaper() -> None:
 
 
 def kill_all(tag_variable: str, tag: str) -> int:
-    """SIGKILL to every process but this one that was started with this home's mark. Answers how many there
-    were."""
+    """SIGKILL to every process but this one that was started with this home's mark. Answers how many there were."""
     mark = f"{tag_variable}={tag}".encode()
     found = 0
     for entry in Path("/proc").iterdir():
