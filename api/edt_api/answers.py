@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Match
 
 from edt_api.errors import STATUS, WMLA, ApiError, RequestInvalid
 from edt_api.schemas import Problem
@@ -79,7 +80,15 @@ async def _http(request: Request, error: Exception) -> Response:
     said = message.get(error.status_code, error.detail)
     response = _response(request.url.path, error.status_code, said, code)
     response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        response.headers["Allow"] = _allowed(request)
     return response
+
+
+def _allowed(request: Request) -> str:
+    """Every method that some route takes at this path; the framework tells those of the first one."""
+    matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:

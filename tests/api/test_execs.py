@@ -25,8 +25,8 @@ from support.front_door import ARGS, EXECS, PASSWORD, FrontDoor, served, tar
 MAIN = {"net/main.py": "print('hello')\n", "net/lib.py": "x = 1\n"}
 RECORDED = {
     "id", "args", "submissionId", "creator", "state", "appId", "schedulerUrl", "modelFileOwnerName", "workDir",
-    "appName", "createTime", "elastic", "nameSpace", "numWorker", "framework", "userName", "sigName", "sigId", "masterURL",
-    "executionUserName",
+    "appName", "createTime", "elastic", "nameSpace", "numWorker", "framework", "userName", "sigName", "sigId",
+    "masterURL", "executionUserName",
 }  # fmt: skip
 
 

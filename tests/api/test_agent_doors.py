@@ -1,0 +1,219 @@
+"""What an agent says and asks: registration, assignments by long poll, reports; with the real scheduler behind."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from edt_api import agents
+from edt_runner.contract import Assignment, Report, ReportKind
+from edt_scheduler import operations
+from edt_scheduler.reconcile import look
+from support.front_door import ARGS, JOIN_TOKEN, FrontDoor, served
+
+OFFER: dict[str, Any] = {
+    "name": "node-x",
+    "host": "127.0.0.1",
+    "cores": 4,
+    "boot_id": "boot",
+    "incarnation": "life",
+    "slots": [{"slot": "0", "device": "cpu", "label": "CPU stand-in 0"}],
+    "of_a_newer_version": 1,
+}
+
+
+class Node:
+    """One node as the API sees it."""
+
+    def __init__(self, door: FrontDoor, name: str, slots: int = 2) -> None:
+        self.name = name
+        self.path = f"/api/v1/nodes/{name}"
+        self.http = door.client(token=door.register(name, slots))
+
+    def assignments(self, **query: Any) -> tuple[int, list[Assignment]]:
+        response = self.http.get(f"{self.path}/assignments", params=query)
+        assert response.status_code == 200, response.text
+        body = response.json()
+        return body["version"], [Assignment.from_json_object(each) for each in body["assignments"]]
+
+    def report(self, *reports: Report) -> httpx.Response:
+        return self.http.post(f"{self.path}/reports", json=[report.to_message() for report in reports])
+
+
+def report(
+    node: str, seq: int, kind: ReportKind = ReportKind.ATTEMPT_STARTED, job: str = "edt-1", **body: Any
+) -> Report:
+    return Report(job, 1, node, seq, kind, 1.0, body)
+
+
+class TestRegistration:
+    def test_a_node_gets_a_token_of_its_own_and_the_name_of_its_queue(self, door: FrontDoor) -> None:
+        response = door.client(token=JOIN_TOKEN).post("/api/v1/nodes", json=OFFER)
+        assert response.status_code == 201
+        body = response.json()
+        assert (body["node"], body["queue"], body["broker_url"]) == ("node-x", "node.node-x", None)
+        assert body["token"] not in {JOIN_TOKEN, ""}
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"name": "../up"}, {"name": ""}, {"name": "n" * 64}, {"cores": 0}, {"cores": "many"}, {"slots": 3},
+            {"host": ""}, {"slots": [{"slot": "0"}, {"slot": "0"}]}, {"slots": [{"device": "cpu"}]},
+        ],
+    )  # fmt: skip
+    def test_a_wrong_offer_is_refused_by_name(self, door: FrontDoor, wrong: dict[str, Any]) -> None:
+        response = door.client(token=JOIN_TOKEN).post("/api/v1/nodes", json={**OFFER, **wrong})
+        assert response.status_code == 400
+        assert response.headers["content-type"] == "application/problem+json"
+        assert next(iter(wrong)) in response.json()["detail"]
+
+    def test_nodes_are_told_of_the_broker_where_there_is_one(self, tmp_path: Any) -> None:
+        with served(tmp_path / "home", broker_url="redis+socket:///nowhere/valkey.sock") as rung:
+            body = rung.client(token=JOIN_TOKEN).post("/api/v1/nodes", json=OFFER).json()
+            assert body["broker_url"] == "redis+socket:///nowhere/valkey.sock"
+
+
+class TestAssignments:
+    def test_what_the_scheduler_decided_arrives_as_letter_and_wish(self, fresh_door: FrontDoor) -> None:
+        node = Node(fresh_door, "node-a")
+        before, none = node.assignments(woken_by="start")
+        assert none == []
+        job = fresh_door.submit(args=f"{ARGS} --msd-env K=hush -- -x 1")
+        look(fresh_door.house)
+        version, (assignment,) = node.assignments(woken_by="doorbell", rung="node-a,7")
+        assert version != before
+        letter, wish = assignment.letter, assignment.wish
+        assert (letter.job, letter.node, letter.main) == (job.exec_id, "node-a", "main.py")
+        assert letter.arguments == ("-x", "1")
+        assert letter.environ["K"] == "hush"
+        assert [slot.slot for slot in wish.slots] == ["0"]
+        (resize,) = fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/resizes").json()
+        assert resize["woken_by"] == "doorbell"
+
+    def test_a_question_is_held_until_there_is_something_new(self, fresh_door: FrontDoor) -> None:
+        node = Node(fresh_door, "node-a")
+        version, _ = node.assignments()
+        answers: list[tuple[int, list[Assignment]]] = []
+        asking = threading.Thread(target=lambda: answers.append(node.assignments(after=version, wait=8)))
+        asking.start()
+        asking.join(0.3)
+        assert asking.is_alive()
+        fresh_door.submit()
+        look(fresh_door.house)
+        decided = time.monotonic()
+        asking.join(5)
+        assert time.monotonic() - decided < 1.0
+        ((newer, (assignment,)),) = answers
+        assert newer != version
+        assert assignment.letter.job == "edt-1"
+
+    def test_a_question_behind_the_times_is_answered_at_once(self, door: FrontDoor) -> None:
+        node = Node(door, "node-a")
+        version, _ = node.assignments()
+        started = time.monotonic()
+        node.assignments(after=version - 1, wait=8)
+        node.assignments(after=version, wait=0)
+        assert time.monotonic() - started < 1.0
+
+    def test_a_question_that_waits_in_vain_is_answered_when_its_time_is_over(self, door: FrontDoor) -> None:
+        node = Node(door, "node-a")
+        version, _ = node.assignments()
+        started = time.monotonic()
+        assert node.assignments(after=version, wait=0.4)[0] == version
+        assert 0.35 < time.monotonic() - started < 2.0
+
+    def test_many_questions_that_wait_take_no_thread_from_others(self, door: FrontDoor) -> None:
+        nodes = [Node(door, f"waiting-{n}") for n in range(45)]  # more than there are worker threads
+        versions = [node.assignments()[0] for node in nodes]
+        asking = [
+            threading.Thread(target=node.assignments, kwargs={"after": version, "wait": 3})
+            for node, version in zip(nodes, versions, strict=True)
+        ]
+        for thread in asking:
+            thread.start()
+        started = time.monotonic()
+        assert door.client("ana").get("/api/v1/nodes").status_code == 200
+        assert time.monotonic() - started < 1.5
+        door.app.state.closing.asked = True  # as on SIGTERM: those who wait are answered at once
+        try:
+            for thread in asking:
+                thread.join(5)
+            assert not any(thread.is_alive() for thread in asking)
+            assert time.monotonic() - started < 2.9
+        finally:
+            door.app.state.closing.asked = False
+
+    def test_being_asked_is_the_nodes_heartbeat(self, door: FrontDoor) -> None:
+        node = Node(door, "node-a")
+        before = operations.node(door.house, "node-a").seen_at
+        node.assignments()
+        assert operations.node(door.house, "node-a").seen_at > before
+
+    @pytest.mark.parametrize("query", ["after=x", "wait=-1", "wait=nan", "wait=inf"])
+    def test_a_wrong_question_is_refused(self, door: FrontDoor, query: str) -> None:
+        node = Node(door, "node-a")
+        response = node.http.get(f"{node.path}/assignments?{query}")
+        assert response.status_code == 400
+        assert query.partition("=")[0] in response.json()["detail"]
+
+
+class TestReports:
+    @pytest.fixture
+    def running(self, fresh_door: FrontDoor) -> Node:
+        """A node with edt-1 handed out to it."""
+        node = Node(fresh_door, "node-a")
+        fresh_door.submit()
+        look(fresh_door.house)
+        node.assignments()
+        return node
+
+    def test_they_are_taken_in_order_and_once(self, fresh_door: FrontDoor, running: Node) -> None:
+        first = report("node-a", 1, pid=4711)
+        assert running.report(first).json() == {"acked": {"edt-1/1": 1}}
+        assert running.report(first).json() == {"acked": {"edt-1/1": 1}}
+        behind_a_gap = report("node-a", 3, ReportKind.ENGINES_KNOWN, engines=4, steps_total=10, epochs=2)
+        assert running.report(behind_a_gap).json() == {"acked": {"edt-1/1": 1}}
+        progress = report("node-a", 2, ReportKind.PROGRESS, step=1, steps_total=10, loss=0.5, workers=1)
+        assert running.report(progress, behind_a_gap).json() == {"acked": {"edt-1/1": 3}}
+        job = fresh_door.client("ana").get("/api/v1/jobs/edt-1").json()
+        assert (job["state"], job["engines"], job["progress"]["loss"]) == ("RUNNING", 4, 0.5)
+
+    def test_of_an_attempt_that_nobody_knows_all_is_waved_through(self, running: Node) -> None:
+        assert running.report(report("node-a", 7, job="edt-77")).json() == {"acked": {"edt-77/1": 7}}
+        assert running.report().json() == {"acked": {}}
+
+    def test_a_report_of_another_node_is_refused(self, running: Node) -> None:
+        response = running.report(report("node-b", 1))
+        assert response.status_code == 403
+        assert response.json()["code"] == "report-foreign"
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"", b"{", b"{}", b"[1]", b'[{"job": "edt-1"}]', b'[{"job": 1}]', b"[" * 5000, b"\xff",
+            json.dumps([report("node-a", 1).to_message() | {"kind": "dance"}]).encode(),
+            json.dumps([report("node-a", 1).to_message() | {"seq": 0}]).encode(),
+            json.dumps([report("node-a", 1).to_message() | {"seq": 1.5}]).encode(),
+            json.dumps([report("node-a", 1).to_message() | {"body": []}]).encode(),
+            json.dumps([report("node-a", 1).to_message() | {"time": "now"}]).encode(),
+        ],
+    )  # fmt: skip
+    def test_what_is_no_list_of_reports_is_refused(self, door: FrontDoor, body: bytes) -> None:
+        node = Node(door, "node-a")
+        response = node.http.post(f"{node.path}/reports", content=body)
+        assert response.status_code == 400
+        assert response.json()["detail"].startswith("reports")
+
+    def test_too_many_or_too_long_reports_are_refused(self, door: FrontDoor) -> None:
+        node = Node(door, "node-a")
+        assert node.report(*(report("node-a", 1) for _ in range(agents.MOST_REPORTS + 1))).status_code == 413
+        assert node.report(report("node-a", 1, text="x" * agents.REPORTS_BYTES)).status_code == 413
+
+    def test_a_node_that_is_unknown_is_told_so_that_it_registers_again(self, door: FrontDoor) -> None:
+        response = door.client(token="of an earlier life").get("/api/v1/nodes/node-a/assignments")
+        assert response.status_code == 401

@@ -1,0 +1,208 @@
+"""Nodes, users, jobs, timeline and health; how refusals are written; and that the table of statuses is whole."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edt_api import errors, health, schemas
+from edt_api.errors import STATUS, WMLA, ApiError
+from edt_scheduler import errors as scheduler_errors
+from edt_scheduler.reconcile import look
+from support.front_door import EXECS, PASSWORD, FrontDoor, served
+
+
+def family(root: type[Exception]) -> set[type[Exception]]:
+    return {root} | {each for child in root.__subclasses__() for each in family(child)}
+
+
+class TestNodes:
+    def test_they_are_listed_with_their_slots_and_who_holds_them(self, fresh_door: FrontDoor) -> None:
+        fresh_door.register("node-a", slots=2)
+        job = fresh_door.submit().exec_id
+        look(fresh_door.house)
+        (node,) = fresh_door.client("bob").get("/api/v1/nodes").json()
+        shown = schemas.Node.model_validate(node)
+        assert (shown.name, shown.health) == ("node-a", "up")
+        assert [(slot.slot, slot.exec_id, slot.busy) for slot in shown.slots] == [("0", job, True), ("1", None, False)]
+        assert fresh_door.client("bob").get("/api/v1/nodes/node-a").json() == node
+        assert "token" not in json.dumps(node)
+
+    def test_an_admin_cordons_drains_and_opens_them_again(self, door: FrontDoor) -> None:
+        door.register("node-a")
+        admin = door.client("admin")
+        for verb, after in (("cordon", "cordoned"), ("drain", "draining"), ("uncordon", "up")):
+            assert admin.post(f"/api/v1/nodes/node-a/{verb}").json()["health"] == after
+        problem = admin.post("/api/v1/nodes/nowhere/drain")
+        assert (problem.status_code, problem.json()["code"]) == (404, "no-such-node")
+
+
+class TestUsers:
+    def test_an_admin_adds_lists_and_removes_them(self, door: FrontDoor) -> None:
+        admin = door.client("admin")
+        added = admin.post("/api/v1/users", json={"name": "carl", "password": PASSWORD})
+        assert added.status_code == 201
+        assert added.json().keys() == {"name", "role", "created_at"}
+        assert door.client("carl").get(EXECS).status_code == 200
+        assert "carl" in [user["name"] for user in admin.get("/api/v1/users").json()]
+        assert admin.delete("/api/v1/users/carl").status_code == 204
+        assert "carl" not in [user["name"] for user in admin.get("/api/v1/users").json()]
+
+    @pytest.mark.parametrize(
+        ("new", "status", "code"),
+        [
+            ({"name": "ana", "password": PASSWORD}, 409, "user-exists"),
+            ({"name": "a b", "password": PASSWORD}, 400, "user-invalid"),
+            ({"name": "dora", "password": "short"}, 400, "request-invalid"),
+            ({"name": "dora", "password": PASSWORD, "role": "king"}, 400, "request-invalid"),
+            ({"name": "dora", "password": PASSWORD, "admin": True}, 400, "request-invalid"),
+        ],
+    )
+    def test_a_wrong_one_is_refused_without_showing_the_password(
+        self, door: FrontDoor, new: dict[str, object], status: int, code: str
+    ) -> None:
+        problem = door.client("admin").post("/api/v1/users", json=new)
+        assert (problem.status_code, problem.json()["code"]) == (status, code)
+        assert str(new["password"]) not in problem.text
+
+    def test_the_last_admin_stays(self, door: FrontDoor) -> None:
+        problem = door.client("admin").delete("/api/v1/users/admin")
+        assert (problem.status_code, problem.json()["code"]) == (409, "last-admin")
+
+    def test_everybody_sets_their_own_password_and_an_admin_anybodys(self, door: FrontDoor) -> None:
+        admin = door.client("admin")
+        admin.post("/api/v1/users", json={"name": "fay", "password": PASSWORD}).raise_for_status()
+        path = "/api/v1/users/fay/password"
+        assert door.client("bob").put(path, json={"password": "bobs choice"}).status_code == 403
+        assert door.client("fay").put(path, json={"password": "fays choice"}).status_code == 204
+        assert door.client().get(EXECS, auth=("fay", "fays choice")).status_code == 200
+        assert admin.put(path, json={"password": PASSWORD}).status_code == 204
+        assert door.client("fay").get(EXECS).status_code == 200
+        assert admin.put("/api/v1/users/nobody/password", json={"password": PASSWORD}).status_code == 404
+
+
+class TestJobsAndTime:
+    def test_a_job_is_shown_with_why_it_waits(self, fresh_door: FrontDoor) -> None:
+        job = fresh_door.submit()
+        look(fresh_door.house)
+        shown = schemas.Job.model_validate(fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}").json())
+        assert shown.state is schemas.ExecState.PENDING
+        assert shown.waiting is not None and shown.waiting.blocking == "nodes"
+        assert shown.max_workers == 4
+
+    def test_its_history_is_numbered_without_a_gap(self, fresh_door: FrontDoor) -> None:
+        job = fresh_door.submit()
+        look(fresh_door.house)
+        fresh_door.client("ana").post(f"{EXECS}/{job.exec_id}/stop")
+        events = fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/events").json()
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        assert "KILLED" in events[-1]["message"] or events[-1]["data"].get("after") == "KILLED"
+
+    def test_the_timeline_shows_slots_over_time(self, fresh_door: FrontDoor) -> None:
+        fresh_door.register("node-a")
+        job = fresh_door.submit().exec_id
+        look(fresh_door.house)
+        client = fresh_door.client("bob")
+        shown = schemas.Timeline.model_validate(client.get("/api/v1/timeline").json())
+        assert [(each.exec_id, each.node, each.slot) for each in shown.allocations] == [(job, "node-a", "0")]
+        assert [(each.exec_id, each.to_slots) for each in shown.resizes] == [(job, 1)]
+        assert client.get("/api/v1/timeline", params={"since": shown.now + 60}).json()["resizes"] == []
+        assert client.get("/api/v1/timeline", params={"since": "nan"}).status_code == 400
+
+
+class TestHealth:
+    def test_a_live_and_ready_api_says_so_to_anyone(self, door: FrontDoor) -> None:
+        assert door.client().get("/livez").json() == {"message": "ok"}
+        ready = door.client().get("/readyz")
+        assert ready.status_code == 200
+        assert ready.json() == {"ready": True, "database": "ok", "migrations": "ok", "broker": "none"}
+
+    def test_a_silent_broker_is_told_and_makes_nothing_unready(self, tmp_path: Path) -> None:
+        with served(tmp_path / "home", broker_url="redis+socket:///nowhere/valkey.sock") as rung:
+            ready = rung.client().get("/readyz")
+            assert (ready.status_code, ready.json()["broker"]) == (200, "does not answer")
+
+    def test_a_database_that_a_newer_version_migrated_makes_it_unready(self, fresh_door: FrontDoor) -> None:
+        with fresh_door.house.database.transaction() as tx:
+            tx.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        fresh_door.app.state.ready = (0.0, None)
+        ready = fresh_door.client().get("/readyz")
+        assert ready.status_code == 503
+        assert "9999" in ready.json()["migrations"]
+
+    def test_a_database_that_is_gone_makes_it_unready(
+        self, fresh_door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with fresh_door.house.database.transaction() as tx:
+            tx.exec_driver_sql("DROP TABLE slots")
+        fresh_door.app.state.ready = (0.0, None)
+        assert fresh_door.client().get("/readyz").json()["database"] == "does not answer"
+        assert fresh_door.client().get("/livez").status_code == 200
+        assert health.OK == "ok"
+
+
+class TestRefusals:
+    def test_every_refusal_of_both_rooms_has_a_status(self) -> None:
+        known = family(ApiError) | family(scheduler_errors.SchedulerError)
+        assert {error.code for error in known} == set(STATUS)
+        assert set(WMLA) <= set(STATUS)
+
+    def test_codes_are_not_shared(self) -> None:
+        known = [error.code for error in family(ApiError) | family(scheduler_errors.SchedulerError)]
+        assert len(known) == len(set(known))
+
+    def test_ours_are_problem_documents_and_wmlas_are_lines_of_text(self, door: FrontDoor) -> None:
+        client = door.client("ana")
+        problem = client.get("/api/v1/jobs/edt-999")
+        assert problem.headers["content-type"] == "application/problem+json"
+        assert problem.json() == {
+            "type": "urn:openedt:error:no-such-job",
+            "title": "Not Found",
+            "status": 404,
+            "detail": "no job 'edt-999': it was never submitted, was deleted, or belongs to another user",
+            "instance": "/api/v1/jobs/edt-999",
+            "code": "no-such-job",
+        }
+        text = client.get(f"{EXECS}/edt-999/nothing")
+        assert (text.status_code, text.text) == (404, "Error 404: there is nothing at this path\n")
+        wrong = client.put(EXECS)
+        assert (wrong.status_code, wrong.text) == (405, "Error 405: PUT is not taken here\n")
+        assert wrong.headers["allow"] == "DELETE, GET, POST"
+
+    def test_a_bug_of_ours_is_a_500_that_tells_nothing_of_our_insides(
+        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def breaks(*_: object, **__: object) -> None:
+            raise RuntimeError("hush")
+
+        monkeypatch.setattr("edt_scheduler.operations.nodes", breaks)
+        problem = door.client("ana").get("/api/v1/nodes")
+        assert problem.status_code == 500
+        assert problem.json()["code"] == "internal"
+        assert "hush" not in problem.text
+
+    def test_the_description_of_the_api_is_there_for_those_inside(self, door: FrontDoor) -> None:
+        described = door.client("ana").get("/api/v1/openapi.json").json()["paths"]
+        assert EXECS in described and "/api/v1/timeline" in described
+
+
+class TestSchemas:
+    def test_they_are_read_without_a_server_installed(self) -> None:
+        code = (
+            "import sys, edt_api.schemas;"
+            "print([m for m in ('fastapi', 'starlette', 'sqlalchemy', 'celery', 'edt_scheduler') if m in sys.modules])"
+        )
+        environ = {**os.environ, "PYTHONPATH": str(Path(errors.__file__).parents[1])}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+        assert done.stdout.strip() == "[]"
+
+    def test_importing_the_room_does_nothing(self) -> None:
+        before = set(sys.modules)
+        importlib.import_module("edt_api")
+        assert not {name for name in set(sys.modules) - before if not name.startswith("edt_api")}
