@@ -42,6 +42,7 @@ def main() -> int:
         return _refuse(f"the database cannot be opened: {str(error).splitlines()[0]}")
     ear = Ear(house.settings.broker_url)
     ear.open()
+    house.doorbells.start()
     try:
         _stand_by(house, ear)
     finally:

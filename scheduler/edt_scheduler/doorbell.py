@@ -8,6 +8,7 @@ Next: worker.py, the ear of the scheduler's process.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -82,12 +83,19 @@ class Doorbells:
         self._thread: threading.Thread | None = None
         self._silent = False
 
-    def ring(self) -> None:
-        """Have what is in the outbox rung, soon."""
+    def start(self) -> None:
+        """Start the thread and have it connect, so that already the first ring takes a moment only.
+
+        For processes that stay: without it the first ``ring`` does the same, half a second late.
+        """
         with self._lock:
             if self._thread is None and not self._closing.is_set():
                 self._thread = threading.Thread(target=self._run, name="doorbells", daemon=True)
                 self._thread.start()
+
+    def ring(self) -> None:
+        """Have what is in the outbox rung, soon."""
+        self.start()
         self._wanted.set()
 
     def close(self) -> None:
@@ -100,6 +108,7 @@ class Doorbells:
             self._app.close()
 
     def _run(self) -> None:
+        self._connect()
         while True:
             self._wanted.wait()
             self._wanted.clear()
@@ -132,6 +141,12 @@ class Doorbells:
             for queue, at in rung.items():
                 resizes.rung(tx, {row.resize_id for row in rows if row.queue == queue and row.resize_id}, at)
         return not silent
+
+    def _connect(self) -> None:
+        """Celery imports and connects when it first sends: have that behind us. No broker is no news yet."""
+        if self._app is not None:
+            with contextlib.suppress(Exception), self._app.producer_or_acquire() as producer:
+                producer.connection.default_channel  # noqa: B018  # connects
 
     def _send(self, row: Any) -> bool:
         if self._app is None:

@@ -191,6 +191,17 @@ def test_messages_decide_nothing(rung: Stage, listen: Callable[[str], Bell], tim
     assert ("timer" in woken) if times == 0 else ("doorbell" in woken)
 
 
+def test_a_slow_relay_never_drops_a_doorbell_that_it_has_not_rung(stage: Stage) -> None:
+    """A number that another relay has cleared away meanwhile must not come back on a new doorbell."""
+    numbers = []
+    for _ in range(3):
+        with stage.house.database.transaction() as tx:
+            outbox.put_scheduler(tx, stage.clock())
+            numbers += [row.id for row in outbox.pending(tx)]
+        assert stage.house.doorbells.relay()
+    assert len(set(numbers)) == 3
+
+
 def test_two_relays_at_once_ring_at_most_twice(rung: Stage, listen: Callable[[str], Bell]) -> None:
     scheduler = listen(SCHEDULER_QUEUE)
     other = replace(rung.house, doorbells=Doorbells(rung.house.database, "", rung.clock))

@@ -187,6 +187,7 @@ def _tables() -> None:
         sa.CheckConstraint("num_worker >= 1 AND worker_device_num >= 1", name="ck_jobs_size"),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name="fk_jobs_user_id"),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_jobs_state", "jobs", ["state"], unique=False)
     op.create_index("ix_jobs_user_id", "jobs", ["user_id"], unique=False)
@@ -294,6 +295,7 @@ def _tables() -> None:
         sa.CheckConstraint("woken_by IN ('doorbell', 'timer', 'start')", name="ck_resizes_woken_by"),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_resizes_job_id"),
         sa.PrimaryKeyConstraint("id", name="pk_resizes"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_resizes_decided_at", "resizes", ["decided_at"], unique=False)
     op.create_index("ix_resizes_job_id", "resizes", ["job_id"], unique=False)
@@ -333,6 +335,7 @@ def _tables() -> None:
         ),
         sa.ForeignKeyConstraint(["shrunk_by"], ["resizes.id"], name="fk_allocations_shrunk_by"),
         sa.PrimaryKeyConstraint("id", name="pk_allocations"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_allocations_grown_by", "allocations", ["grown_by"], unique=False)
     op.create_index("ix_allocations_job", "allocations", ["job_id", "fence"], unique=False)
@@ -354,4 +357,5 @@ def _tables() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(["resize_id"], ["resizes.id"], name="fk_outbox_resize_id"),
         sa.PrimaryKeyConstraint("id", name="pk_outbox"),
+        sqlite_autoincrement=True,
     )

@@ -36,7 +36,11 @@ metadata = MetaData(
 )
 
 Id = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers rows by itself only where the column is INTEGER."""
+"""SQLite numbers rows by itself only where the column is INTEGER.
+
+Where a number lives on outside the database, or is acted on after its transaction, the table says
+``sqlite_autoincrement``: else SQLite would give the number of a deleted row to the next one.
+"""
 Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
 
 users = Table(
@@ -114,6 +118,7 @@ jobs = Table(
     Column("deleted_at", Double),
     CheckConstraint("num_worker >= 1 AND worker_device_num >= 1", name="size"),
     CheckConstraint("engines IS NULL OR engines >= 1", name="engines"),
+    sqlite_autoincrement=True,
 )
 
 job_events = Table(
@@ -226,6 +231,7 @@ resizes = Table(
     Column("workers", Integer),
     Column("pause_seconds", Double),
     CheckConstraint("woken_by IN ('doorbell', 'timer', 'start')", name="woken_by"),
+    sqlite_autoincrement=True,
 )
 
 resize_nodes = Table(
@@ -267,6 +273,7 @@ allocations = Table(
         postgresql_where=text("released_at IS NULL"),
     ),
     Index("ix_allocations_job", "job_id", "fence"),
+    sqlite_autoincrement=True,
 )
 
 outbox = Table(
@@ -278,4 +285,5 @@ outbox = Table(
     Column("arguments", Json, nullable=False),
     Column("resize_id", Id, ForeignKey("resizes.id")),  # whose rung_at this doorbell sets
     Column("created_at", Double, nullable=False),
+    sqlite_autoincrement=True,
 )
