@@ -107,6 +107,7 @@ class Doorbell:
         try:
             command = [
                 sys.executable,
+                "-P",
                 "-m",
                 "edt_agent.doorbell",
                 "--queue",

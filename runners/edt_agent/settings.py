@@ -55,8 +55,8 @@ class AgentSettings:
     """Overrides the broker that the API names at registration."""
     warm: bool = True
     """Keep one unassigned supervisor ready."""
-    supervisor: tuple[str, ...] = field(default=(sys.executable, "-m", "edt_runner.supervisor"))
-    """The command that is a supervisor."""
+    supervisor: tuple[str, ...] = field(default=(sys.executable, "-P", "-m", "edt_runner.supervisor"))
+    """The command that is a supervisor. -P: the agent's own working directory is no place to import from."""
 
     @property
     def state_dir(self) -> Path:

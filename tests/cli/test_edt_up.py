@@ -25,7 +25,7 @@ def part(house: House, module: str) -> int:
     """pid of the process that `edt up` started for a part."""
     assert house.up is not None
     of_ours = Path(f"/proc/{house.up.pid}/task/{house.up.pid}/children").read_text().split()
-    return next(pid for pid, line in house.processes().items() if str(pid) in of_ours and f"-m {module}" in line)
+    return next(pid for pid, line in house.processes().items() if str(pid) in of_ours and f" {module}" in line)
 
 
 def test_the_house_stands_mends_itself_goes_and_goes_on(tmp_path):

@@ -43,6 +43,7 @@ def choose(run: Path, short: Path) -> Broker:
         "--save": "",
         "--appendonly": "no",
         "--loglevel": "warning",
+        "--logfile": str(run / "broker.log"),
     }
     command = (server, *(word for pair in options.items() for word in pair))
     return Broker(f"redis+socket://{socket}", command, socket)

@@ -14,7 +14,7 @@ from edt_cli.errors import CannotStart
 from edt_cli.up.broker import choose
 from edt_cli.up.console import Console
 from edt_cli.up.home import TAG_VARIABLE, Home, default_home, write_secret
-from edt_cli.up.house import House, Plan, prepare
+from edt_cli.up.house import PYTHON, House, Plan, prepare
 
 _HomeOption = Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")]
 
@@ -58,7 +58,7 @@ def agent(
     if token and token_file is None:
         token_file = place.path / "run" / "join-token"  # an argument is for all to see, a file is not
         write_secret(token_file, token)
-    words = [sys.executable, "-m", "edt_agent", "--home", str(place.path)]
+    words = [*PYTHON, "edt_agent", "--home", str(place.path)]
     for option, value in (
         ("--api", api or context.obj),
         ("--token-file", token_file),

@@ -26,6 +26,8 @@ from edt_cli.up.console import Console
 from edt_cli.up.home import TAG_VARIABLE, Home
 from edt_cli.up.parts import Part, Voice, become_reaper, kill_all
 
+PYTHON = (sys.executable, "-P", "-m")
+"""-P: what lies in the folder in which `edt up` is typed, a logging.py say, is not imported."""
 _READY_SECONDS = 60.0
 _END_SECONDS = 5.0
 """So long has a part of the control plane after SIGTERM."""
@@ -94,15 +96,15 @@ class House:
                 return status
 
     def _list_parts(self) -> dict[str, Part]:
-        plan, python = self._plan, sys.executable
+        plan = self._plan
         parts = []
         if plan.broker.command:
             parts.append(Part("broker", plan.broker.command, plan.environ))
         agent_words = ["--api", plan.url, "--token-file", str(plan.join_token), "--home", str(plan.home.path)]
         parts += [
-            Part("api", (python, "-m", "edt_api"), plan.environ),
-            Part("scheduler", (python, "-m", "edt_scheduler"), plan.environ),
-            Part("agent", (python, "-m", "edt_agent", *agent_words), plan.environ),
+            Part("api", (*PYTHON, "edt_api"), plan.environ),
+            Part("scheduler", (*PYTHON, "edt_scheduler"), plan.environ),
+            Part("agent", (*PYTHON, "edt_agent", *agent_words), plan.environ),
         ]
         return {part.name: part for part in parts}
 
@@ -227,7 +229,7 @@ def prepare(plan: Plan) -> str | None:
     where one was made up, to be shown this once. Raises CannotStart with the sentence that says why not.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "edt_api", "--ensure-admin"],
+        [*PYTHON, "edt_api", "--ensure-admin"],
         env={**plan.environ, **plan.secrets},
         stdin=subprocess.DEVNULL,
         capture_output=True,
