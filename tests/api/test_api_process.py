@@ -1,0 +1,156 @@
+"""``python -m edt_api``: what stops a start is one sentence, and what stops it later is quick.
+
+Where nothing is served, ``main`` is called in this process: an interpreter takes longer than the test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from edt_api.__main__ import main
+from edt_migrations import migrate
+from support.front_door import ARGS, EXECS
+
+SOURCES = [str(Path(__file__).parents[2] / room) for room in ("api", "scheduler", "runners", "migrations")]
+
+
+def environ(home: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
+    return {**kept, "PYTHONPATH": os.pathsep.join(SOURCES), "EDT_HOME": str(home), "EDT_PORT": "0", **more}
+
+
+@contextmanager
+def serving(home: Path, **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edt_api"], env=environ(home, **more), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        found = re.search(r"http://\S+", process.stderr.readline())
+        assert found is not None
+        yield process, found.group()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_it_serves_until_sigterm_and_answers_those_who_wait_first(tmp_path: Path) -> None:
+    with serving(tmp_path / "home", EDT_ADMIN_PASSWORD="hushhush", EDT_JOIN_TOKEN="join-me") as (process, url):
+        client = httpx.Client(base_url=url, trust_env=False, timeout=20)
+        assert client.get("/readyz").json()["ready"] is True
+        spoofed = client.post(
+            EXECS,
+            params={"args": ARGS},
+            files={"file": ("main.py", b"1\n")},
+            auth=("admin", "hushhush"),
+            headers={"X-Forwarded-Proto": "https", "X-Forwarded-For": "10.0.0.1"},
+        )
+        assert spoofed.json()["schedulerUrl"] == url  # nobody said that a proxy is to be believed
+        offer = {"name": "n", "host": "h", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": []}
+        token = client.post("/api/v1/nodes", json=offer, headers={"Authorization": "Bearer join-me"}).json()["token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        path = "/api/v1/nodes/n/assignments"
+        version = client.get(path, headers=bearer).json()["version"]
+        answers: list[int] = []
+        waiting = threading.Thread(
+            target=lambda: answers.append(
+                httpx.get(
+                    f"{url}{path}?after={version}&wait=10", headers=bearer, timeout=20, trust_env=False
+                ).status_code
+            )
+        )
+        waiting.start()
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        started = time.monotonic()
+        assert process.wait(10) == 0
+        assert time.monotonic() - started < 4
+        waiting.join(5)
+        assert answers == [200]
+        client.close()
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Start it with these settings, and answer the one sentence that it says instead."""
+
+    def start(home: Path, **more: str) -> str:
+        for name, value in {"EDT_HOME": str(home), "EDT_PORT": "0", **more}.items():
+            monkeypatch.setenv(name, value)
+        assert main([]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.count("\n") == 1
+        return said.err
+
+    return start
+
+
+def test_a_taken_port_is_one_sentence_and_status_2(tmp_path: Path, refused: Callable[..., str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(tmp_path / "home", EDT_PORT=str(port))
+    assert said == f"127.0.0.1 port {port} cannot be listened on: Address already in use\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("EDT_PORT", "70000"), ("EDT_TOKEN_HOURS", "never")])
+def test_a_wrong_setting_is_told_by_name(tmp_path: Path, refused: Callable[..., str], name: str, value: str) -> None:
+    assert refused(tmp_path / "home", **{name: value}).startswith(f"{name}: ")
+
+
+def test_a_home_that_cannot_be_written_is_one_sentence(tmp_path: Path, refused: Callable[..., str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot be used" in refused(tmp_path / "file" / "home")
+
+
+def test_a_database_newer_than_the_code_is_one_sentence(tmp_path: Path, refused: Callable[..., str]) -> None:
+    migrate(f"sqlite:///{tmp_path / 'edt.db'}")
+    with closing(sqlite3.connect(tmp_path / "edt.db")) as database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+        database.commit()
+    assert "9999" in refused(tmp_path)
+
+
+def test_the_first_administrator_is_made_once_and_the_password_kept_nowhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("EDT_HOME", str(home))
+    assert main(["--ensure-admin"]) == 0
+    said = capsys.readouterr()
+    password = said.out.strip()
+    assert len(password) >= 16
+    assert said.err == ""
+    assert main(["--ensure-admin"]) == 0
+    assert capsys.readouterr().out == ""
+    assert (home / "join-token").stat().st_mode & 0o777 == 0o600
+    assert len((home / "join-token").read_text().strip()) >= 40
+    for path in home.rglob("*"):
+        if path.is_file():
+            assert password.encode() not in path.read_bytes(), path
+    with serving(home) as (_, url):
+        assert httpx.get(f"{url}{EXECS}", auth=("admin", password), trust_env=False).status_code == 200
+
+
+def test_a_given_password_is_not_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EDT_ADMIN_PASSWORD", "hushhush")
+    assert main(["--ensure-admin"]) == 0
+    assert capsys.readouterr() == ("", "")
