@@ -29,7 +29,7 @@ def submit(
     max_workers: Annotated[int, typer.Option("--max-workers", "-n", min=1, help="The most slots it may use.")] = 1,
     main: Annotated[str | None, typer.Option(help="The script of a folder; default main.py.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    framework: Annotated[str, typer.Option(help="As `edt` jobs: edtPyTorch.")] = "edtPyTorch",
+    framework: Annotated[str, typer.Option(help="What it is written for.")] = "edtPyTorch",
     environ: Annotated[
         list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable of the job; repeatable.")
     ] = None,

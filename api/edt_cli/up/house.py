@@ -31,7 +31,8 @@ PYTHON = (sys.executable, "-P", "-m")
 _READY_SECONDS = 60.0
 _END_SECONDS = 5.0
 """So long has a part of the control plane after SIGTERM."""
-_BROKER_SECONDS = 5.0
+_ONE_CTRL_C_SECONDS = 0.3
+"""A wrapper (make, uvx) passes on the SIGINT that the terminal has sent to all of them: that is one Ctrl-C."""
 _PREPARE_SECONDS = 300.0
 
 
@@ -73,6 +74,8 @@ class House:
         self._plan = plan
         self._console = console
         self._stage = Stage.STARTING
+        self._asked = 0
+        self._leaving_since = 0.0
         self._selector = selectors.DefaultSelector()
         self._parts = self._list_parts()
         self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -83,11 +86,12 @@ class House:
         become_reaper()
         signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._asked_to_go)
+            signal.signal(number, self._count)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(self._wakeup, selectors.EVENT_READ, None)
         while True:
             self._start_what_is_due()
+            self._heed()
             self._listen(0.2 if self._stage in {Stage.STARTING, Stage.LEAVING, Stage.ENDING} else 1.0)
             self._reap()
             status = self._step(time.monotonic())
@@ -108,19 +112,23 @@ class House:
         ]
         return {part.name: part for part in parts}
 
-    # -- signals
-    # --------------------------------------------------------------------------------------------------
+    def _count(self, _: int, __: FrameType | None) -> None:
+        self._asked += 1
 
-    def _asked_to_go(self, _: int, __: FrameType | None) -> None:
-        if self._stage >= Stage.LEAVING:
-            self._stage = Stage.KILLED
+    def _heed(self) -> None:
+        """Do what signals asked for since the last time. Their handler only counts: it may interrupt a write."""
+        asked, self._asked = self._asked, 0
+        if not asked:
             return
-        self._stage = Stage.LEAVING
-        self._console.say("up", "training writes a checkpoint and leaves; once more Ctrl-C kills everything at once")
-        self._parts["agent"].send(signal.SIGINT)
-
-    # -- the loop's parts
-    # -----------------------------------------------------------------------------------------
+        now = time.monotonic()
+        if self._stage < Stage.LEAVING:
+            self._stage, self._leaving_since = Stage.LEAVING, now
+            self._console.say(
+                "up", "training writes a checkpoint and leaves; Ctrl-C once more kills everything at once"
+            )
+            self._parts["agent"].send(signal.SIGINT)
+        elif now > self._leaving_since + _ONE_CTRL_C_SECONDS:
+            self._stage = Stage.KILLED
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
