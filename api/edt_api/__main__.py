@@ -28,8 +28,8 @@ from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import open_house
 
 CANNOT_START = 2
-_GRACE_SECONDS = 5
-"""So long may a request that is being answered go on after the server was asked to go."""
+_GRACE_SECONDS = 3
+"""So long may a request that is being answered go on after the server was asked to go; `edt up` waits for 5."""
 
 
 def main(words: list[str] | None = None) -> int:

@@ -65,6 +65,20 @@ def door(method: str, path: str) -> tuple[Door, str | None]:
     return Door.USER, None
 
 
+_CHANGES_NOTHING = frozenset({"GET", "HEAD", "OPTIONS"})
+_OTHER_SITES = frozenset({"cross-site", "same-site"})
+
+
+def sent_by_a_page(method: str, fetch_site: str | None) -> ApiError | None:
+    """Why a request is refused that another site's page had a browser send, with the password the browser keeps.
+
+    Browsers say so in ``Sec-Fetch-Site``, which pages cannot set; other clients do not send it.
+    """
+    if method not in _CHANGES_NOTHING and fetch_site in _OTHER_SITES:
+        return Forbidden("a page of another site may not change anything here")
+    return None
+
+
 def refusal(caller: Caller, whose: Door, node: str | None) -> ApiError | None:
     """Why this caller may not come in by this door; None: come in."""
     if whose is Door.ANYONE:

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anyio import to_thread
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edt_api.access import NOBODY, Caller, Door, door, refusal
+from edt_api.access import NOBODY, Caller, Door, door, refusal, sent_by_a_page
 from edt_api.answers import refuse
 from edt_api.passwords import Passwords
 from edt_scheduler import operations
@@ -109,13 +109,27 @@ class Guard:
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
+        headers = Headers(scope=scope)
         whose, node = door(scope["method"], scope["path"])
         caller = NOBODY
         if whose is not Door.ANYONE:
             keeper: Keeper = scope["app"].state.keeper
-            caller = await keeper.caller(shown(Headers(scope=scope)))
-        refused = refusal(caller, whose, node)
+            caller = await keeper.caller(shown(headers))
+        refused = refusal(caller, whose, node) or sent_by_a_page(scope["method"], headers.get("sec-fetch-site"))
         if refused is not None:
-            return await refuse(scope["path"], refused)(scope, receive, send)
+            return await refuse(scope["path"], refused)(scope, receive, _guarded(send))
         scope.setdefault("state", {})["caller"] = caller
-        return await self._app(scope, receive, send)
+        return await self._app(scope, receive, _guarded(send))
+
+
+def _guarded(send: Send) -> Send:
+    """Answers hold tokens, and text that users wrote: no cache keeps them, no browser takes a log for a page."""
+
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["X-Content-Type-Options"] = "nosniff"
+            headers.setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return guarded

@@ -162,7 +162,7 @@ class _Parts:
             self._field = (name or b"").decode(errors="replace")
             self._value = bytearray()
         elif self.upload.file is None:
-            # As a part of the event loop: making an unnamed file is one system call.
+            # In the event loop, since making an unnamed file is one system call.
             self.upload.file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by Upload
             self.upload.filename = filename.decode(errors="replace") if filename else None
             self._to_file = True

@@ -178,6 +178,26 @@ class TestCredentials:
         assert door.client(token=newer).get(path).status_code == 200
 
 
+class TestBrowsers:
+    def test_another_sites_page_cannot_use_the_password_that_a_browser_keeps(self, door: FrontDoor) -> None:
+        client = door.client("ana")
+        for site in ("cross-site", "same-site"):
+            for method, path in (("POST", EXECS), ("DELETE", EXECS), ("PUT", "/api/v1/users/ana/password")):
+                response = client.request(method, path, headers={"Sec-Fetch-Site": site})
+                assert response.status_code == 403, (method, path, site)
+        assert client.get(EXECS, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200
+        assert client.delete(EXECS, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 204
+
+    def test_answers_are_neither_kept_nor_taken_for_pages(self, door: FrontDoor) -> None:
+        for response in (
+            door.client("ana").get("/auth/v1/logon"),
+            door.client().get(EXECS),
+            door.client().get("/livez"),
+        ):
+            assert response.headers["cache-control"] == "no-store"
+            assert response.headers["x-content-type-options"] == "nosniff"
+
+
 class TestManyAtOnce:
     def test_many_logons_at_once_are_all_answered_and_most_are_remembered(self, fresh_door: FrontDoor) -> None:
         hashed: list[str] = []

@@ -107,7 +107,7 @@ class TestAssignments:
         look(fresh_door.house)
         decided = time.monotonic()
         asking.join(5)
-        assert time.monotonic() - decided < 1.0
+        assert time.monotonic() - decided < 4.0
         ((newer, (assignment,)),) = answers
         assert newer != version
         assert assignment.letter.job == "edt-1"
@@ -118,33 +118,33 @@ class TestAssignments:
         started = time.monotonic()
         node.assignments(after=version - 1, wait=8)
         node.assignments(after=version, wait=0)
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 4.0
 
     def test_a_question_that_waits_in_vain_is_answered_when_its_time_is_over(self, door: FrontDoor) -> None:
         node = Node(door, "node-a")
         version, _ = node.assignments()
         started = time.monotonic()
         assert node.assignments(after=version, wait=0.4)[0] == version
-        assert 0.35 < time.monotonic() - started < 2.0
+        assert 0.35 < time.monotonic() - started < 5.0
 
     def test_many_questions_that_wait_take_no_thread_from_others(self, door: FrontDoor) -> None:
         nodes = [Node(door, f"waiting-{n}") for n in range(45)]  # more than there are worker threads
         versions = [node.assignments()[0] for node in nodes]
         asking = [
-            threading.Thread(target=node.assignments, kwargs={"after": version, "wait": 3})
+            threading.Thread(target=node.assignments, kwargs={"after": version, "wait": 10})
             for node, version in zip(nodes, versions, strict=True)
         ]
         for thread in asking:
             thread.start()
         started = time.monotonic()
         assert door.client("ana").get("/api/v1/nodes").status_code == 200
-        assert time.monotonic() - started < 1.5
+        assert time.monotonic() - started < 5.0
         door.app.state.closing.asked = True  # as on SIGTERM: those who wait are answered at once
         try:
             for thread in asking:
-                thread.join(5)
+                thread.join(8)
             assert not any(thread.is_alive() for thread in asking)
-            assert time.monotonic() - started < 2.9
+            assert time.monotonic() - started < 9.0
         finally:
             door.app.state.closing.asked = False
 
