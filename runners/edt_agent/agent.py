@@ -157,14 +157,14 @@ class Agent:
             case Kill(key, why):
                 log.warning("%s: killed: %s", key, why)
                 self._attempts[key].kill()
-            case Close(key, kind, message, assignment):
+            case Close(key, kind, message, None):
                 log.warning("%s ended as %s: %s", key, kind, message)
-                attempt = self._attempts[key] if assignment is None else self._adopt(_never_started(assignment))
-                if assignment is None:
-                    attempt.spool.close(kind, message, picture[key].code, picture[key].wish)
-                else:
-                    attempt.spool.close(kind, message, None, assignment.wish)
+                self._attempts[key].spool.close(kind, message, picture[key].code, picture[key].wish)
                 self._look()
+            case Close(key, kind, message, Assignment() as assignment):
+                if not self._adopt_unknown(assignment):
+                    log.warning("%s ended as %s: %s", key, kind, message)
+                    self._adopt(_never_started(assignment)).spool.close(kind, message, None, assignment.wish)
             case Retry(key, why):
                 log.warning("%s: %s", key, why)
                 self._drop(key)
@@ -175,21 +175,26 @@ class Agent:
                 self._starts.pop(key, None)
 
     async def _start(self, assignment: Assignment) -> None:
-        letter = assignment.letter
-        key = Key(letter.job, letter.fence)
-        if (known := from_attempt_file(letter)) is not None:
-            # This agent's notes were lost, or the spool is another's: it must not run twice under one fence.
-            self._ledger.write(known)
-            self._adopt(known)
+        if self._adopt_unknown(assignment):
             return
+        key = Key(assignment.letter.job, assignment.letter.fence)
         try:
-            entry, child = await self._launcher.start(letter)
+            entry, child = await self._launcher.start(assignment.letter)
         except (StartFailed, OSError) as error:
             log.warning("%s was not started: %s", key, error)
             self._failed_to_start(key, str(error))
             return
         log.info("%s: supervisor %d started", key, entry.pid)
         self._adopt(entry, child).tell(assignment.wish, self._clock())
+
+    def _adopt_unknown(self, assignment: Assignment) -> bool:
+        """Adopt what only its spool knows: the agent's notes were lost, and nothing may run twice under one fence."""
+        known = from_attempt_file(assignment.letter)
+        if known is None:
+            return False
+        self._ledger.write(known)
+        self._adopt(known)
+        return True
 
     def _failed_to_start(self, key: Key, why: str) -> None:
         failed = self._starts[key].failed + 1 if key in self._starts else 1

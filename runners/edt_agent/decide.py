@@ -21,6 +21,8 @@ STOP_SLACK_SECONDS = 5.0
 """A stop is given its grace by the supervisor; this much later the agent kills."""
 EXIT_SLACK_SECONDS = 10.0
 """So long may a supervisor need to exit after its last report."""
+START_SECONDS = 300.0
+"""So long may a supervisor import its framework, over a slow network even, before it takes its letter."""
 START_LIMIT = 3
 """A supervisor that ends before it takes its letter is started so often, then the attempt is given up."""
 
@@ -183,27 +185,43 @@ def _tend(
     """An attempt of which something runs here, or ran."""
     listed = desired is None or key in desired.assignments or key in desired.unreadable
     match attempt.phase:
-        case Phase.ENDED:
-            if not attempt.empty:
-                if not attempt.lives or now > attempt.since + EXIT_SLACK_SECONDS:
-                    yield Kill(key, "processes were left behind after its end")
-            elif attempt.reported and not listed:
-                yield Forget(key)
-        case Phase.DEAD:
-            if not attempt.empty:
-                yield Kill(key, "its supervisor is gone")
-            elif not listed:
-                yield Forget(key)
-            elif attempt.began or attempt.code == BAD_LETTER or not _may_start_again(key, starts, leaving):
-                yield Close(key, *_last_word(attempt))
-            else:
-                yield Retry(key, _how_it_ended(attempt))
         case Phase.LIVE:
-            wish = _wish(key, attempt, desired, leaving)
-            if wish is not None and wish != attempt.wish:
-                yield Tell(key, wish)
-            elif attempt.wish is not None and now > attempt.since + _patience(attempt):
-                yield Kill(key, "it was asked to go and did not")
+            yield from _guide(key, attempt, _wish(key, attempt, desired, leaving), now)
+        case Phase.DEAD:
+            yield from _bury(key, attempt, listed, _may_start_again(key, starts, leaving))
+        case Phase.ENDED:
+            yield from _see_off(key, attempt, listed, now)
+
+
+def _guide(key: Key, attempt: Running, wish: Wish | None, now: float) -> Iterator[Action]:
+    """Its supervisor runs: tell it what it does not know, and do not wait for ever."""
+    if wish is not None and wish != attempt.wish:
+        yield Tell(key, wish)
+    elif attempt.wish is not None and now > attempt.since + _patience(attempt):
+        yield Kill(key, "it was asked to go and did not")
+    elif not attempt.began and now > attempt.since + START_SECONDS:
+        yield Kill(key, "it did not take its letter")
+
+
+def _bury(key: Key, attempt: Running, listed: bool, may_start_again: bool) -> Iterator[Action]:
+    """Its supervisor is gone without a last word: first what it left behind, then the word."""
+    if not attempt.empty:
+        yield Kill(key, "its supervisor is gone")
+    elif not listed:
+        yield Forget(key)
+    elif attempt.began or attempt.code == BAD_LETTER or not may_start_again:
+        yield Close(key, *_last_word(attempt))
+    else:
+        yield Retry(key, _how_it_ended(attempt))
+
+
+def _see_off(key: Key, attempt: Running, listed: bool, now: float) -> Iterator[Action]:
+    """It has said its last word: nothing of it may stay, and the API must have heard it."""
+    if not attempt.empty:
+        if not attempt.lives or now > attempt.since + EXIT_SLACK_SECONDS:
+            yield Kill(key, "processes were left behind after its end")
+    elif attempt.reported and not listed:
+        yield Forget(key)
 
 
 def _wish(key: Key, attempt: Running, desired: Desired | None, leaving: bool) -> Wish | None:

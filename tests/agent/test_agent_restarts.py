@@ -92,6 +92,19 @@ def test_an_agent_that_lost_its_notes_finds_the_attempt_by_its_spool(node, desk)
     assert supervisors(node) == [pid]
 
 
+def test_an_agent_that_lost_its_notes_ends_what_still_runs_before_it_says_so(node, desk):
+    node.start()
+    pid = node.runs()
+    node.signal(signal.SIGKILL)
+    for path in (node.home / "agent" / "n1" / "attempts").glob("*.json"):
+        path.unlink()
+    desk.want(node.assignment(stop=True))
+    node.start()
+    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
+    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "stopped"
+    assert not lives(pid)
+
+
 def test_ctrl_c_lets_everything_leave_and_reports_the_ends(node, desk):
     node.start()
     pids = [node.runs(), node.runs(job="edt-2")]

@@ -8,6 +8,7 @@ from edt_agent.decide import (
     EXIT_SLACK_SECONDS,
     LEAVE_LIMIT_SECONDS,
     START_LIMIT,
+    START_SECONDS,
     STOP_SLACK_SECONDS,
     Close,
     Desired,
@@ -128,6 +129,12 @@ class TestAnAttemptThatRuns:
         told = dataclasses.replace(LIVE, wish=leave)
         assert decided(wanting(leave), {KEY: told}, now=100.0 + LEAVE_LIMIT_SECONDS) == ()
         [kill] = decided(wanting(leave), {KEY: told}, now=101.0 + LEAVE_LIMIT_SECONDS)
+        assert isinstance(kill, Kill)
+
+    def test_that_never_takes_its_letter_is_killed_and_so_tried_again(self):
+        deaf = dataclasses.replace(LIVE, began=False)
+        assert decided(wanting(), {KEY: deaf}, now=100.0 + START_SECONDS) == ()
+        [kill] = decided(wanting(), {KEY: deaf}, now=100.1 + START_SECONDS)
         assert isinstance(kill, Kill)
 
 
