@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -19,7 +19,7 @@ from edt_scheduler.views import UserView
 class Closing:
     """Set once the server has been asked to go: whoever holds a request open lets go of it."""
 
-    asked: bool = field(default=False)
+    asked: bool = False
 
 
 def _house(request: Request) -> House:

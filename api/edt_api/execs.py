@@ -114,29 +114,7 @@ def delete_all(house: TheHouse, viewer: Viewer) -> Response:
 @router.get("/frameworks")
 def frameworks() -> list[schemas.Framework]:
     """What ``--exec-start`` may name."""
-    return [
-        schemas.Framework(
-            name=each.name,
-            description=each.description,
-            desc=[each.description],
-            deployMode="cluster",
-            hasTask0="",
-            execMode="distributed",
-            appName=each.app_name,
-            numWorkers=1,
-            maxWorkers=1,
-            workerMemory="4G",
-            frameworkCmdGenerator="",
-            backend=each.backend,
-            prebuiltModelMain="",
-            prebuiltModelDir="",
-            frameworkVersion="",
-            exports={},
-            numPs=0,
-            distributeStrategy="",
-        )
-        for each in RUNNABLE.values()
-    ]
+    return [pictures.framework(each) for each in RUNNABLE.values()]
 
 
 @router.get("/{exec_id}")

@@ -51,7 +51,7 @@ def open_file(root: Path, path: tuple[str, ...]) -> BinaryIO | None:
 
 
 def files(root: Path, folder: tuple[str, ...]) -> list[Found]:
-    """The regular files below ``root / folder``, by name. None where the folder is missing or a link."""
+    """The regular files below ``root / folder``, by name; none where the folder is missing or a link."""
     if root.joinpath(*folder).is_symlink():
         return []
     return sorted(_walk(root, folder), key=lambda found: found.path)

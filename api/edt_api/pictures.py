@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from edt_api import schemas
+from edt_api.arguments import MOST_WORKERS
+from edt_api.frameworks import Runnable
 from edt_scheduler.views import JobView, NodeView, Timeline, UserView
 
 CLUSTER = "openedt"
@@ -69,6 +71,30 @@ def job(view: JobView) -> schemas.Job:
         threads=view.threads,
         waiting=schemas.Waiting.model_validate(view.waiting) if view.waiting else None,
         work_dir=str(view.work_dir),
+    )
+
+
+def framework(each: Runnable) -> schemas.Framework:
+    """An entry of WMLA's catalogue. How many workers a job may have, the job says and no framework."""
+    return schemas.Framework(
+        name=each.name,
+        description=each.description,
+        desc=[each.description],
+        deployMode="cluster",
+        hasTask0="",
+        execMode="distributed",
+        appName=each.app_name,
+        numWorkers=1,
+        maxWorkers=MOST_WORKERS,
+        workerMemory="4G",
+        frameworkCmdGenerator="",
+        backend=each.backend,
+        prebuiltModelMain="",
+        prebuiltModelDir="",
+        frameworkVersion="",
+        exports={},
+        numPs=0,
+        distributeStrategy="",
     )
 
 

@@ -220,9 +220,10 @@ class Slot(_Shown):
     device: str
     label: str
     exec_id: str | None
-    """None: free, or held by a job that is not the asking user's (``busy`` tells)."""
+    """None: free."""
     busy: bool
     leaving: bool
+    """Asked back, its process not yet seen gone."""
 
 
 class Node(_Shown):
