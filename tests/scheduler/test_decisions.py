@@ -106,73 +106,73 @@ class TestSharing:
 
 
 class TestEnds:
-    def test_a_script_that_raises_ends_as_an_error_with_its_message(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
-        stage.settle()
+    def test_a_script_that_raises_ends_as_an_error_with_its_message(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
         node.end((job, 1), ExitKind.SCRIPT_ERROR, message="ValueError: no", code=1)
-        view = stage.job(job)
+        view = sqlite_stage.job(job)
         assert (view.state, view.message) == (JobState.ERROR, "ValueError: no")
-        assert stage.holding() == {}
+        assert sqlite_stage.holding() == {}
 
-    def test_a_lost_attempt_is_followed_by_another_after_a_growing_wait(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
+    def test_a_lost_attempt_is_followed_by_another_after_a_growing_wait(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
         for losses, wait in enumerate((1, 2, 4), start=1):
-            stage.settle()
+            sqlite_stage.settle()
             node.end((job, losses), ExitKind.LOST, message="killed by signal 9")
-            assert stage.job(job).state is JobState.PENDING
-            look(stage.house)
-            waiting = stage.job(job).waiting
+            assert sqlite_stage.job(job).state is JobState.PENDING
+            look(sqlite_stage.house)
+            waiting = sqlite_stage.job(job).waiting
             assert waiting is not None
             assert waiting.blocking == Blocking.COOLDOWN
-            stage.clock.pass_(wait - 0.5)
-            look(stage.house)
-            assert stage.holding() == {}
-            stage.clock.pass_(0.5)
-        stage.settle()
-        assert stage.job(job).fence == 4
-        assert causes(stage, job)[-1] == (ResizeCause.RESTART, 0, 4)
+            sqlite_stage.clock.pass_(wait - 0.5)
+            look(sqlite_stage.house)
+            assert sqlite_stage.holding() == {}
+            sqlite_stage.clock.pass_(0.5)
+        sqlite_stage.settle()
+        assert sqlite_stage.job(job).fence == 4
+        assert causes(sqlite_stage, job)[-1] == (ResizeCause.RESTART, 0, 4)
 
-    def test_a_new_checkpoint_ends_a_row_of_losses(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
+    def test_a_new_checkpoint_ends_a_row_of_losses(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
         for fence in (1, 2):
-            stage.settle()
+            sqlite_stage.settle()
             node.end((job, fence), ExitKind.LOST)
-            stage.clock.pass_(10)
-        stage.settle()
+            sqlite_stage.clock.pass_(10)
+        sqlite_stage.settle()
         node.report((job, 3), ReportKind.CHECKPOINTED, step=50)
         node.end((job, 3), ExitKind.LOST)
-        stage.clock.pass_(1)
-        stage.settle()
-        assert stage.job(job).fence == 4
+        sqlite_stage.clock.pass_(1)
+        sqlite_stage.settle()
+        assert sqlite_stage.job(job).fence == 4
 
-    def test_an_attempt_that_left_is_followed_by_another_at_once(self, stage: Stage) -> None:
-        node = stage.node()
-        job = stage.submit()
-        stage.settle()
+    def test_an_attempt_that_left_is_followed_by_another_at_once(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
         node.end((job, 1), ExitKind.LEFT)
-        stage.clock.pass_(5)
-        stage.settle()
-        assert (stage.job(job).fence, stage.job(job).state) == (2, JobState.RUNNING)
+        sqlite_stage.clock.pass_(5)
+        sqlite_stage.settle()
+        assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (2, JobState.RUNNING)
 
     def test_a_newcomer_without_weights_frees_its_slot_and_its_job_waits_before_growing_again(
-        self, stage: Stage
+        self, sqlite_stage: Stage
     ) -> None:
-        node = stage.node()
-        job = stage.submit()
-        stage.settle()
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
         newest = max(node.running[job, 1])
         node.gone((job, 1), newest, ExitKind.PULL_FAILED)
-        stage.settle()
-        assert stage.holding() == {job: 3}
-        stage.clock.pass_(29)
-        stage.settle()
-        assert stage.holding() == {job: 3}
-        stage.clock.pass_(1)
-        stage.settle()
-        assert stage.holding() == {job: 4}
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {job: 3}
+        sqlite_stage.clock.pass_(29)
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {job: 3}
+        sqlite_stage.clock.pass_(1)
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {job: 4}
 
 
 class TestStop:

@@ -1,6 +1,7 @@
 """The use cases: one function each, one transaction each. Room: scheduler. The only door for the API.
 
 The first argument is a ``House`` (``edt_scheduler.house.open_house(Settings())``; ``house.close()`` at the end).
+A process that stays also calls ``house.doorbells.start()`` once: then its first ring is as quick as the others.
 Functions are synchronous: call them from a thread. They return frozen pictures (``edt_scheduler.views``) and
 raise errors of ``edt_scheduler.errors``; both are safe to show. Nothing here waits for a broker.
 
