@@ -52,7 +52,7 @@ def agent(
     host: Annotated[str | None, typer.Option(help="Address at which other nodes reach this one.")] = None,
 ) -> None:
     """Make this machine a node of a platform. The folder of jobs must lie at the same path as there."""
-    _need("celery", "psutil", what="edt agent", extra="agent")
+    _need("celery", "pynvml", what="edt agent", extra="agent")
     place = Home(home.expanduser().absolute() if home else default_home())
     token = token or os.environ.get("EDT_JOIN_TOKEN")
     if token and token_file is None:
