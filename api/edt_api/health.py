@@ -50,13 +50,12 @@ def _database(house: House) -> tuple[str, str]:
     """What the matter is with the database, and with its schema."""
     try:
         operations.nodes(house)
-    except Exception:  # whatever it is, the database does not serve
-        log.exception("the database does not answer")
-        return "does not answer", "unknown"
-    try:
         migrate(house.settings.database)  # changes nothing where the schema is the newest
     except DatabaseTooNew as error:
         return OK, str(error)
+    except Exception:  # whatever it is, the database does not serve
+        log.exception("the database does not answer")
+        return "does not answer", "unknown"
     return OK, OK
 
 
