@@ -21,7 +21,7 @@ def show_resizes(console: Console, resizes: Sequence[Resize]) -> None:
     page.add_column("cause")
     woken = any(resize.woken_by for resize in resizes)
     if woken:
-        page.add_column("woken by")
+        page.add_column("agent woken by")
         page.add_column("after", justify="right")
     for resize in resizes:
         row = [

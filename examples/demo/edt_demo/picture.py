@@ -6,7 +6,6 @@ Pale: an engine that prepares while the others train. Full: it trains. A line ac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +80,9 @@ def _legend(axes: Any, story: Story, colours: dict[str, str]) -> None:
     from matplotlib.patches import Patch
 
     entries = [Patch(facecolor=colours[job], label=job) for job in story.jobs]
-    entries.append(Patch(facecolor=_FAINT, alpha=0.35, label="pale: prepares while the others train"))
+    entries.append(Patch(facecolor=_FAINT, alpha=0.35, label="pale: gets ready while the others train"))
     axes.figure.legend(
-        handles=entries, loc="upper right", bbox_to_anchor=(0.985, 0.985), ncols=len(entries), frameon=False,
+        handles=entries, loc="upper right", bbox_to_anchor=(0.985, 0.948), ncols=len(entries), frameon=False,
         fontsize=9, handlelength=1.2, columnspacing=1.4,
     )  # fmt: skip
 
@@ -92,15 +91,15 @@ def _draw_resizes(
     lanes: Any, loss: Any, resizes: Sequence[Resize], colours: dict[str, str], start: float, end: float
 ) -> None:
     """A line across both parts, and above it what happened; labels that would overlap go on a higher row."""
-    length = max(end - start, 1e-9)
-    for resize in resizes:
+    rows = _rows([(resize.time - start) / max(end - start, 1e-9) for resize in resizes])
+    for resize, row in zip(resizes, rows, strict=True):
+        at = resize.time - start
         for axes in (lanes, loss):
-            axes.axvline(resize.time - start, color=_INK, linewidth=0.8, alpha=0.55, linestyle=(0, (4, 3)), zorder=3)
-    labels = _labels(resizes, _LABEL_WIDTH / 2 * length)
-    for label, row in zip(labels, _rows([(label.time - start) / length for label in labels]), strict=True):
+            axes.axvline(at, color=_INK, linewidth=0.8, alpha=0.55, linestyle=(0, (4, 3)), zorder=3)
+        pause = "" if resize.pause_seconds is None else f"{resize.pause_seconds * 1000:.0f} ms"
         lanes.annotate(
-            label.text,
-            (label.time - start, 1.0),
+            f"{resize.before} → {resize.after}\n{pause}",
+            (at, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(0, 4 + 27 * row),
             textcoords="offset points",
@@ -108,35 +107,8 @@ def _draw_resizes(
             va="bottom",
             fontsize=8.5,
             linespacing=1.15,
-            color=colours[label.job],
+            color=colours[resize.job],
         )
-
-
-@dataclass(frozen=True)
-class _Label:
-    """One or more switches of a job that followed each other closely: ``1 → 2 → 4`` and the longest pause."""
-
-    job: str
-    time: float
-    text: str
-
-
-def _labels(resizes: Sequence[Resize], near_seconds: float) -> list[_Label]:
-    groups: list[list[Resize]] = []
-    for resize in resizes:
-        last = groups[-1][-1] if groups else None
-        if last and last.job == resize.job and last.after == resize.before and resize.time - last.time < near_seconds:
-            groups[-1].append(resize)
-        else:
-            groups.append([resize])
-    return [_label(group) for group in groups]
-
-
-def _label(group: Sequence[Resize]) -> _Label:
-    sizes = " → ".join(str(size) for size in (group[0].before, *(resize.after for resize in group)))
-    pauses = [resize.pause_seconds for resize in group if resize.pause_seconds is not None]
-    pause = f"{max(pauses) * 1000:.0f} ms" if pauses else ""
-    return _Label(group[0].job, (group[0].time + group[-1].time) / 2, f"{sizes}\n{pause}")
 
 
 def _rows(places: Sequence[float]) -> list[int]:

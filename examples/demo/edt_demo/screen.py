@@ -33,6 +33,7 @@ class JobNow:
 
     name: str
     state: str
+    over: bool
     engines: int
     step: int
     steps_total: int
@@ -75,7 +76,11 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._console.print(f"[dim]{self._clock() - self._start:6.1f} s[/dim]  {text}", highlight=False)
+        self._console.print(f"[dim]{self._clock() - self._start:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
+
+    def pause(self, seconds: float) -> None:
+        """Nothing to show yet."""
+        time.sleep(seconds)
 
     def show(self, snapshot: Snapshot) -> None:
         """Cheap to call often: without a terminal a line now and then."""
@@ -84,7 +89,7 @@ class Screen:
             return
         now = self._clock()
         line = plain(snapshot)
-        if line != self._last and now - self._plain_at >= _PLAIN_SECONDS:
+        if line and line != self._last and now - self._plain_at >= _PLAIN_SECONDS:
             self._plain_at, self._last = now, line
             self.say(line)
 
@@ -114,11 +119,12 @@ def table(snapshot: Snapshot) -> RenderableType:
 
 
 def plain(snapshot: Snapshot) -> str:
-    """The same in one line."""
+    """The same in one line; what is over has been said."""
     jobs = [
         f"{job.name} {job.state.lower()}, {job.engines} engine{'' if job.engines == 1 else 's'}, "
         f"step {job.step}/{job.steps_total}" + ("" if job.loss is None else f", loss {job.loss:.4f}")
         for job in snapshot.jobs
+        if not job.over
     ]
     return " · ".join(jobs)
 

@@ -1,0 +1,99 @@
+"""The platform under the demo: ``edt up`` on a free port, in a fresh home, and nothing left of it afterwards.
+
+Room: examples; starts and ends processes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from edt_demo.settings import SLOTS
+
+_END_SECONDS = 20.0
+"""Longest that a first Ctrl-C may take here; a second one kills."""
+_KILL_SECONDS = 10.0
+
+
+class House:
+    """``with House(...) as house:`` starts it; leaving ends it. Whether it serves is the client's to find out."""
+
+    def __init__(self, devices: str, log: Path) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="edt-demo-"))
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.password = secrets.token_urlsafe(18)
+        self.log = log
+        self._environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("EDT_")},
+            "EDT_ADMIN_PASSWORD": self.password,
+            **_slots(devices),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> House:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "edt_cli", "up", "--home", str(self.home), "--port", str(self.port)]
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                words,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # a Ctrl-C is ours to pass on
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        for number, seconds in ((signal.SIGINT, _END_SECONDS), (signal.SIGINT, _KILL_SECONDS)):
+            if self._process.poll() is None:
+                self._process.send_signal(number)
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(seconds)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if kind is None or issubclass(kind, KeyboardInterrupt):
+            shutil.rmtree(self.home, ignore_errors=True)
+        else:
+            print(f"Jobs, their logs and the database are kept in {self.home}", file=sys.stderr)
+
+    @property
+    def ended(self) -> bool:
+        """It is not there any more, though nobody asked it to go."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def last_words(self) -> str:
+        """The end of what it said."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-5:]) if self.log.exists() else ""
+
+
+def _slots(devices: str) -> dict[str, str]:
+    """Four slots in any case: GPUs where they were asked for and there are so many, else CPU stand-ins."""
+    if devices == "auto":
+        from edt_agent.slots import gpus
+
+        found = gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        if len(found) >= SLOTS:
+            return {"EDT_DEVICES": "auto", "CUDA_VISIBLE_DEVICES": ",".join(slot.device for slot in found[:SLOTS])}
+    return {"EDT_DEVICES": "cpu", "EDT_CPU_SLOTS": str(SLOTS)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,106 @@
+"""The demo's jobs and what they do to each other, act by act. Room: examples; speaks REST.
+
+A grows to all slots; B comes, A gives it half and trains on; B is done, A takes its slots back. C is A once more
+on one slot from beginning to end, so that the bits can be compared.
+
+Every act waits until the platform shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edt_api.schemas import ExecState, Job, Resize, Timeline
+from edt_demo import elog
+from edt_demo.client import Client
+from edt_demo.screen import Screen
+from edt_demo.settings import DIGITS, SEED, SLOTS
+from edt_demo.watch import Watch
+
+A, B, C = "job A", "job B", "job C"
+EPOCHS = {A: 80, B: 20, C: 80}
+"""A is to outlive B, with room for the time that engines take to start; C is A again."""
+_STEPS_IN_BETWEEN = 60
+"""So many steps does A train as it is before the next act."""
+_RESIZE_SECONDS = 120.0
+_TRAINING_SECONDS = 300.0
+
+
+@dataclass
+class Play:
+    """One performance."""
+
+    client: Client
+    watch: Watch
+    screen: Screen
+    records: Path
+    """Where the jobs' sample records go: a folder for each."""
+    fault: Mapping[str, str]
+    """Environment of A alone."""
+    ids: dict[str, str] = field(default_factory=dict)
+    finished: dict[str, Job] = field(default_factory=dict)
+    timeline: Timeline | None = None
+    """Slots over time, until A was done."""
+
+    def share(self) -> None:
+        """A and B, to the end of both."""
+        self._submit(A, SLOTS, self.fault)
+        self._until_workers({A: SLOTS}, while_running=A)
+        self._train_on(A)
+        self._submit(B, SLOTS, {})
+        self._until_workers({A: SLOTS // 2, B: SLOTS // 2}, while_running=B)
+        self._finish(B)
+        self._until_workers({A: SLOTS}, while_running=A)
+        self._finish(A)
+        self.timeline = self.client.timeline()
+
+    def compare(self) -> None:
+        """C: what A is to be compared with."""
+        self._submit(C, 1, {})
+        self._finish(C)
+
+    def record(self, name: str) -> Path:
+        """Folder of a job's sample record."""
+        return self.records / name.replace(" ", "-")
+
+    def resizes(self, name: str) -> list[Resize]:
+        return self.client.resizes(self.ids[name])
+
+    def steps(self, name: str) -> tuple[elog.Step, ...]:
+        return elog.steps(self.client.log(self.ids[name]))
+
+    # ── acts ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def _submit(self, name: str, workers: int, environ: Mapping[str, str]) -> None:
+        own = {"EDT_SEED": str(SEED), "EDT_SAMPLE_RECORD": str(self.record(name))}
+        exec_id = self.client.submit(DIGITS, workers, {**own, **environ}, f"--epochs {EPOCHS[name]}")
+        self.ids[name] = exec_id
+        self.watch.follow(name, exec_id)
+        self.screen.say(f"{name} is submitted as {exec_id}: at most {workers} engine{'' if workers == 1 else 's'}")
+
+    def _until_workers(self, sizes: Mapping[str, int], *, while_running: str) -> None:
+        what = " and ".join(f"{name} on {size} engines" for name, size in sizes.items())
+        self.watch.until(
+            what,
+            lambda jobs: all(jobs[name].workers == size for name, size in sizes.items()),
+            seconds=_RESIZE_SECONDS,
+            while_running=while_running,
+        )
+        self.screen.say(what)
+
+    def _train_on(self, name: str) -> None:
+        start = self.client.job(self.ids[name]).progress.get("step", 0)
+        self.watch.until(
+            f"{name} trains on",
+            lambda jobs: jobs[name].progress.get("step", 0) >= start + _STEPS_IN_BETWEEN,
+            seconds=_RESIZE_SECONDS,
+            while_running=name,
+        )
+
+    def _finish(self, name: str) -> None:
+        view = self.watch.until(
+            f"{name} to its end", lambda jobs: jobs[name].state is ExecState.FINISHED, seconds=_TRAINING_SECONDS
+        )
+        self.finished[name] = view.jobs[name]
+        self.screen.say(f"{name} is finished: {view.jobs[name].steps_total} steps")
