@@ -42,7 +42,7 @@ class TestFollowing:
         assert done.returncode == 0, done.stderr
         assert "arguments ['--epochs', '3', 'two words']" in done.stdout
         assert "FINISHED" in done.stderr
-        [line] = [line for line in done.stdout.splitlines() if line.startswith("environ ")]
+        line = next(line for line in done.stdout.splitlines() if line.startswith("environ "))
         ours = {name for name in json.loads(line.removeprefix("environ ")) if name.startswith("EDT_")}
         assert ours <= {"EDT_TAG", "EDT_NODE", "EDT_LIFE"}, "settings of the platform are no job's business"
         assert PASSWORD not in line
