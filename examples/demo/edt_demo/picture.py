@@ -24,6 +24,7 @@ def draw(story: Story, folder: Path) -> list[Path]:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     folder.mkdir(parents=True, exist_ok=True)
     start = min(bar.started for bar in story.bars)
@@ -35,9 +36,8 @@ def draw(story: Story, folder: Path) -> list[Path]:
             sharex=True,
             figsize=(12, 6.6),
             height_ratios=(max(2.0, 0.5 * len(story.slots)), 1.6),
-            layout="constrained",
+            layout=ConstrainedLayoutEngine(rect=(0.012, 0.015, 0.976, 0.895), hspace=0.04),
         )
-        figure.get_layout_engine().set(rect=(0.012, 0.015, 0.976, 0.895), hspace=0.04)
         figure.text(0.022, 0.955, story.title, fontsize=15, fontweight="bold")
         figure.text(0.022, 0.922, story.subtitle, fontsize=10, color=_FAINT)
         colours = {job: _COLOURS[index % len(_COLOURS)] for index, job in enumerate(story.jobs)}

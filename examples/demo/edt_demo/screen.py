@@ -104,18 +104,24 @@ def table(snapshot: Snapshot) -> RenderableType:
         jobs.add_row(
             Text(job.name, style=f"bold {colour[job.name]}"),
             job.state,
-            Text("●" * job.engines, style=colour[job.name]),
-            ProgressBar(total=max(job.steps_total, 1), completed=job.step, width=30),
+            Text("●" * job.engines or "–", style=colour[job.name]),
+            ProgressBar(
+                total=max(job.steps_total, 1),
+                completed=job.step,
+                width=30,
+                complete_style=colour[job.name],
+                finished_style=colour[job.name],
+            ),
             f"{job.step:>5}/{job.steps_total}",
             "" if job.loss is None else f"{job.loss:.4f}",
             "" if job.samples_per_second is None else f"{job.samples_per_second:,.0f}",
         )
-    slots = Text("slots ", style="dim")
+    slots = Text.assemble(("slots ", "dim"))
     for slot in snapshot.slots:
         glyph = "░░░░░" if slot.job is None else "█████" if slot.counts else "▒▒▒▒▒"
         slots.append(f" {slot.slot} ", style="dim")
         slots.append(glyph, style="bright_black" if slot.job is None else colour.get(slot.job, "white"))
-    return Group(Text(), jobs, Text(), slots, Text(snapshot.doing, style="italic dim"))
+    return Group(Text(), jobs, Text(), slots, Text(f"waiting for: {snapshot.doing}", style="italic dim"))
 
 
 def plain(snapshot: Snapshot) -> str:

@@ -1,0 +1,52 @@
+"""Counting samples from the engines' record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from edt_demo.samples import Gap, count
+
+EPOCHS, SAMPLES, WORKERS = 2, 12, 2
+
+
+def write(folder: Path, skip: tuple[int, int] | None = None, twice: tuple[int, int] | None = None) -> None:
+    """A record of two epochs of three steps, written by two engines; ``skip`` and ``twice``: (step, worker)."""
+    for worker in range(WORKERS):
+        lines = []
+        for step in range(6):
+            start = step % 3 * 4 + worker * 2
+            line = json.dumps([step // 3, step, worker, [start, start + 1]])
+            lines += [line] * (0 if (step, worker) == skip else 2 if (step, worker) == twice else 1)
+        (folder / f"samples-1-{worker}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_a_whole_training_has_nothing_lost_and_nothing_repeated(tmp_path: Path) -> None:
+    write(tmp_path)
+    found = count(tmp_path, samples=SAMPLES, epochs=EPOCHS, logical_workers=WORKERS)
+    assert (found.trained, found.lost, found.repeated, found.exact) == (24, 0, 0, True)
+    assert found.in_words() == "24 of 24 samples trained on, 0 lost, 0 repeated"
+
+
+def test_a_skipped_micro_batch_is_named_by_step_and_samples(tmp_path: Path) -> None:
+    write(tmp_path, skip=(4, 1))
+    found = count(tmp_path, samples=SAMPLES, epochs=EPOCHS, logical_workers=WORKERS)
+    assert found.gaps == (Gap(epoch=2, steps=(5,), samples=(6, 7)),)
+    assert found.in_words() == "epoch 2, step 5: samples 6, 7 were lost"
+
+
+def test_a_step_that_is_missing_altogether_is_named_too(tmp_path: Path) -> None:
+    (tmp_path / "samples-1-0.jsonl").write_text("[0, 0, 0, [0, 1]]\n[0, 2, 0, [4, 5]]\n")
+    found = count(tmp_path, samples=6, epochs=1, logical_workers=1)
+    assert found.gaps == (Gap(epoch=1, steps=(2,), samples=(2, 3)),)
+
+
+def test_a_sample_that_was_trained_on_twice_is_counted(tmp_path: Path) -> None:
+    write(tmp_path, twice=(1, 0))
+    found = count(tmp_path, samples=SAMPLES, epochs=EPOCHS, logical_workers=WORKERS)
+    assert (found.lost, found.repeated, found.exact) == (0, 2, False)
+
+
+def test_no_record_at_all_is_not_taken_for_a_good_one(tmp_path: Path) -> None:
+    found = count(tmp_path, samples=SAMPLES, epochs=1, logical_workers=WORKERS)
+    assert not found.exact and found.lost == SAMPLES
