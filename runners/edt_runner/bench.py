@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from edt_runner.channel import Channel
 from edt_runner.contract import Letter, Report, ReportKind, SlotWish, Wish
 from edt_runner.errors import RunnerError
-from edt_runner.supervisor.spool import SpoolReader
+from edt_runner.spool import SpoolReader
 
 SUPERVISOR_ENVIRON = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
 """What every supervisor is started with: see ``supervisor.zygote``; equal hash seeds give equal orders of sets."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from edt_runner import environment
+from edt_runner import environment, exits
 from edt_runner.context import Context
 from edt_runner.contract import ExitKind
 from edt_runner.dataplane import GlooPlane
@@ -21,7 +21,6 @@ from edt_runner.engine.link import Link, leave_process
 from edt_runner.engine.loop import Engine, Hands, Settings
 from edt_runner.engine.record import Recorder
 from edt_runner.engine.schedule import TickKind
-from edt_runner.supervisor.child import STATUS_PULL_FAILED
 from edt_runner.torch_adapter import TorchAdapter, write_state
 from edt_runner.training import Training, model_dir
 
@@ -45,7 +44,7 @@ def run(training: Training, role: Context) -> NoReturn:
     if logger is not None:
         logger.on_train_end()
     hands.loader.close()
-    leave_process(STATUS_PULL_FAILED if kind is ExitKind.PULL_FAILED else 0)
+    leave_process(exits.PULL_FAILED if kind is ExitKind.PULL_FAILED else 0)
 
 
 def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any]]:

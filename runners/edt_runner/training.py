@@ -1,8 +1,4 @@
-"""``train()``: what the user asked for, and which part of it this process plays. Room: runners; torch.
-
-The same call is made in every process of a job: by the driver, where it returns the trained weights; by each
-engine, where it never returns; and by a plain ``python main.py``, which starts a supervisor of its own.
-"""
+"""What a user asked of ``train()``, and the data it is to be done on, in one process. Room: runners; torch."""
 
 from __future__ import annotations
 
@@ -94,24 +90,6 @@ class Training:
             "test samples": self.schedule.test_samples,
             "first training sample": fingerprint(probe),
         }
-
-
-def train(request: TrainRequest) -> None:
-    """Play this process's part. Returns in the driver only; raises TrainingFailed where the training failed."""
-    role = context.current()
-    if role is None:
-        from edt_runner import local
-
-        local.train(request)
-    elif role.role == "engine":
-        from edt_runner import engine_role
-
-        engine_role.run(Training(request, role.letter.max_engines, seed_of(request, role)), role)
-    else:
-        from edt_runner import driver
-
-        training = Training(request, role.letter.max_engines, seed_of(request, role))
-        driver.Driver(training, role.letter, role.coordinator).run()
 
 
 def seed_of(request: TrainRequest, role: context.Context | None) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from edt_runner.training import TrainRequest, train
+from edt_runner.play import train
+from edt_runner.training import TrainRequest
 from fabric_model import arguments
 from fabric_model.metrics import named, top1_accuracy
 

@@ -75,8 +75,9 @@ def test_ctrl_c_leaves_checkpoints_and_no_process_and_the_next_start_goes_on(
 def test_a_drained_node_is_left_by_a_job_that_spans_two(tmp_path: Path, nursery: Nursery) -> None:
     """Two agents on one machine; the second is drained: its engines leave, the job stays on the first."""
     with house_in(tmp_path, slots=2) as house:
-        house.add_node("second", slots=2)
         job = submit(house, "job")
+        job.until_slots(2)  # its home is the first node
+        house.add_node("second", slots=2)
         job.until_slots(4)
         home = {node["name"]: node for node in house.nodes()}
         spanned = {name for name, node in home.items() if any(slot["exec_id"] == job.id for slot in node["slots"])}

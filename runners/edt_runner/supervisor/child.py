@@ -18,25 +18,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from edt_runner import context, processes
-from edt_runner.contract import ExitKind
+from edt_runner import context, exits, processes
 from edt_runner.errors import PeerLost, TrainingFailed
 
-STATUS_PEER_LOST = 74
-STATUS_PULL_FAILED = 75
-STATUS_NO_TRAINING = 76
-"""An engine's script ended without calling train()."""
-
 _OURS = Path(__file__).resolve().parent.parent
-
-
-def exit_kind(status: int, *, leaving: bool) -> ExitKind:
-    """Kind of an engine's end by its exit status (never of one that a signal ended)."""
-    if status == 0:
-        return ExitKind.LEFT if leaving else ExitKind.FINISHED
-    return {STATUS_PEER_LOST: ExitKind.LOST, STATUS_PULL_FAILED: ExitKind.PULL_FAILED}.get(
-        status, ExitKind.SCRIPT_ERROR
-    )
 
 
 def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> int:
@@ -57,7 +42,7 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
         sys.argv = [str(main), *letter.arguments]
         sys.path.insert(0, str(main.parent))
         runpy.run_path(str(main), run_name="__main__")
-        status = 0 if role.role == "driver" else STATUS_NO_TRAINING
+        status = 0 if role.role == "driver" else exits.NO_TRAINING
         if status:
             _tell(lifeline, "the script ended in an engine without calling train()", "")
     except TrainingFailed as failure:
@@ -66,10 +51,10 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
     except SystemExit as end:
         status = _status_of(end)
         if role.role == "engine" and status == 0:
-            status = STATUS_NO_TRAINING
+            status = exits.NO_TRAINING
     except PeerLost as error:
         print(error, file=sys.stderr)
-        status = STATUS_PEER_LOST
+        status = exits.PEER_LOST
     except BaseException as error:
         text = user_traceback(error)
         sys.stderr.write(text)

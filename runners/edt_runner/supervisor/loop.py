@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edt_runner import environment, processes
+from edt_runner import environment, exits, processes
 from edt_runner.channel import Channel, connect
 from edt_runner.context import Context
 from edt_runner.contract import ContractError, ExitKind, Letter, ReportKind, SlotWish, Wish
+from edt_runner.spool import Spool
 from edt_runner.supervisor import child, zygote
 from edt_runner.supervisor.outputs import LogPipe
-from edt_runner.supervisor.spool import Spool
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.2
@@ -356,7 +356,7 @@ class Supervisor:
         leaving = process.leave_by is not None or self._end is not None
         code, number = (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), None)
         if code is not None:
-            kind = child.exit_kind(code, leaving=leaving)
+            kind = exits.exit_kind(code, leaving=leaving)
         elif self._stop_by is not None:
             kind = ExitKind.STOPPED
         else:
@@ -385,7 +385,7 @@ class Supervisor:
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             self._finish(ExitKind.LOST, f"the driver was ended by signal {number}", 128 + number)
-        elif (code := os.WEXITSTATUS(status)) == child.STATUS_PEER_LOST:
+        elif (code := os.WEXITSTATUS(status)) == exits.PEER_LOST:
             self._finish(ExitKind.LOST, "the driver lost the coordinator", code)
         elif code:
             message = process.last_words.get("message") or (self._end or (0, ""))[1]

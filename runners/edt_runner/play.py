@@ -1,0 +1,23 @@
+"""``train()``: which part of it this process plays. Room: runners; torch.
+
+The same call is made in every process of a job: by the driver, where it returns the trained weights; by each
+engine, where it never returns; and by a plain ``python main.py``, which starts a supervisor of its own.
+"""
+
+from __future__ import annotations
+
+from edt_runner import context, engine_role, local
+from edt_runner.driver import Driver
+from edt_runner.training import Training, TrainRequest, seed_of
+
+
+def train(request: TrainRequest) -> None:
+    """Play this process's part. Returns in the driver only; raises TrainingFailed where the training failed."""
+    role = context.current()
+    if role is None:
+        local.train(request)
+        return
+    training = Training(request, role.letter.max_engines, seed_of(request, role))
+    if role.role == "engine":
+        engine_role.run(training, role)
+    Driver(training, role.letter, role.coordinator).run()
