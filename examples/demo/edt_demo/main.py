@@ -46,6 +46,7 @@ def main() -> int:
 
 def _run(chosen: Settings, console: Console) -> ExitCode:
     budget = Budget(_LIMIT_SECONDS)
+    _forget(chosen.output)
     fault = {"EDT_FAULT": f"drop:{settings.FAULT_STEP}"} if chosen.fault else {}
     with (
         House(chosen.devices, chosen.output / "edt-up.log") as house,
@@ -72,6 +73,12 @@ def _run(chosen: Settings, console: Console) -> ExitCode:
             soft_wrap=True,
         )
     return exit_code(kept)
+
+
+def _forget(output: Path) -> None:
+    """What an earlier run left must not pass for this one's."""
+    for stale in (*output.glob("timeline.*"), *output.glob("job-*.pth")):
+        stale.unlink()
 
 
 def _wait_for(house: House, client: Client, budget: Budget, screen: Screen) -> None:
