@@ -50,7 +50,7 @@ class Client:
             f"--exec-start edtPyTorch --model-dir {folder.name} --model-main main.py --numWorker {workers} "
             f"{variables} {arguments}"
         )
-        file = {"file": (f"{folder.name}.modelDir.tar", _packed(folder))}
+        file = {"file": (f"{folder.name}.modelDir.tar", packed(folder))}
         return str(self._ask("POST", _EXECS, params={"args": args}, files=file).json()["id"])
 
     def job(self, exec_id: str) -> Job:
@@ -85,7 +85,8 @@ class Client:
         return answer
 
 
-def _packed(folder: Path) -> bytes:
+def packed(folder: Path) -> bytes:
+    """``folder`` as a tar, without what Python has compiled."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(folder, folder.name, filter=lambda entry: None if "__pycache__" in entry.name else entry)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from types import FrameType
 
@@ -88,7 +89,10 @@ def _wait_for(house: House, client: Client, budget: Budget, screen: Screen) -> N
             raise DemoFailed(ExitCode.PLATFORM, f"edt up ended:\n{house.last_words}")
         wait.check()
         screen.pause(0.2)
-    screen.say(f"OpenEDT is at {house.url}")
+    slots = Counter(
+        "CPU slot" if slot.device == "cpu" else slot.label for node in client.timeline().nodes for slot in node.slots
+    )
+    screen.say(f"OpenEDT is at {house.url} with {', '.join(f'{n} × {kind}' for kind, n in slots.items())}")
 
 
 def _weights(chosen: Settings, name: str) -> Path:

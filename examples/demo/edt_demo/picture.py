@@ -14,7 +14,7 @@ from edt_demo.story import Resize, Story
 _COLOURS = ("#2f6fde", "#ef8a2c", "#3d9a6b", "#8a63c9")
 _INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _BAR_HEIGHT = 0.62
-_LABEL_WIDTH = 0.066
+_LABEL_WIDTH = 0.04
 """Room that a resize's label takes, as a share of the axis."""
 
 

@@ -20,7 +20,7 @@ from edt_demo.settings import DIGITS, SEED, SLOTS
 from edt_demo.watch import Watch
 
 A, B, C = "job A", "job B", "job C"
-EPOCHS = {A: 80, B: 20, C: 80}
+EPOCHS = {A: 70, B: 20, C: 70}
 """A is to outlive B, with room for the time that engines take to start; C is A again."""
 _STEPS_IN_BETWEEN = 60
 """So many steps does A train as it is before the next act."""
