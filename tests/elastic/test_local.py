@@ -97,7 +97,7 @@ def test_a_second_ctrl_c_kills_at_once_and_leaves_no_process(tmp_path: Path, gat
 
 
 def test_an_engine_that_is_killed_is_told_in_one_sentence_with_the_way_on(tmp_path: Path, gate: GateKeeper) -> None:
-    process = start(tmp_path, gate)
+    process = start(tmp_path, gate, slots=1)
     gate.close()
     engines = [
         pid

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from edt_runner import context
+
 OPEN = 10**9
 
 
@@ -26,7 +28,11 @@ class Gate:
         path = os.environ.get("TEST_GATE")
         return cls(path) if path else None
 
-    def on_train_begin(self) -> None: ...
+    def on_train_begin(self) -> None:
+        """This engine has warmed up and is about to ask to be let in."""
+        role = context.current()
+        if role is not None:
+            self._path.with_suffix(f".ready-{role.name}").touch()
 
     def on_train_end(self) -> None: ...
 
@@ -60,9 +66,8 @@ class GateKeeper:
 
     def close(self, seconds: float = 60.0) -> None:
         """Wait until the training stands at the gate."""
-        reached = self.path.with_suffix(".reached")
         deadline = time.monotonic() + seconds
-        while not reached.exists() or int(reached.read_text() or 0) < self.allowed:
+        while self.reached() < self.allowed:
             if time.monotonic() > deadline:
                 raise AssertionError("the training did not come to the gate")
             time.sleep(0.005)
@@ -73,6 +78,15 @@ class GateKeeper:
         while not happened():
             if time.monotonic() > deadline:
                 raise AssertionError("it did not happen in time")
-            if self.allowed < OPEN:
+            if self.reached() >= self.allowed:
                 self.allow(self.allowed + 1)
             time.sleep(0.03)
+
+    def reached(self) -> int:
+        """The step after which the training stands, or stood last."""
+        path = self.path.with_suffix(".reached")
+        return int(path.read_text() or 0) if path.exists() else 0
+
+    def is_ready(self, engine: int) -> bool:
+        """Whether an engine has warmed up. What it then needs to join is steps, not time."""
+        return self.path.with_suffix(f".ready-{engine}").exists()

@@ -14,6 +14,7 @@ from typing import Any
 from edt_runner.bench import Bench, Process
 from edt_runner.contract import Letter, ReportKind
 from support.gate import GateKeeper
+from support.waiting import until
 
 SCRIPTS = Path(__file__).parent / "scripts"
 _numbers = itertools.count()
@@ -88,6 +89,7 @@ class Elastic:
         """Wish for exactly these engines and let steps through until they train and no other does."""
         wanted = set(engines)
         self.hold(wanted)
+        until(lambda: all(map(self.gate.is_ready, wanted)) or self.over(), seconds, f"{wanted} are ready")
         self.gate.until(lambda: self.training() == wanted or self.over(), seconds)
         assert not self.over(), self.bench.reports[-1]
 

@@ -78,6 +78,8 @@ class Supervisor:
         self._end: tuple[ExitKind, str, int] | None = None
         self._end_by = 0.0
         self._stop_by: float | None = None
+        self._doomed_by: float | None = None
+        """The script has raised in an engine: the driver shows that, and is given until then."""
         self._trained: dict[str, Any] = {}
         self._step = self._progress_at = 0.0
         self._step_seconds = 0.0
@@ -179,13 +181,16 @@ class Supervisor:
                 process.leave_by = now + self._grace()
                 self._say({"kind": "leave", "engine": str(allocation)})
         if not wanted and not self._engines:
-            self._retire()
+            self._retire(now)
 
-    def _retire(self) -> None:
+    def _retire(self, now: float) -> None:
         """Nothing is wished and nothing runs here. The leading supervisor asks whether others still train."""
         if not self._wished:
             return  # it has just started
-        if self._leads and self._coordinator is not None:
+        if self._doomed_by is not None and self._driver is not None:
+            if now >= self._doomed_by:
+                self._finish(ExitKind.SCRIPT_ERROR, "the script failed in an engine; see its log", 1, now=True)
+        elif self._leads and self._coordinator is not None:
             self._say({"kind": "idle"})
         else:
             self._finish(ExitKind.LEFT, "all engines of this node have left", 0)
@@ -350,6 +355,7 @@ class Supervisor:
                         self._engine_ended(allocation, process, status)
 
     def _engine_ended(self, allocation: int, process: _Process, status: int) -> None:
+        now = time.monotonic()
         del self._engines[allocation]
         self._over.add(allocation)
         self._collect(process)
@@ -363,6 +369,8 @@ class Supervisor:
             kind = ExitKind.LEFT if leaving else ExitKind.LOST
         _log.info("engine %d is gone: %s (code %s, signal %s)", allocation, kind, code, number)
         if kind is ExitKind.SCRIPT_ERROR:
+            self._doomed_by = self._doomed_by or now + self._letter.grace_seconds
+        if kind is ExitKind.SCRIPT_ERROR or code == exits.NO_TRAINING:
             words = {"message": f"the script ended with status {code}", "traceback": "", **process.last_words}
             self._say({"kind": "raised", "engine": str(allocation), **words})
         self._say({"kind": "gone", "engine": str(allocation)})
@@ -374,7 +382,7 @@ class Supervisor:
             kind=kind.value,
             code=code,
             signal=number,
-            seconds=round(time.monotonic() - process.started, 3),
+            seconds=round(now - process.started, 3),
         )
 
     def _driver_ended(self, process: _Process, status: int) -> None:
