@@ -90,6 +90,8 @@ class Bench:
     def _connect(self) -> Channel:
         deadline = time.monotonic() + 60
         while self._channel is None or self._channel.closed:
+            if self._channel is not None:
+                self._channel.close()
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 sock.connect(self.letter.socket)

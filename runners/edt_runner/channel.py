@@ -53,13 +53,19 @@ class Channel:
         return self._split(data)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write one message; a peer that is gone or does not read is closed, not an error."""
+        """Write one message; a peer that is gone or does not read is given up, not an error.
+
+        The socket stays open until ``close``: whoever selects on it is told of its end there, in one place, and
+        no newer socket gets its number meanwhile.
+        """
         if self.closed:
             return
         try:
             self.socket.sendall(dump_line(message))
         except OSError:
-            self.close()
+            self.closed = True
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
 
     def hint(self, message: Mapping[str, Any]) -> None:
         """Write one short message if the peer has room for it, else drop it: never blocks, never closes."""

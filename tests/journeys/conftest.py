@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support.house import House
 from support.journey import house_in
 from support.nursery import Nursery

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import torch
+
 from edt_runner.engine import record
 from support.house import EXECS, House
 from support.journey import all_woken, house_in, submit, undisturbed

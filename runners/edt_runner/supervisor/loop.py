@@ -6,47 +6,28 @@ the coordinator's business, to which this only says who is expected, who shall l
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
 import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edt_runner import environment, exits, processes
+from edt_runner import exits, processes
 from edt_runner.channel import Channel, connect
 from edt_runner.context import Context
 from edt_runner.contract import ContractError, ExitKind, Letter, ReportKind, SlotWish, Wish
 from edt_runner.spool import Spool
-from edt_runner.supervisor import child, zygote
-from edt_runner.supervisor.outputs import LogPipe
+from edt_runner.supervisor import children, doors, zygote
+from edt_runner.supervisor.children import Child
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.2
 _MOST_GRACE_SECONDS = 600.0
 _LAST_WORDS_SECONDS = 5.0
 """What a driver is given to show a failure and end, and engines to go once the attempt is over."""
-
-
-@dataclass
-class _Process:
-    """One child."""
-
-    pid: int
-    outputs: list[LogPipe]
-    lifeline: int
-    started: float
-    slot: SlotWish | None = None
-    """Of an engine; None: the driver."""
-    leave_by: float | None = None
-    """Asked to leave; killed after this."""
-    last_words: dict[str, Any] = field(default_factory=dict)
 
 
 def live(letter: Letter) -> int:
@@ -62,10 +43,10 @@ class Supervisor:
     def __init__(self, letter: Letter) -> None:
         self._letter = letter
         self._spool = Spool(letter)
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.EpollSelector()
         self._clients: list[Channel] = []
-        self._engines: dict[int, _Process] = {}
-        self._driver: _Process | None = None
+        self._engines: dict[int, Child] = {}
+        self._driver: Child | None = None
         self._coordinator_pid: int | None = None
         self._coordinator: Channel | None = None
         self._address: str | None = None
@@ -83,8 +64,10 @@ class Supervisor:
         self._trained: dict[str, Any] = {}
         self._step = self._progress_at = 0.0
         self._step_seconds = 0.0
-        self._listener = self._listen()
-        self._wakeup = self._catch_signals()
+        self._listener = doors.listen(letter.socket)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._wakeup = doors.signal_pipe(self._leave_all)
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, lambda: self._wakeup[0].recv(4096))
 
     def run(self) -> int:
         """Until the attempt is over here; returns the exit status."""
@@ -150,7 +133,7 @@ class Supervisor:
     def _stop(self) -> None:
         self._stop_by = time.monotonic() + self._letter.grace_seconds
         for process in self._children():
-            _signal(process.pid, signal.SIGTERM)
+            process.signal(signal.SIGTERM)
         self._end = (ExitKind.STOPPED, "stopped by its user", 0)
         self._end_by = self._stop_by
 
@@ -163,7 +146,7 @@ class Supervisor:
         for process in self._engines.values():
             if process.leave_by is not None and now >= process.leave_by:
                 _log.warning("engine %s did not leave in time: killed", process.slot and process.slot.allocation)
-                _signal(process.pid, signal.SIGKILL)
+                process.signal(signal.SIGKILL)
                 process.leave_by = now + _LAST_WORDS_SECONDS
 
     def _pursue(self, now: float) -> None:
@@ -239,52 +222,28 @@ class Supervisor:
 
     def _start_driver(self) -> None:
         _log.info("driver of %s starts", self._letter.job)
-        self._driver = self._fork("driver", Context("driver", self._letter, self._address or ""))
+        self._driver = self._start("driver", Context("driver", self._letter, self._address or ""))
 
     def _start_engine(self, slot: SlotWish) -> None:
         name = str(slot.allocation)
         self._say({"kind": "expect", "engine": name})
         role = Context("engine", self._letter, self._address or "", name, slot.device)
-        process = self._fork(f"engine-{name}", role)
+        process = self._start(f"engine-{name}", role)
         process.slot = slot
         self._engines[slot.allocation] = process
         _log.info("engine %s starts on slot %s (pid %d)", name, slot.slot, process.pid)
         self._report(ReportKind.ENGINE_STARTED, allocation=slot.allocation, slot=slot.slot, pid=process.pid)
 
-    def _fork(self, stem: str, role: Context) -> _Process:
-        limit = environment.log_limit_bytes()
-        outputs = [LogPipe(Path(self._letter.log_dir) / f"{stem}.{stream}", limit) for stream in ("out", "err")]
-        lifeline, far_end = os.pipe()
-        os.set_blocking(lifeline, False)
-        pid = zygote.fork(
-            lambda: child.run_main(role, outputs[0].writer, outputs[1].writer, far_end),
-            keep=[],
-            close=[*self._descriptors(), *(pipe.reader for pipe in outputs), lifeline],
-        )
-        os.close(far_end)
-        for pipe in outputs:
-            pipe.forked()
-            self._selector.register(pipe, selectors.EVENT_READ, self._pump(pipe))
-        return _Process(pid, outputs, lifeline, time.monotonic())
-
-    def _pump(self, pipe: LogPipe) -> Callable[[], None]:
-        def pump() -> None:
-            if not pipe.pump():
-                self._selector.unregister(pipe)
-
-        return pump
+    def _start(self, stem: str, role: Context) -> Child:
+        return children.start(role, stem, self._selector, self._descriptors())
 
     def _descriptors(self) -> list[int]:
         """What a child must not hold: every conversation of this process."""
-        conversations: list[Any] = [self._listener, *self._clients, *self._wakeup, self._coordinator]
-        pipes = [pipe for process in self._children() for pipe in process.outputs]
-        lifelines = [process.lifeline for process in self._children()]
-        own = [self._selector.fileno()] if isinstance(self._selector, selectors.EpollSelector) else []
-        return (
-            [item.fileno() for item in conversations if item is not None] + [p.reader for p in pipes] + lifelines + own
-        )
+        conversations: list[Any] = [self._listener, *self._clients, *self._wakeup, self._coordinator, self._selector]
+        own = [item.fileno() for item in conversations if item is not None]
+        return own + [descriptor for process in self._children() for descriptor in process.descriptors()]
 
-    def _children(self) -> list[_Process]:
+    def _children(self) -> list[Child]:
         return [*self._engines.values(), *([self._driver] if self._driver else [])]
 
     # ── what the coordinator says ─────────────────────────────────────────────────────────────────────────────
@@ -310,7 +269,7 @@ class Supervisor:
             case "discard":
                 process = self._engines.get(int(message["engine"]))
                 if process is not None:
-                    _signal(process.pid, signal.SIGKILL)
+                    process.signal(signal.SIGKILL)
             case "trained":
                 self._trained = {key: message[key] for key in ("digest", "step")}
             case "suspended":
@@ -354,11 +313,11 @@ class Supervisor:
                     if process.pid == pid:
                         self._engine_ended(allocation, process, status)
 
-    def _engine_ended(self, allocation: int, process: _Process, status: int) -> None:
+    def _engine_ended(self, allocation: int, process: Child, status: int) -> None:
         now = time.monotonic()
         del self._engines[allocation]
         self._over.add(allocation)
-        self._collect(process)
+        process.collect(self._selector)
         leaving = process.leave_by is not None or self._end is not None
         code, number = (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), None)
         if code is not None:
@@ -385,9 +344,9 @@ class Supervisor:
             seconds=round(now - process.started, 3),
         )
 
-    def _driver_ended(self, process: _Process, status: int) -> None:
+    def _driver_ended(self, process: Child, status: int) -> None:
         self._driver = None
-        self._collect(process)
+        process.collect(self._selector)
         if self._end is not None and self._end[0] is not ExitKind.SCRIPT_ERROR:
             return
         if os.WIFSIGNALED(status):
@@ -401,21 +360,12 @@ class Supervisor:
         else:
             self._finish(ExitKind.FINISHED, "", 0)
 
-    def _collect(self, process: _Process) -> None:
-        for pipe in process.outputs:
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(pipe)
-            pipe.drain()
-        with contextlib.suppress(OSError, ValueError):
-            process.last_words = json.loads(os.read(process.lifeline, 1 << 16) or b"{}")
-        os.close(process.lifeline)
-
     def _finish(self, kind: ExitKind, message: str, code: int, *, now: bool = False) -> None:
         """The attempt is over here; what still runs has a moment to end by itself, or none."""
         self._end = (kind, message, code)
         self._end_by = time.monotonic() + (0.0 if now else _LAST_WORDS_SECONDS)
         if self._driver is not None:
-            _signal(self._driver.pid, signal.SIGKILL)
+            self._driver.signal(signal.SIGKILL)
 
     def _is_empty(self, now: float) -> bool:
         if self._children():
@@ -425,7 +375,7 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         for pid in processes.descendants(os.getpid()):
-            _signal(pid, signal.SIGKILL)
+            children.kill(pid)
 
     def _close(self) -> int:
         assert self._end is not None
@@ -454,34 +404,3 @@ class Supervisor:
     def _say(self, message: dict[str, Any]) -> None:
         if self._coordinator is not None:
             self._coordinator.send(message)
-
-    def _listen(self) -> socket.socket:
-        path = Path(self._letter.socket)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        old = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(old)
-        listener.listen(8)
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        return listener
-
-    def _catch_signals(self) -> tuple[socket.socket, socket.socket]:
-        """Signals wake the selector; SIGTERM and SIGINT mean: leave."""
-        reader, writer = socket.socketpair()
-        reader.setblocking(False)
-        writer.setblocking(False)
-        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: self._leave_all())
-        self._selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(4096))
-        return reader, writer
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)

@@ -4,10 +4,11 @@ import argparse
 
 import torch
 import torch.nn.functional as F
-from fabric_model import FabricModel
-from support.gate import Gate
 from torch import nn
 from torch.utils.data import Dataset
+
+from fabric_model import FabricModel
+from support.gate import Gate
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--samples", type=int, default=237)

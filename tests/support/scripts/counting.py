@@ -7,10 +7,11 @@ to each of them: a lost or repeated sample shows in its own parameter.
 import argparse
 
 import torch
-from fabric_model import FabricModel
-from support.gate import Gate
 from torch import nn
 from torch.utils.data import TensorDataset
+
+from fabric_model import FabricModel
+from support.gate import Gate
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--samples", type=int, default=61)
