@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 import time
 
@@ -34,4 +35,20 @@ def test_a_hint_to_a_peer_that_is_gone_is_dropped() -> None:
     assert not channel.closed
     assert channel.read() == []
     assert channel.closed
+    channel.close()
+
+
+def test_a_peer_that_is_found_gone_while_sending_is_still_seen_by_whoever_selects() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    theirs.close()
+
+    channel.send({"kind": "report"})
+
+    assert channel.closed
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_READ)
+        assert selector.select(1.0)
+        assert channel.read() == []
+        selector.unregister(channel)
     channel.close()
