@@ -15,7 +15,7 @@ from support.nursery import Nursery
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
     """A platform of four CPU slots, in a home of its own."""
-    with house_in(tmp_path) as house:
+    with house_in(tmp_path, EDT_AGENT_TICK_SECONDS="10") as house:  # what happens sooner is a doorbell's work
         yield house
 
 
