@@ -134,7 +134,7 @@ class Coordinator:
             case "finished":
                 mind.finished(name, message["generation"], message["body"], now)
             case "leave":
-                mind.leave(name, now)
+                mind.leave([name], now)
             case "metrics" | "note":
                 self._to_driver(message)
             case "report":
@@ -153,7 +153,7 @@ class Coordinator:
             case "expect":
                 mind.expect(message["engine"])
             case "leave":
-                mind.leave(message["engine"], now)
+                mind.leave(message["engines"], now)
             case "gone":
                 mind.gone(message["engine"], now)
             case "idle":

@@ -14,7 +14,7 @@ never to (``retract``). One promise is enough, since the switch needs all.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,10 +116,10 @@ class Membership:
         """A supervisor has forked engine ``name``."""
         self._expected.add(name)
 
-    def leave(self, name: str, now: float) -> None:
-        """Engine ``name`` shall leave at the next boundary."""
-        self._leaving.add(name)
-        if name not in self._bound():
+    def leave(self, names: Sequence[str], now: float) -> None:
+        """Engines ``names`` shall leave at the next boundary."""
+        self._leaving.update(names)
+        for name in set(names) - self._bound():
             self._ready.pop(name, None)
             self._release(name)
             self._send("supervisors", "discard", engine=name)  # it never counted: nothing to wait for

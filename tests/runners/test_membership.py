@@ -113,7 +113,7 @@ def test_a_newcomer_hears_of_the_switch_from_the_first_who_switches() -> None:
 
 def test_a_leaver_may_go_only_when_all_others_have_switched() -> None:
     talk = Talk().start("1", "2")
-    talk.mind.leave("1", 0)
+    talk.mind.leave(["1"], 0)
     number = talk.build()
     talk.mind.switching("1", number, 7, 0)
     assert "exit" not in talk.kinds("1")
@@ -159,9 +159,15 @@ def test_a_generation_that_all_have_announced_cannot_be_taken_back() -> None:
     assert talk.mind.change is not None
 
 
+def test_engines_that_are_asked_to_leave_together_leave_at_one_switch() -> None:
+    talk = Talk().start("1", "2", "3")
+    talk.mind.leave(["1", "3"], 0)
+    assert talk.mind.change.new.members == ("2",)
+
+
 def test_the_last_engine_suspends_the_training() -> None:
     talk = Talk().start("1")
-    talk.mind.leave("1", 0)
+    talk.mind.leave(["1"], 0)
     assert talk.mind.change.new.members == ()
     talk.switch()
     assert talk.mind.phase is Phase.SUSPENDED
@@ -172,7 +178,7 @@ def test_the_last_engine_suspends_the_training() -> None:
 def test_the_last_engine_waits_for_one_that_is_on_its_way() -> None:
     talk = Talk().start("1")
     talk.mind.expect("2")
-    talk.mind.leave("1", 0)
+    talk.mind.leave(["1"], 0)
     assert talk.mind.change is None
     talk.come("2")
     assert talk.mind.change.new.members == ("1", "2")  # first it comes, then the other goes
@@ -183,7 +189,7 @@ def test_the_last_engine_waits_for_one_that_is_on_its_way() -> None:
 def test_an_engine_that_never_joined_is_let_go_at_once() -> None:
     talk = Talk().start("1")
     talk.mind.expect("2")
-    talk.mind.leave("2", 0)
+    talk.mind.leave(["2"], 0)
     assert talk.said("supervisors") == [{"kind": "discard", "engine": "2"}]
 
 

@@ -159,10 +159,11 @@ class Supervisor:
                 self._start_driver()
             for slot in missing:  # first those who come: whoever hands over to them shall not be gone by then
                 self._start_engine(slot)
-        for allocation, process in self._engines.items():
-            if allocation not in wanted and process.leave_by is None:
-                process.leave_by = now + self._grace()
-                self._say({"kind": "leave", "engine": str(allocation)})
+        leaving = [number for number, p in self._engines.items() if number not in wanted and p.leave_by is None]
+        for allocation in leaving:
+            self._engines[allocation].leave_by = now + self._grace()
+        if leaving:  # told together, they leave at one switch
+            self._say({"kind": "leave", "engines": [str(allocation) for allocation in leaving]})
         if not wanted and not self._engines:
             self._retire(now)
 
