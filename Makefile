@@ -27,7 +27,8 @@ check: install  ## ruff, mypy strict, import contracts
 	@$(BIN)/lint-imports --no-cache
 
 bench: install  ## the figures: one script a claim
-	@for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+	@ls benchmarks/[a-z]*.py >/dev/null 2>&1 || { echo "no benchmark has landed yet"; exit 0; }; \
+	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
 
 system-deps:  ## what tests need from the system (Debian, root)
 	@bash .ci/system-deps
