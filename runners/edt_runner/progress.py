@@ -13,7 +13,6 @@ from rich.progress import (
     Progress,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -37,12 +36,11 @@ class TrainingProgress:
         if self._console.is_terminal:
             self._bar = Progress(
                 TextColumn("epoch {task.fields[epoch]}"),
-                BarColumn(),
+                BarColumn(bar_width=16),
                 TaskProgressColumn(),
                 TextColumn("{task.fields[rate]} · {task.fields[engines]} · {task.fields[loss]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
                 TimeRemainingColumn(),
+                TextColumn("left"),
                 console=self._console,
             )
             self._task = self._bar.add_task(
@@ -73,7 +71,7 @@ class TrainingProgress:
                 epoch=f"{item['epoch']}/{self._schedule.epochs}",
                 rate=f"{self._rate:,.0f} samples/s",
                 engines=f"{item['workers']} engine{'s' if item['workers'] > 1 else ''}",
-                loss=values,
+                loss=f"loss {item['metrics']['loss']:.4f}",
             )
         elif time.monotonic() - self._last_plain > _PLAIN_SECONDS:
             self._last_plain = time.monotonic()
