@@ -37,6 +37,7 @@ def create_app(settings: Settings | None = None, *, passwords: Passwords | None 
         house = await to_thread.run_sync(open_house, settings)
         try:
             app.state.house = house
+            house.doorbells.start()
             app.state.passwords = passwords or Passwords()
             join_token = await to_thread.run_sync(ensure_join_token, settings)
             app.state.keeper = Keeper(house, app.state.passwords, join_token)

@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.pool import NullPool
 
 LOCK = 0x454455
@@ -40,10 +40,7 @@ def migrate(url: str) -> None:
 
     Raises DatabaseTooNew, with the database untouched, where a newer version of this code has been at work.
     """
-    parsed = make_url(url)
-    if parsed.drivername in {"postgresql", "postgres"}:
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    engine = create_engine(parsed, poolclass=NullPool)
+    engine = _engine(url)
     if engine.dialect.name == "sqlite":
         # The driver would begin only at the first INSERT, and not at all before CREATE TABLE.
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
@@ -54,15 +51,37 @@ def migrate(url: str) -> None:
         _upgrade(connection)
 
 
-def _upgrade(connection: Connection) -> None:
+def at_head(url: str) -> bool:
+    """Whether the database at ``url`` has the newest schema; changes nothing. Raises DatabaseTooNew as ``migrate``."""
+    with _engine(url).connect() as connection:
+        script = ScriptDirectory.from_config(_config(connection))
+        return _found(connection, script) == script.get_current_head()
+
+
+def _engine(url: str) -> Engine:
+    parsed = make_url(url)
+    if parsed.drivername in {"postgresql", "postgres"}:
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    return create_engine(parsed, poolclass=NullPool)
+
+
+def _config(connection: Connection) -> Config:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).parent))
     config.set_main_option("path_separator", "os")
-    script = ScriptDirectory.from_config(config)
-    head = script.get_current_head() or "nothing"
+    return config
+
+
+def _found(connection: Connection, script: ScriptDirectory) -> str | None:
+    """The database's revision, if this code knows it."""
     found = MigrationContext.configure(connection).get_current_revision()
-    if found == head:
-        return
     if found is not None and found not in {step.revision for step in script.walk_revisions()}:
-        raise DatabaseTooNew(found, head)
-    command.upgrade(config, "head")
+        raise DatabaseTooNew(found, script.get_current_head() or "nothing")
+    return found
+
+
+def _upgrade(connection: Connection) -> None:
+    config = _config(connection)
+    script = ScriptDirectory.from_config(config)
+    if _found(connection, script) != script.get_current_head():
+        command.upgrade(config, "head")

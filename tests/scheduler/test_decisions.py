@@ -253,20 +253,60 @@ class TestNodes:
         assert (guest.letter.driver, guest.wish.coordinator) == ("none", "127.0.0.1:4711")
         assert first.fetch()[job, 1].wish.coordinator is None
 
-    def test_draining_the_second_node_shrinks_the_job(self, sqlite_stage: Stage) -> None:
+    def test_draining_the_second_node_shrinks_the_job_and_it_grows_back_there_in_the_same_attempt(
+        self, stage: Stage
+    ) -> None:
+        stage.node("n1", slots=2)
+        second = stage.node("n2", slots=2)
+        job = stage.submit(workers=4)
+        stage.settle()
+        operations.drain(stage.house, "n2")
+        stage.settle()
+        assert stage.holding() == {job: 2}
+        assert second.running == {}
+        assert (stage.job(job).fence, stage.job(job).state) == (1, JobState.RUNNING)
+        assert causes(stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
+        told = len(second.told)
+        operations.uncordon(stage.house, "n2")
+        look(stage.house)
+        assert second.fetch()[job, 1].letter.heard == told, "another supervisor is wanted, and its numbers go on"
+        stage.settle()
+        assert stage.holding() == {job: 4}
+        assert (stage.job(job).fence, len(second.running[job, 1])) == (1, 2)
+        assert [report.seq for report in second.told] == list(range(1, len(second.told) + 1))
+        before = stage.job(job)
+        operations.record_reports(stage.house, "n2", second.told)
+        assert (stage.job(job), stage.holding()) == (before, {job: 4}), "the first one's last word counts once"
+
+    def test_a_node_is_not_given_to_a_job_again_before_its_supervisor_there_has_ended(
+        self, sqlite_stage: Stage
+    ) -> None:
         sqlite_stage.node("n1", slots=2)
         second = sqlite_stage.node("n2", slots=2)
         job = sqlite_stage.submit(workers=4)
         sqlite_stage.settle()
         operations.drain(sqlite_stage.house, "n2")
-        sqlite_stage.settle()
-        assert sqlite_stage.holding() == {job: 2}
-        assert second.running == {}
-        assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (1, JobState.RUNNING)
-        assert causes(sqlite_stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
+        look(sqlite_stage.house)
+        for allocation in second.fetch()[job, 1].wish.leaving:
+            second.gone((job, 1), allocation, ExitKind.LEFT)
         operations.uncordon(sqlite_stage.house, "n2")
+        look(sqlite_stage.house)
+        assert sqlite_stage.holding() == {job: 2}
+        second.end((job, 1), ExitKind.LEFT)
         sqlite_stage.settle()
-        assert sqlite_stage.holding() == {job: 2}, "its supervisor there has spent its numbers"
+        assert sqlite_stage.holding() == {job: 4}
+
+    def test_a_node_lost_before_it_fetched_what_it_was_given_costs_its_job_nothing(self, sqlite_stage: Stage) -> None:
+        sqlite_stage.node("n1", slots=2)
+        second = sqlite_stage.node("n2", slots=2)
+        job = sqlite_stage.submit(workers=4)
+        sqlite_stage.puppets.remove(second)
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {job: 4}
+        look(sqlite_stage.house, sqlite_stage.silence("n2"))
+        assert sqlite_stage.holding() == {job: 2}
+        assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (1, JobState.RUNNING)
+        assert causes(sqlite_stage, job)[-1] == (ResizeCause.NODE_LOST, 4, 2)
 
     def test_draining_the_first_node_moves_the_job_with_its_next_attempt(self, sqlite_stage: Stage) -> None:
         first, second = sqlite_stage.node("n1", slots=2), sqlite_stage.node("n2", slots=2)

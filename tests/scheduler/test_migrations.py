@@ -11,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, create_engine, inspect, make_url, text
 
-from edt_migrations import DatabaseTooNew, migrate
+from edt_migrations import DatabaseTooNew, at_head, migrate
 from edt_migrations.__main__ import main
 from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import metadata
@@ -88,3 +88,10 @@ def test_what_is_no_database_is_one_sentence(tmp_path: Path, capsys: pytest.Capt
     assert main([f"sqlite:///{tmp_path / 'nowhere' / 'edt.db'}"]) == 2
     assert main(["no url at all"]) == 2
     assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_looking_at_the_schema_changes_nothing(empty_url: str) -> None:
+    assert not at_head(empty_url)
+    assert not at_head(empty_url)
+    migrate(empty_url)
+    assert at_head(empty_url)

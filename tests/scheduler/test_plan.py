@@ -121,7 +121,7 @@ class TestExamples:
         nodes = [node("n1", 2), node("n2", 4, 3)]
         assert decide(nodes, running(1, {"n2": 1}, home="n2")).alloc == {"edt-1": {"n2": 4}}
 
-    def test_a_spent_node_is_avoided(self) -> None:
+    def test_a_node_that_is_being_left_is_avoided(self) -> None:
         job = replace(running(1, {"n1": 2}), avoid=frozenset({"n2"}))
         assert decide([node("n1", 2, 0), node("n2", 2)], job).alloc == {"edt-1": {"n1": 2}}
 

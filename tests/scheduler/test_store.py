@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from edt_runner.contract import ExitKind
 from edt_scheduler.errors import IllegalTransition
 from edt_scheduler.jobs import TRANSITIONS, JobSpec, JobState
 from edt_scheduler.nodes import SlotSpec
@@ -17,6 +18,7 @@ from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import allocations as allocation_table
 from edt_scheduler.store.tables import job_events
 from edt_scheduler.store.tables import jobs as job_table
+from edt_scheduler.store.tables import supervisors as supervisor_table
 from edt_scheduler.views import ResizeCause
 
 SPEC = JobSpec(framework="edtPyTorch", model_main="main.py", args_verbatim="", app_name="app")
@@ -94,6 +96,22 @@ class TestFences:
             attempts.change(tx, job, fence, ended_at=2.0)
         with pytest.raises(DBAPIError, match="ends once"), database.transaction() as tx:
             attempts.change(tx, job, fence, ended_at=None)
+
+    def test_a_supervisor_opens_again_only_if_it_left_and_its_end_is_never_rewritten(self, database: Database) -> None:
+        with database.transaction() as tx:
+            left, lost, node = add_job(tx), add_job(tx), add_node(tx)
+            for job, slot, kind in ((left, "0", ExitKind.LEFT), (lost, "1", ExitKind.LOST)):
+                add_allocation(tx, job, node, slot)
+                attempts.hand(tx, job, 1, node, 2.0)
+                attempts.end_supervisor(tx, job, 1, node, kind, 3.0)
+        with database.transaction() as tx:
+            for job in (left, lost):
+                attempts.open_supervisor(tx, job, 1, node)
+            assert [(row.job_id, row.handed_at) for row in attempts.open_on(tx, node)] == [(left, None)]
+            attempts.end_supervisor(tx, left, 1, node, ExitKind.LEFT, 4.0)
+        for job, ended in ((left, 5.0), (lost, 5.0), (lost, None)):
+            with pytest.raises(DBAPIError, match="a supervisor ends once"), database.transaction() as tx:
+                tx.execute(update(supervisor_table).where(supervisor_table.c.job_id == job).values(ended_at=ended))
 
     def test_a_report_cursor_never_goes_back(self, database: Database) -> None:
         with database.transaction() as tx:

@@ -5,7 +5,8 @@ Room: migrations. A migration once merged is never edited. The triggers carry wh
 * a job moves only as ``job_transitions`` allows, and is born SUBMITTED;
 * fences and report cursors only grow;
 * a job's history has no gaps and is never rewritten;
-* an allocation is released once, an attempt and a supervisor end once.
+* an allocation is released once, an attempt ends once;
+* a supervisor ends once for each time it was opened, and is opened again only if it left or was never heard of.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ ILLEGAL_MOVE = """NEW.state <> OLD.state AND NOT EXISTS (
 GAP = "NEW.seq <> (SELECT coalesce(max(seq), 0) + 1 FROM job_events WHERE job_id = NEW.job_id)"
 
 ENDED = "OLD.{0} IS NOT NULL AND (NEW.{0} IS NULL OR NEW.{0} <> OLD.{0})"
-"""Refused for a time that is set once. A supervisor no agent has heard of has not begun, and may end again."""
+"""Refused for a time that is set once."""
+
+ENDS_AGAIN = """OLD.ended_at IS NOT NULL AND (NEW.ended_at <> OLD.ended_at
+    OR (NEW.ended_at IS NULL AND OLD.handed_at IS NOT NULL AND coalesce(OLD.kind, '') <> 'left'))"""
+"""A supervisor that left, or that no agent had heard of, is opened for another process; its end is never rewritten."""
 
 RULES = (
     # name, table, when, the condition that is refused (none: always), what is said
@@ -53,13 +58,7 @@ RULES = (
     ("job_events_update", "job_events", "UPDATE", "", "history is never rewritten"),
     ("job_events_delete", "job_events", "DELETE", "", "history is never rewritten"),
     ("attempts_end", "attempts", "UPDATE", ENDED.format("ended_at"), "an attempt ends once"),
-    (
-        "supervisors_end",
-        "supervisors",
-        "UPDATE",
-        "OLD.handed_at IS NOT NULL AND " + ENDED.format("ended_at"),
-        "a supervisor ends once",
-    ),
+    ("supervisors_end", "supervisors", "UPDATE", ENDS_AGAIN, "a supervisor ends once"),
     ("supervisors_acked", "supervisors", "UPDATE", "NEW.acked < OLD.acked", "a report cursor only grows"),
     (
         "allocations_release",
