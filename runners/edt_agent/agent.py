@@ -39,10 +39,10 @@ from edt_agent.decide import (
 from edt_agent.errors import HomeTaken, StartFailed
 from edt_agent.launch import Launcher
 from edt_agent.ledger import Entry, Key, Ledger, from_attempt_file
-from edt_agent.processes import bearers, environment, kill
+from edt_agent.processes import alive, bearers, environment, kill
 from edt_agent.settings import LIFE_VARIABLE, NODE_VARIABLE, AgentSettings
 from edt_agent.slots import find_slots
-from edt_agent.spool import Spool
+from edt_agent.spool import Spool, last_word_heard
 from edt_runner.contract import TAG_VARIABLE, Assignment
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,8 @@ class Agent:
                 for attempt in self._attempts.values():
                     attempt.drop()
                 await self._api.close()
+                with contextlib.suppress(OSError):  # a supervisor's socket is still in it
+                    self._settings.runtime_dir.rmdir()
 
     async def _keep_warm(self) -> None:
         """From the first answer on: before it, the API that starts beside this needs the processor more."""
@@ -164,7 +166,8 @@ class Agent:
             case Close(key, kind, message, Assignment() as assignment):
                 if not self._adopt_unknown(assignment):
                     log.warning("%s ended as %s: %s", key, kind, message)
-                    self._adopt(_never_started(assignment)).spool.close(kind, message, None, assignment.wish)
+                    entry = _never_started(assignment, last_word_heard(assignment.letter))
+                    self._adopt(entry).spool.close(kind, message, None, assignment.wish)
             case Retry(key, why):
                 log.warning("%s: %s", key, why)
                 self._drop(key)
@@ -179,7 +182,7 @@ class Agent:
             return
         key = Key(assignment.letter.job, assignment.letter.fence)
         try:
-            entry, child = await self._launcher.start(assignment.letter)
+            entry, child = await self._launcher.start(assignment.letter, last_word_heard(assignment.letter))
         except (StartFailed, OSError) as error:
             log.warning("%s was not started: %s", key, error)
             self._failed_to_start(key, str(error))
@@ -188,9 +191,12 @@ class Agent:
         self._adopt(entry, child).tell(assignment.wish, self._clock())
 
     def _adopt_unknown(self, assignment: Assignment) -> bool:
-        """Adopt what only its spool knows: the agent's notes were lost, and nothing may run twice under one fence."""
+        """Adopt what only its spool knows: the agent's notes were lost, and nothing may run twice under one fence.
+
+        One whose last word the API has heard is no longer there to be adopted.
+        """
         known = from_attempt_file(assignment.letter)
-        if known is None:
+        if known is None or (last_word_heard(assignment.letter) and not alive(known.process)):
             return False
         self._ledger.write(known)
         self._adopt(known)
@@ -202,7 +208,9 @@ class Agent:
 
     def _adopt(self, entry: Entry, child: Child | None = None) -> Attempt:
         """Take a supervisor under this agent's eyes, whoever started it and whether or not it still lives."""
-        spool = Spool(Path(entry.spool_dir), entry.key, entry.node, entry.acked)
+        if entry.key in self._attempts:  # an earlier supervisor of it, which has ended
+            self._attempts.pop(entry.key).drop()
+        spool = Spool(Path(entry.spool_dir), entry.key, entry.node, entry.acked, entry.before)
         attempt = self._attempts[entry.key] = Attempt(
             entry, spool, tag=self._settings.tag, now=self._clock(), wake=self._look, child=child
         )
@@ -242,10 +250,11 @@ _GOING_WORDS = {
 }
 
 
-def _never_started(assignment: Assignment) -> Entry:
+def _never_started(assignment: Assignment, before: int) -> Entry:
     """The entry of an attempt that has no process: there is only a last word to carry."""
     letter = assignment.letter
-    return Entry(letter.job, letter.fence, letter.node, letter.spool_dir, "", letter.grace_seconds, 0, 0, "")
+    names = (letter.job, letter.fence, letter.node, letter.spool_dir)
+    return Entry(*names, "", letter.grace_seconds, 0, 0, "", acked=before, before=before)
 
 
 async def _until_first_ends(*parts: Coroutine[Any, Any, None]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from edt_agent.children import Child
 from edt_agent.decide import Phase, Running
-from edt_agent.ledger import Entry, Key
+from edt_agent.ledger import ATTEMPT_FILE, Entry, Key
 from edt_agent.processes import Process, ProcessId, alive, bearers, environment, kill
 from edt_agent.settings import LIFE_VARIABLE
 from edt_agent.spool import Spool
@@ -75,7 +75,8 @@ class Attempt:
             lives=lives,
             empty=self._empty,
             reported=self.spool.all_acked or not self.spool.path.exists(),
-            began=facts.started or self.entry.acked > 0 or self._listened,
+            began=facts.started or self.entry.acked > self.entry.before or self._listened,
+            last_seq=facts.last_seq,
             code=self._child.status if self._child is not None else None,
         )
 
@@ -120,7 +121,7 @@ class Attempt:
     @property
     def _listened(self) -> bool:
         """It got so far as to write attempt.json, which it does before anything of the user's runs."""
-        return (self.spool.path.parent / "attempt.json").exists()
+        return (self.spool.path.parent / ATTEMPT_FILE).exists()
 
     def _open_pidfd(self) -> int | None:
         process: ProcessId = self.entry.process

@@ -54,6 +54,8 @@ class Running:
     """No process of it is left."""
     reported: bool = False
     """The API has all of its reports."""
+    last_seq: int = 0
+    """Number of its last report."""
     began: bool = True
     """It reported something, so an engine may have run: it must never be started again under this fence."""
     code: int | None = None
@@ -62,7 +64,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Start:
-    """Start a supervisor for this attempt."""
+    """Start a supervisor for this attempt, in place of an earlier one that has ended."""
 
     assignment: Assignment
 
@@ -147,7 +149,7 @@ def decide(
         actions.extend(_tend(key, attempt, desired=desired, starts=starts, leaving=leaving, now=now))
     if desired is not None and not leaving:
         for key, assignment in desired.assignments.items():
-            if key not in running:
+            if key not in running or _wanted_again(running[key], assignment):
                 actions.extend(_begin(key, assignment, starts.get(key), now))
     return tuple(actions)
 
@@ -158,7 +160,7 @@ def backoff_seconds(failed: int) -> float:
 
 
 def _begin(key: Key, assignment: Assignment, starts: Starts | None, now: float) -> Iterator[Action]:
-    """An attempt of which nothing runs here."""
+    """An attempt of which nothing runs here, or nothing any more."""
     wish = assignment.wish
     if wish.stop:
         yield Close(key, ExitKind.STOPPED, "stopped before it started on this node", assignment)
@@ -171,6 +173,12 @@ def _begin(key: Key, assignment: Assignment, starts: Starts | None, now: float) 
         yield Close(key, ExitKind.LOST, text, assignment)
     elif now >= starts.not_before:
         yield Start(assignment)
+
+
+def _wanted_again(attempt: Running, assignment: Assignment) -> bool:
+    """It left, the API has heard so, and lists it all the same: the job has come back to this node."""
+    over = attempt.phase is Phase.ENDED and attempt.empty and attempt.reported
+    return over and assignment.letter.heard >= attempt.last_seq
 
 
 def _tend(

@@ -20,7 +20,7 @@ from pathlib import Path
 from edt_agent.children import Child, Children
 from edt_agent.decide import backoff_seconds
 from edt_agent.errors import StartFailed
-from edt_agent.ledger import Entry, Key, Ledger
+from edt_agent.ledger import ATTEMPT_FILE, Entry, Key, Ledger
 from edt_agent.processes import alive, kill
 from edt_agent.settings import LIFE_VARIABLE, NODE_VARIABLE, AgentSettings, make_private
 from edt_runner.contract import TAG_VARIABLE, Letter
@@ -62,14 +62,15 @@ class Launcher:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._sockets = make_private(settings.runtime_dir)
 
-    async def start(self, letter: Letter) -> tuple[Entry, Child]:
+    async def start(self, letter: Letter, before: int = 0) -> tuple[Entry, Child]:
         """Start the supervisor of an attempt. When this returns, the letter is in its hands and the ledger knows it.
 
-        Raises StartFailed; then nothing of it runs, and nothing is known of it.
+        ``before``: the last report of an earlier supervisor of it here. Raises StartFailed; then nothing of it runs,
+        and nothing is known of it.
         """
         supervisor = self._take(letter) or self._spawn(letter.framework, cold=True)
         try:
-            return await self._hand_over(supervisor, letter), supervisor.child
+            return await self._hand_over(supervisor, letter, before), supervisor.child
         except OSError as error:
             self._ledger.remove(Key(letter.job, letter.fence))
             raise StartFailed(f"the letter did not reach its supervisor: {error.strerror or error}") from error
@@ -150,7 +151,7 @@ class Launcher:
             os.close(reading)
         return Unassigned(child, life, writing, output)
 
-    async def _hand_over(self, supervisor: Unassigned, letter: Letter) -> Entry:
+    async def _hand_over(self, supervisor: Unassigned, letter: Letter, before: int) -> Entry:
         """Folder, ledger, letter, in this order: the agent may die between any two of them."""
         letter = self._prepared(letter)
         entry = Entry(
@@ -163,6 +164,8 @@ class Launcher:
             pid=supervisor.child.id.pid,
             starttime=supervisor.child.id.starttime,
             life=supervisor.life,
+            acked=before,
+            before=before,
         )
         self._ledger.write(entry)
         _bring(supervisor.output, Path(letter.spool_dir) / "supervisor.log")
@@ -170,12 +173,13 @@ class Launcher:
         return entry
 
     def _prepared(self, letter: Letter) -> Letter:
-        """The letter with a spool folder that exists and a socket's path that is free.
+        """The letter with a spool folder that exists and holds no earlier one's name, and a socket's path that is free.
 
         The agent chooses the socket's place itself: the path must be short, and a file system that several nodes
         share may not hold sockets.
         """
         Path(letter.spool_dir).mkdir(parents=True, exist_ok=True)
+        Path(letter.spool_dir, ATTEMPT_FILE).unlink(missing_ok=True)
         socket = self._sockets / f"{letter.job}.{letter.fence}.sock"
         socket.unlink(missing_ok=True)
         return dataclasses.replace(letter, socket=str(socket))

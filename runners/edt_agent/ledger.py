@@ -21,6 +21,9 @@ from edt_runner.contract import Letter
 
 log = logging.getLogger(__name__)
 
+ATTEMPT_FILE = "attempt.json"
+"""In which a supervisor says who it is, before anything of the user's runs."""
+
 
 class Key(NamedTuple):
     """An attempt, as this node names it."""
@@ -48,6 +51,9 @@ class Entry:
     """Value of EDT_LIFE in the supervisor and all its descendants; "" where nobody knows it any more."""
     acked: int = 0
     """Number of the last report that the API has. May be behind, never ahead."""
+    before: int = 0
+    """Number of the last report of an earlier supervisor of this attempt that ended here: what came until then is
+    no word of this one's. 0: it is the first."""
 
     @property
     def key(self) -> Key:
@@ -86,7 +92,7 @@ class Ledger:
 def from_attempt_file(letter: Letter) -> Entry | None:
     """The entry of an attempt that only its spool knows: its supervisor lives or lived, but the ledger was lost."""
     try:
-        data: dict[str, Any] = json.loads((Path(letter.spool_dir) / "attempt.json").read_text())
+        data: dict[str, Any] = json.loads((Path(letter.spool_dir) / ATTEMPT_FILE).read_text())
         return Entry(
             job=letter.job,
             fence=letter.fence,

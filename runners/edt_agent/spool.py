@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edt_agent.ledger import Key, sync_folder
-from edt_runner.contract import ContractError, ExitKind, Report, ReportKind, Wish
+from edt_runner.contract import ContractError, ExitKind, Letter, Report, ReportKind, Wish
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _NOBODY_SAW = {"code": None, "signal": None, "seconds": None}
 
 @dataclass
 class Facts:
-    """What the reports read so far say about their attempt."""
+    """What the reports read so far say about their supervisor."""
 
     last_seq: int = 0
     started: bool = False
@@ -39,13 +39,13 @@ class Facts:
 
 
 class Spool:
-    """The reports of one supervisor, from disk to the API."""
+    """The reports of one supervisor, from disk to the API. Up to number ``before`` they are an earlier one's."""
 
-    def __init__(self, folder: Path, key: Key, node: str, acked: int = 0) -> None:
+    def __init__(self, folder: Path, key: Key, node: str, acked: int = 0, before: int = 0) -> None:
         self.path = folder / "reports.jsonl"
         self.facts = Facts()
         self.acked = acked
-        self._key, self._node = key, node
+        self._key, self._node, self._before = key, node, before
         self._scanned = 0  # bytes that the facts know
         self._sent = 0  # bytes of which the API surely has everything
 
@@ -152,8 +152,12 @@ class Spool:
     def _learn(self, report: Report) -> None:
         facts, body = self.facts, report.body
         facts.last_seq = report.seq
+        if report.seq <= self._before:
+            return
         facts.started = True
         match report.kind:
+            case ReportKind.ATTEMPT_STARTED:  # after an end it is another supervisor that speaks
+                facts.ended = False
             case ReportKind.ENGINE_STARTED:
                 facts.open_engines[int(body["allocation"])] = str(body.get("slot", ""))
             case ReportKind.ENGINE_GONE:
@@ -163,3 +167,12 @@ class Spool:
                 facts.step = body.get("step", facts.step)
             case ReportKind.ATTEMPT_ENDED:
                 facts.ended = True
+
+
+def last_word_heard(letter: Letter) -> int:
+    """Number of the last word that an earlier supervisor of this attempt said here and the API has; 0: there is none.
+
+    An attempt that is listed all the same wants another supervisor on this node.
+    """
+    facts = Spool(Path(letter.spool_dir), Key(letter.job, letter.fence), letter.node).scan()
+    return facts.last_seq if facts.ended and facts.last_seq <= letter.heard else 0

