@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -131,6 +132,9 @@ class Letter:
     driver: str = "fork"
     """``fork``: the supervisor runs the user's main as driver. ``external``: the driver connects by itself.
     ``none``: the driver lives with the job's first supervisor, on another node."""
+    heard: int = 0
+    """Number of the last report of this attempt and node that the platform has. Where that report was a supervisor's
+    last word and the attempt is listed all the same, another supervisor is wanted; its numbers go on from there."""
     protocol: int = PROTOCOL
 
     def to_json(self) -> str:
@@ -220,8 +224,12 @@ class Assignment:
 
 
 def dump_line(message: Mapping[str, Any]) -> bytes:
-    """One message as it goes over a stream: compact JSON and a newline."""
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    """One message as it goes over a stream: compact JSON and a newline. NaN and infinities become null."""
+    try:
+        text = json.dumps(message, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(message), separators=(",", ":"), allow_nan=False)
+    return text.encode() + b"\n"
 
 
 def load_line(line: bytes) -> dict[str, Any]:
@@ -232,10 +240,21 @@ def load_line(line: bytes) -> dict[str, Any]:
     return data
 
 
+def _finite(value: Any) -> Any:
+    """The same value with null for each number that JSON does not know; a diverged loss is one."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
 def _object(text: str | bytes) -> dict[str, Any]:
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ContractError(f"not JSON: {error}") from None
     if not isinstance(data, dict):
         raise ContractError("not a JSON object")

@@ -69,6 +69,7 @@ def _letter(settings: Settings, node: Row[Any], carried: Row[Any]) -> Letter:
         token=carried.token,
         host=node.host,
         driver="fork" if carried.home_node_id == node.id else "none",
+        heard=carried.acked,
     )
 
 

@@ -91,11 +91,11 @@ def _read(tx: Connection, now: float) -> _Picture:
     for row in allocations.every_open(tx):
         if row.job_id in live and row.fence == live[row.job_id].fence:
             open_rows[row.job_id].append(row)
-    spent: dict[int, set[int]] = defaultdict(set)
+    going: dict[int, set[int]] = defaultdict(set)
     for row in attempts.every_live_supervisor(tx):
         kept = any(a.node_id == row.node_id and a.release_asked_at is None for a in open_rows[row.job_id])
-        if row.handed_at is not None and not kept:
-            spent[row.job_id].add(row.node_id)
+        if row.handed_at is not None and not kept and row.kind != ExitKind.LEFT:
+            going[row.job_id].add(row.node_id)
     slots: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in nodes.slot_rows(tx):
         if row.present:
@@ -106,7 +106,7 @@ def _read(tx: Connection, now: float) -> _Picture:
         now=now,
         nodes=tuple(_node(row, slots[row.id]) for row in node_rows.values()),
         jobs=tuple(
-            _job(row, live.get(row.id), open_rows[row.id], spent[row.id], node_rows, counts.get(row.id)) for row in rows
+            _job(row, live.get(row.id), open_rows[row.id], going[row.id], node_rows, counts.get(row.id)) for row in rows
         ),
     )
     held = {exec_id(row.id): [a for a in open_rows[row.id] if a.release_asked_at is None] for row in rows}
@@ -132,7 +132,7 @@ def _job(
     row: Row[Any],
     attempt: Row[Any] | None,
     open_rows: list[Row[Any]],
-    spent: set[int],
+    going: set[int],
     node_rows: Mapping[int, Row[Any]],
     resized: tuple[int, float] | None,
 ) -> Job:
@@ -154,7 +154,7 @@ def _job(
         alloc=dict(held),
         leaving=dict(leaving),
         home=node_rows[attempt.home_node_id].name if attempt is not None else None,
-        avoid=frozenset(node_rows[node].name for node in spent),
+        avoid=frozenset(node_rows[node].name for node in going),
         not_before=row.not_before,
         total_work=row.steps_total,
         done_work=int(row.progress.get("step") or 0),
@@ -164,12 +164,20 @@ def _job(
 
 
 def _lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
-    """A node's lease has run out: what works on it is fenced. Its slots stay booked until it comes back."""
+    """A node's lease has run out: what works on it is fenced. Its slots stay booked until it comes back.
+
+    What it was given and never fetched is taken back: an attempt does not end for a guest that it has not had.
+    """
     if not nodes.lose(tx, node_id, counter, now):
         return
     message = f"node {nodes.name(tx, node_id)} was not heard from"
     log.warning("%s", message)
     for row in attempts.open_on(tx, node_id):
+        attempt = attempts.find(tx, row.job_id, row.fence)
+        if row.handed_at is None and attempt is not None and attempt.home_node_id != node_id:
+            held = allocations.open_of(tx, row.job_id, row.fence, node_id)
+            lifecycle.take_back(tx, row.job_id, row.fence, held, ResizeCause.NODE_LOST, message, now)
+            continue
         lifecycle.end_attempt(tx, row.job_id, row.fence, ExitKind.LOST, message, None, now)
         lifecycle.settle(tx, row.job_id, now)
 

@@ -176,6 +176,7 @@ class ResizeCause(enum.StrEnum):
     ROOM = "room"  # another job's share
     STOP = "stop"  # its user's word
     DRAIN = "drain"  # its node is being emptied
+    NODE_LOST = "node-lost"  # a node was not heard from since before it was given these slots
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ class Node:
         return self.agent.wait(15)
 
     def assignment(self, job: str = "edt-1", fence: int = 1, slots: int = 1, **given: object) -> Assignment:
-        """An attempt as the API would list it. ``environ`` goes into the letter, ``stop`` into the wish."""
+        """An attempt as the API would list it. ``environ`` goes into the letter, ``stop`` into the wish, whose
+        allocations count from ``first``."""
         folder = self.home / "jobs" / job
         folder.mkdir(parents=True, exist_ok=True)
         letter = Letter(
@@ -92,8 +93,10 @@ class Node:
             cores=2,
             grace_seconds=float(str(given.get("grace_seconds", 0.2))),
             token="t",
+            heard=len(self.desk.reports.get(f"{job}/{fence}", ())),
         )
-        wished = tuple(SlotWish(fence * 100 + n, str(n)) for n in range(slots))
+        first = fence * 100 + int(str(given.get("first", 0)))
+        wished = tuple(SlotWish(first + n, str(n)) for n in range(slots))
         return Assignment(letter, Wish(fence, wished, stop=bool(given.get("stop", False))))
 
     def runs(self, **given: object) -> int:

@@ -92,6 +92,23 @@ def test_an_agent_that_lost_its_notes_finds_the_attempt_by_its_spool(node, desk)
     assert supervisors(node) == [pid]
 
 
+def test_an_agent_that_lost_its_notes_finds_the_second_supervisor_of_an_attempt(node, desk):
+    node.start()
+    node.runs()
+    desk.want(node.assignment(slots=0))
+    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
+    desk.want(node.assignment(first=10))
+    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
+    node.signal(signal.SIGKILL)
+    second = desk.last("edt-1/1", "attempt-started")["pid"]
+    for path in (node.home / "agent" / "n1" / "attempts").glob("*.json"):
+        path.unlink()
+    node.start()
+    desk.want(node.assignment(slots=2, first=10))
+    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 3)
+    assert supervisors(node) == [second]
+
+
 def test_an_agent_that_lost_its_notes_ends_what_still_runs_before_it_says_so(node, desk):
     node.start()
     pid = node.runs()

@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from support.tagged import lives
 from support.waiting import until
 
@@ -45,6 +47,30 @@ def test_an_attempt_wished_nothing_leaves_and_its_end_is_reported(working_node):
     assert desk.last("edt-7/1", "attempt-ended")["kind"] == "left"
     until(lambda: not lives(pid))
     until(lambda: not (node.home / "agent" / "n1" / "attempts" / "edt-7.1.json").exists(), what="forgotten")
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_an_attempt_that_left_and_is_listed_again_gets_another_supervisor_whose_numbers_go_on(working_node, forgotten):
+    node, desk = working_node, working_node.desk
+    job = f"edt-{8 + forgotten * 100}"
+    key = f"{job}/1"
+    pid = node.runs(job=job)
+    stale = node.assignment(job=job)
+    desk.want(node.assignment(job=job, slots=0))
+    until(lambda: "attempt-ended" in desk.kinds(key))
+    entry = node.home / "agent" / "n1" / "attempts" / f"{job}.1.json"
+    if forgotten:
+        until(lambda: not entry.exists(), what="forgotten")
+    else:
+        desk.want(stale)  # as a list made before the last word was taken
+    desk.want(node.assignment(job=job, first=10))
+    until(lambda: desk.kinds(key).count("engine-started") == 2)
+    assert desk.last(key, "attempt-started")["pid"] != pid
+    assert desk.last(key, "engine-started")["allocation"] == 110
+    desk.want(node.assignment(job=job, slots=0))
+    until(lambda: desk.kinds(key).count("attempt-ended") == 2)
+    assert [each["seq"] for each in desk.reports[key]] == list(range(1, len(desk.reports[key]) + 1))
+    assert node.agent.poll() is None
 
 
 def test_the_end_is_reported_only_when_no_process_of_the_attempt_is_left(working_node):

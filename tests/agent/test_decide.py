@@ -164,7 +164,7 @@ class TestAnAttemptWhoseSupervisorIsGone:
 
 
 class TestAnAttemptThatHasEnded:
-    ended = dataclasses.replace(LIVE, phase=Phase.ENDED)
+    ended = dataclasses.replace(LIVE, phase=Phase.ENDED, last_seq=9)
 
     def test_may_take_a_moment_to_exit(self):
         assert decided(wanting(), {KEY: self.ended}) == ()
@@ -181,6 +181,36 @@ class TestAnAttemptThatHasEnded:
         assert decided(NOTHING, {KEY: over}) == ()
         assert decided(wanting(), {KEY: heard}) == ()
         assert decided(NOTHING, {KEY: heard}) == (Forget(KEY),)
+
+
+class TestAnAttemptThatLeftAndIsWantedAgain:
+    left = Running(
+        Phase.ENDED, Wish(2, (), leaving=(5,)), 100.0, 30.0, lives=False, empty=True, reported=True, last_seq=9
+    )
+
+    def wanting(self, heard: int, wish: Wish = WISH) -> Desired:
+        again = assignment(wish)
+        return Desired({KEY: dataclasses.replace(again, letter=dataclasses.replace(again.letter, heard=heard))})
+
+    def test_is_started_anew_once_the_api_lists_it_and_has_heard_its_last_word(self):
+        again = self.wanting(heard=9)
+        assert decided(again, {KEY: self.left}) == (Start(again.assignments[KEY]),)
+
+    def test_is_not_started_by_a_list_that_is_older_than_its_last_word(self):
+        assert decided(self.wanting(heard=8), {KEY: self.left}) == ()
+
+    def test_is_not_started_while_a_process_of_the_first_is_left(self):
+        remains = dataclasses.replace(self.left, empty=False)
+        [kill] = decided(self.wanting(heard=9), {KEY: remains})
+        assert isinstance(kill, Kill)
+
+    def test_waits_out_the_pause_after_a_failed_start(self):
+        starts = {KEY: Starts(1, not_before=102.0, why="x")}
+        assert decided(self.wanting(heard=9), {KEY: self.left}, starts, now=101.0) == ()
+
+    def test_gets_a_last_word_of_its_own_when_it_is_stopped_before_it_starts(self):
+        [close] = decided(self.wanting(9, Wish(2, (), stop=True)), {KEY: self.left})
+        assert (close.kind, close.assignment is None) == (ExitKind.STOPPED, False)
 
 
 def test_pauses_between_starts_double_up_to_a_minute():

@@ -129,6 +129,27 @@ def test_closing_never_takes_a_number_that_the_api_has_already(tmp_path, writer)
     assert numbers(spool.batch(4, hold_the_end=False)) == [41]
 
 
+def test_what_an_earlier_supervisor_said_is_no_word_of_the_next_but_its_numbers_go_on(tmp_path, writer):
+    writer.write(ReportKind.ATTEMPT_STARTED, pid=1)
+    writer.write(ReportKind.ENGINE_GONE, allocation=7, slot="0", kind="left")
+    writer.write(ReportKind.ATTEMPT_ENDED, kind="left")
+    second = Spool(tmp_path, KEY, "n", acked=3, before=3)
+    facts = second.scan()
+    assert (facts.last_seq, facts.started, facts.ended, second.all_acked) == (3, False, False, True)
+    writer.write(ReportKind.ATTEMPT_STARTED, pid=2)
+    assert numbers(second.batch(9, hold_the_end=True)) == [4]
+    second.close(ExitKind.LOST, "x", None, None)
+    assert numbers(second.batch(9, hold_the_end=False)) == [4, 5]
+
+
+def test_an_agent_that_knows_only_the_spool_sees_that_another_supervisor_speaks(spool, writer):
+    writer.write(ReportKind.ATTEMPT_STARTED, pid=1)
+    writer.write(ReportKind.ATTEMPT_ENDED, kind="left")
+    assert spool.scan().ended
+    writer.write(ReportKind.ATTEMPT_STARTED, pid=2)
+    assert not spool.scan().ended
+
+
 def test_an_end_whose_number_was_taken_is_said_again_under_the_next(spool, writer):
     spool.close(ExitKind.LOST, "x", None, None)
     spool.ack(40)

@@ -72,8 +72,11 @@ def test_ctrl_c_leaves_checkpoints_and_no_process_and_the_next_start_goes_on(
     assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
 
 
-def test_a_drained_node_is_left_by_a_job_that_spans_two(tmp_path: Path, nursery: Nursery) -> None:
-    """Two agents on one machine; the second is drained: its engines leave, the job stays on the first."""
+def test_a_drained_node_is_left_by_a_job_that_spans_two_and_taken_again_when_it_is_back(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    """Two agents on one machine; the second is drained: its engines leave, the job stays on the first. Uncordoned,
+    it gets engines again, in the same attempt."""
     with house_in(tmp_path, slots=2) as house:
         job = submit(house, "job")
         job.until_slots(2)  # its home is the first node
@@ -89,6 +92,8 @@ def test_a_drained_node_is_left_by_a_job_that_spans_two(tmp_path: Path, nursery:
             20,
             "the drained node is empty",
         )
+        house.api.post("/api/v1/nodes/second/uncordon").raise_for_status()
+        job.until_slots(4)
         end = job.finish()
         assert end["attempts"] == 1
         assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")

@@ -26,7 +26,8 @@ class StandIn:
     def __init__(self, letter: Letter) -> None:
         self.letter = letter
         self.spool = Path(letter.spool_dir)
-        self.seq = 0
+        reports = self.spool / "reports.jsonl"
+        self.seq = len(reports.read_bytes().splitlines()) if reports.exists() else 0
         self.step = 0
         self.engines: dict[int, int] = {}
         self.clients: list[socket.socket] = []

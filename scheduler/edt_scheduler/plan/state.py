@@ -50,7 +50,7 @@ class Job:
     home: str | None = None
     """Node of the attempt's coordinator and driver: the attempt lives as long as it holds a slot there."""
     avoid: frozenset[str] = frozenset()
-    """Nodes that this attempt has left for good: its supervisor there is spent."""
+    """Nodes that this attempt is leaving: until its supervisor there has ended, no other can take its place."""
     not_before: float | None = None
     """No new slot before this time: back-off."""
     total_work: int | None = None

@@ -47,11 +47,12 @@ def change(tx: Connection, job_id: int, fence: int, **values: Any) -> None:
 def open_supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> None:
     """See to it that the attempt has a supervisor on this node.
 
-    One that ended without ever having been listed to an agent has left no trace there and opens again; any other
-    one has spent its numbers, and the planner keeps away from its node.
+    One that left, or ended without ever having been listed to an agent, opens again: its row stands for another
+    process, which no agent has heard of yet, and whose reports go on from the cursor. Any other end is one of the
+    attempt, and the planner keeps away from its node.
     """
-    key = _key(job_id, fence, node_id)
-    reopened = update(supervisors).where(key, supervisors.c.handed_at.is_(None)).values(ended_at=None, kind=None)
+    key = and_(_key(job_id, fence, node_id), supervisors.c.kind == ExitKind.LEFT)
+    reopened = update(supervisors).where(key).values(ended_at=None, kind=None, handed_at=None)
     if tx.execute(reopened).rowcount == 0 and supervisor(tx, job_id, fence, node_id) is None:
         tx.execute(insert(supervisors).values(job_id=job_id, fence=fence, node_id=node_id))
 
@@ -100,6 +101,7 @@ def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
             attempts.c.coordinator,
             attempts.c.kind.label("attempt_kind"),
             attempts.c.trained_at,
+            supervisors.c.acked,
             supervisors.c.handed_at.label("supervisor_handed_at"),
         )
         .select_from(supervisors)
