@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,22 @@ class TestHealth:
         ready = fresh_door.client().get("/readyz")
         assert ready.status_code == 503
         assert "9999" in ready.json()["migrations"]
+
+    def test_a_database_with_an_older_schema_makes_it_unready_and_is_left_as_it_is(self, fresh_door: FrontDoor) -> None:
+        with fresh_door.house.database.transaction() as tx:
+            tx.exec_driver_sql("DELETE FROM alembic_version")
+        fresh_door.app.state.ready = (0.0, None)
+        ready = fresh_door.client().get("/readyz")
+        assert ready.status_code == 503
+        assert "older" in ready.json()["migrations"]
+        with fresh_door.house.database.snapshot() as tx:
+            assert tx.exec_driver_sql("SELECT count(*) FROM alembic_version").scalar_one() == 0
+
+    def test_its_doorbells_connect_before_the_first_submit(self, tmp_path: Path) -> None:
+        before = set(threading.enumerate())
+        with served(tmp_path / "home"):
+            new = {thread.name for thread in set(threading.enumerate()) - before}
+        assert "doorbells" in new, "the first ring would be half a second late"
 
     def test_a_database_that_is_gone_makes_it_unready(
         self, fresh_door: FrontDoor, monkeypatch: pytest.MonkeyPatch
