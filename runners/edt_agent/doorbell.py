@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -23,13 +22,13 @@ from edt_agent.children import Child, Children
 from edt_agent.decide import backoff_seconds
 from edt_agent.errors import StartFailed
 from edt_runner.contract import BROKER_KEY_PREFIX, DOORBELL_TASK, TAG_VARIABLE
+from edt_runner.processes import die_with
 
 log = logging.getLogger(__name__)
 
 _PIPE = 3
 _HEARS, _RING = b"h", b"r"
 """What the worker says: it is connected; somebody rang."""
-_PR_SET_PDEATHSIG = 1
 
 CELERY_SETTINGS: Mapping[str, Any] = {
     "task_serializer": "json",
@@ -144,13 +143,6 @@ def main() -> None:
     worker = _worker(os.environ["EDT_BROKER_URL"], arguments.queue)
     worker.start()
     sys.exit(worker.exitcode)
-
-
-def die_with(parent: int) -> None:
-    """Be killed when the parent ends, also when it has ended before this line."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _worker(broker_url: str, queue: str) -> Any:

@@ -1,4 +1,6 @@
-"""What Linux tells about processes, and what ours ask of it. Room: runners; standard library only."""
+"""What Linux tells about processes, and what ours ask of it. Room: runners; standard library only, since agent and
+scheduler have children of their own that die with them.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import sys
 import warnings
 from typing import Any
 
-from edt_scheduler.deathsig import die_with
+from edt_runner.processes import die_with
 from edt_scheduler.doorbell import celery_app
 from edt_scheduler.store.outbox import SCHEDULER_QUEUE, TICK_TASK
 
@@ -23,8 +23,7 @@ from edt_scheduler.store.outbox import SCHEDULER_QUEUE, TICK_TASK
 def main(arguments: list[str]) -> int:
     """Listen until the parent ends this process, or ends."""
     parent, descriptor = int(arguments[0]), int(arguments[1])
-    if not die_with(parent):
-        return 0
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of a terminal; when to go is the parent's word
     warnings.filterwarnings("ignore", module=r"celery\.")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

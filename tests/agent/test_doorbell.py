@@ -92,4 +92,4 @@ def test_a_ring_wakes_the_agent_at_once_and_a_dead_broker_leaves_it_to_the_timer
     broker.start()
     before = len(asked(desk, "doorbell"))
     broker.ring("n1", "n1", 4)
-    until(lambda: len(asked(desk, "doorbell")) > before, 15, what="the worker is well again by itself")
+    until(lambda: len(asked(desk, "doorbell")) > before, 40, what="the worker is well again by itself")

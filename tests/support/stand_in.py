@@ -8,7 +8,6 @@ A file ``finish`` in its working directory ends it as finished.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edt_runner.contract import ExitKind, Letter, Report, ReportKind, Wish, dump_line, load_line
+from edt_runner.processes import die_with
 
 
 class StandIn:
@@ -115,9 +115,7 @@ class StandIn:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
+            die_with(parent)
             time.sleep(600)
             os._exit(0)
         return pid
