@@ -36,6 +36,7 @@ class House:
     """`edt up` and what a test does with it. May be started again after ``interrupt`` or a kill."""
 
     def __init__(self, folder: Path, slots: int = 4, **environ: str) -> None:
+        self.command: tuple[str, ...] = (sys.executable, "-m", "edt_cli")
         self.home = folder / "home"
         self.folder = folder
         self.tag = home_tag(self.home)
@@ -78,7 +79,7 @@ class House:
     # ── the platform ──────────────────────────────────────────────────────────────────────────────────────────
     def start(self, *options: str, ready: bool = True) -> None:
         """`edt up`, and wait until it serves."""
-        words = [sys.executable, "-m", "edt_cli", "up", "--home", str(self.home), "--port", str(self.port), *options]
+        words = [*self.command, "up", "--home", str(self.home), "--port", str(self.port), *options]
         with (self.folder / "up.log").open("ab") as output:
             self.up = subprocess.Popen(
                 words, env=self.environ, stdout=output, stderr=output, cwd=self.folder, start_new_session=True

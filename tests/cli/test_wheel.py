@@ -1,0 +1,64 @@
+"""The wheel, away from the sources: what it installs is the whole platform."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from support.house import PASSWORD, House
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import callbacks, edt_runner, fabric_model, pyedt
+print("from", *sorted({module.__file__ for module in (callbacks, edt_runner, fabric_model, pyedt)}))
+"""
+
+
+def run(*words: str | Path, folder: Path, **environ: str) -> str:
+    done = subprocess.run(
+        words, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A virtual environment that has the wheel, and of this one's packages all but the editable install."""
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT, folder=tmp_path)
+    [wheel] = tmp_path.glob("openedt-*.whl")
+    place = tmp_path / "elsewhere"
+    venv.create(place, symlinks=True)
+    pip = (sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--no-deps", "--no-index")
+    run(*pip, "--quiet", "--disable-pip-version-check", wheel, folder=tmp_path)
+    # A folder named in a .pth file is searched, but what .pth files it holds itself, the editable one's, is not read.
+    paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    [packages] = (place / "lib").glob("python*/site-packages")
+    (packages / "libraries.pth").write_text("".join(f"{path}\n" for path in sorted(paths)))
+    return place
+
+
+def test_edt_up_from_a_wheel_in_an_empty_folder_runs_a_script(elsewhere: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    house = House(empty, slots=1)
+    house.environ.pop("PYTHONPATH", None)
+    house.command = (str(elsewhere / "bin" / "edt"),)
+    with house:
+        client = {"EDT_API": house.url, "EDT_TAG": house.tag, "XDG_CONFIG_HOME": str(empty / "config")}
+        (empty / "main.py").write_text(SCRIPT)
+        edt = elsewhere / "bin" / "edt"
+        subprocess.run(
+            [edt, "login"], env={**house.environ, **client}, input=f"{PASSWORD}\n", text=True, timeout=30, check=True
+        )
+        said = run(edt, "submit", "main.py", "-f", folder=empty, **client)
+    [line] = [line for line in said.splitlines() if line.startswith("from ")]
+    files = line.split()[1:]
+    assert len(files) == 4
+    assert all(Path(file).is_relative_to(elsewhere) for file in files), files
