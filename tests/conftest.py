@@ -6,7 +6,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("edt", deadline=None)  # machines are as slow as they are
+hypothesis.settings.load_profile("edt")
 
 _REQUIRE_ALL = os.environ.get("EDT_REQUIRE_ALL") == "1"
 

@@ -45,6 +45,8 @@ class Coordinator:
         self._waiting_for_driver: list[dict[str, Any]] = []
         self._supervisors: list[Channel] = []
         self._leader: Channel | None = None
+        self._children: dict[Channel, set[str]] = {}
+        """Engines of each supervisor that are not gone."""
         self._done = False
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
@@ -106,7 +108,9 @@ class Coordinator:
 
     def _add_supervisor(self, channel: Channel) -> None:
         self._supervisors.append(channel)
-        self._listen(channel, self._from_supervisor, lambda: self._supervisor_closed(channel))
+        self._listen(
+            channel, lambda message: self._from_supervisor(channel, message), lambda: self._supervisor_closed(channel)
+        )
 
     def _listen(
         self, channel: Channel, on_message: Callable[[dict[str, Any]], None], on_close: Callable[[], None]
@@ -139,6 +143,8 @@ class Coordinator:
                 self._to_driver(message)
             case "report":
                 self._to_leader(message)
+                if message["report"] == "progress":  # how long a leave may take is counted in steps
+                    self._to_guests({"kind": "pace", "step": message["body"]["step"]})
 
     def _from_driver(self, message: dict[str, Any]) -> None:
         match message["kind"]:
@@ -147,14 +153,16 @@ class Coordinator:
             case "received":
                 self._mind.driver_received()
 
-    def _from_supervisor(self, message: dict[str, Any]) -> None:
+    def _from_supervisor(self, channel: Channel, message: dict[str, Any]) -> None:
         now, mind = self._clock(), self._mind
         match message["kind"]:
             case "expect":
+                self._children.setdefault(channel, set()).add(message["engine"])
                 mind.expect(message["engine"])
             case "leave":
                 mind.leave(message["engines"], now)
             case "gone":
+                self._children.get(channel, set()).discard(message["engine"])
                 mind.gone(message["engine"], now)
             case "idle":
                 mind.idle()
@@ -185,6 +193,11 @@ class Coordinator:
         else:
             self._driver.send(message)
 
+    def _to_guests(self, message: dict[str, Any]) -> None:
+        for supervisor in self._supervisors:
+            if supervisor is not self._leader:
+                supervisor.send(message)
+
     def _to_leader(self, message: dict[str, Any]) -> None:
         if self._leader is not None:
             self._leader.send(message)
@@ -192,10 +205,13 @@ class Coordinator:
     # ── who goes ──────────────────────────────────────────────────────────────────────────────────────────────
     def _engine_closed(self, name: str) -> None:
         self._engines.pop(name, None)
+        self._mind.disconnect(name)
 
     def _supervisor_closed(self, channel: Channel) -> None:
         self._supervisors.remove(channel)
         self._done = self._done or channel is self._leader
+        for name in self._children.pop(channel, set()):  # children die with their supervisor
+            self._mind.gone(name, self._clock())
 
     def _drop(self, channel: Channel) -> None:
         self._strangers.pop(channel, None)

@@ -105,10 +105,10 @@ class GlooGroup:
             shard = self._finish_tree(plan, sums, buffers)
             buffers.outgoing[:-1].copy_(shard)
             buffers.outgoing[-1] = announce()
-            _wait(self._group._allgather_base(buffers.gathered, buffers.outgoing))
+            _wait(_post(self._group._allgather_base, buffers.gathered, buffers.outgoing))
             rows = buffers.gathered.view(self.size, -1)
             torch.cat([rows[rank, :-1] for rank in range(self.size)], out=buffers.padded)
-            return buffers.padded[: buffers.length], int(rows[:, -1].min())
+            return buffers.padded[: buffers.length], _unanimous(rows[:, -1])
         finally:
             for leaf in sums.values():
                 buffers.give_back(leaf)
@@ -129,11 +129,11 @@ class GlooGroup:
         owners = plan.owners
         arriving = {span: buffers.shard(index) for index, span in enumerate(owners) if owners[span] != self.rank}
         tags = {span: _TAG_SPANS + index for index, span in enumerate(owners)}
-        works = [self._group.recv([shard], owners[span], tags[span]) for span, shard in arriving.items()]
+        works = [_post(self._group.recv, [shard], owners[span], tags[span]) for span, shard in arriving.items()]
         for step in range(1, self.size):  # everybody begins with another peer
             peer = (self.rank + step) % self.size
             for span, total in sums.items():
-                works.append(self._group.send([buffers.slice_of(total, peer)], peer, tags[span]))
+                works.append(_post(self._group.send, [buffers.slice_of(total, peer)], peer, tags[span]))
         for work in works:
             _wait(work)
         parts = {**arriving, **{span: buffers.slice_of(total, self.rank) for span, total in sums.items()}}
@@ -157,8 +157,8 @@ class GlooGroup:
         before_sum()
         total[buffers.length + self.rank] = announce()
         if self._group is not None:
-            _wait(self._group.allreduce([total]))
-        return total[: buffers.length], int(total[buffers.length :].min())
+            _wait(_post(self._group.allreduce, [total]))
+        return total[: buffers.length], _unanimous(total[buffers.length :])
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def start_sending(
@@ -174,11 +174,11 @@ class GlooGroup:
             text = json.dumps({"meta": state.meta, "shapes": shapes, "extra": extra}).encode()
             data = torch.frombuffer(bytearray(text), dtype=torch.uint8)
             for peer in to:
-                works.append((group.send([torch.tensor([len(text)])], peer, _TAG_SIZE), data))
-                works.append((group.send([data], peer, _TAG_TEXT), data))
+                works.append((_post(group.send, [torch.tensor([len(text)])], peer, _TAG_SIZE), data))
+                works.append((_post(group.send, [data], peer, _TAG_TEXT), data))
         for index, piece in enumerate(_pieces([t.detach().cpu().contiguous() for t in state.tensors.values()])):
             if index % len(donors) == mine:
-                works.extend((group.send([piece], peer, _TAG_PIECES + index), piece) for peer in to)
+                works.extend((_post(group.send, [piece], peer, _TAG_PIECES + index), piece) for peer in to)
 
         def finish() -> None:
             for work, _keep in works:
@@ -191,9 +191,9 @@ class GlooGroup:
         group = self._group
         assert group is not None
         size = torch.zeros(1, dtype=torch.int64)
-        _wait(group.recv([size], donors[0], _TAG_SIZE))
+        _wait(_post(group.recv, [size], donors[0], _TAG_SIZE))
         text = torch.empty(int(size[0]), dtype=torch.uint8)
-        _wait(group.recv([text], donors[0], _TAG_TEXT))
+        _wait(_post(group.recv, [text], donors[0], _TAG_TEXT))
         header = json.loads(text.numpy().tobytes())
         places = adapter.begin_import(header["meta"], header["shapes"])
         staged = {
@@ -203,7 +203,7 @@ class GlooGroup:
             for name, place in places.items()
         }
         works = [
-            group.recv([piece], donors[index % len(donors)], _TAG_PIECES + index)
+            _post(group.recv, [piece], donors[index % len(donors)], _TAG_PIECES + index)
             for index, piece in enumerate(_pieces(staged.values()))
         ]
         for work in works:
@@ -269,6 +269,21 @@ def _pieces(tensors: Any) -> list[torch.Tensor]:
         if flat is not None:
             found.extend(torch.split(flat, _PIECE_BYTES))
     return found
+
+
+def _unanimous(announced: torch.Tensor) -> int:
+    """The generation that every rank announced; 0: they differ. A lower one of two may have been taken back
+    since, and whoever announced it would switch to what is no more; the higher will be announced by all soon."""
+    lowest = int(announced.min())
+    return lowest if lowest == int(announced.max()) else 0
+
+
+def _post(operation: Any, *arguments: Any) -> Any:
+    """Start an operation; on a connection that has broken it raises at once."""
+    try:
+        return operation(*arguments)
+    except RuntimeError as error:
+        raise PeerLost(f"the data plane broke off: {error}") from error
 
 
 def _wait(work: Any) -> None:

@@ -19,14 +19,10 @@ from edt_runner.contract import Letter
 from edt_runner.dataplane import GlooPlane
 from edt_runner.elog import ELog
 from edt_runner.engine import checkpoint
-from edt_runner.engine.schedule import Schedule, TickKind
-from edt_runner.errors import PeerLost, StateMismatch, TrainingFailed
+from edt_runner.engine.schedule import TickKind
+from edt_runner.errors import PeerLost, StateMismatch, Suspended, TrainingFailed
 from edt_runner.torch_adapter import read_state
 from edt_runner.training import Training
-
-
-class Suspended(Exception):
-    """All engines have left; the training goes on from its checkpoint when the same command is run again."""
 
 
 class Driver:
@@ -90,7 +86,9 @@ class Driver:
                 self._take(message)
             case "metrics":
                 for item in message["items"]:
-                    self._log(item)
+                    self._log({**item, "metrics": _with_nan(item["metrics"])})
+            case "note":
+                print(message["text"], file=sys.stderr)
             case "failed":
                 if message["traceback"]:
                     sys.stderr.write(message["traceback"])
@@ -110,7 +108,7 @@ class Driver:
         if found is None:
             return
         manifest = found.manifest
-        difference = _difference(self._training, manifest)
+        difference = _difference(self._training.identity(self._letter.arguments), manifest["identity"])
         if difference:
             place = checkpoint.set_aside(folder)
             print(f"Starting anew: {difference}. The old checkpoints are in {place}.", file=sys.stderr)
@@ -154,14 +152,14 @@ class Driver:
             self._logger.log_test_metrics(metrics, 0, item["epoch"])
 
 
-def _difference(training: Training, manifest: Mapping[str, Any]) -> str:
+def _with_nan(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """What is no number travels as null."""
+    return {name: float("nan") if value is None else value for name, value in metrics.items()}
+
+
+def _difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     """Why a checkpoint is not one of this training; empty: it is."""
-    now, then = training.schedule, Schedule.from_json_object(dict(manifest["schedule"]))
-    for name in Schedule.__dataclass_fields__:
-        if getattr(now, name) != getattr(then, name):
-            return f"the checkpoint is of another training ({name} was {getattr(then, name)}, is {getattr(now, name)})"
-    if manifest["seed"] != training.seed:
-        return f"the checkpoint is of another training (seed was {manifest['seed']}, is {training.seed})"
-    if manifest["exact"] != training.request.exact:
-        return "the checkpoint is of another training (reduction was another)"
+    for name, value in now.items():
+        if then.get(name) != value:
+            return f"the checkpoint is of another training ({name} was {then.get(name)}, is {value})"
     return ""

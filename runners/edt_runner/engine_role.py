@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -61,7 +62,7 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
     plane = GlooPlane(letter.host, adapter.dtype, environment.gloo_interface())
     link = Link(role.coordinator, letter.token, role.name, plane)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # best effort: user code may have its own handler
-        signal.signal(signal.SIGTERM, lambda number, frame: link.tell("leave"))
+        signal.signal(signal.SIGTERM, lambda number, frame: _ask_to_leave(link))
     hands = Hands(
         adapter,
         plane,
@@ -74,6 +75,11 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
     return hands, facts
 
 
+def _ask_to_leave(link: Link) -> None:
+    """From a thread: the signal may have come while this one was writing to the link."""
+    threading.Thread(target=link.tell, args=("leave",), daemon=True).start()
+
+
 def _in_background(work: Callable[[], tuple[Hands, Mapping[str, Any]]]) -> tuple[Hands, Mapping[str, Any]]:
     """Warm up at low priority, where this process may also take its priority back."""
     if os.geteuid() != 0:
@@ -83,7 +89,8 @@ def _in_background(work: Callable[[], tuple[Hands, Mapping[str, Any]]]) -> tuple
     try:
         return work()
     finally:
-        os.setpriority(os.PRIO_PROCESS, 0, before)
+        for thread in Path("/proc/self/task").iterdir():  # those started meanwhile have inherited it
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), before)
 
 
 def _loader_processes(wanted: int, cores: int, engines: int) -> int:
@@ -101,14 +108,14 @@ def _loader_processes(wanted: int, cores: int, engines: int) -> int:
 def _checkpoint_writer(
     training: Training, adapter: TorchAdapter, role: Context, link: Link
 ) -> Callable[[int, Mapping[str, Any]], None]:
+    identity = training.identity(role.letter.arguments)
+
     def write(tick: int, tally: Mapping[str, Any]) -> None:
         state = adapter.export_state()
         manifest = {
             "job": role.letter.job,
             "fence": role.letter.fence,
-            "schedule": training.schedule.to_json_object(),
-            "seed": training.seed,
-            "exact": training.request.exact,
+            "identity": identity,
             "threads": role.letter.threads,
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
             "torch": torch.__version__,
@@ -141,6 +148,8 @@ def _ask_for_determinism(adapter: TorchAdapter) -> None:
     """On a GPU: deterministic algorithms where there are some; the first op that has none ends the guarantee."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False  # it would let each process choose algorithms by its own timings
+    warnings.filterwarnings("always", message=".*does not have a deterministic implementation.*")
     show = warnings.showwarning
 
     def showwarning(message: Warning | str, *rest: Any, **named: Any) -> None:

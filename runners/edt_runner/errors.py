@@ -6,7 +6,8 @@ RunnerError
 ├── PeerLost            another process of the training ended in the middle of something
 ├── StateMismatch       weights or optimizer state do not fit the model they are meant for
 ├── UnsupportedState    optimizer state that cannot be carried to another engine
-└── CheckpointError     a recovery checkpoint that is torn, foreign or unreadable
+├── CheckpointError     a recovery checkpoint that is torn, foreign or unreadable
+└── Suspended           all engines have left; no error, the training goes on from its checkpoint
 
 TrainingFailed is a SystemExit: the traceback has been shown by then, once.
 """
@@ -40,6 +41,10 @@ class UnsupportedState(RunnerError):
 
 class CheckpointError(RunnerError):
     """A recovery checkpoint that cannot be used, and why."""
+
+
+class Suspended(RunnerError):
+    """All engines have left; the training goes on from its checkpoint when the same command is run again."""
 
 
 class TrainingFailed(SystemExit):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from edt_runner.contract import ExitKind
 
+SUSPENDED = 73
+"""Of a driver: all engines have left; the supervisor has heard so from the coordinator, or will."""
 PEER_LOST = 74
 PULL_FAILED = 75
 NO_TRAINING = 76

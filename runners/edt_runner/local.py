@@ -7,21 +7,24 @@ Ctrl-C kills.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 from edt_runner import context, environment
 from edt_runner.bench import Bench
 from edt_runner.contract import ExitKind, Letter, ReportKind
-from edt_runner.driver import Driver, Suspended
+from edt_runner.driver import Driver
 from edt_runner.engine.schedule import Schedule
-from edt_runner.errors import PeerLost, TrainingFailed, UsageError
+from edt_runner.errors import PeerLost, Suspended, TrainingFailed, UsageError
 from edt_runner.progress import TrainingProgress
 from edt_runner.training import Training, TrainRequest, seed_of
 
@@ -33,7 +36,7 @@ def train(request: TrainRequest) -> None:
     """Train on this machine's slots and return with the trained weights in ``request.model``."""
     devices = _devices()
     training = Training(request, len(devices), seed_of(request, None))
-    with tempfile.TemporaryDirectory(prefix="edt-") as run_dir:
+    with tempfile.TemporaryDirectory(prefix="edt-") as run_dir, _only_one(_result_dir()):
         letter = _letter(training, len(devices), run_dir)
         with Bench(letter) as bench, TrainingProgress(training.schedule) as progress:
             engines = min(len(devices), training.schedule.logical_workers)
@@ -90,7 +93,9 @@ def _devices() -> list[str]:
         import torch
 
         if torch.cuda.is_available():
-            return [str(index) for index in range(torch.cuda.device_count())]
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            names = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
+            return names[: torch.cuda.device_count()]
     return ["cpu"] * environment.cpu_slots()
 
 
@@ -102,12 +107,7 @@ def _start(bench: Bench, devices: list[str]) -> None:
 
 
 def _letter(training: Training, slots: int, run_dir: str) -> Letter:
-    main = getattr(sys.modules["__main__"], "__file__", None)
-    if main is None:
-        raise UsageError(
-            "train(): called without a script; engines run the same script, so save it and run it as a file"
-        )
-    result = Path(os.environ.get("RESULT_DIR") or Path.cwd() / "edt_result" / Path(main).stem)
+    main, result = _main(), _result_dir()
     checkpoints = result / "checkpoint"
     cores = environment.usable_cores()
     return Letter(
@@ -132,6 +132,33 @@ def _letter(training: Training, slots: int, run_dir: str) -> Letter:
         token=secrets.token_hex(16),
         driver="external",
     )
+
+
+def _main() -> str:
+    main: str | None = getattr(sys.modules["__main__"], "__file__", None)
+    if main is None:
+        raise UsageError(
+            "train(): called without a script; engines run the same script, so save it and run it as a file"
+        )
+    return main
+
+
+def _result_dir() -> Path:
+    return Path(os.environ.get("RESULT_DIR") or Path.cwd() / "edt_result" / Path(_main()).stem)
+
+
+@contextlib.contextmanager
+def _only_one(result: Path) -> Iterator[None]:
+    """Two trainings in one folder would take each other's checkpoints."""
+    result.mkdir(parents=True, exist_ok=True)
+    with (result / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"train(): another run of this script is training in {result}; set RESULT_DIR to another folder"
+            ) from None
+        yield
 
 
 def _next_fence(result: Path) -> int:

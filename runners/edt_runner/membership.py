@@ -121,8 +121,7 @@ class Membership:
         self._leaving.update(names)
         for name in set(names) - self._bound():
             self._ready.pop(name, None)
-            self._release(name)
-            self._send("supervisors", "discard", engine=name)  # it never counted: nothing to wait for
+            self._dismiss(name)
         self._proceed(now)
 
     def gone(self, name: str, now: float) -> None:
@@ -144,9 +143,21 @@ class Membership:
         if not self._expected and not self.current.members and self.phase in (Phase.WAITING, Phase.STARTING):
             self._suspend(None)
 
+    def disconnect(self, name: str) -> None:
+        """The line to engine ``name`` has ended; its supervisor will say what became of it."""
+        self._connected.discard(name)
+
     def raised(self, name: str, message: str, traceback: str) -> None:
-        """User code raised in engine ``name``. The driver shows it once it is in train()."""
-        if self._failure is None and self.phase not in (Phase.DONE, Phase.SUSPENDED):
+        """User code raised in engine ``name``. The driver shows it once it is in train().
+
+        Of a newcomer to a running training it is that engine's own trouble (a GPU in use, a stale copy of the
+        data): it goes, and the training goes on without it.
+        """
+        if self.phase is Phase.RUNNING and name not in self._bound():
+            self._ready.pop(name, None)
+            self._send("driver", "note", text=f"engine {name} did not join: {message}")
+            self._dismiss(name)
+        elif self._failure is None and self.phase not in (Phase.DONE, Phase.SUSPENDED):
             self._failure = {"engine": name, "message": message, "traceback": traceback}
             self._tell_failure()
 
@@ -171,8 +182,11 @@ class Membership:
     def driver_received(self) -> None:
         """The driver has the trained weights: engines may go."""
         self.phase = Phase.DONE
-        for name in self._connected | set(self.current.members):
-            self._release(name)
+        for name in self._expected:
+            if name in self._connected:
+                self._release(name)
+            else:
+                self._dismiss(name)
         if not self._expected:
             self._send("driver", "released")
 
@@ -267,8 +281,8 @@ class Membership:
             self._drop_change()
         if self.phase is Phase.RUNNING:
             self.phase = Phase.ENDING
-            for other in self._connected - set(self.current.members):
-                self._release(other)
+            for other in self._expected - set(self.current.members):
+                self._dismiss(other)
         self._finished[name] = body
         if set(self._finished) >= set(self.current.members) and self.phase is Phase.ENDING:
             first = self.current.members[0]
@@ -384,9 +398,10 @@ class Membership:
         if not change.complaining:  # it was not built in time: let things calm down
             self._not_before = now + RETRY_SECONDS
         for newcomer in change.newcomers:
-            if newcomer in change.complaining:
-                if newcomer in self._connected:
-                    self._send(newcomer, "pull-answer", cancelled=True)
+            if newcomer in self._leaving:
+                self._dismiss(newcomer)
+            elif newcomer in change.complaining:
+                self._send(newcomer, "pull-answer", cancelled=True)
             elif newcomer in self._connected:
                 self._ready[newcomer] = {}
 
@@ -431,6 +446,11 @@ class Membership:
 
     def _generation_of(self, name: str) -> int:
         return self.change.new.number if self.change and name in self.change.newcomers else self.current.number
+
+    def _dismiss(self, name: str) -> None:
+        """An engine that nobody counts on goes at once, whatever its script is doing."""
+        self._release(name)
+        self._send("supervisors", "discard", engine=name)
 
     def _release(self, name: str) -> None:
         self._released.add(name)

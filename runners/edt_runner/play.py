@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from edt_runner import context, engine_role, local
 from edt_runner.driver import Driver
+from edt_runner.errors import UsageError
 from edt_runner.training import Training, TrainRequest, seed_of
+
+_called: list[bool] = []
 
 
 def train(request: TrainRequest) -> None:
     """Play this process's part. Returns in the driver only; raises TrainingFailed where the training failed."""
+    if _called:
+        raise UsageError(
+            "train(): called a second time; a script trains once, since its engines run it from the top to train(). "
+            "Put the other training into a script of its own"
+        )
+    _called.append(True)
     role = context.current()
     if role is None:
         local.train(request)

@@ -2,7 +2,7 @@
 
 A leaf of a training tick is laid out as
 
-    gradients | one flag a parameter: it had a gradient | float buffers | steps of integer buffers | 1 | sums
+    gradients | a flag each: there was one | float buffers | a flag each: it changed | integer steps | 1 | sums
 
 in host memory, whatever the device. The single 1 counts the micro-batches that were not empty; sums are
 [count, loss x count, metric x count …].
@@ -11,7 +11,7 @@ in host memory, whatever the device. The single 1 counts the micro-batches that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from edt_runner.engine.adapter import State
 from edt_runner.engine.schedule import TickKind
 from edt_runner.engine.seeds import seed_python
 from edt_runner.errors import StateMismatch, UnsupportedState
+from edt_runner.torch_buffers import Buffers
 
 Metric = Callable[[Any, Any], Any]
 
@@ -52,22 +53,17 @@ class TorchAdapter:
         _move_optimizer_state(optimizer, device)
         self._all_parameters = dict(model.named_parameters())
         self._parameters = [p for p in self._all_parameters.values() if p.requires_grad]
-        self._buffers = {name: b for name, b in model.named_buffers() if not b.is_complex()}
-        self._refused = [name for name, b in model.named_buffers() if b.is_complex()]
-        self._floats = {name: b for name, b in self._buffers.items() if b.is_floating_point()}
-        self._integers = {name: b for name, b in self._buffers.items() if not b.is_floating_point()}
-        self._committed = {name: b.detach().clone() for name, b in self._buffers.items()}
+        self._buffers = Buffers(model)
         self._grad_size = sum(p.numel() for p in self._parameters)
         self._warnings: list[tuple[str, str]] = []
         self._warned: set[str] = set()
-        self._own_steps: Tensor | None = None
-        for name in self._refused:
+        for name in self._buffers.refused:
             self.end_guarantee(name, "a complex buffer cannot be combined")
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of leaves and sums: float64 if any parameter or buffer has it."""
-        tensors = [*self._parameters, *self._floats.values()]
+        tensors = [*self._parameters, *self._buffers.floats.values()]
         return torch.float64 if any(t.dtype is torch.float64 for t in tensors) else torch.float32
 
     # ── layout ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -75,19 +71,20 @@ class TorchAdapter:
         sums = 2 + len(self.metric_names)
         if kind is TickKind.VALIDATE:
             return sums
-        return self._grad_size + len(self._parameters) + self._buffer_size + 1 + sums
+        return sum(self._sizes)
 
     @property
-    def _buffer_size(self) -> int:
-        return sum(b.numel() for b in self._buffers.values())
-
-    def _parts(self, leaf: Tensor) -> tuple[Tensor, ...]:
-        """Gradients, flags, float buffers, integer buffers, active, sums."""
-        floats = sum(b.numel() for b in self._floats.values())
-        integers = self._buffer_size - floats
-        return torch.split(
-            leaf, [self._grad_size, len(self._parameters), floats, integers, 1, 2 + len(self.metric_names)]
-        )
+    def _sizes(self) -> list[int]:
+        buffers = self._buffers
+        return [
+            self._grad_size,
+            len(self._parameters),
+            buffers.float_size,
+            len(buffers.floats),
+            buffers.integer_size,
+            1,
+            2 + len(self.metric_names),
+        ]
 
     def sums(self, kind: TickKind, numbers: Tensor) -> list[float]:
         values: list[float] = numbers[-2 - len(self.metric_names) :].tolist()
@@ -97,11 +94,11 @@ class TorchAdapter:
     def warm_up(self, batch: Any) -> None:
         leaf = torch.empty(self.size(TickKind.TRAIN), dtype=self.dtype)
         self.micro_batch(batch, 1, 1, 0, leaf)
-        self._restore_buffers()
+        self._buffers.restore()
         self._clear_gradients()
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, leaf: Tensor) -> None:
-        self._restore_buffers()
+        self._buffers.restore()
         self._clear_gradients()
         self.model.train()
         _seed(seed)
@@ -109,7 +106,7 @@ class TorchAdapter:
         outputs = self.model(inputs)
         loss = self._loss_function(outputs, targets)
         loss.backward()
-        gradients, flags, floats, integers, active, sums = self._parts(leaf)
+        gradients, flags, floats, changed, integers, active, sums = torch.split(leaf, self._sizes)
         places = torch.split(gradients, [p.numel() for p in self._parameters])
         for index, (place, parameter) in enumerate(zip(places, self._parameters, strict=True)):
             gradient = parameter.grad
@@ -118,7 +115,7 @@ class TorchAdapter:
                 place.zero_()
             else:
                 place.copy_((gradient.to_dense() if gradient.is_sparse else gradient).reshape(-1))
-        self._write_buffers(floats, integers)
+        self._buffers.write(floats, changed, integers)
         gradients.mul_(count / total)
         floats.mul_(count / total)
         active.fill_(1)
@@ -132,15 +129,17 @@ class TorchAdapter:
             outputs = self.model(inputs)
             loss = self._loss_function(outputs, targets)
             self._write_sums(leaf, count, loss, outputs, targets)
-        self._restore_buffers()
+        self._buffers.restore()
 
     def apply(self, vector: Tensor) -> None:
-        gradients, flags, floats, integers, active, _ = self._parts(vector)
+        gradients, flags, floats, changed, integers, active, _ = torch.split(vector, self._sizes)
         used = flags.tolist()
         places = torch.split(gradients, [p.numel() for p in self._parameters])
         for index, (place, parameter) in enumerate(zip(places, self._parameters, strict=True)):
             parameter.grad = place.view(parameter.shape).to(parameter.device, parameter.dtype) if used[index] else None
-        self._commit_buffers(floats, integers, int(active))
+        odd = self._buffers.commit(floats, changed, integers, int(active))
+        if odd is not None:
+            self.end_guarantee(odd, "an integer buffer that micro-batches move differently")
         self.optimizer.step()
 
     def _write_sums(self, place: Tensor, count: int, loss: Tensor, outputs: Any, targets: Any) -> None:
@@ -158,39 +157,6 @@ class TorchAdapter:
         for parameter in self._parameters:
             parameter.grad = None
 
-    # ── buffers: state that forward changes ───────────────────────────────────────────────────────────────────
-    def _restore_buffers(self) -> None:
-        with torch.no_grad():
-            for name, buffer in self._buffers.items():
-                buffer.copy_(self._committed[name])
-
-    def _write_buffers(self, floats: Tensor, integers: Tensor) -> None:
-        """Float buffers as they are; of integer buffers how far this forward moved them."""
-        with torch.no_grad():
-            if self._floats:
-                floats.copy_(torch.cat([b.reshape(-1).to(floats) for b in self._floats.values()]))
-            if self._integers:
-                self._own_steps = torch.cat(
-                    [(b.long() - self._committed[name].long()).reshape(-1).cpu() for name, b in self._integers.items()]
-                )
-                integers.copy_(self._own_steps)
-
-    def _commit_buffers(self, floats: Tensor, integers: Tensor, active: int) -> None:
-        """Float buffers become the weighted mean that was summed. Integer buffers (a count of batches) must have
-        been moved alike by all ``active`` micro-batches; they move once, by as much."""
-        for (name, _), part in zip(self._floats.items(), _split(floats, self._floats), strict=True):
-            committed = self._committed[name]
-            committed.copy_(part.view(committed.shape))
-        if self._integers and active:
-            steps = torch.round(integers.double() / active).long()
-            if self._own_steps is not None and not torch.equal(self._own_steps * active, integers.long()):
-                self.end_guarantee(", ".join(self._integers), "an integer buffer that micro-batches move differently")
-            for name, part in zip(self._integers, _split(steps, self._integers), strict=True):
-                committed = self._committed[name]
-                moved = committed.long() + part.view(committed.shape).to(committed.device)
-                committed.copy_(moved.to(committed.dtype))
-        self._restore_buffers()
-
     def end_guarantee(self, what: str, why: str) -> None:
         """The result is no longer exact because of ``what``; told once."""
         if what not in self._warned:
@@ -204,7 +170,7 @@ class TorchAdapter:
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def export_state(self) -> State:
         tensors: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in self._all_parameters.items()}
-        tensors |= {f"buffer.{name}": b.detach() for name, b in self._committed.items()}
+        tensors |= {f"buffer.{name}": b.detach() for name, b in self._buffers.committed.items()}
         groups: list[dict[str, Any]] = []
         plain: dict[str, dict[str, Any]] = {}
         index = 0
@@ -222,7 +188,7 @@ class TorchAdapter:
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
         places: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in self._all_parameters.items()}
-        places |= {f"buffer.{name}": b for name, b in self._committed.items()}
+        places |= {f"buffer.{name}": b for name, b in self._buffers.committed.items()}
         expected = {name for name in shapes if name.startswith(("model.", "buffer."))}
         if expected != set(places):
             differ = ", ".join(sorted(expected ^ set(places)))
@@ -250,13 +216,14 @@ class TorchAdapter:
                 self.optimizer.param_groups[int(number)][key] = places[name]
             else:
                 parameter = parameters[int(number)]
-                if places[name].dim():  # 0-dim steps stay on the host, as torch.optim keeps them
+                group = next(g for g in self.optimizer.param_groups if any(p is parameter for p in g["params"]))
+                if places[name].dim() or group.get("fused") or group.get("capturable"):  # else steps stay on the host
                     places[name] = places[name].to(parameter.device)
                 self.optimizer.state[parameter][key] = places[name]
         return places
 
     def end_import(self) -> None:
-        self._restore_buffers()
+        self._buffers.restore()
 
     def digest(self) -> str:
         digest = hashlib.sha256()
@@ -337,10 +304,6 @@ def _move_optimizer_state(optimizer: torch.optim.Optimizer, device: torch.device
         for key, value in state.items():
             if isinstance(value, Tensor) and value.dim():
                 state[key] = value.to(device)
-
-
-def _split(flat: Tensor, like: Mapping[str, Tensor]) -> Sequence[Tensor]:
-    return torch.split(flat, [tensor.numel() for tensor in like.values()])
 
 
 def _is_plain_sequence(value: Any) -> bool:

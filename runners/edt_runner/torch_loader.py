@@ -25,19 +25,30 @@ _Key = tuple[bool, int, int]
 
 
 class _Samples(Dataset[Any]):
-    """Training and test set in one, by key."""
+    """Training and test set in one, by key; a list of keys gives a whole batch."""
 
-    def __init__(self, train: Any, test: Any, seed: int) -> None:
-        self._train, self._test, self._seed = train, test, seed
+    def __init__(self, train: Any, test: Any, seed: int, collate: Collate) -> None:
+        self._train, self._test, self._seed, self._collate = train, test, seed, collate
         self._pure = {True: type(train) is TensorDataset, False: type(test) is TensorDataset}
 
     def __getitem__(self, key: _Key) -> Any:
-        of_train, epoch, index = key
+        of_train, _, index = key
         if not self._pure[of_train]:
-            seed = sample_seed(self._seed, epoch if of_train else -1, index)
-            seed_python(seed)
-            torch.manual_seed(seed)
+            self._seed_for(key)
         return self._train[index] if of_train else self._test[index]
+
+    def __getitems__(self, keys: list[_Key]) -> Any:
+        """A batch: each sample under its own seed, then the collate function under the first one's."""
+        samples = [self[key] for key in keys]
+        if self._collate is not default_collate:
+            self._seed_for(keys[0])
+        return self._collate(samples)
+
+    def _seed_for(self, key: _Key) -> None:
+        of_train, epoch, index = key
+        seed = sample_seed(self._seed, epoch if of_train else -1, index)
+        seed_python(seed)
+        torch.default_generator.manual_seed(seed)  # data are made on the host
 
 
 class TorchLoader:
@@ -51,8 +62,8 @@ class TorchLoader:
     """
 
     def __init__(self, train: Any, test: Any, seed: int, collate: Collate | None, processes: int) -> None:
-        self._samples = _Samples(train, test, seed)
         self._collate = collate or default_collate
+        self._samples = _Samples(train, test, seed, self._collate)
         self._requests: Iterator[BatchRequest] = iter(())
         self._batches: Iterator[Any] = iter(())
         self._loader: DataLoader[Any] | None = None
@@ -61,7 +72,7 @@ class TorchLoader:
                 self._samples,
                 batch_sampler=_Requested(self),
                 num_workers=processes,
-                collate_fn=self._collate,
+                collate_fn=_as_it_is,
                 persistent_workers=True,
                 multiprocessing_context="fork",
                 worker_init_fn=_Worker(os.getpid()),
@@ -76,8 +87,12 @@ class TorchLoader:
     def next(self) -> Any:
         if self._loader is not None:
             return next(self._batches)
-        keys = _keys(next(self._requests))
-        return self._collate([self._samples[key] for key in keys])
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # as in a loader process: sums over threads have other bits
+        try:
+            return self._samples.__getitems__(_keys(next(self._requests)))
+        finally:
+            torch.set_num_threads(threads)
 
     def probe(self) -> Any:
         """The first training sample as a batch of one would hold it: for comparison and warming up."""
@@ -115,6 +130,11 @@ class _Worker:
     def __call__(self, number: int) -> None:
         processes.die_with(self._engine)
         torch.set_num_threads(1)
+
+
+def _as_it_is(batch: Any) -> Any:
+    """The data set has collated it already."""
+    return batch
 
 
 def _keys(request: BatchRequest) -> list[_Key]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -82,6 +82,20 @@ class Training:
 
     def loader(self, processes: int) -> TorchLoader:
         return TorchLoader(self.train, self.test, self.seed, self.request.collate, processes)
+
+    def identity(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """What a checkpoint must share with this training to be gone on from, by the name a user knows it by."""
+        request = self.request
+        shapes = [[name, str(p.dtype), list(p.shape)] for name, p in request.model.named_parameters()]
+        return {
+            **self.schedule.to_json_object(),
+            "seed": self.seed,
+            "reduction": "exact" if request.exact else "fast",
+            "arguments": list(arguments),
+            "optimizer": type(request.optimizer).__qualname__,
+            "parameters": fingerprint(shapes),
+            **self.facts(self.loader(0).probe()),
+        }
 
     def facts(self, probe: Any) -> dict[str, Any]:
         """What must be equal in all processes: lengths, and the first training sample."""

@@ -52,6 +52,15 @@ def check_logger(name: str, logger: object) -> None:
         raise usage(name, logger, "an instance, not the class")
 
 
+def check_parameters(model: nn.Module) -> None:
+    """Gradients are summed as real numbers."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_complex():
+            raise UsageError(
+                f"model: parameter {name} is complex, takes real parameters (torch.view_as_real keeps both parts)"
+            )
+
+
 def check_optimizer_covers(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Gradients are only made for the model's parameters: an optimizer of other tensors would stand still."""
     known = {id(parameter) for parameter in model.parameters()}

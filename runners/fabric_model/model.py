@@ -49,6 +49,7 @@ class FabricModel:
         fn_batch_collate: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         arguments.check_instance("model", model, nn.Module, "a torch.nn.Module")
+        arguments.check_parameters(model)
         arguments.check_callable("datasets_function", datasets_function)
         arguments.check_callable("loss_function", loss_function)
         arguments.check_instance("optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer instance")

@@ -377,6 +377,36 @@ class TestTheLog:
         long = client.get(path, params={"stream": "err"})
         assert long.headers["edt-log-offset"] == str(len(long.content)) == str(1 << 20)
 
+    def test_a_follower_of_a_file_that_was_turned_over_gets_its_rest_and_goes_on_in_the_new_one(
+        self, door: FrontDoor, job: JobView
+    ) -> None:
+        client, path = door.client("ana"), f"/api/v1/jobs/{job.exec_id}/log"
+        out, old = job.log_dir / "driver.out", job.log_dir / "driver.out.1"
+        seen, offset = "", "0"
+
+        def follow() -> str:
+            nonlocal seen, offset
+            while True:
+                answer = client.get(path, params={"stream": "out", "offset": offset})
+                seen, offset = seen + answer.text, answer.headers["edt-log-offset"]
+                if not answer.content:
+                    return seen
+
+        out.write_text("one two ")
+        assert follow() == "one two "
+        out.write_text("one two three ")
+        out.replace(old)
+        out.write_text("four ")
+        assert follow() == "one two three four "
+        out.write_text("four five six ")
+        assert follow() == "one two three four five six "
+        out.replace(old)
+        out.write_text("seven")
+        assert follow() == "one two three four five six seven", "also where nothing was left of the old one"
+        old.unlink()
+        out.write_text("8")
+        assert follow() == "one two three four five six seven8", "also where the old one is gone"
+
 
 class TestTheResult:
     def fetch(self, door: FrontDoor, job: JobView) -> httpx.Response:

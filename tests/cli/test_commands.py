@@ -18,6 +18,14 @@ print("environ", json.dumps(dict(os.environ)))
 open(os.environ["RESULT_DIR"] + "/model/x.txt", "w").write("x")
 """
 BAD = "raise ValueError('no such luck')\n"
+BOTH = """
+import sys, time
+for number in range(3):
+    print("err", number, file=sys.stderr, flush=True)
+    time.sleep(0.3)
+    print("out", number, flush=True)
+    time.sleep(0.3)
+"""
 LONG = "import time\nprint('awake', flush=True)\ntime.sleep(600)\n"
 
 
@@ -62,6 +70,14 @@ class TestFollowing:
         assert house.cli("logs", "-f", job).returncode == 130
         assert job not in good(house, "ls").stdout
         assert "KILLED" in good(house, "ls", "--all").stdout
+
+    def test_what_all_shows_of_a_growing_log_misses_nothing_of_any_stream(self, house):
+        """Each of the three is followed from where it was: what comes late in one is not hidden by another."""
+        (house.folder / "both.py").write_text(BOTH)
+        done = house.cli("submit", "both.py", "-f")
+        assert done.returncode == 0, done.stderr
+        assert [line for line in done.stdout.splitlines() if line.startswith("out ")] == ["out 0", "out 1", "out 2"]
+        assert [line for line in done.stderr.splitlines() if line.startswith("err ")] == ["err 0", "err 1", "err 2"]
 
 
 class TestPapers:

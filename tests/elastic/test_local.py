@@ -133,3 +133,14 @@ def test_an_exception_in_the_model_is_shown_once(tmp_path: Path, gate: GateKeepe
     )
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1 and "mat1 and mat2 shapes" in done.stderr
+
+
+def test_two_runs_of_one_script_in_one_folder_are_refused(tmp_path: Path, gate: GateKeeper) -> None:
+    process = start(tmp_path, gate)
+    gate.close()
+    second = start(tmp_path, gate)
+    _, err = finish(second)
+    assert second.returncode == 1 and "another run of this script is training in" in err
+    gate.open()
+    finish(process)
+    assert process.returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from edt_runner.bench import Bench
 from edt_runner.contract import ReportKind
 from support.nursery import Nursery
-from support.training import Elastic, letter_for
+from support.training import SCRIPTS, Elastic, letter_for
 
 Attempt = Callable[..., Elastic]
 
@@ -88,3 +88,23 @@ def test_an_attempt_ends_everywhere_when_it_ends_where_it_is_led(nursery: Nurser
         training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2))
         assert training.finish()["kind"] == "finished"
         assert there.ended()["kind"] == "finished"
+
+
+def test_a_newcomer_that_raises_goes_and_the_training_goes_on(attempt: Attempt, tmp_path: Path) -> None:
+    main = tmp_path / "main.py"
+    main.write_text(
+        "from edt_runner import context\n"
+        "if context.current().name == '2':\n    raise RuntimeError('this GPU is in use')\n"
+        + (SCRIPTS / "conv.py").read_text()
+    )
+    with attempt("conv", folder="undisturbed") as training:
+        training.settle([1])
+        expected = training.finish()["digest"]
+    with attempt(main) as training:
+        training.settle([1])
+        training.hold([1, 2])
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_GONE, allocation=2))
+        assert training.finish()["digest"] == expected
+        assert (
+            "engine 2 did not join: RuntimeError: this GPU is in use" in (training.log_dir / "driver.err").read_text()
+        )

@@ -92,7 +92,19 @@ def test_a_checkpoint_names_what_it_is_and_holds_no_pickle(attempt: Attempt) -> 
         training.finish()
     newest = sorted(Path(training.letter.checkpoint_dir).glob("at-*"))[-1]
     manifest = json.loads((newest / "manifest.json").read_text())
-    assert manifest["schedule"]["logical_workers"] == 4
+    assert manifest["identity"]["logical_workers"] == 4
     assert set(manifest["files"]) == {"state.safetensors"}
     assert {path.name for path in newest.iterdir()} == {"state.safetensors", "manifest.json"}
     assert (newest.parent / "latest").read_text().strip() == newest.name
+
+
+def test_a_checkpoint_of_other_arguments_is_not_taken(attempt: Attempt) -> None:
+    """The learning rate lies in the optimizer's state: going on from it would ignore the new one silently."""
+    with attempt("conv") as training:
+        training.settle([1])
+        training.hold([])
+        training.gate.until(training.over)
+    with attempt("conv", "--reduction", "exact", fence=2) as training:
+        training.settle([2])
+        assert training.finish()["kind"] == "finished"
+        assert "arguments was [], is ['--reduction', 'exact']" in (training.log_dir / "driver.err").read_text()

@@ -226,3 +226,18 @@ def test_reports_are_numbered_without_a_gap(attempt: Attempt) -> None:
         training.settle([1, 2])
         training.finish()
         assert [report.seq for report in training.bench.reports] == list(range(1, len(training.bench.reports) + 1))
+
+
+def test_a_loss_that_diverges_is_a_result_like_any_other(attempt: Attempt, script) -> None:
+    main = script(TRAIN.replace("nn.functional.cross_entropy", "lambda o, t: o.sum() * float('nan')") + "train()\n")
+    with attempt(main) as training:
+        training.settle([1])
+        assert training.finish()["kind"] == "finished"
+        assert "Loss: nan" in (training.log_dir / "stdout").read_text()
+
+
+def test_a_script_trains_once(attempt: Attempt, script) -> None:
+    with attempt(script(TRAIN + "train()\ntrain()\n")) as training:
+        training.hold([1])
+        end = training.finish()
+    assert end["kind"] == "script-error" and "called a second time" in end["message"]

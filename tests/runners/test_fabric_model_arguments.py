@@ -35,6 +35,7 @@ def good(**changes: Any) -> dict[str, Any]:
         ({"optimizer": torch.optim.SGD}, ["optimizer", "the class SGD", "instance"]),
         ({"optimizer": torch.optim.SGD(nn.Linear(1, 1).parameters(), 1)}, ["optimizer", "2 parameters", "model's"]),
         ({"optimizer": torch.optim.LBFGS(net.parameters())}, ["optimizer", "LBFGS", "closure"]),
+        ({"model": nn.Linear(2, 1, dtype=torch.complex64)}, ["model", "weight is complex", "real"]),
         ({"metrics": "accuracy"}, ["metrics", "'accuracy'", "functions"]),
         ({"metrics": [3]}, ["metrics[0]", "got 3"]),
         ({"driver_logger_callback": object()}, ["driver_logger_callback", "LoggerCallback"]),

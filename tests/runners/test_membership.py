@@ -243,10 +243,39 @@ def test_a_change_under_way_at_the_end_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("count", [8, None])
-def test_an_engine_with_other_data_is_refused_by_name(count: int | None) -> None:
-    talk = Talk().start("1")
-    talk.mind.expect("2")
-    talk.mind.connect("2")
-    talk.mind.ready("2", {"training samples": count}, 0)
+def test_a_first_engine_with_other_data_is_refused_by_name(count: int | None) -> None:
+    talk = Talk()
+    talk.mind.begin(talk.definition, 0)
+    talk.said()
+    talk.mind.expect("1")
+    talk.mind.connect("1")
+    talk.mind.ready("1", {"training samples": count}, 0)
     failed = talk.said("driver")
     assert "training samples: 9 in the driver" in failed[0]["message"]
+
+
+def test_a_newcomers_own_trouble_is_not_the_trainings() -> None:
+    talk = Talk().start("1")
+    talk.mind.expect("2")
+    talk.mind.raised("2", "RuntimeError: CUDA out of memory", "Traceback …")
+    assert talk.mind.phase is Phase.RUNNING
+    said = talk.mind.take()
+    assert [send.message["kind"] for send in said if send.to == "driver"] == ["note"]
+    assert [send.message["kind"] for send in said if send.to == "supervisors"] == ["discard"]
+
+
+def test_a_newcomer_that_shall_leave_is_let_go_when_its_change_is_cancelled() -> None:
+    talk = Talk().start("1")
+    talk.come("2")
+    talk.mind.leave(["2"], 0)
+    talk.said()
+    talk.mind.tick(BUILD_SECONDS + 1)
+    assert {"kind": "discard", "engine": "2"} in talk.said("supervisors")
+    assert talk.mind.change is None
+
+
+def test_an_engine_that_is_still_starting_at_the_end_does_not_hold_the_end_up() -> None:
+    talk = Talk().start("1")
+    talk.mind.expect("2")
+    talk.mind.finished("1", talk.mind.current.number, {"digest": "d", "step": 10}, 0)
+    assert {"kind": "discard", "engine": "2"} in talk.said("supervisors")

@@ -171,3 +171,38 @@ def test_optimizer_state_that_cannot_travel_is_named() -> None:
 def test_a_float64_model_is_summed_in_float64() -> None:
     assert adapter_of(nn.Linear(3, 1).double()).dtype is torch.float64
     assert adapter_of(nn.Linear(3, 1)).dtype is torch.float32
+
+
+def test_a_buffer_that_forward_assigns_anew_is_committed_all_the_same() -> None:
+    class Average(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 1)
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0)
+            return self.linear(x)
+
+    model = Average()
+    adapter = adapter_of(model)
+    step(adapter, batch(1), batch(2))
+    expected = 0.25 * (batch(1)[0].mean(0) + batch(2)[0].mean(0))
+    torch.testing.assert_close(adapter.export_state().tensors["buffer.mean"], expected)
+    assert torch.equal(model.mean, adapter.export_state().tensors["buffer.mean"])
+
+
+def test_a_constant_buffer_stays_as_it_is_to_the_bit() -> None:
+    class Constant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 1)
+            self.register_buffer("codes", torch.randn(3, generator=torch.Generator().manual_seed(0)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x + self.codes)
+
+    model = Constant()
+    before = model.codes.clone()
+    step(adapter_of(model), batch(1), batch(2), batch(3))
+    assert torch.equal(model.codes, before)

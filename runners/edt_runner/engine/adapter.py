@@ -103,7 +103,7 @@ class Group(Protocol):
         exact: bool,
         before_sum: Callable[[], None],
     ) -> tuple[Vector, int]:
-        """Sum the leaves of all logical workers; returns the sum and the lowest announcement of all ranks.
+        """Sum the leaves of all logical workers; returns the sum and what all ranks announced alike (0: they differ).
 
         ``fill(worker, leaf)`` is called for each own logical worker, in order; ``announce()`` as late as possible;
         ``before_sum()`` when all own leaves are filled. Exact: the canonical tree of ``plan``.

@@ -47,8 +47,15 @@ def write(folder: Path, tick: int, manifest: Mapping[str, Any], write_state: Cal
     """
     place = folder / f"at-{tick:010d}"
     if place.exists():
-        return place
+        try:
+            _verify(place)
+        except CheckpointError:
+            shutil.rmtree(place)
+        else:
+            return place
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(".at-*.tmp"):  # of writers that were killed; there is one writer at a time
+        shutil.rmtree(old, ignore_errors=True)
     draft = folder / f".at-{tick:010d}.{os.getpid()}.tmp"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()

@@ -71,8 +71,8 @@ class Engine:
         self._members: tuple[str, ...] = ()
         self._group: Group = hands.plane.solo()
         self._tick = 0
-        self._lowest = 0
-        """The lowest generation that all ranks announced in the last reduction."""
+        self._announced = 0
+        """The generation that all ranks announced in the last reduction; 0: they differed."""
         self._first_by: tuple[str, ...] | None = None
         """Who shares the coming tick's micro-batches; None: all members."""
         self._counted = False
@@ -84,7 +84,7 @@ class Engine:
         if outcome is not None:
             return outcome
         while self._tick < self._schedule.ticks:
-            if self._lowest > self._generation and not self._switch(self._lowest):
+            if self._announced > self._generation and not self._switch(self._announced):
                 return self._wait_for_exit(ExitKind.LEFT)
             self._work()
         return self._end()
@@ -168,9 +168,11 @@ class Engine:
         name = self._link.name
         if not pending.members and name == self._members[0]:
             self._hands.write_checkpoint(self._tick, self._tally.to_json_object())
-        self._link.tell("switching", generation=number, tick=self._tick)
         if name not in pending.members:
+            self._hands.telemetry.flush()  # before the driver can hear that all have left
+            self._link.tell("switching", generation=number, tick=self._tick)
             return False
+        self._link.tell("switching", generation=number, tick=self._tick)
         left = [member for member in self._members if member not in pending.members]
         old = self._group
         assert pending.group is not None
@@ -276,7 +278,7 @@ class Engine:
             self._hands.recorder.hold(where.epoch, where.step, worker, indices)
 
     def _reduce_and_commit(self, where: Tick, plan: ReductionPlan, fill: Callable[[int, Leaf], None]) -> None:
-        vector, self._lowest = self._group.reduce(
+        vector, self._announced = self._group.reduce(
             plan,
             self._adapter.size(where.kind),
             fill,

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from edt_runner import context, exits, processes
-from edt_runner.errors import PeerLost, TrainingFailed
+from edt_runner.errors import PeerLost, Suspended, TrainingFailed
 
 _OURS = Path(__file__).resolve().parent.parent
 
@@ -52,6 +52,8 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
         status = _status_of(end)
         if role.role == "engine" and status == 0:
             status = exits.NO_TRAINING
+    except Suspended:
+        status = exits.SUSPENDED
     except PeerLost as error:
         print(error, file=sys.stderr)
         status = exits.PEER_LOST
@@ -125,11 +127,12 @@ def _status_of(end: SystemExit) -> int:
 
 
 def _message(error: BaseException) -> str:
-    return "".join(traceback.format_exception_only(error)).strip().splitlines()[-1][:1000]
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}"[:1000] if first else type(error).__name__
 
 
 def _tell(lifeline: int, message: str, text: str) -> None:
-    data: dict[str, Any] = {"message": message, "traceback": text[-30_000:]}
+    data: dict[str, Any] = {"message": message[:1000], "traceback": text[-8000:]}  # a pipe holds 64 KiB, escaped
     with contextlib.suppress(OSError):
         os.write(lifeline, json.dumps(data).encode())
 

@@ -267,9 +267,12 @@ class Supervisor:
                 self._report(ReportKind.COORDINATOR_AT, address=self._address)
             case "report":
                 self._forward(ReportKind(message["report"]), message["body"])
+            case "pace":
+                self._pace(float(message["step"]))
             case "discard":
                 process = self._engines.get(int(message["engine"]))
                 if process is not None:
+                    process.leave_by = time.monotonic()
                     process.signal(signal.SIGKILL)
             case "trained":
                 self._trained = {key: message[key] for key in ("digest", "step")}
@@ -283,11 +286,15 @@ class Supervisor:
 
     def _forward(self, kind: ReportKind, body: dict[str, Any]) -> None:
         if kind is ReportKind.PROGRESS:
-            now, step = time.monotonic(), float(body["step"])
-            if self._progress_at and step > self._step:
-                self._step_seconds = (now - self._progress_at) / (step - self._step)
-            self._step, self._progress_at = step, now
+            self._pace(float(body["step"]))
         self._report(kind, **body)
+
+    def _pace(self, step: float) -> None:
+        """How long a step takes, from when steps are heard of."""
+        now = time.monotonic()
+        if self._progress_at and step > self._step:
+            self._step_seconds = (now - self._progress_at) / (step - self._step)
+        self._step, self._progress_at = step, now
 
     def _without_coordinator(self) -> None:
         """It ended first. On its own node that is a loss; elsewhere it means that the attempt is over."""
@@ -353,7 +360,9 @@ class Supervisor:
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             self._finish(ExitKind.LOST, f"the driver was ended by signal {number}", 128 + number)
-        elif (code := os.WEXITSTATUS(status)) == exits.PEER_LOST:
+        elif (code := os.WEXITSTATUS(status)) == exits.SUSPENDED:
+            self._finish(ExitKind.LEFT, "all engines have left; the training goes on from its checkpoint", 0)
+        elif code == exits.PEER_LOST:
             self._finish(ExitKind.LOST, "the driver lost the coordinator", code)
         elif code:
             message = process.last_words.get("message") or (self._end or (0, ""))[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from pathlib import Path
 
 
@@ -32,19 +33,19 @@ class LogPipe:
             return True
         if not data:
             return False
-        if self._size + len(data) > self._limit:
-            self._turn_over()
-        self._file.write(data)
+        try:
+            if self._size + len(data) > self._limit:
+                self._turn_over()
+            self._file.write(data)
+        except OSError:  # a full disk, a folder that is gone: what is printed is lost, the training is not
+            return True
         self._size += len(data)
         return True
 
     def drain(self) -> None:
         """Take what is there and close: the child is gone, whoever inherited its end no longer counts."""
-        before = -1
-        while before != self._size:
-            before = self._size
-            if not self.pump():
-                break
+        while select.select([self.reader], [], [], 0)[0] and self.pump():
+            pass
         os.close(self.reader)
         self._file.close()
 
