@@ -51,8 +51,9 @@ def log(
 ) -> Response:
     """One file of the log from a byte on, for followers: ask again with the offset of ``Edt-Log-Offset``.
 
-    At most 1 MiB an answer; an empty one means that nothing more is there yet.
+    At most 1 MiB an answer; an empty one means that nothing more is there yet. The offset is 0 again where the file
+    was turned over at its size limit.
     """
-    data = logs.since(operations.job(house, exec_id, viewer=viewer), stream, offset, _LOG_BYTES)
-    headers = {"Edt-Log-Offset": str(offset + len(data))}
+    data, after = logs.since(operations.job(house, exec_id, viewer=viewer), stream, offset, _LOG_BYTES)
+    headers = {"Edt-Log-Offset": str(after)}
     return Response(data, media_type="text/plain; charset=utf-8", headers=headers)

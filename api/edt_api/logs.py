@@ -23,7 +23,7 @@ _CHUNK = 64 * 1024
 
 
 class Stream(enum.StrEnum):
-    """One file of a job's log; each only ever grows within an attempt."""
+    """One file of a job's log; each only ever grows, until it is turned over at its size limit."""
 
     ELOG = "elog"  # the loggers' lines
     OUT = "out"  # what the script printed
@@ -31,6 +31,8 @@ class Stream(enum.StrEnum):
 
 
 _FILES = {Stream.ELOG: "stdout", Stream.OUT: "driver.out", Stream.ERR: "driver.err"}
+_TURNED_OVER = ".1"
+"""What the supervisor adds to the name of a file that has reached its size limit."""
 _LOG_TYPES = {
     "": (Stream.ELOG,),
     "outlog": (Stream.ELOG,),
@@ -56,14 +58,32 @@ def as_json(pieces: Iterable[str]) -> Iterator[str]:
     yield '"'
 
 
-def since(job: JobView, stream: Stream, offset: int, most: int) -> bytes:
-    """At most so many bytes of one file from ``offset`` on; empty where it is not that long, or not there."""
-    file = open_file(job.directory, (job.log_dir.name, _FILES[stream]))
+def since(job: JobView, stream: Stream, offset: int, most: int) -> tuple[bytes, int]:
+    """At most so many bytes of one file from ``offset`` on, and the offset after them; empty: nothing more is there.
+
+    A file that is shorter than ``offset`` was turned over at its size limit: its follower gets the rest of the old
+    one, and goes on at the beginning of the new.
+    """
+    data, size = _slice(job, _FILES[stream], offset, most)
+    if size is None or size >= offset:
+        return data, offset + len(data)
+    rest, whole = _slice(job, f"{_FILES[stream]}{_TURNED_OVER}", offset, most)
+    if rest:
+        after = offset + len(rest)
+        return rest, after if whole is not None and after < whole else 0
+    data, _ = _slice(job, _FILES[stream], 0, most)
+    return data, len(data)
+
+
+def _slice(job: JobView, name: str, offset: int, most: int) -> tuple[bytes, int | None]:
+    """Part of a file of the log, and how long the file is; None: it is not there."""
+    file = open_file(job.directory, (job.log_dir.name, name))
     if file is None:
-        return b""
+        return b"", None
     with file:
+        size = os.fstat(file.fileno()).st_size
         file.seek(offset)
-        return file.read(most)
+        return file.read(most), size
 
 
 def _pieces(job: JobView, streams: Iterable[Stream]) -> Iterator[str]:
