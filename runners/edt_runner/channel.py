@@ -25,6 +25,7 @@ class Channel:
         self.socket.settimeout(write_seconds)
         self.closed = False
         self._buffer = b""
+        self._outgoing = b""
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -63,9 +64,29 @@ class Channel:
         try:
             self.socket.sendall(dump_line(message))
         except OSError:
-            self.closed = True
-            with contextlib.suppress(OSError):
-                self.socket.shutdown(socket.SHUT_RDWR)
+            self._give_up()
+
+    def post(self, message: Mapping[str, Any]) -> None:
+        """Queue one message and write what the peer has room for; ``pump`` writes on. Never blocks, waits for ever."""
+        self._outgoing += dump_line(message)
+        self.pump()
+
+    def pump(self) -> None:
+        """Write of the queue what the peer has room for."""
+        while self._outgoing and not self.closed:
+            try:
+                written = os.write(self.socket.fileno(), self._outgoing[: 1 << 16])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._give_up()
+                return
+            self._outgoing = self._outgoing[written:]
+
+    @property
+    def backlog(self) -> int:
+        """Bytes queued."""
+        return len(self._outgoing)
 
     def hint(self, message: Mapping[str, Any]) -> None:
         """Write one short message if the peer has room for it, else drop it: never blocks, never closes."""
@@ -76,6 +97,11 @@ class Channel:
         self.closed = True
         with contextlib.suppress(OSError):
             self.socket.close()
+
+    def _give_up(self) -> None:
+        self.closed = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def _split(self, data: bytes) -> list[dict[str, Any]]:
         self._buffer += data

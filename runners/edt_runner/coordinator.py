@@ -20,6 +20,8 @@ from edt_runner.membership import Membership
 
 _TICK_SECONDS = 0.25
 _HELLO_SECONDS = 10.0
+_MOST_BACKLOG = 16 * 1024 * 1024
+"""Metrics that wait for a driver which does not read (stopped, or its logger hangs); more are dropped."""
 
 
 class Coordinator:
@@ -62,6 +64,8 @@ class Coordinator:
                 if now - since > _HELLO_SECONDS:
                     self._drop(stranger)
             self._mind.tick(now)
+            if self._driver is not None:
+                self._driver.pump()
             self._flush()
 
     # ── who speaks ────────────────────────────────────────────────────────────────────────────────────────────
@@ -95,7 +99,7 @@ class Coordinator:
             self._driver = channel
             self._listen(channel, self._from_driver, lambda: None)
             for message in self._waiting_for_driver:
-                channel.send(message)
+                channel.post(message)
             self._waiting_for_driver.clear()
         elif role == "supervisor":
             self._add_supervisor(channel)
@@ -190,8 +194,8 @@ class Coordinator:
             message["store"] = self._store[1]
         if self._driver is None:
             self._waiting_for_driver.append(message)
-        else:
-            self._driver.send(message)
+        elif message["kind"] != "metrics" or self._driver.backlog < _MOST_BACKLOG:
+            self._driver.post(message)
 
     def _to_guests(self, message: dict[str, Any]) -> None:
         for supervisor in self._supervisors:

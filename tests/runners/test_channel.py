@@ -52,3 +52,17 @@ def test_a_peer_that_is_found_gone_while_sending_is_still_seen_by_whoever_select
         assert channel.read() == []
         selector.unregister(channel)
     channel.close()
+
+
+def test_posting_to_a_peer_that_does_not_read_never_blocks_and_loses_nothing() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(ours)
+        for number in range(3000):
+            channel.post({"kind": "metrics", "number": number, "text": "x" * 200})
+        assert channel.backlog > 0 and not channel.closed
+        reader, got = Channel(theirs), []
+        while len(got) < 3000:
+            got += reader.read()
+            channel.pump()
+        assert [message["number"] for message in got] == list(range(3000))

@@ -314,9 +314,16 @@ class Engine:
             return
         self._hands.telemetry.committed(self._schedule, where, self._tally, int(sums[0]), self._group.size)
         if where.ends_epoch:
-            self._hands.write_checkpoint(self._tick, self._tally.to_json_object())
+            self._write_checkpoint(where.epoch + 1)
             self._save_for_user(where.epoch + 1)
             self._pauses.interrupted()
+
+    def _write_checkpoint(self, epoch: int) -> None:
+        """A full disk costs the checkpoint, not the training."""
+        try:
+            self._hands.write_checkpoint(self._tick, self._tally.to_json_object())
+        except OSError as error:
+            self._link.tell("note", text=f"no recovery checkpoint after epoch {epoch}: {error}")
 
     def _save_for_user(self, epoch: int) -> None:
         final = epoch == self._schedule.epochs

@@ -26,6 +26,7 @@ from edt_runner.supervisor.children import Child
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.2
 _MOST_GRACE_SECONDS = 600.0
+_FIRST_WISH_SECONDS = 60.0
 _LAST_WORDS_SECONDS = 5.0
 """What a driver is given to show a failure and end, and engines to go once the attempt is over."""
 
@@ -52,6 +53,7 @@ class Supervisor:
         self._address: str | None = None
         self._wish = Wish(letter.fence, ())
         self._wished = False
+        self._started = time.monotonic()
         self._leads = False
         self._over: set[int] = set()
         """Allocations whose engine has ended: an allocation has one life."""
@@ -169,8 +171,10 @@ class Supervisor:
 
     def _retire(self, now: float) -> None:
         """Nothing is wished and nothing runs here. The leading supervisor asks whether others still train."""
-        if not self._wished:
-            return  # it has just started
+        if not self._wished:  # it has just started; a driver of its own that never speaks has died before it could
+            if self._letter.driver == "external" and now >= self._started + _FIRST_WISH_SECONDS:
+                self._finish(ExitKind.STOPPED, "its driver never spoke", 0)
+            return
         if self._doomed_by is not None and self._driver is not None:
             if now >= self._doomed_by:
                 self._finish(ExitKind.SCRIPT_ERROR, "the script failed in an engine; see its log", 1, now=True)
