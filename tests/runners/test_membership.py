@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from edt_runner.membership import BUILD_SECONDS, RETRY_SECONDS, Membership, Phase
+from edt_runner.generations import Phase
+from edt_runner.membership import BUILD_SECONDS, RETRY_SECONDS, Membership
 
 DEFINITION = {"schedule": {"logical_workers": 4, "epochs": 2}, "steps_total": 10, "facts": {"training samples": 9}}
 FACTS = {"training samples": 9}
