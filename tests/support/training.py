@@ -56,6 +56,8 @@ class Elastic:
         self.letter, self._start = letter, start
         self.gate = GateKeeper(Path(letter.environ["TEST_GATE"]))
         self._stack = ExitStack()
+        self.device = "cpu"
+        """What the engines of later wishes compute on."""
 
     def __enter__(self) -> Elastic:
         self.bench = self._stack.enter_context(Bench(self.letter, self._start))
@@ -76,7 +78,7 @@ class Elastic:
         return Path(self.letter.environ["EDT_SAMPLE_RECORD"])
 
     def hold(self, engines: Iterable[int]) -> None:
-        self.bench.hold(list(engines))
+        self.bench.hold(list(engines), device=self.device)
 
     def happened(self, kind: ReportKind, **body: Any) -> bool:
         self.bench.poll()
