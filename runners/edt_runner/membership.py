@@ -20,6 +20,8 @@ from edt_runner.generations import Change, Generation, Phase, Send, Step
 
 BUILD_SECONDS = 10.0
 """A generation not acknowledged by all within this time is cancelled."""
+SUCCESSOR_SECONDS = 15.0
+"""How long the last engines that shall leave wait for one that is on its way; half of the least grace."""
 RETRY_SECONDS = 1.0
 """Pause before the next try after a cancelled change."""
 
@@ -41,6 +43,8 @@ class Membership:
         self._failure: Mapping[str, Any] | None = None
         self._number = 0
         self._not_before = 0.0
+        self._waiting_since: float | None = None
+        """Since when the last engines wait for one that shall carry on."""
         self._sends: list[Send] = []
 
     # ── events from supervisors ───────────────────────────────────────────────────────────────────────────────
@@ -247,6 +251,12 @@ class Membership:
             self._start()
         elif self.phase is Phase.RUNNING and now >= self._not_before:
             target = self._target()
+            if target is not None:
+                self._waiting_since = None
+            elif self._waiting_since is None:
+                self._waiting_since = now
+            elif now - self._waiting_since > SUCCESSOR_SECONDS:
+                target = ()
             if target is not None and target != self.current.members:
                 self._propose(target, now)
 

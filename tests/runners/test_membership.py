@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edt_runner.generations import Phase
-from edt_runner.membership import BUILD_SECONDS, RETRY_SECONDS, Membership
+from edt_runner.membership import BUILD_SECONDS, RETRY_SECONDS, SUCCESSOR_SECONDS, Membership
 
 DEFINITION = {"schedule": {"logical_workers": 4, "epochs": 2}, "steps_total": 10, "facts": {"training samples": 9}}
 FACTS = {"training samples": 9}
@@ -185,6 +185,16 @@ def test_the_last_engine_waits_for_one_that_is_on_its_way() -> None:
     assert talk.mind.change.new.members == ("1", "2")  # first it comes, then the other goes
     talk.switch()
     assert talk.mind.change.new.members == ("2",)
+
+
+def test_the_last_engine_does_not_wait_beyond_its_grace_for_one_that_does_not_come() -> None:
+    talk = Talk().start("1")
+    talk.mind.expect("2")
+    talk.mind.leave(["1"], 0)
+    talk.mind.tick(SUCCESSOR_SECONDS - 1)
+    assert talk.mind.change is None
+    talk.mind.tick(SUCCESSOR_SECONDS + 1)
+    assert talk.mind.change.new.members == ()  # a checkpoint, and the next attempt goes on
 
 
 def test_an_engine_that_never_joined_is_let_go_at_once() -> None:
