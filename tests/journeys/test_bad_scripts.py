@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.house import EXECS, House
+from support.journey import house_in
 from support.waiting import until
 
 
@@ -23,19 +24,20 @@ def test_a_script_that_raises_is_an_error_with_its_traceback_in_the_error_log(ho
     assert house.api.get(f"{EXECS}/{job}").json()["state"] == "ERROR"
 
 
-def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(house: House, tmp_path: Path) -> None:
-    (tmp_path / "main.py").write_text(
-        "import signal, time\n"
-        "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n"
-        "    signal.signal(number, signal.SIG_IGN)\n"
-        "print('deaf', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    job = house.submit(tmp_path / "main.py", "--numWorker 1")
-    out = house.home / "jobs" / job / "log/driver.out"
-    until(lambda: out.exists() and "deaf" in out.read_text(), 30, "the script runs")
-    supervisor = house.supervisor_of(job)
-    house.api.post(f"{EXECS}/{job}/stop").raise_for_status()
-    house.wait(job, "KILLED", seconds=20)
-    assert supervisor not in house.processes()
-    assert all(slot["exec_id"] is None for node in house.nodes() for slot in node["slots"])
+def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+    with house_in(tmp_path, EDT_GRACE_SECONDS="2") as house:
+        (tmp_path / "main.py").write_text(
+            "import signal, time\n"
+            "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n"
+            "    signal.signal(number, signal.SIG_IGN)\n"
+            "print('deaf', flush=True)\n"
+            "time.sleep(600)\n"
+        )
+        job = house.submit(tmp_path / "main.py", "--numWorker 1")
+        out = house.home / "jobs" / job / "log/driver.out"
+        until(lambda: out.exists() and "deaf" in out.read_text(), 30, "the script runs")
+        supervisor = house.supervisor_of(job)
+        house.api.post(f"{EXECS}/{job}/stop").raise_for_status()
+        house.wait(job, "KILLED", seconds=20)
+        assert supervisor not in house.processes()
+        assert all(slot["exec_id"] is None for node in house.nodes() for slot in node["slots"])

@@ -76,7 +76,7 @@ def test_stopping_a_job_frees_its_slots_for_the_other(house: House) -> None:
     first.until_slots(2)
     second.until_slots(2)
     assert house.api.post(f"{EXECS}/{first.id}/stop").status_code == 204
-    house.wait(first.id, "KILLED", seconds=20)
+    house.wait(first.id, "KILLED", seconds=40)
     second.until_slots(4)
     second.finish()
     assert house.job(first.id)["state"] == "KILLED"

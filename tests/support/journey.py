@@ -17,7 +17,7 @@ SEED = 7
 
 def house_in(folder: Path, slots: int = 4, **environ: str) -> House:
     """A house whose engines find the tests' own modules."""
-    paths = {"PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo", "EDT_GRACE_SECONDS": "5"}
+    paths = {"PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo", "EDT_GRACE_SECONDS": "10"}
     return House(folder, slots, **{**paths, **environ})
 
 
