@@ -5,20 +5,25 @@ BIN    := $(VENV)/bin
 # Elsewhere than on a machine whose index holds the CPU build of torch, take it from PyTorch itself:
 #   make demo TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 TORCH_INDEX_URL ?=
-EXTRAS := server,agent,torch,dev
-export DEVICES DEMO_FAULT
+EXTRAS := server,agent,docker,torch,dev
+DASHBOARD := api/dashboard/packaging/dashboard_build.py
+export DEVICES DEMO_FAULT FRAMEWORK CHAOS_SECONDS CHAOS_SEED CHAOS_DATABASE CHAOS_WITHOUT
 
-.PHONY: help demo test check bench system-deps install clean
+.PHONY: help demo test chaos check bench dashboard system-deps images secrets test-images install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: install  ## train real images on engines that come and go, and prove that nothing changed
+demo: install $(if $(filter tensorflow,$(FRAMEWORK)),$(VENV)/.tensorflow)  ## train real images on engines that come and go, and prove that nothing changed
 	@$(BIN)/python examples/demo
 
-test: check  ## checks and the whole test suite
+test: check dashboard $(VENV)/.tensorflow  ## checks and the whole test suite
+	@$(BIN)/python $(DASHBOARD) --test
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+chaos: install  ## kill everything at random for CHAOS_SECONDS (600); CHAOS_SEED replays, CHAOS_DATABASE=both|sqlite|postgresql|none
+	@PYTHONPATH=tests $(BIN)/python -m chaos
 
 check: install  ## ruff, mypy strict, import contracts
 	@$(BIN)/ruff check .
@@ -26,21 +31,42 @@ check: install  ## ruff, mypy strict, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-bench: install  ## the figures: one script a claim
+bench: install $(VENV)/.tensorflow  ## the figures: one script a claim
 	@ls benchmarks/[a-z]*.py >/dev/null 2>&1 || { echo "no benchmark has landed yet"; exit 0; }; \
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
 
-system-deps:  ## what tests need from the system (Debian, root)
+dashboard: $(VENV)/.installed  ## build the pages that the API serves, with Node from here or from PyPI
+	@$(BIN)/python $(DASHBOARD)
+
+system-deps:  ## what tests need from the system: packages, a Docker daemon, images (Debian, root)
 	@bash .ci/system-deps
 
-install: $(VENV)/.installed  ## the virtual environment (done by the others)
+images: install  ## the container images of docker-compose.yml; EDT_BASE_IMAGE is what they are built upon
+	@TORCH_INDEX_URL=$(TORCH_INDEX_URL) $(BIN)/python deploy/images.py
+
+secrets:  ## passwords and folders for docker-compose.yml, as .env says
+	@$(PYTHON) deploy/prepare.py
+
+test-images: install
+	@EDT_SKIP_DASHBOARD=1 TORCH_INDEX_URL=$(TORCH_INDEX_URL) $(BIN)/python deploy/images.py --base openedt-test/base --tag test
+	@$(BIN)/python tests/compose/images/build.py
+
+install: $(VENV)/.installed  ## the virtual environment, and the dashboard if there is Node (done by the others)
+	@$(BIN)/python $(DASHBOARD) --if-possible
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL) --extra-index-url https://pypi.org/simple) -c constraints.txt torch
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@EDT_SKIP_DASHBOARD=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+# tf-keras, the Keras 2 of older scripts, asks for `tensorflow`, whose place tensorflow-cpu takes: hence --no-deps.
+$(VENV)/.tensorflow: $(VENV)/.installed
+	@echo "Installing TensorFlow into $(VENV) …"
+	@EDT_SKIP_DASHBOARD=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),tensorflow]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt tf-keras
 	@touch $@
 
 clean:  ## remove the virtual environment and caches
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-output
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-output api/dashboard/node_modules api/edt_api/static

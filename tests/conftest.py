@@ -25,7 +25,31 @@ def _has_kubernetes() -> bool:
     return "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-_HARDWARE = {"cuda": _has_cuda, "kubernetes": _has_kubernetes}
+def _has_memory_cgroup() -> bool:
+    from support.memory_cgroup import has_memory_cgroup
+
+    return has_memory_cgroup()
+
+
+def _has_docker() -> bool:
+    from support.places import has_docker
+
+    return has_docker()
+
+
+def _has_chromium() -> bool:
+    from support.browser import chromium
+
+    return chromium() is not None
+
+
+_HARDWARE = {
+    "chromium": _has_chromium,
+    "cuda": _has_cuda,
+    "kubernetes": _has_kubernetes,
+    "memory_cgroup": _has_memory_cgroup,
+    "docker": _has_docker,
+}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

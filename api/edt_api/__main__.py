@@ -3,6 +3,7 @@
     python -m edt_api                  serve, where EDT_HOST and EDT_PORT say
     python -m edt_api --ensure-admin   make the first administrator and the join token, and end; a password that
                                        was made up is printed, this once
+    python -m edt_api --openapi [PATH] write the OpenAPI document, to the screen or a file, and end; needs no home
 
 What stands in the way of a start (a taken port, a home that cannot be written, a database newer than the code)
 is told in one sentence, exit status 2. SIGTERM and Ctrl-C let running requests finish, held polls at once.
@@ -14,6 +15,7 @@ import argparse
 import signal
 import socket
 import sys
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -21,10 +23,11 @@ from pydantic import ValidationError
 
 from edt_api.first_start import ensure_join_token, first_admin
 from edt_api.main import create_app
+from edt_api.openapi import text
 from edt_api.passwords import Passwords
 from edt_api.settings import Settings
 from edt_migrations import DatabaseTooNew
-from edt_scheduler.errors import HomeUnusable
+from edt_scheduler.errors import HomeUnusable, Unavailable
 from edt_scheduler.house import open_house
 
 CANNOT_START = 2
@@ -37,7 +40,10 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m edt_api", description="The API of OpenEDT.")
     parser.add_argument("--ensure-admin", action="store_true", help="make the first administrator, and end")
     parser.add_argument("--forwarded-allow-ips", default=None, metavar="ADDRESSES", help="proxies to be believed")
+    parser.add_argument("--openapi", nargs="?", const="-", metavar="PATH", help="write the OpenAPI document, and end")
     given = parser.parse_args(words)
+    if given.openapi is not None:
+        return _describe(given.openapi)
     try:
         settings = Settings()
         if given.forwarded_allow_ips is not None:
@@ -46,7 +52,7 @@ def main(words: list[str] | None = None) -> int:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         return _cannot(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}")
-    except (HomeUnusable, DatabaseTooNew) as error:
+    except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
         return _cannot(str(error))
 
 
@@ -71,8 +77,7 @@ def _serve(settings: Settings) -> int:
         create_app(settings),
         access_log=False,
         server_header=False,
-        proxy_headers=bool(settings.forwarded_allow_ips),
-        forwarded_allow_ips=settings.forwarded_allow_ips,
+        proxy_headers=False,  # proxies.py knows one more of them
         timeout_graceful_shutdown=_GRACE_SECONDS,
         ws="none",
         log_level="warning",
@@ -110,6 +115,18 @@ def _ensure_admin(settings: Settings) -> int:
         house.close()
     if word is not None and settings.admin_password is None:
         print(word)  # noqa: T201 - the one place that ever shows it
+    return 0
+
+
+def _describe(where: str) -> int:
+    described = text(create_app(Settings.model_construct()))  # nothing that it could be told is in the document
+    if where == "-":
+        sys.stdout.write(described)
+        return 0
+    try:
+        Path(where).write_text(described)
+    except OSError as error:
+        return _cannot(f"{where} cannot be written: {error.strerror or error}")
     return 0
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from edt_api.errors import ApiError, Forbidden, NotAuthenticated
 from edt_scheduler.views import UserView
@@ -25,15 +27,30 @@ class Door(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Credential:
+    """What a request shows: a name with a password, or a token."""
+
+    secret: str = field(repr=False)
+    name: str | None = None
+    """None: ``secret`` is a token."""
+
+
+@dataclass(frozen=True)
 class Caller:
     """Who knocks: one of these, or nobody."""
 
     user: UserView | None = None
-    by_password: bool = False
-    """The user showed a password, not a token."""
     node: str | None = None
     joins: bool = False
     """Holds the join token."""
+    credential: Credential | None = None
+    """What was shown, and was right."""
+
+    @property
+    def token(self) -> str | None:
+        """The token that was shown; None: it was a name and a password."""
+        shown = self.credential
+        return shown.secret if shown is not None and shown.name is None else None
 
 
 NOBODY = Caller()
@@ -44,9 +61,11 @@ _EXCEPTIONS: tuple[tuple[Door, str, re.Pattern[str]], ...] = tuple(
     for door, method, path in (
         (Door.ANYONE, "GET", r"/livez"),
         (Door.ANYONE, "GET", r"/readyz"),
+        *((Door.ANYONE, method, path) for method in ("GET", "HEAD") for path in (r"/", r"/ui", r"/ui/.*")),
+        (Door.ANYONE, "POST", r"/api/v1/session"),
         (Door.JOIN, "POST", r"/api/v1/nodes"),
         (Door.NODE, "GET", rf"{_NODE}/assignments"),
-        (Door.NODE, "POST", rf"{_NODE}/reports"),
+        (Door.NODE, "POST", rf"{_NODE}/(reports|usage)"),
         (Door.ADMIN, "POST", rf"{_NODE}/(cordon|uncordon|drain)"),
         (Door.ADMIN, "GET", r"/api/v1/users"),
         (Door.ADMIN, "POST", r"/api/v1/users"),
@@ -69,14 +88,54 @@ _CHANGES_NOTHING = frozenset({"GET", "HEAD", "OPTIONS"})
 _OTHER_SITES = frozenset({"cross-site", "same-site"})
 
 
+def changes(method: str) -> bool:
+    return method not in _CHANGES_NOTHING
+
+
+def by_browser(headers: Mapping[str, str]) -> bool:
+    """Whether a browser asks. On a plain address it does not say ``Sec-Fetch-…``; each calls itself Mozilla, though."""
+    return "sec-fetch-mode" in headers or headers.get("user-agent", "").startswith("Mozilla/")
+
+
 def sent_by_a_page(method: str, fetch_site: str | None) -> ApiError | None:
     """Why a request is refused that another site's page had a browser send, with the password the browser keeps.
 
     Browsers say so in ``Sec-Fetch-Site``, which pages cannot set; other clients do not send it.
     """
-    if method not in _CHANGES_NOTHING and fetch_site in _OTHER_SITES:
+    if changes(method) and fetch_site in _OTHER_SITES:
         return Forbidden("a page of another site may not change anything here")
     return None
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def wrong_origin(origin: str | None, scheme: str, host: str) -> ApiError | None:
+    """Why a change is refused that came with a session's cookie: its page must be one of this very server.
+
+    ``scheme`` and ``host`` are how the request reached us. Browsers name the ``Origin`` with every change, pages
+    cannot forge it; ``null`` is what a page without an origin has.
+    """
+    if origin is None:
+        return Forbidden("a change that is made with a session's cookie must come with an Origin header")
+    if _place(origin) is not None and _place(origin) == _place(f"{scheme}://{host}"):
+        return None
+    return Forbidden(
+        f"the Origin {origin[:128]!r} is not this server, {scheme}://{host[:128]}; "
+        "behind a proxy, name it in EDT_FORWARDED_ALLOW_IPS so that its X-Forwarded headers are believed"
+    )
+
+
+def _place(origin: str) -> tuple[str, str, int | None] | None:
+    """Scheme, host and port; None for what is no origin."""
+    try:
+        parts = urlsplit(origin)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    if not parts.hostname or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
+        return None
+    return parts.scheme, parts.hostname, port
 
 
 def refusal(caller: Caller, whose: Door, node: str | None) -> ApiError | None:
@@ -84,7 +143,7 @@ def refusal(caller: Caller, whose: Door, node: str | None) -> ApiError | None:
     if whose is Door.ANYONE:
         return None
     if caller == NOBODY:
-        return NotAuthenticated("no valid credential: sign in by Basic, Bearer or X-Auth-Token")
+        return NotAuthenticated("no valid credential: sign in by Basic, Bearer, X-Auth-Token or a session")
     admitted = {
         Door.USER: caller.user is not None,
         Door.ADMIN: caller.user is not None and caller.user.is_admin,

@@ -14,13 +14,15 @@ from fastapi import APIRouter, Query, Request
 from pydantic import TypeAdapter, ValidationError
 
 from edt_api import schemas
-from edt_api.context import Closing, TheClosing, TheHouse
+from edt_api.closing import Closing
+from edt_api.context import TheClosing, TheHouse
 from edt_api.errors import RequestInvalid, TooLarge
 from edt_runner.contract import ContractError, Report, node_queue
+from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import operations
 from edt_scheduler.house import House
 from edt_scheduler.nodes import SlotSpec
-from edt_scheduler.views import NodeAssignments
+from edt_scheduler.views import NodeAssignments, SlotUse
 
 router = APIRouter(prefix="/api/v1/nodes")
 
@@ -43,12 +45,13 @@ def register(house: TheHouse, offer: schemas.NodeOffer) -> schemas.Registered:
         boot_id=offer.boot_id,
         incarnation=offer.incarnation,
         slots=[SlotSpec(slot.slot, slot.device, slot.label) for slot in offer.slots],
+        launcher=offer.launcher,
     )
     return schemas.Registered(
         node=registration.node.name,
         token=registration.token,
         queue=node_queue(registration.node.name),
-        broker_url=house.settings.broker_url or None,
+        broker_url=house.settings.nodes_broker,
     )
 
 
@@ -83,11 +86,19 @@ async def _another_version(house: House, closing: Closing, name: str, after: int
         await asyncio.sleep(min(LOOK_SECONDS, left))
 
 
+@router.post("/{name}/usage", status_code=204)
+def usage(house: TheHouse, name: str, told: schemas.UsageIn) -> None:
+    """Take a sample of how busy the node's slots are, as of now."""
+    operations.record_usage(house, name, [SlotUse(**sample.model_dump()) for sample in told.slots])
+
+
 @router.post("/{name}/reports")
 async def reports(request: Request, house: TheHouse, name: str) -> schemas.Acked:
     """Take reports, each number of an attempt once; the answer says how far each is taken."""
     told = await to_thread.run_sync(_reports, await _body(request))
-    return schemas.Acked(acked=await to_thread.run_sync(operations.record_reports, house, name, told))
+    acked = await to_thread.run_sync(operations.record_reports, house, name, told)
+    crash_point(CrashPoint.API_REPORTED)
+    return schemas.Acked(acked=acked)
 
 
 async def _body(request: Request) -> bytes:

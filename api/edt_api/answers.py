@@ -15,23 +15,36 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match
 
+from edt_api.access import by_browser
 from edt_api.errors import STATUS, WMLA, ApiError, RequestInvalid
 from edt_api.schemas import Problem
-from edt_scheduler.errors import SchedulerError
+from edt_scheduler.errors import SchedulerError, Unavailable
 
 log = logging.getLogger("edt.api")
 
 _WMLA_SURFACE = ("/platform/", "/auth/")
+_NEVER_WMLA = frozenset({"idempotency-key-reused", "idempotency-key-invalid"})
+"""Who sends that header is no client of WMLA's, and is answered as everywhere else."""
 _OURS_ALONE = "something went wrong on the server's side; its log says what"
-_CHALLENGE = {"WWW-Authenticate": 'Basic realm="OpenEDT", charset="UTF-8"'}
+_CHALLENGE = 'Basic realm="OpenEDT", charset="UTF-8"'
+_CHALLENGE_TO_A_PAGE = 'Bearer realm="OpenEDT"'
+"""For this one a browser opens no window of its own: the page asks for the password."""
 
 
-def refuse(path: str, error: ApiError | SchedulerError) -> Response:
-    """The response to a request for ``path`` that is refused by ``error``."""
+def is_wmla(path: str) -> bool:
+    """Whether this is answered as WMLA's own server would."""
+    return path.startswith(_WMLA_SURFACE)
+
+
+def refuse(request: Request, error: ApiError | SchedulerError) -> Response:
+    """The response to a request that is refused by ``error``."""
     status, message = STATUS.get(error.code, 500), str(error)
-    if path.startswith(_WMLA_SURFACE):
+    if is_wmla(request.url.path):
         status, message = WMLA.get(error.code, (status, message))
-    return _response(path, status, message, error.code)
+    response = _response(request, status, message, error.code)
+    if isinstance(error, Unavailable):
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
 
 
 def install(app: FastAPI) -> None:
@@ -44,9 +57,10 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unforeseen)
 
 
-def _response(path: str, status: int, message: str, code: str) -> Response:
-    headers = _CHALLENGE if status == 401 else None
-    if path.startswith(_WMLA_SURFACE):
+def _response(request: Request, status: int, message: str, code: str) -> Response:
+    path = request.url.path
+    headers = {"WWW-Authenticate": _challenge(request)} if status == 401 else None
+    if is_wmla(path) and code not in _NEVER_WMLA:
         return PlainTextResponse(f"Error {status}: {message}\n", status, headers)
     problem = Problem(
         type=f"urn:openedt:error:{code}",
@@ -59,18 +73,22 @@ def _response(path: str, status: int, message: str, code: str) -> Response:
     return JSONResponse(problem.model_dump(), status, headers, media_type="application/problem+json")
 
 
+def _challenge(request: Request) -> str:
+    return _CHALLENGE_TO_A_PAGE if by_browser(request.headers) else _CHALLENGE
+
+
 async def _domain(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError | SchedulerError)
     if STATUS.get(error.code, 500) == 500:
         log.error("%s %s: %s", request.method, request.url.path, error)
-    return refuse(request.url.path, error)
+    return refuse(request, error)
 
 
 async def _validation(request: Request, error: Exception) -> Response:
     """Names the fields and what is wrong with them, never what they held: that may be a password."""
     assert isinstance(error, RequestValidationError)
     wrongs = (f"{'.'.join(map(str, each['loc'][1:])) or each['loc'][0]}: {each['msg']}" for each in error.errors())
-    return refuse(request.url.path, RequestInvalid("; ".join(list(wrongs)[:10])))
+    return refuse(request, RequestInvalid("; ".join(list(wrongs)[:10])))
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -78,7 +96,7 @@ async def _http(request: Request, error: Exception) -> Response:
     code = {404: "no-such-page", 405: "method-not-allowed"}.get(error.status_code, "http-error")
     message = {404: "there is nothing at this path", 405: f"{request.method} is not taken here"}
     said = message.get(error.status_code, error.detail)
-    response = _response(request.url.path, error.status_code, said, code)
+    response = _response(request, error.status_code, said, code)
     response.headers.update(error.headers or {})
     if error.status_code == 405:
         response.headers["Allow"] = _allowed(request)
@@ -97,4 +115,4 @@ async def _gone(_request: Request, _error: Exception) -> Response:
 
 async def _unforeseen(request: Request, _error: Exception) -> Response:
     """The server logs the exception itself; the client learns nothing of our insides."""
-    return _response(request.url.path, 500, _OURS_ALONE, "internal")
+    return _response(request, 500, _OURS_ALONE, "internal")

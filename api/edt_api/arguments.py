@@ -13,25 +13,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edt_api.errors import ArgumentsInvalid
-from edt_api.frameworks import Runnable, runnable
+from edt_api.frameworks import RUN_NOW, Runnable, runnable
 from edt_api.words import Word, split
 
 LONGEST = 64 * 1024
 """Characters of ``args``; a request line cannot carry more either."""
 MOST_WORKERS = 10_000
+MOST_RESTARTS = 1_000
 
 _TAKES: Mapping[str, str] = {
-    "--exec-start": "the name of a framework, edtPyTorch",
+    "--exec-start": f"the name of a framework, {RUN_NOW}",
     "--model-main": "the path of the main script inside the upload",
     "--model-dir": "the name of a folder inside the upload",
     "--appName": "a name",
     "--numWorker": f"a whole number from 1 to {MOST_WORKERS}",
     "--workerDeviceNum": f"a whole number from 1 to {MOST_WORKERS}",
     "--gpuPerWorker": f"a whole number from 1 to {MOST_WORKERS}",
+    "--maxRestarts": f"a whole number from 0 to {MOST_RESTARTS}",
     "--edt-options": f"maxWorkers=N, N a whole number from 1 to {MOST_WORKERS}",
     "--msd-env": "NAME=VALUE, a name of letters, digits and _",
     "--cs-datastore-meta": "type=fs[,data_path=FOLDER], a folder below the data file system",
     "--data-source": "a JSON list as of WMLA",
+    "--msd-image-name": "a container image, REGISTRY/NAME:TAG or NAME@DIGEST",
     "--user-cmd": "nothing in this release, which runs a --model-main",
     "--pbmodel-name": "nothing in this release, which runs a --model-main",
 }
@@ -43,7 +46,7 @@ _NO_EFFECT = frozenset({
     "--numDriver", "--driverDeviceType", "--driverDeviceNum", "--driverMemory", "--driverCPULimit",
     "--driverGPULimit", "--driverMemoryLimit", "--numPs",
     "--conda-env-name", "--conda-home", "--conda-env-yaml", "--conda-package", "--python-version",
-    "--msd-attr", "--msd-label", "--msd-image-name", "--msd-image-pull-secret", "--msd-image-pull-policy",
+    "--msd-attr", "--msd-label", "--msd-image-pull-secret", "--msd-image-pull-policy",
     "--msd-priority", "--msd-pending-timeout", "--msd-pack-id", "--msd-task0-node-selector",
     "--msd-task12n-node-selector", "--msd-podaffinity-rule", "--msd-podaffinity-topology-key",
     "--lsf-gpu-syntax", "--cs-rmq-meta", "--cs-url-meta", "--cs-url-bearer",
@@ -61,6 +64,14 @@ _RESERVED = frozenset({"EDT_TAG", "EDT_NODE", "EDT_LIFE"})
 _DASHES = re.compile(r"[-\u2010-\u2015\u2212]{1,3}")
 """What pages print for ``--``: hyphens, en dashes, a minus sign."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_IMAGE = re.compile(
+    rf"(?:{_HOST}(?:\.{_HOST})*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
+    r"(?::[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(?:@[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-f]{32,128})?"
+)
+"""What Docker, containerd and Kubernetes all take for the name of an image."""
+_IMAGE_LONGEST = 255
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -77,11 +88,15 @@ class Arguments:
     num_worker: int | None = None
     """The most workers; None where neither ``--numWorker`` nor ``--edt-options`` said."""
     worker_device_num: int | None = None
+    max_restarts: int = 0
+    """``--maxRestarts``: how often it starts again after an exception of its script."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """``--msd-env``. May hold secrets."""
     data_path: str | None = None
     data_source: str | None = None
     """``--data-source``, not yet read: JSON."""
+    image: str | None = None
+    """``--msd-image-name``: what its containers are made of."""
     arguments: tuple[str, ...] = ()
     """The user's own."""
 
@@ -118,9 +133,11 @@ def parse(args: str) -> Arguments:
         app_name=_text(last.get("--appName")),
         num_worker=_num_worker(last.get("--numWorker"), last.get("--edt-options")),
         worker_device_num=_count(devices) if devices else None,
+        max_restarts=_restarts(last.get("--maxRestarts")),
         environ=_environ(option for option in options if option.name == "--msd-env"),
         data_path=_data_path(last.get("--cs-datastore-meta")),
         data_source=_text(last.get("--data-source")),
+        image=_image(last.get("--msd-image-name")),
         arguments=own,
     )
 
@@ -196,6 +213,14 @@ def _count(option: _Option, text: str | None = None) -> int:
     return int(text)
 
 
+def _restarts(option: _Option | None) -> int:
+    if option is None:
+        return 0
+    if not _NUMBER.fullmatch(option.value) or int(option.value) > MOST_RESTARTS:
+        raise option.wrong()
+    return int(option.value)
+
+
 def _num_worker(workers: _Option | None, edt: _Option | None) -> int | None:
     """``--numWorker``, cut by ``--edt-options maxWorkers=N``, which also stands for it."""
     asked = _count(workers) if workers else None
@@ -218,6 +243,14 @@ def _environ(options: Iterable[_Option]) -> dict[str, str]:
             raise option.wrong(f"{name}, which is the platform's own")
         environ[name] = value
     return environ
+
+
+def _image(option: _Option | None) -> str | None:
+    if option is None:
+        return None
+    if len(option.value) > _IMAGE_LONGEST or not _IMAGE.fullmatch(option.value):
+        raise option.wrong()
+    return option.value
 
 
 def _data_path(option: _Option | None) -> str | None:

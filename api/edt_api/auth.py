@@ -1,6 +1,7 @@
 """Finding out who knocks, by the credential of a request. Room: api. Reads the store through operations.
 
 Basic, Bearer and ``X-Auth-Token`` are taken everywhere; WMLA 2.3 also sends a bare token as ``Authorization``.
+Where a request shows none of these, a page's cookie is looked at.
 ``Guard`` stands before all routes: what it does not let in, no route ever sees.
 """
 
@@ -13,25 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anyio import to_thread
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edt_api.access import NOBODY, Caller, Door, door, refusal, sent_by_a_page
+from edt_api import cookies
+from edt_api.access import NOBODY, Caller, Credential, Door, changes, door, refusal, sent_by_a_page, wrong_origin
 from edt_api.answers import refuse
+from edt_api.errors import ApiError, RequestInvalid
 from edt_api.passwords import Passwords
 from edt_scheduler import operations
-from edt_scheduler.errors import NoSuchUser
+from edt_scheduler.errors import NoSuchUser, Unavailable
 from edt_scheduler.house import House
 from edt_scheduler.views import UserView
-
-
-@dataclass(frozen=True)
-class Credential:
-    """What a request shows: a name with a password, or a token."""
-
-    secret: str
-    name: str | None = None
-    """None: ``secret`` is a token."""
 
 
 def shown(headers: Mapping[str, str]) -> Credential | None:
@@ -73,29 +68,29 @@ class Keeper:
         if credential is None:
             return NOBODY
         if credential.name is not None:
-            return await self._by_password(credential.name, credential.secret)
-        return await to_thread.run_sync(self._by_token, credential.secret)
-
-    async def _by_password(self, name: str, password: str) -> Caller:
-        user = await to_thread.run_sync(self._user, name)
-        if not await self.passwords.verify(name, password, user.password_hash if user else None):
-            return NOBODY
-        return Caller(user=user, by_password=True)
+            user = await to_thread.run_sync(self._user, credential.name)
+            stored = user.password_hash if user else None
+            right = await self.passwords.verify(credential.name, credential.secret, stored)
+            return Caller(user=user, credential=credential) if right else NOBODY
+        return await to_thread.run_sync(self._by_token, credential)
 
     def _user(self, name: str) -> UserView | None:
+        if "\0" in name:  # no database could even be asked for it
+            return None
         try:
             return operations.user(self.house, name)
         except NoSuchUser:
             return None
 
-    def _by_token(self, token: str) -> Caller:
+    def _by_token(self, credential: Credential) -> Caller:
+        token = credential.secret
         if hmac.compare_digest(token.encode(errors="replace"), self.join_token.encode()):
-            return Caller(joins=True)
+            return Caller(joins=True, credential=credential)
         user = operations.verify_token(self.house, token)
         if user is not None:
-            return Caller(user=user)
+            return Caller(user=user, credential=credential)
         node = operations.verify_node_token(self.house, token)
-        return Caller(node=node) if node is not None else NOBODY
+        return Caller(node=node, credential=credential) if node is not None else NOBODY
 
 
 class Guard:
@@ -109,17 +104,47 @@ class Guard:
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        headers = Headers(scope=scope)
+        request = Request(scope)
         whose, node = door(scope["method"], scope["path"])
         caller = NOBODY
         if whose is not Door.ANYONE:
             keeper: Keeper = scope["app"].state.keeper
-            caller = await keeper.caller(shown(headers))
-        refused = refusal(caller, whose, node) or sent_by_a_page(scope["method"], headers.get("sec-fetch-site"))
+            try:
+                caller = await keeper.caller(shown(request.headers) or _kept_by_browser(request))
+            except Unavailable as error:
+                return await refuse(request, error)(scope, receive, _guarded(send))
+        refused = refusal(caller, whose, node) or _not_by_a_page_of_ours(request, caller)
+        if refused is None and whose is not Door.ANYONE and _holds_nul(request):
+            refused = RequestInvalid("the address holds a NUL character, which no name here does")
         if refused is not None:
-            return await refuse(scope["path"], refused)(scope, receive, _guarded(send))
+            response = refuse(request, refused)
+            if caller == NOBODY and _kept_by_browser(request):
+                cookies.take_back(response, request)
+            return await response(scope, receive, _guarded(send))
         scope.setdefault("state", {})["caller"] = caller
         return await self._app(scope, receive, _guarded(send))
+
+
+def _kept_by_browser(request: Request) -> Credential | None:
+    """The session of a request that shows no credential of its own."""
+    if "authorization" in request.headers or "x-auth-token" in request.headers:
+        return None
+    token = cookies.read(request)
+    return Credential(token) if token is not None else None
+
+
+def _holds_nul(request: Request) -> bool:
+    """PostgreSQL takes none in text, so nothing that is stored holds one, and nothing may be asked with one."""
+    return "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]
+
+
+def _not_by_a_page_of_ours(request: Request, caller: Caller) -> ApiError | None:
+    """Why a change is refused that a browser sent on its own account, with what it keeps."""
+    refused = sent_by_a_page(request.method, request.headers.get("sec-fetch-site"))
+    if refused is None and changes(request.method) and caller != NOBODY and _kept_by_browser(request):
+        origin, host = request.headers.get("origin"), request.headers.get("host", "")
+        refused = wrong_origin(origin, request.url.scheme, host)
+    return refused
 
 
 def _guarded(send: Send) -> Send:

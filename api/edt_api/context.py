@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 
 from edt_api.access import Caller
+from edt_api.auth import Keeper
+from edt_api.closing import Closing
 from edt_api.errors import Forbidden
+from edt_api.feed import Feed
 from edt_api.passwords import Passwords
 from edt_api.settings import Settings
+from edt_scheduler import once
 from edt_scheduler.house import House
 from edt_scheduler.views import UserView
-
-
-@dataclass
-class Closing:
-    """Set once the server has been asked to go: whoever holds a request open lets go of it."""
-
-    asked: bool = False
 
 
 def _house(request: Request) -> House:
@@ -37,9 +33,19 @@ def _passwords(request: Request) -> Passwords:
     return passwords
 
 
+def _keeper(request: Request) -> Keeper:
+    keeper: Keeper = request.app.state.keeper
+    return keeper
+
+
 def _closing(request: Request) -> Closing:
     closing: Closing = request.app.state.closing
     return closing
+
+
+def _feed(request: Request) -> Feed:
+    feed: Feed = request.app.state.feed
+    return feed
 
 
 def _caller(request: Request) -> Caller:
@@ -58,6 +64,10 @@ def _viewer(request: Request) -> UserView:
 TheHouse = Annotated[House, Depends(_house)]
 TheSettings = Annotated[Settings, Depends(_settings)]
 ThePasswords = Annotated[Passwords, Depends(_passwords)]
+TheKeeper = Annotated[Keeper, Depends(_keeper)]
 TheClosing = Annotated[Closing, Depends(_closing)]
+TheFeed = Annotated[Feed, Depends(_feed)]
 TheCaller = Annotated[Caller, Depends(_caller)]
 Viewer = Annotated[UserView, Depends(_viewer)]
+TheKey = Annotated[str | None, Header(alias=once.HEADER)]
+"""The request's Idempotency-Key: whoever sends it again with the same key means the same thing, once."""

@@ -8,6 +8,7 @@
     ├── NoRoom             the server's disk is full
     ├── RequestInvalid     a query or a body of another call
     ├── NoResult           nothing to download yet
+    ├── NoSuchPage         a path that leads nowhere
     ├── NotAuthenticated   no credential, or one that is not valid
     └── Forbidden          a valid credential that does not open this door
 
@@ -79,6 +80,15 @@ class NoResult(ApiError):
     code = "no-result"
 
 
+class NoSuchPage(ApiError):
+    """A path that leads nowhere."""
+
+    code = "no-such-page"
+
+    def __init__(self) -> None:
+        super().__init__("there is nothing at this path")
+
+
 class NotAuthenticated(ApiError):
     """No credential, or one that is not valid. Says no more than that."""
 
@@ -100,6 +110,7 @@ STATUS: Mapping[str, int] = {
     "no-room": 507,
     "request-invalid": 400,
     "no-result": 400,
+    "no-such-page": 404,
     "not-authenticated": 401,
     "forbidden": 403,
     "scheduler-error": 500,
@@ -112,11 +123,18 @@ STATUS: Mapping[str, int] = {
     "last-admin": 409,
     "illegal-transition": 409,
     "already-leading": 503,
+    "idempotency-key-reused": 409,
+    "cursor-too-old": 409,
+    "cursor-invalid": 400,
+    "idempotency-key-invalid": 400,
     "invalid": 400,
     "submission-invalid": 400,
     "user-invalid": 400,
     "node-invalid": 400,
     "report-foreign": 403,
+    "unavailable": 503,
+    "database-unavailable": 503,
+    "outcome-unknown": 503,
     "home-unusable": 500,
 }
 """Code to status. A code that is missing here is a 500, and a test holds the table against both trees."""

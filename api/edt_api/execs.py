@@ -7,59 +7,101 @@ What comes in is read by ``uploads``, ``submission`` and ``archives``; what goes
 from __future__ import annotations
 
 import errno
+import hashlib
 import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from edt_api import logs, pictures, results, schemas
 from edt_api.archives import unpack
-from edt_api.context import TheHouse, TheSettings, Viewer
+from edt_api.context import TheHouse, TheKey, TheSettings, Viewer
 from edt_api.errors import NoRoom, RequestInvalid, UploadRefused
 from edt_api.frameworks import RUNNABLE
 from edt_api.submission import job_spec, read, refuse_a_path, script_name
 from edt_api.uploads import Upload, receive
+from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import operations
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobState
+from edt_scheduler.once import Once, once
 from edt_scheduler.views import JobView, UserView
 
 router = APIRouter(prefix="/platform/rest/deeplearning/v1/execs")
 
 _SORT_KEYS = {"id": "number", "createTime": "created_at", "state": "state", "appName": "app_name", "creator": "owner"}
+_SUBMISSION = {  # read from the raw request, so the framework cannot describe it
+    "parameters": [{"name": "args", "in": "query", "schema": {"type": "string"}}],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "file": {"type": "string", "format": "binary", "description": "tar, gzip, zip or a script"},
+                        "data": {"type": "string", "description": "JSON, as WMLA's clients send it beside the file"},
+                    },
+                    "required": ["file"],
+                }
+            }
+        },
+    },
+}
+_FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 _STATES = {state.wire: state for state in JobState}
 
 
-@router.post("")
+@router.post("", openapi_extra=_SUBMISSION)
 @router.post("/")
-async def submit(request: Request, house: TheHouse, settings: TheSettings, viewer: Viewer) -> schemas.Exec:
-    """Take a job. When this answers 200, row, arguments and code survive the death of everything."""
+async def submit(
+    request: Request, house: TheHouse, settings: TheSettings, viewer: Viewer, key: TheKey = None
+) -> schemas.Exec:
+    """Take a job. When this answers 200, row, arguments and code survive the death of everything.
+
+    With an ``Idempotency-Key`` it may be sent again: for a day the same args and upload are answered with the same job.
+    """
+    if key is not None:
+        once(key)  # refused before the upload is read
     with _room_on_disk():
         content_type = request.headers.get("content-type")
         upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
         with upload:
             args = request.query_params.get("args")
-            job = await to_thread.run_sync(_take, house, viewer, args, upload)
+            job = await to_thread.run_sync(_take, house, viewer, args, upload, key)
+    crash_point(CrashPoint.API_SUBMITTED)
     return pictures.execution(job, _api_url(request))
 
 
-def _take(house: House, viewer: UserView, args: str | None, upload: Upload) -> JobView:
+def _take(house: House, viewer: UserView, args: str | None, upload: Upload, key: str | None) -> JobView:
     """Understand, unpack, store; the order in which a wrong submission costs least."""
     submission = read(args, upload.fields.get("data"))
     if upload.file is None:
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
     refuse_a_path(upload.file)
+    meant_once = _once(key, args, upload.fields.get("data"), upload.file) if key is not None else None
+    if meant_once is not None and (before := operations.submitted_before(house, owner=viewer, once=meant_once)):
+        return before
     staged = house.settings.staged / uuid.uuid4().hex
     try:
         unpack(upload.file, staged, script=script_name(submission, upload.filename))
-        return operations.submit(house, owner=viewer, spec=job_spec(submission, staged), staged=staged)
+        crash_point(CrashPoint.API_EXTRACTED)
+        spec = job_spec(submission, staged)
+        return operations.submit(house, owner=viewer, spec=spec, staged=staged, once=meant_once)
     finally:
         shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken
+
+
+def _once(key: str, args: str | None, data: str | None, file: BinaryIO) -> Once:
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a file of ours can readinto
+    file.seek(0)
+    return once(key, "POST execs", args, data, digest)
 
 
 @contextmanager
@@ -134,10 +176,11 @@ def delete(house: TheHouse, viewer: Viewer, exec_id: str) -> Response:
 def stop(house: TheHouse, viewer: Viewer, exec_id: str) -> Response:
     """Ask for a job's end; one that is over stays as it is."""
     operations.stop(house, exec_id, viewer=viewer)
+    crash_point(CrashPoint.API_STOP)
     return Response(status_code=204)
 
 
-@router.get("/{exec_id}/log")
+@router.get("/{exec_id}/log", response_class=PlainTextResponse)
 def log(
     request: Request,
     house: TheHouse,
@@ -152,7 +195,7 @@ def log(
     return StreamingResponse(pieces, media_type="text/plain; charset=utf-8")
 
 
-@router.get("/{exec_id}/result")
+@router.get("/{exec_id}/result", response_class=Response, responses={200: _FILE})
 def result(house: TheHouse, viewer: Viewer, exec_id: str) -> Response:
     """What the job saved under RESULT_DIR/model, as a zip; while it runs, what there is so far."""
     job = operations.job(house, exec_id, viewer=viewer)

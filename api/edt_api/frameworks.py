@@ -24,21 +24,26 @@ class Runnable:
     description: str
 
 
-RUNNABLE: Mapping[str, Runnable] = {
-    "edtPyTorch": Runnable("edtPyTorch", "ElasticPyTorchTrain", "pytorch", "Elastic distributed training with PyTorch")
-}
+_ALL = (
+    Runnable("edtPyTorch", "ElasticPyTorchTrain", "pytorch", "Elastic distributed training with PyTorch"),
+    Runnable("edtTensorflow", "ElasticTensorflow2xTrain", "tensorflow", "Elastic distributed training with TensorFlow"),
+)
+RUNNABLE: Mapping[str, Runnable] = {each.name: each for each in _ALL}
 
+_ALSO_CALLED = {"edtTensorFlow": "edtTensorflow", "edtKeras": "edtTensorflow"}
+"""How TensorFlow writes itself, and the name under which WMLA 1.2 ran Keras; such a job bears the other name."""
 _OF_WMLA = frozenset({
     "PyTorch", "distPyTorch", "PyTorch041", "tensorflow", "disttensorflow", "disttensorflow_v1",
-    "tensorflow1100", "ddlTensorFlow", "edtTensorflow", "edtKeras", "keras", "Caffe", "XGboost",
+    "tensorflow1100", "ddlTensorFlow", "keras", "Caffe", "XGboost",
 })  # fmt: skip
-_RUN_NOW = ", ".join(RUNNABLE)
+RUN_NOW = " or ".join(RUNNABLE)
+"""For sentences."""
 
 
 def runnable(name: str) -> Runnable:
     """The framework of this name. Raises ArgumentsInvalid for one that is not run."""
-    found = RUNNABLE.get(name)
+    found = RUNNABLE.get(_ALSO_CALLED.get(name, name))
     if found is not None:
         return found
     known = f"{name}, a framework of WMLA" if name in _OF_WMLA else f"{name[:64]!r}, a framework nobody knows"
-    raise ArgumentsInvalid("--exec-start", known, f"what this release runs: {_RUN_NOW}")
+    raise ArgumentsInvalid("--exec-start", known, f"what this release runs: {RUN_NOW}")

@@ -14,6 +14,7 @@ from edt_api import schemas
 from edt_api.context import TheHouse
 from edt_migrations import DatabaseTooNew, at_head
 from edt_scheduler import operations
+from edt_scheduler.errors import Unavailable
 from edt_scheduler.house import House
 
 log = logging.getLogger("edt.api")
@@ -51,8 +52,12 @@ def _database(house: House) -> tuple[str, str]:
     try:
         operations.nodes(house)
         current = at_head(house.settings.database)
+        if house.database.trouble is not None:
+            raise house.database.trouble
     except DatabaseTooNew as error:
         return OK, str(error)
+    except Unavailable as error:
+        return str(error), "unknown"
     except Exception:  # whatever it is, the database does not serve
         log.exception("the database does not answer")
         return "does not answer", "unknown"

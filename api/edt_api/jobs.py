@@ -8,20 +8,47 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from fastapi.responses import PlainTextResponse
 
 from edt_api import logs, pictures, schemas
 from edt_api.context import TheHouse, Viewer
+from edt_api.errors import RequestInvalid
+from edt_api.paging import Cursor, Limit, cursor_of, cut, number_of
 from edt_scheduler import operations
+from edt_scheduler.jobs import JobFilter, JobState
 
 router = APIRouter(prefix="/api/v1/jobs")
 
 _LOG_BYTES = 1 << 20
+_STATES = {schemas.ExecState(state.wire): state for state in JobState}
+_Text = Annotated[str | None, Query(max_length=256)]
 
 
 @router.get("")
-def listing(house: TheHouse, viewer: Viewer) -> list[schemas.Job]:
-    """The caller's jobs in submit order; an admin's everybody's."""
-    return [pictures.job(each) for each in operations.jobs(house, viewer=viewer)]
+def listing(
+    house: TheHouse,
+    viewer: Viewer,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    state: Annotated[str | None, Query(max_length=256, description="States, commas between them.")] = None,
+    owner: _Text = None,
+    framework: _Text = None,
+    q: Annotated[str | None, Query(max_length=256, description="Part of the id, the name or the owner.")] = None,
+) -> schemas.JobPage:
+    """The caller's jobs, newest first; an admin's everybody's."""
+    wanted = JobFilter(owner or None, _states(state), framework or None, q or None)
+    page = operations.jobs_page(house, viewer=viewer, wanted=wanted, limit=limit, before=number_of("jobs", cursor))
+    return schemas.JobPage(
+        items=[pictures.job(each) for each in page.jobs], next=cursor_of("jobs", page.before), total=page.total
+    )
+
+
+def _states(text: str | None) -> frozenset[JobState] | None:
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in list(_STATES)]
+    if unknown:
+        raise RequestInvalid(f"state: got {unknown[0]!r}; it takes {', '.join(_STATES)}")
+    return frozenset(_STATES[schemas.ExecState(name)] for name in names) or None
 
 
 @router.get("/{exec_id}")
@@ -30,29 +57,70 @@ def get(house: TheHouse, viewer: Viewer, exec_id: str) -> schemas.Job:
 
 
 @router.get("/{exec_id}/resizes")
-def resizes(house: TheHouse, viewer: Viewer, exec_id: str) -> list[schemas.Resize]:
-    """Each change of the job's size: its cause, what woke whom, its pause."""
-    return [schemas.Resize.model_validate(each) for each in operations.resizes(house, exec_id, viewer=viewer)]
+def resizes(
+    house: TheHouse, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> schemas.ResizePage:
+    """Each change of the job's size, in order: its cause, what woke whom, its pause."""
+    after = number_of("resizes", cursor) or 0
+    page, more = cut(operations.resizes(house, exec_id, viewer=viewer, after=after, limit=limit + 1), limit)
+    return schemas.ResizePage(
+        items=[schemas.Resize.model_validate(each) for each in page],
+        next=cursor_of("resizes", page[-1].number if more else None),
+    )
+
+
+@router.get("/{exec_id}/allocations")
+def allocations(
+    house: TheHouse, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> schemas.AllocationPage:
+    """Each slot that the job held, in order, and when each step of that happened."""
+    after = number_of("allocations", cursor) or 0
+    page, more = cut(operations.allocations(house, exec_id, viewer=viewer, after=after, limit=limit + 1), limit)
+    return schemas.AllocationPage(
+        items=[schemas.Allocation.model_validate(each) for each in page],
+        next=cursor_of("allocations", page[-1].allocation if more else None),
+    )
 
 
 @router.get("/{exec_id}/events")
-def events(house: TheHouse, viewer: Viewer, exec_id: str) -> list[schemas.Event]:
+def events(
+    house: TheHouse, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> schemas.EventPage:
     """The job's history, complete and in order."""
-    return [schemas.Event.model_validate(each) for each in operations.events(house, exec_id, viewer=viewer)]
+    after = number_of("events", cursor) or 0
+    page, more = cut(operations.events(house, exec_id, viewer=viewer, after=after, limit=limit + 1), limit)
+    return schemas.EventPage(
+        items=[schemas.Event.model_validate(each) for each in page],
+        next=cursor_of("events", page[-1].seq if more else None),
+    )
 
 
-@router.get("/{exec_id}/log")
+@router.get("/{exec_id}/metrics")
+def metrics(
+    house: TheHouse, viewer: Viewer, exec_id: str, points: Annotated[int, Query(ge=4, le=4096)] = 600
+) -> schemas.Metrics:
+    """How the training went, in at most so many points that keep the shape of the loss."""
+    return pictures.metrics(operations.course(house, exec_id, viewer=viewer, points=points))
+
+
+@router.get("/{exec_id}/logs")
+def log_files(house: TheHouse, viewer: Viewer, exec_id: str) -> list[schemas.LogFile]:
+    """The files of the job's log: the loggers' and the driver's first, then each engine's."""
+    return logs.listing(operations.job(house, exec_id, viewer=viewer))
+
+
+@router.get("/{exec_id}/log", response_class=PlainTextResponse)
 def log(
     house: TheHouse,
     viewer: Viewer,
     exec_id: str,
-    stream: logs.Stream = logs.Stream.ELOG,
+    stream: Annotated[str, Query(max_length=64)] = logs.Stream.ELOG.value,
     offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
 ) -> Response:
     """One file of the log from a byte on, for followers: ask again with the offset of ``Edt-Log-Offset``.
 
-    At most 1 MiB an answer; an empty one means that nothing more is there yet. The offset is 0 again where the file
-    was turned over at its size limit.
+    ``stream``: ``elog``, ``out``, ``err``, or an engine's as ``logs`` lists them. At most 1 MiB an answer; an empty one
+    means that nothing more is there yet. The offset is 0 again where the file was turned over at its size limit.
     """
     data, after = logs.since(operations.job(house, exec_id, viewer=viewer), stream, offset, _LOG_BYTES)
     headers = {"Edt-Log-Offset": str(after)}

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from edt_api import schemas
-from edt_api.auth import shown
 from edt_api.context import TheCaller, TheHouse, TheSettings, Viewer
 from edt_api.errors import NotAuthenticated
 from edt_scheduler import operations
@@ -19,7 +18,7 @@ router = APIRouter(prefix="/auth/v1")
 @router.get("/logon")
 def logon(house: TheHouse, settings: TheSettings, caller: TheCaller, viewer: Viewer) -> schemas.Logon:
     """A token for a name and password. A token does not serve: it would never end."""
-    if not caller.by_password:
+    if caller.token is not None:
         raise NotAuthenticated("sign in with a name and a password (Authorization: Basic)")
     seconds = settings.token_hours * 3600
     return schemas.Logon(
@@ -31,9 +30,8 @@ def logon(house: TheHouse, settings: TheSettings, caller: TheCaller, viewer: Vie
 
 
 @router.post("/logoff")
-def logoff(request: Request, house: TheHouse) -> schemas.Message:
+def logoff(house: TheHouse, caller: TheCaller) -> schemas.Message:
     """End the token that this request shows. With a password there is nothing to end."""
-    credential = shown(request.headers)
-    if credential is not None and credential.name is None:
-        operations.revoke_token(house, credential.secret)
+    if caller.token is not None:
+        operations.revoke_token(house, caller.token)
     return schemas.Message(message="Signed off.")

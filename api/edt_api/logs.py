@@ -13,10 +13,12 @@ import codecs
 import enum
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 
 from edt_api.errors import RequestInvalid
-from edt_api.jobfiles import open_file
+from edt_api.jobfiles import files, open_file
+from edt_api.schemas import LogFile
 from edt_scheduler.views import JobView
 
 _CHUNK = 64 * 1024
@@ -31,6 +33,8 @@ class Stream(enum.StrEnum):
 
 
 _FILES = {Stream.ELOG: "stdout", Stream.OUT: "driver.out", Stream.ERR: "driver.err"}
+_ENGINE = re.compile(r"engine-(\d{1,18})\.(out|err)")
+"""An engine's files are streams by their own names."""
 _TURNED_OVER = ".1"
 """What the supervisor adds to the name of a file that has reached its size limit."""
 _LOG_TYPES = {
@@ -58,20 +62,41 @@ def as_json(pieces: Iterable[str]) -> Iterator[str]:
     yield '"'
 
 
-def since(job: JobView, stream: Stream, offset: int, most: int) -> tuple[bytes, int]:
+def listing(job: JobView) -> list[LogFile]:
+    """The files that are there: the driver's, then each engine's in the order in which they came."""
+    sizes = {found.path[-1]: found.size for found in files(job.directory, (job.log_dir.name,)) if len(found.path) == 2}
+    drivers = [LogFile(stream=stream.value, bytes=sizes[name]) for stream, name in _FILES.items() if name in sizes]
+    engines = [match for match in map(_ENGINE.fullmatch, sizes) if match is not None]
+    engines.sort(key=lambda match: (int(match[1]), match[2] == "err"))
+    return drivers + [LogFile(stream=match[0], bytes=sizes[match[0]]) for match in engines]
+
+
+def _file_of(stream: str) -> str:
+    """Its name in the log folder. Raises RequestInvalid."""
+    if _ENGINE.fullmatch(stream):
+        return stream
+    try:
+        return _FILES[Stream(stream)]
+    except ValueError:
+        known = ", ".join(Stream)
+        raise RequestInvalid(f"stream: got {stream!r}; it takes {known}, or an engine's, engine-<number>.out") from None
+
+
+def since(job: JobView, stream: str, offset: int, most: int) -> tuple[bytes, int]:
     """At most so many bytes of one file from ``offset`` on, and the offset after them; empty: nothing more is there.
 
     A file that is shorter than ``offset`` was turned over at its size limit: its follower gets the rest of the old
     one, and goes on at the beginning of the new.
     """
-    data, size = _slice(job, _FILES[stream], offset, most)
+    name = _file_of(stream)
+    data, size = _slice(job, name, offset, most)
     if size is None or size >= offset:
         return data, offset + len(data)
-    rest, whole = _slice(job, f"{_FILES[stream]}{_TURNED_OVER}", offset, most)
+    rest, whole = _slice(job, f"{name}{_TURNED_OVER}", offset, most)
     if rest:
         after = offset + len(rest)
         return rest, after if whole is not None and after < whole else 0
-    data, _ = _slice(job, _FILES[stream], 0, most)
+    data, _ = _slice(job, name, 0, most)
     return data, len(data)
 
 

@@ -6,26 +6,40 @@ Next: access.py, which says who may come in; one module a resource for what is a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from anyio import to_thread
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from edt_api import agents, answers, execs, health, jobs, logon, nodes, timeline, users
+from edt_api import agents, answers, execs, health, jobs, logon, nodes, openapi, pages, session, stream, timeline, users
 from edt_api.auth import Guard, Keeper
-from edt_api.context import Closing
+from edt_api.closing import Closing
+from edt_api.feed import Feed
 from edt_api.first_start import ensure_join_token, first_admin
 from edt_api.passwords import Passwords
+from edt_api.proxies import Forwarded
 from edt_api.settings import Settings
 from edt_scheduler import operations
-from edt_scheduler.house import open_house
+from edt_scheduler.errors import Unavailable
+from edt_scheduler.house import House, open_house
 
 log = logging.getLogger("edt.api")
 
-ROUTERS = tuple(module.router for module in (health, logon, execs, agents, nodes, users, jobs, timeline))
+BEAT_SECONDS = 3.0
+_RESOURCES = (health, pages, session, logon, execs, agents, nodes, users, jobs, timeline, stream)
+ROUTERS = tuple(module.router for module in _RESOURCES)
+
+
+async def _beat(house: House) -> None:
+    """Tell the scheduler that nodes can be heard. It also shows soon whether the database can be written."""
+    while True:
+        with suppress(Unavailable):
+            await to_thread.run_sync(operations.beat, house)
+        await asyncio.sleep(BEAT_SECONDS)
 
 
 def create_app(settings: Settings | None = None, *, passwords: Passwords | None = None) -> FastAPI:
@@ -41,11 +55,21 @@ def create_app(settings: Settings | None = None, *, passwords: Passwords | None 
             app.state.passwords = passwords or Passwords()
             join_token = await to_thread.run_sync(ensure_join_token, settings)
             app.state.keeper = Keeper(house, app.state.passwords, join_token)
+            app.state.feed = Feed(house, app.state.closing)
             if settings.admin_password is not None:
                 await to_thread.run_sync(first_admin, house, app.state.passwords, settings.admin_password)
             if not await to_thread.run_sync(operations.users, house):
                 log.warning("there are no users yet: `python -m edt_api --ensure-admin` makes the first one")
-            yield
+            if pages.built(pages.STATIC, "index.html") is None:
+                log.warning(
+                    "the dashboard is not built, only its pages are missing: `make dashboard` in a clone builds it"
+                )
+            pulse = asyncio.create_task(_beat(house), name="the front door's pulse")
+            try:
+                yield
+            finally:
+                pulse.cancel()
+                await asyncio.gather(pulse, return_exceptions=True)
         finally:
             await to_thread.run_sync(house.close)
 
@@ -57,11 +81,12 @@ def create_app(settings: Settings | None = None, *, passwords: Passwords | None 
         docs_url=None,  # its page would come from somebody else's server
         redoc_url=None,
         redirect_slashes=False,  # a redirected upload would be sent twice
-        middleware=[Middleware(Guard)],
+        middleware=[Middleware(Forwarded, believed=settings.forwarded_allow_ips), Middleware(Guard)],
     )
     app.state.settings = settings
     app.state.closing = Closing()
     answers.install(app)
+    openapi.install(app)
     for router in ROUTERS:
         app.router.routes.extend(router.routes)  # flat, so that a walk of app.routes meets every one
     return app

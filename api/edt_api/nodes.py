@@ -2,39 +2,67 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from edt_api import pictures, schemas
-from edt_api.context import TheHouse
+from edt_api.context import TheHouse, Viewer
+from edt_api.errors import RequestInvalid
 from edt_scheduler import operations
 
 router = APIRouter(prefix="/api/v1/nodes")
 
+_USUAL_SECONDS = 3600.0
+
 
 @router.get("")
-def listing(house: TheHouse) -> list[schemas.Node]:
-    """All nodes, their slots and who holds them. A cluster is shared, and an exec id is no secret."""
-    return [pictures.node(each) for each in operations.nodes(house)]
+def listing(house: TheHouse, viewer: Viewer) -> list[schemas.Node]:
+    """All nodes, their slots, who holds them, how busy they are. A cluster is shared, and an exec id is no secret."""
+    return [pictures.node(each, viewer) for each in operations.nodes(house)]
 
 
 @router.get("/{name}")
-def get(house: TheHouse, name: str) -> schemas.Node:
-    return pictures.node(operations.node(house, name))
+def get(house: TheHouse, viewer: Viewer, name: str) -> schemas.Node:
+    return pictures.node(operations.node(house, name), viewer)
+
+
+@router.get("/{name}/usage")
+def usage(
+    house: TheHouse,
+    name: str,
+    since: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    until: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    points: Annotated[int, Query(ge=1, le=4096)] = 300,
+) -> schemas.NodeUsage:
+    """How busy the node's slots were, in at most so many intervals a slot; the last hour where nothing else is said."""
+    now = house.clock()
+    end = now if until is None else until
+    begin = end - _USUAL_SECONDS if since is None else since
+    if end < begin:
+        raise RequestInvalid(f"until: got {end:g}, which is before since={begin:g}")
+    found = operations.usage(house, name, since=begin, until=end, points=points)
+    return schemas.NodeUsage(
+        now=now,
+        since=begin,
+        until=end,
+        slots={slot: pictures.slot_usage(series) for slot, series in found.items()},
+    )
 
 
 @router.post("/{name}/cordon")
-def cordon(house: TheHouse, name: str) -> schemas.Node:
+def cordon(house: TheHouse, viewer: Viewer, name: str) -> schemas.Node:
     """Start nothing new there; what runs goes on."""
-    return pictures.node(operations.cordon(house, name))
+    return pictures.node(operations.cordon(house, name), viewer)
 
 
 @router.post("/{name}/uncordon")
-def uncordon(house: TheHouse, name: str) -> schemas.Node:
+def uncordon(house: TheHouse, viewer: Viewer, name: str) -> schemas.Node:
     """Use the node again, after a cordon or a drain."""
-    return pictures.node(operations.uncordon(house, name))
+    return pictures.node(operations.uncordon(house, name), viewer)
 
 
 @router.post("/{name}/drain")
-def drain(house: TheHouse, name: str) -> schemas.Node:
+def drain(house: TheHouse, viewer: Viewer, name: str) -> schemas.Node:
     """Let everything leave it at the next boundary; nothing new starts."""
-    return pictures.node(operations.drain(house, name))
+    return pictures.node(operations.drain(house, name), viewer)

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from pydantic_core import to_json
 
 from edt_api import schemas
 from edt_api.arguments import MOST_WORKERS
 from edt_api.frameworks import Runnable
-from edt_scheduler.views import JobView, NodeView, Timeline, UserView
+from edt_scheduler.views import (
+    Course,
+    FailureView,
+    JobView,
+    NodeView,
+    SlotView,
+    Timeline,
+    TimelineAllocation,
+    TimelineJob,
+    TimelineResize,
+    UseOverTime,
+    UserView,
+)
 
 CLUSTER = "openedt"
 """What stands where WMLA names a namespace, an instance group, a Spark master."""
@@ -52,6 +66,8 @@ def job(view: JobView) -> schemas.Job:
         num_worker=view.num_worker,
         worker_device_num=view.worker_device_num,
         max_workers=view.num_worker * view.worker_device_num,
+        max_restarts=view.max_restarts,
+        restarts=view.restarts,
         created_at=view.created_at,
         started_at=view.started_at,
         finished_at=view.finished_at,
@@ -62,7 +78,8 @@ def job(view: JobView) -> schemas.Job:
         epochs=view.epochs,
         slots=view.slots,
         workers=view.workers,
-        progress=dict(view.progress),
+        progress=progress(view.progress),
+        eta_seconds=view.eta_seconds,
         message=view.message,
         digest=view.digest,
         inexact=view.inexact,
@@ -71,6 +88,40 @@ def job(view: JobView) -> schemas.Job:
         threads=view.threads,
         waiting=schemas.Waiting.model_validate(view.waiting) if view.waiting else None,
         work_dir=str(view.work_dir),
+        image=view.image,
+    )
+
+
+def progress(told: Mapping[str, Any]) -> schemas.Progress:
+    """What is known by these names and is of these kinds; a script's report may say anything."""
+    shown: dict[str, Any] = {}
+    for name in ("step", "steps_total", "epoch", "epochs", "workers"):
+        if name in told:
+            shown[name] = told[name] if isinstance(told[name], int) else None
+    for name in ("loss", "samples_per_second"):
+        if name in told:
+            shown[name] = _number(told[name])
+    if isinstance(told.get("metrics"), Mapping):
+        shown["metrics"] = {str(name): _number(value) for name, value in told["metrics"].items()}
+    return cast(schemas.Progress, shown)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) else None
+
+
+def metrics(course: Course) -> schemas.Metrics:
+    """Points as columns; a metric that some points lack is None there."""
+    names = {name: None for point in course.points for name in point.metrics}
+    return schemas.Metrics(
+        step=[point.step for point in course.points],
+        time=[point.time for point in course.points],
+        epoch=[point.epoch for point in course.points],
+        workers=[point.workers for point in course.points],
+        loss=[point.loss for point in course.points],
+        samples_per_second=[point.samples_per_second for point in course.points],
+        metrics={name: [point.metrics.get(name) for point in course.points] for name in names},
+        total=course.total,
     )
 
 
@@ -98,18 +149,111 @@ def framework(each: Runnable) -> schemas.Framework:
     )
 
 
-def node(view: NodeView) -> schemas.Node:
-    slots = [schemas.Slot(**asdict(slot), busy=slot.exec_id is not None) for slot in view.slots]
-    shown: dict[str, Any] = {name: getattr(view, name) for name in schemas.Node.model_fields if name != "slots"}
-    return schemas.Node(**shown, slots=slots)
+def node(view: NodeView, viewer: UserView) -> schemas.Node:
+    return schemas.Node(
+        name=view.name,
+        host=view.host,
+        cores=view.cores,
+        health=view.health,
+        health_since=view.lost_at,
+        launcher=view.launcher,
+        registered_at=view.registered_at,
+        seen_at=view.seen_at,
+        lease_age_seconds=view.lease_age_seconds,
+        slots=[_slot(each, viewer) for each in view.slots],
+    )
 
 
-def timeline(view: Timeline) -> schemas.Timeline:
-    return schemas.Timeline(
-        now=view.now,
-        nodes=[node(each) for each in view.nodes],
-        allocations=[schemas.Allocation.model_validate(each) for each in view.allocations],
-        resizes=[schemas.Resize.model_validate(each) for each in view.resizes],
+def _slot(view: SlotView, viewer: UserView) -> schemas.Slot:
+    use = view.use
+    return schemas.Slot(
+        slot=view.slot,
+        device=view.device,
+        label=view.label,
+        exec_id=view.exec_id,
+        busy=view.exec_id is not None,
+        leaving=view.leaving,
+        owner=view.owner if view.owner is not None and may_see(viewer, view.owner) else None,
+        utilisation=use.utilisation if use else None,
+        memory_bytes=use.memory_bytes if use else None,
+        memory_total_bytes=use.memory_total_bytes if use else None,
+        power_watts=use.power_watts if use else None,
+        temperature_c=use.temperature_c if use else None,
+    )
+
+
+def slot_usage(points: Sequence[UseOverTime]) -> schemas.SlotUsage:
+    return schemas.SlotUsage(
+        time=[point.time for point in points],
+        utilisation=[point.utilisation for point in points],
+        memory_bytes=[point.memory_bytes for point in points],
+        power_watts=[point.power_watts for point in points],
+        temperature_c=[point.temperature_c for point in points],
+    )
+
+
+def may_see(viewer: UserView, owner: str) -> bool:
+    """Whether a user is told more of a job than that it holds slots."""
+    return viewer.is_admin or viewer.name == owner
+
+
+def timeline(view: Timeline, viewer: UserView) -> bytes:
+    """``schemas.Timeline`` as JSON. Of its tens of thousands of bars no objects are made, for these take seconds."""
+    whole = {
+        "now": view.now,
+        "since": view.since,
+        "until": view.until,
+        "earliest": view.earliest,
+        "nodes": [node(each, viewer) for each in view.nodes],
+        "jobs": {name: timeline_job(each, viewer) for name, each in view.jobs.items()},
+        "allocations": [_bar(each) for each in view.allocations],
+        "resizes": [_mark(each, viewer) for each in view.resizes],
+        "failures": [timeline_failure(each, viewer) for each in view.failures],
+    }
+    return to_json(whole)
+
+
+def timeline_job(view: TimelineJob, viewer: UserView) -> schemas.TimelineJob:
+    seen = may_see(viewer, view.owner)
+    state = schemas.ExecState(view.state.wire)
+    return schemas.TimelineJob(
+        state=state,
+        owner=view.owner if seen else None,
+        app_name=view.app_name if seen else None,
+        removed=view.removed,
+    )
+
+
+def timeline_allocation(view: TimelineAllocation) -> schemas.TimelineAllocation:
+    return schemas.TimelineAllocation.model_validate(_bar(view))
+
+
+def _bar(view: TimelineAllocation) -> dict[str, Any]:
+    shown = view._asdict()
+    del shown["fence"]
+    return shown
+
+
+def timeline_resize(view: TimelineResize, viewer: UserView) -> schemas.TimelineResize:
+    return schemas.TimelineResize.model_validate(_mark(view, viewer))
+
+
+def _mark(view: TimelineResize, viewer: UserView) -> dict[str, Any]:
+    shown = view._asdict()
+    shown["time"] = shown.pop("decided_at")
+    if not may_see(viewer, shown.pop("owner")):
+        shown["detail"] = None
+    return shown
+
+
+def timeline_failure(view: FailureView, viewer: UserView) -> schemas.TimelineFailure:
+    return schemas.TimelineFailure(
+        exec_id=view.exec_id,
+        node=view.node,
+        slot=view.slot,
+        time=view.time,
+        kind=view.kind,
+        message=view.message if may_see(viewer, view.owner) else None,
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from edt_api.errors import NoResult
 from edt_api.jobfiles import Found, files, open_file
+from edt_runner.contract import DRAFT_PREFIX
 from edt_scheduler.views import JobView
 
 _CHUNK = 1 << 20
@@ -87,10 +88,15 @@ class Result:
 def result(job: JobView) -> Result:
     """What ``model/`` holds now. Raises NoResult where that is nothing."""
     folder = (job.model_dir.name,)
-    found = files(job.directory, folder)
+    found = [file for file in files(job.directory, folder) if not _is_draft(file)]
     if not found:
         raise NoResult(f"{job.exec_id} has saved nothing under RESULT_DIR/model yet")
     return Result(job.directory, tuple(found), skip=len(folder))
+
+
+def _is_draft(file: Found) -> bool:
+    """An engine is writing it just now, or was killed while it did."""
+    return any(part.startswith(DRAFT_PREFIX) for part in file.path)
 
 
 def disposition(job: JobView, size: int) -> str:

@@ -26,7 +26,7 @@ class Settings(scheduler.Settings):
     token_hours: float = Field(default=12.0, gt=0)
     """How long a token from ``GET /auth/v1/logon`` holds."""
     forwarded_allow_ips: str = ""
-    """Addresses of proxies whose X-Forwarded-For and -Proto are believed; empty: nobody's are."""
+    """Addresses of proxies whose X-Forwarded-For, -Proto and -Host are believed; empty: nobody's are."""
 
     @property
     def join_token_file(self) -> Path:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from edt_api.arguments import MOST_WORKERS, Arguments, below, parse
 from edt_api.errors import ArgumentsInvalid, UploadRefused
+from edt_api.frameworks import RUN_NOW
 from edt_scheduler.jobs import JobSpec
 
 DEFAULT_MAIN = "main.py"
@@ -41,7 +42,7 @@ def read(args: str | None, data: str | None) -> Submission:
     if args is None:
         args = form.get("args")
     if not isinstance(args, str) or not args.strip():
-        raise ArgumentsInvalid("args", "nothing", "a command line that begins with --exec-start edtPyTorch")
+        raise ArgumentsInvalid("args", "nothing", f"a command line that begins with --exec-start {RUN_NOW}")
     arguments = parse(args)
     nodes = _hardware(form.get("hardwareSpec"))
     source = form.get("dataSource")
@@ -88,8 +89,10 @@ def job_spec(submission: Submission, staged: Path) -> JobSpec:
         arguments=arguments.arguments,
         num_worker=submission.num_worker,
         worker_device_num=submission.worker_device_num,
+        max_restarts=arguments.max_restarts,
         environ=arguments.environ,
         data_path=submission.data_path,
+        image=arguments.image,
     )
 
 

@@ -21,6 +21,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from edt_api.errors import TooLarge, UploadRefused
+from edt_runner.crash_points import CrashPoint, crash_point
 
 _FIELD_BYTES = 64 * 1024
 _MOST_PARTS = 20
@@ -136,6 +137,7 @@ class _Parts:
         if self.upload.file is not None:
             waiting, self.waiting = self.waiting, bytearray()
             await to_thread.run_sync(self.upload.file.write, waiting)
+            crash_point(CrashPoint.API_UPLOAD)
 
     def _begin(self) -> None:
         self._count += 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
 from edt_api import pictures, schemas
-from edt_api.context import TheHouse, ThePasswords, Viewer
+from edt_api.context import TheHouse, TheKey, ThePasswords, Viewer
 from edt_api.errors import Forbidden
 from edt_scheduler import operations
+from edt_scheduler.once import once
 from edt_scheduler.views import Role
 
 router = APIRouter(prefix="/api/v1/users")
@@ -20,11 +23,19 @@ def listing(house: TheHouse) -> list[schemas.User]:
 
 
 @router.post("", status_code=201)
-async def add(house: TheHouse, passwords: ThePasswords, new: schemas.NewUser) -> schemas.User:
-    """Add a user. One who was removed and comes back finds their jobs."""
+async def add(
+    house: TheHouse, passwords: ThePasswords, viewer: Viewer, new: schemas.NewUser, key: TheKey = None
+) -> schemas.User:
+    """Add a user. One who was removed and comes back finds their jobs.
+
+    With an ``Idempotency-Key`` it may be sent again: for a day the same name and role get the same answer. The
+    password is no part of that: what is kept of it is argon2's hash and nothing quicker to guess by.
+    """
+    meant_once = once(key, "POST users", new.name, new.role.value) if key is not None else None
     stored = await passwords.hash(new.password)
-    added = await to_thread.run_sync(operations.add_user, house, new.name, stored, Role(new.role.value))
-    return pictures.user(added)
+    role = Role(new.role.value)
+    add_user = partial(operations.add_user, house, new.name, stored, role, by=viewer, once=meant_once)
+    return pictures.user(await to_thread.run_sync(add_user))
 
 
 @router.delete("/{name}", status_code=204)

@@ -42,11 +42,12 @@ class Log:
         """Write what is there and not yet shown."""
         for stream in self._offsets:
             target = sys.stderr.buffer if stream is Stream.ERR else sys.stdout.buffer
-            while piece := self._next(stream):
+            while piece := self.piece(stream):
                 target.write(piece)
             target.flush()
 
-    def _next(self, stream: Stream) -> bytes:
+    def piece(self, stream: Stream) -> bytes:
+        """What follows of one of them; empty: nothing yet."""
         answer = self._api.ask("GET", self._path, params={"stream": stream.value, "offset": self._offsets[stream]})
         self._offsets[stream] = int(answer.headers.get(_OFFSET, self._offsets[stream] + len(answer.content)))
         return answer.content

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from edt_api.schemas import Exec, Job
+from edt_api.schemas import Exec, ExecState, Job, JobPage
 from edt_cli import output
 from edt_cli.errors import CannotStart, CliError
 from edt_cli.follow import Log, Stream, follow
 from edt_cli.output import Format, FormatOption, console
 from edt_cli.pack import pack
-from edt_cli.session import EXECS, OURS, session
+from edt_cli.session import EXECS, OURS, Session, session
 
+_PAGE = 500
 _JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, edt-7.")]
 
 
@@ -27,13 +28,16 @@ def submit(
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="After --: the script's own arguments.")
     ] = None,
     max_workers: Annotated[int, typer.Option("--max-workers", "-n", min=1, help="The most slots it may use.")] = 1,
+    gpus_per_worker: Annotated[int, typer.Option(min=1, help="Slots a worker takes; at most the product is used.")] = 1,
+    max_restarts: Annotated[int, typer.Option(min=0, help="How often it starts again after an exception.")] = 0,
     main: Annotated[str | None, typer.Option(help="The script of a folder; default main.py.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    framework: Annotated[str, typer.Option(help="What it is written for.")] = "edtPyTorch",
+    framework: Annotated[str, typer.Option(help="What it is written for; edtTensorflow for Keras.")] = "edtPyTorch",
     environ: Annotated[
         list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable of the job; repeatable.")
     ] = None,
     data_path: Annotated[str | None, typer.Option(help="Folder below the platform's data folder.")] = None,
+    image: Annotated[str | None, typer.Option(help="What its containers are made of, on nodes that use them.")] = None,
     arg: Annotated[list[str] | None, typer.Option("--arg", help="One argument of the script; repeatable.")] = None,
     follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Show its log; end with its exit status.")] = False,
     form: FormatOption = Format.TABLE,
@@ -44,8 +48,11 @@ def submit(
     parcel = pack(path, main)
     words = ["--exec-start", framework, "--numWorker", str(max_workers), "--model-main", parcel.main]
     words += ["--model-dir", parcel.model_dir] if parcel.model_dir else []
+    words += ["--workerDeviceNum", str(gpus_per_worker)] if gpus_per_worker > 1 else []
+    words += ["--maxRestarts", str(max_restarts)] if max_restarts else []
     words += ["--appName", name] if name else []
     words += ["--cs-datastore-meta", f"type=fs,data_path={data_path}"] if data_path else []
+    words += ["--msd-image-name", image] if image else []
     for pair in environ or []:
         if "=" not in pair:
             raise CannotStart(f"--env {pair}: it is NAME=VALUE")
@@ -53,9 +60,13 @@ def submit(
     own = [*(arg or []), *(arguments or [])]
     words += ["--", *own] if own else []
     with session(context.obj) as api, parcel.file:
-        files = {"file": (parcel.name, parcel.file, "application/octet-stream")}
-        response = api.ask("POST", EXECS, params={"args": shlex.join(words)}, files=files)
-        job = api.read(Exec, response)
+
+        def request() -> dict[str, Any]:
+            parcel.file.seek(0)
+            files = {"file": (parcel.name, parcel.file, "application/octet-stream")}
+            return {"params": {"args": shlex.join(words)}, "files": files}
+
+        job = api.read(Exec, api.hand_in(EXECS, request))
         if form is Format.JSON:
             output.as_json(job)
         elif follow_it:
@@ -71,9 +82,11 @@ def ls(
     form: FormatOption = Format.TABLE,
 ) -> None:
     """List jobs: those that run or wait, with --all also those that are over."""
+    wanted = {} if everything else {"state": ",".join(state for state in ExecState if not state.over)}
     with session(context.obj) as api:
-        found = api.many(Job, f"{OURS}/jobs")
-    shown = [job for job in found if everything or not job.state.over]
+        pages = list(api.pages(JobPage, f"{OURS}/jobs", limit=_PAGE, **wanted))
+        shown = [job for page in pages for job in page.items][::-1]  # the newest last, next to the prompt
+        nothing = "" if shown or form is Format.JSON else _nothing(api, everything)
     if form is Format.JSON:
         output.as_json(shown)
         return
@@ -92,8 +105,15 @@ def ls(
         )
         for job in shown
     ]
-    hidden = len(found) - len(shown)
-    output.table(columns, rows, f"No job runs or waits{f'; {hidden} are over: edt ls --all' if hidden else ''}.")
+    output.table(columns, rows, nothing)
+
+
+def _nothing(api: Session, everything: bool) -> str:
+    """What stands where no job is listed."""
+    if everything:
+        return "There are no jobs."
+    over = api.one(JobPage, f"{OURS}/jobs", params={"limit": 1}).total
+    return f"No job runs or waits{f'; {over} are over: edt ls --all' if over else ''}."
 
 
 def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Format.TABLE) -> None:
@@ -108,9 +128,12 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
         ("State", output.state(job.state)),
         ("Slots", f"{job.slots} of at most {job.max_workers}, {job.workers} training"),
         ("Progress", _progress(job)),
+        ("Left", f"about {output.span(job.eta_seconds)}" if job.eta_seconds is not None else ""),
         ("Loss", _loss(job)),
         ("Attempts", str(job.attempts)),
+        ("Restarts", f"{job.restarts} of at most {job.max_restarts}" if job.max_restarts else ""),
         ("Submitted", f"{output.ago(job.created_at)} ago"),
+        ("Image", job.image or ""),
         ("Arguments", job.args.strip()),
         ("Folder", job.work_dir),
         ("Message", _remark(job)),

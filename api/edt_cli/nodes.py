@@ -33,14 +33,18 @@ def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
             node.name,
             Text(node.health, style=_HEALTH_STYLES.get(node.health, "")),
             f"{sum(slot.busy for slot in node.slots)}/{len(node.slots)}",
+            _use(node),
             str(node.cores),
+            node.launcher,
             node.host,
-            output.ago(node.seen_at),
+            output.span(node.lease_age_seconds),
             ", ".join(_holder(slot) for slot in node.slots),
         )
         for node in found
     ]
-    output.table(("NODE", "HEALTH", "BUSY", "CORES", "HOST", "SEEN", "WHAT"), rows, "No node has registered.")
+    output.table(
+        ("NODE", "HEALTH", "BUSY", "USE", "CORES", "LAUNCHER", "HOST", "SEEN", "WHAT"), rows, "No node has registered."
+    )
 
 
 @app.command()
@@ -65,6 +69,12 @@ def _change(context: typer.Context, name: str, verb: str) -> None:
     with session(context.obj) as api:
         node = api.read(Node, api.ask("POST", f"{OURS}/nodes/{name}/{verb}"))
     typer.echo(f"{node.name} is {node.health}")
+
+
+def _use(node: Node) -> str:
+    """How busy its slots are, one with the other."""
+    known = [slot.utilisation for slot in node.slots if slot.utilisation is not None]
+    return f"{100 * sum(known) / len(known):.0f} %" if known else ""
 
 
 def _holder(slot: Slot) -> str:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import httpx
+import typer
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from edt_api.schemas import Page
 from edt_cli.errors import CliError, NoAnswer, NotLoggedIn, Refused
 from edt_cli.login import api_address, token_for
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
+_Page = TypeVar("_Page", bound=Page[Any])
 
 EXECS = "/platform/rest/deeplearning/v1/execs"
 """WMLA's door: where jobs are handed in and their papers fetched."""
 OURS = "/api/v1"
+PATIENCE_SECONDS = 30.0
+"""So long is something handed in again that found the API restarting, or its database."""
+_PAUSE_SECONDS = 0.5
+_COME_BACK = frozenset({502, 503, 504})
+"""Answers, a proxy's too, that say no more than: not now."""
 
 
 class Session:
@@ -38,6 +48,32 @@ class Session:
             raise NoAnswer(self.api, str(error) or type(error).__name__) from error
         return self._checked(response)
 
+    def hand_in(self, path: str, request: Callable[[], Mapping[str, Any]]) -> httpx.Response:
+        """A POST that makes something, again and again until there is an answer: its key tells the API that it is
+        one. ``request`` makes the body anew each time. Raises a CliError as ``ask`` does.
+        """
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        until = time.monotonic() + PATIENCE_SECONDS
+        told = False
+        while True:
+            pause = _PAUSE_SECONDS
+            try:
+                response = self._http.post(path, headers=headers, **request())
+                if response.status_code not in _COME_BACK:
+                    return self._checked(response)
+                why = _sentence(response)
+                pause = max(pause, _seconds(response.headers.get("Retry-After")))
+            except httpx.HTTPError as error:
+                response, why = None, str(error) or type(error).__name__
+            if time.monotonic() + pause > until:
+                if response is None:
+                    raise NoAnswer(self.api, why)
+                return self._checked(response)
+            if not told:
+                typer.echo(f"edt: {why}; trying for {PATIENCE_SECONDS:g} s", err=True)
+            told = True
+            time.sleep(pause)
+
     @contextmanager
     def stream(self, path: str, **request: Any) -> Iterator[httpx.Response]:
         """A GET whose body is read piece by piece."""
@@ -52,6 +88,16 @@ class Session:
     def one(self, shape: type[_Shape], path: str, **request: Any) -> _Shape:
         """GET one object."""
         return self.read(shape, self.ask("GET", path, **request))
+
+    def pages(self, shape: type[_Page], path: str, **params: Any) -> Iterator[_Page]:
+        """GET a list that comes in pages, to its end."""
+        cursor: dict[str, str] = {}
+        while True:
+            page = self.one(shape, path, params={**params, **cursor})
+            yield page
+            if page.next is None:
+                return
+            cursor = {"cursor": page.next}
 
     def many(self, shape: type[_Shape], path: str, **request: Any) -> list[_Shape]:
         """GET a list of objects."""
@@ -88,6 +134,11 @@ def session(given: str | None) -> Iterator[Session]:
         yield opened
     finally:
         opened.close()
+
+
+def _seconds(text: str | None) -> float:
+    """What Retry-After says; a date is as good as nothing."""
+    return float(text) if text is not None and text.isdecimal() else 0.0
 
 
 def _sentence(response: httpx.Response) -> str:

@@ -1,9 +1,13 @@
-"""``python -m edt_migrations URL``: migrate, or say in one sentence why not (exit code 2). Room: migrations."""
+"""``python -m edt_migrations [URL]``: migrate, or say in one sentence why not (exit code 2). Room: migrations.
+
+Without a URL: the platform's database as EDT_ variables say, so that a password stands on no command line.
+"""
 
 from __future__ import annotations
 
 import sys
 
+from pydantic import ValidationError
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from edt_migrations import DatabaseTooNew, migrate
@@ -11,11 +15,15 @@ from edt_migrations import DatabaseTooNew, migrate
 
 def main(arguments: list[str]) -> int:
     """0: the database has the newest schema."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m edt_migrations DATABASE_URL\n")
+    if len(arguments) > 1:
+        sys.stderr.write("usage: python -m edt_migrations [DATABASE_URL]\n")
         return 2
     try:
-        migrate(arguments[0])
+        migrate(arguments[0] if arguments else _platforms())
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        sys.stderr.write(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}\n")
+        return 2
     except DatabaseTooNew as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -23,6 +31,13 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"the database cannot be opened: {str(error).splitlines()[0]}\n")
         return 2
     return 0
+
+
+def _platforms() -> str:
+    # Only here: those settings belong to a room that itself imports the schema's history.
+    from edt_scheduler.settings import Settings
+
+    return Settings().database
 
 
 if __name__ == "__main__":

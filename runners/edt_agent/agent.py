@@ -13,7 +13,7 @@ import fcntl
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from edt_agent.api import Api
 from edt_agent.asking import Asking
 from edt_agent.attempt import Attempt
 from edt_agent.carrying import Carrying
-from edt_agent.children import Child, Children
+from edt_agent.children import Children
 from edt_agent.decide import (
     Action,
     Close,
@@ -36,14 +36,16 @@ from edt_agent.decide import (
     backoff_seconds,
     decide,
 )
-from edt_agent.errors import HomeTaken, StartFailed
-from edt_agent.launch import Launcher
-from edt_agent.ledger import Entry, Key, Ledger, from_attempt_file
-from edt_agent.processes import alive, bearers, environment, kill
-from edt_agent.settings import LIFE_VARIABLE, NODE_VARIABLE, AgentSettings
-from edt_agent.slots import find_slots
+from edt_agent.errors import HomeTaken, ImageMissing, LauncherAway, StartFailed
+from edt_agent.launcher import Handle, Launcher
+from edt_agent.ledger import Entry, Key, Ledger
+from edt_agent.process_launcher import ProcessLauncher
+from edt_agent.settings import AgentSettings
+from edt_agent.slots import Slot, find_slots
 from edt_agent.spool import Spool, last_word_heard
-from edt_runner.contract import TAG_VARIABLE, Assignment
+from edt_agent.usage import Usage
+from edt_runner.contract import Assignment
+from edt_runner.crash_points import CrashPoint, crash_point
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,10 @@ _LOOK_AGAIN_SECONDS = 0.1
 """While something is dying."""
 _LAST_REPORTS_SECONDS = 5.0
 """So long does an agent that goes wait for an API that does not answer; the next agent reports the rest."""
+_AWAY_SECONDS = 1.0
+"""After so long a launcher that did not answer is asked again."""
+_BEGUN_SECONDS = 10.0
+"""So long does an agent that goes wait for what it has begun: a letter that is being handed over, say."""
 _LOCK_SECONDS = 15.0
 """So long may the agent before this one take to go."""
 
@@ -75,13 +81,17 @@ class Agent:
         self._wake = asyncio.Event()
         self._attempts: dict[Key, Attempt] = {}
         self._starts: dict[Key, Starts] = {}
-        self._swept = False
+        self._begun: dict[Key, asyncio.Task[None]] = {}
+        """What takes its time, by the attempt it is about; of these nothing else is decided meanwhile."""
+        self._sweeping: asyncio.Task[None] | None = None
         self._children = Children()
         self._ledger = Ledger(settings.state_dir / "attempts")
-        self._launcher = Launcher(settings, self._children, self._ledger, os.environ)
-        self._api = Api(settings, find_slots(settings.devices, settings.cpu_slots))
+        slots = find_slots(settings.devices, settings.cpu_slots)
+        self._launcher = _launcher(settings, self._children, self._ledger, slots)
+        self._api = Api(settings, slots)
         self._asking = Asking(settings, self._api, self._children, self._look)
         self._carrying = Carrying(self._api, self._ledger, self._attempts, self._look)
+        self._usage = Usage(settings, self._api, slots, self._attempts)
 
     async def run(self) -> None:
         """Work until a signal says go. Raises AgentError where the node cannot work at all."""
@@ -90,25 +100,21 @@ class Agent:
         loop.add_signal_handler(signal.SIGINT, self._go, Going.ALL_LEAVE)
         self._children.watch()
         async with _only_one(self._settings.state_dir / "lock"):
+            crash_point(CrashPoint.AGENT_START)
             for entry in self._ledger:
                 self._adopt(entry)
-            helpers = [self._asking.go_on(), self._carrying.go_on()]
-            if self._settings.warm:
-                helpers.append(self._keep_warm())
+            helpers = [self._asking.go_on(), self._carrying.go_on(), self._launcher.go_on(self._asking.answered)]
+            helpers.append(self._usage.go_on())
             try:
                 await _until_first_ends(self._work(), *helpers)
             finally:
-                self._launcher.let_go()
+                await self._end_what_is_begun()
+                self._launcher.close()
                 for attempt in self._attempts.values():
                     attempt.drop()
                 await self._api.close()
                 with contextlib.suppress(OSError):  # a supervisor's socket is still in it
                     self._settings.runtime_dir.rmdir()
-
-    async def _keep_warm(self) -> None:
-        """From the first answer on: before it, the API that starts beside this needs the processor more."""
-        await self._asking.answered.wait()
-        await self._launcher.keep_warm()
 
     def _go(self, how: Going) -> None:
         if how is Going.ALL_LEAVE and self._going >= Going.ALL_LEAVE:
@@ -134,13 +140,15 @@ class Agent:
                 for attempt in self._attempts.values():
                     attempt.kill()
             for action in decide(self._asking.desired, picture, self._starts, leaving=leaving, now=now):
-                await self._do(action, picture)
+                if _about(action) not in self._begun:
+                    self._do(action, picture)
             self._sweep_once()
             self._carrying.look()
             if leaving:
-                if not all(attempt.ended for attempt in self._attempts.values()):
+                if self._begun or not all(attempt.ended for attempt in self._attempts.values()):
                     last_alive = now
                 elif all(attempt.spool.all_acked for attempt in self._attempts.values()):
+                    await self._remove_all()
                     return
                 elif now > last_alive + _LAST_REPORTS_SECONDS:
                     log.warning("the API has not taken all reports; they stay on disk for the next agent")
@@ -150,97 +158,169 @@ class Agent:
                 async with asyncio.timeout(_LOOK_AGAIN_SECONDS if dying else _LOOK_SECONDS):
                     await self._wake.wait()
 
-    async def _do(self, action: Action, picture: Mapping[Key, Running]) -> None:
+    def _do(self, action: Action, picture: Mapping[Key, Running]) -> None:
         match action:
             case Start(assignment):
-                await self._start(assignment)
+                self._begin(_about(action), self._start(assignment))
             case Tell(key, wish):
+                crash_point(CrashPoint.AGENT_TELL)
                 self._attempts[key].tell(wish, self._clock())
             case Kill(key, why):
                 log.warning("%s: killed: %s", key, why)
                 self._attempts[key].kill()
             case Close(key, kind, message, None):
                 log.warning("%s ended as %s: %s", key, kind, message)
-                self._attempts[key].spool.close(kind, message, picture[key].code, picture[key].wish)
+                seen = picture[key]
+                self._attempts[key].spool.close(kind, message, seen.code, seen.wish, seen.oom)
                 self._look()
-            case Close(key, kind, message, Assignment() as assignment):
-                if not self._adopt_unknown(assignment):
-                    log.warning("%s ended as %s: %s", key, kind, message)
-                    entry = _never_started(assignment, last_word_heard(assignment.letter))
-                    self._adopt(entry).spool.close(kind, message, None, assignment.wish)
+            case Close(key, _, _, Assignment()):
+                self._begin(key, self._close_unstarted(action))
             case Retry(key, why):
                 log.warning("%s: %s", key, why)
-                self._drop(key)
-                self._failed_to_start(key, why)
+                self._begin(key, self._retry(key, why))
             case Forget(key):
-                log.info("%s is over", key)
-                self._drop(key)
-                self._starts.pop(key, None)
+                crash_point(CrashPoint.AGENT_FORGET)
+                self._begin(key, self._forget(key))
+
+    def _begin(self, key: Key, what: Coroutine[Any, Any, None]) -> None:
+        """Do what takes its time beside everything else."""
+
+        def over(task: asyncio.Task[None]) -> None:
+            del self._begun[key]
+            _tell_defect(task)
+            self._look()
+
+        task = self._begun[key] = asyncio.create_task(what, name=str(key))
+        task.add_done_callback(over)
+
+    async def _end_what_is_begun(self) -> None:
+        """Let what is under way come to its end; what does not in time is found by the next agent."""
+        tasks = [*self._begun.values(), *([self._sweeping] if self._sweeping is not None else [])]
+        if tasks:
+            await asyncio.wait(tasks, timeout=_BEGUN_SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _start(self, assignment: Assignment) -> None:
-        if self._adopt_unknown(assignment):
-            return
-        key = Key(assignment.letter.job, assignment.letter.fence)
+        letter = assignment.letter
+        key = Key(letter.job, letter.fence)
         try:
-            entry, child = await self._launcher.start(assignment.letter, last_word_heard(assignment.letter))
+            if await self._adopt_unknown(assignment):
+                return
+            started = await self._launcher.start(letter, assignment.wish, last_word_heard(letter))
+        except LauncherAway as error:
+            log.warning("%s waits: %s", key, error)
+            await asyncio.sleep(_AWAY_SECONDS)
+            return
         except (StartFailed, OSError) as error:
             log.warning("%s was not started: %s", key, error)
-            self._failed_to_start(key, str(error))
+            self._failed_to_start(key, str(error), hopeless=isinstance(error, ImageMissing))
             return
-        log.info("%s: supervisor %d started", key, entry.pid)
-        self._adopt(entry, child).tell(assignment.wish, self._clock())
+        crash_point(CrashPoint.AGENT_STARTED)
+        log.info("%s: supervisor %s started", key, started.entry.name)
+        self._adopt(started.entry, started.handle).tell(assignment.wish, self._clock())
 
-    def _adopt_unknown(self, assignment: Assignment) -> bool:
-        """Adopt what only its spool knows: the agent's notes were lost, and nothing may run twice under one fence.
+    async def _close_unstarted(self, action: Close) -> None:
+        """Say the last word of an attempt that never ran here, once it is certain that it does not."""
+        assignment = action.assignment
+        assert assignment is not None
+        try:
+            if await self._adopt_unknown(assignment):
+                return
+        except LauncherAway as error:
+            log.warning("%s waits: %s", action.key, error)
+            await asyncio.sleep(_AWAY_SECONDS)
+            return
+        log.warning("%s ended as %s: %s", action.key, action.kind, action.message)
+        entry = _never_started(assignment, last_word_heard(assignment.letter))
+        self._adopt(entry).spool.close(action.kind, action.message, None, assignment.wish)
 
-        One whose last word the API has heard is no longer there to be adopted.
-        """
-        known = from_attempt_file(assignment.letter)
-        if known is None or (last_word_heard(assignment.letter) and not alive(known.process)):
+    async def _adopt_unknown(self, assignment: Assignment) -> bool:
+        """Adopt what only the launcher can find: the agent's notes were lost, and nothing may run twice under one
+        fence."""
+        known = await self._launcher.find(assignment.letter)
+        if known is None:
             return False
         self._ledger.write(known)
         self._adopt(known)
         return True
 
-    def _failed_to_start(self, key: Key, why: str) -> None:
-        failed = self._starts[key].failed + 1 if key in self._starts else 1
-        self._starts[key] = Starts(failed, self._clock() + backoff_seconds(failed), why)
+    async def _retry(self, key: Key, why: str) -> None:
+        if await self._leave_nothing(key):
+            self._failed_to_start(key, why)
 
-    def _adopt(self, entry: Entry, child: Child | None = None) -> Attempt:
+    async def _forget(self, key: Key) -> None:
+        if await self._leave_nothing(key):
+            log.info("%s is over", key)
+            self._starts.pop(key, None)
+
+    async def _leave_nothing(self, key: Key) -> bool:
+        """Drop an attempt and what it ran in. Where that cannot be done now, it stays known and is done later."""
+        try:
+            await self._attempts[key].remove()
+        except LauncherAway as error:
+            log.warning("%s is not removed yet: %s", key, error)
+            await asyncio.sleep(_AWAY_SECONDS)
+            return False
+        self._attempts.pop(key).drop()
+        self._ledger.remove(key)
+        return True
+
+    async def _remove_all(self) -> None:
+        """The agent goes and everything has ended: what it ran in goes as well, as far as that can be had at once."""
+        removed = [attempt.remove() for attempt in self._attempts.values()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BEGUN_SECONDS):
+                await asyncio.gather(*removed, return_exceptions=True)
+
+    def _failed_to_start(self, key: Key, why: str, *, hopeless: bool = False) -> None:
+        failed = self._starts[key].failed + 1 if key in self._starts else 1
+        self._starts[key] = Starts(failed, self._clock() + backoff_seconds(failed), why, hopeless)
+
+    def _adopt(self, entry: Entry, handle: Handle | None = None) -> Attempt:
         """Take a supervisor under this agent's eyes, whoever started it and whether or not it still lives."""
         if entry.key in self._attempts:  # an earlier supervisor of it, which has ended
             self._attempts.pop(entry.key).drop()
         spool = Spool(Path(entry.spool_dir), entry.key, entry.node, entry.acked, entry.before)
-        attempt = self._attempts[entry.key] = Attempt(
-            entry, spool, tag=self._settings.tag, now=self._clock(), wake=self._look, child=child
-        )
-        if child is not None:
-            child.on_exit.append(self._look)
-        elif attempt.lives:
-            log.info("%s: supervisor %d adopted", entry.key, entry.pid)
+        held = handle or self._launcher.adopt(entry)
+        attempt = self._attempts[entry.key] = Attempt(entry, spool, held, now=self._clock(), wake=self._look)
+        if handle is None and attempt.lives:
+            log.info("%s: supervisor %s adopted", entry.key, entry.name)
         self._look()
         return attempt
 
-    def _drop(self, key: Key) -> None:
-        self._attempts.pop(key).drop()
-        self._ledger.remove(key)
-
     def _sweep_once(self) -> None:
         """Once, after all that is wanted has been adopted: end what earlier agents of this node left besides."""
-        if self._swept or self._asking.desired is None:
-            return
-        self._swept = True
-        lives = self._launcher.lives() | {attempt.entry.life for attempt in self._attempts.values()}
-        sessions = {attempt.entry.pid for attempt in self._attempts.values()}
-        marks = {TAG_VARIABLE: self._settings.tag, NODE_VARIABLE: self._settings.name}
-        strays = [
-            process
-            for process in bearers(marks)
-            if process.session not in sessions and environment(process.id.pid).get(LIFE_VARIABLE) not in lives
-        ]
+        if self._sweeping is None and self._asking.desired is not None and not self._begun:
+            self._sweeping = asyncio.create_task(self._sweep(), name="sweep")
+            self._sweeping.add_done_callback(_tell_defect)
+
+    async def _sweep(self) -> None:
+        strays = await self._launcher.sweep(lambda: [attempt.entry for attempt in self._attempts.values()])
         if strays:
-            log.warning("%d processes that an earlier agent left belong to no attempt and are killed", len(strays))
-            kill(process.id for process in strays)
+            log.warning("%d strays of an earlier agent, which belong to no attempt, were ended", strays)
+
+
+def _launcher(settings: AgentSettings, children: Children, ledger: Ledger, slots: Sequence[Slot]) -> Launcher:
+    if settings.docker is None:
+        return ProcessLauncher(settings, children, ledger, os.environ)
+    from edt_agent.docker_launcher import DockerLauncher  # its SDK is an extra
+
+    return DockerLauncher(settings, settings.docker, ledger, slots)
+
+
+def _about(action: Action) -> Key:
+    match action:
+        case Start(assignment):
+            return Key(assignment.letter.job, assignment.letter.fence)
+        case _:
+            return action.key
+
+
+def _tell_defect(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s: stopped by a defect of ours", task.get_name(), exc_info=error)
 
 
 _GOING_WORDS = {

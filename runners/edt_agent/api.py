@@ -69,6 +69,7 @@ class Api:
             "cores": cores(),
             "boot_id": _boot_id(),
             "incarnation": self._incarnation,
+            "launcher": self._settings.launcher,
             "slots": [slot.to_json_object() for slot in self._slots],
         }
         join_token = _read_token(self._settings.token_file)
@@ -95,6 +96,10 @@ class Api:
         data = await self._ask("reports", "POST", f"{self._node}/reports", json=list(reports))
         return {str(key): int(seq) for key, seq in data["acked"].items()}
 
+    async def usage(self, slots: Sequence[Mapping[str, Any]]) -> None:
+        """Say how busy slots are."""
+        await self._ask("usage", "POST", f"{self._node}/usage", json={"slots": list(slots)})
+
     async def _ask(self, what: str, method: str, path: str, *, token: str = "", **request: Any) -> dict[str, Any]:
         if not (token or self._token):
             raise ApiUnreachable(f"{what}: the node is not registered yet")
@@ -109,6 +114,8 @@ class Api:
             raise NotKnownHere(what, response.status_code, _detail(response))
         if not response.is_success:
             raise ApiRefused(what, response.status_code, _detail(response))
+        if response.status_code == httpx.codes.NO_CONTENT:
+            return {}
         try:
             data = response.json()
         except ValueError:

@@ -141,6 +141,8 @@ class Asking:
                 log.info("the API answers again")
             self.desired = answer.desired
             self.answered.set()
+            if self._settings.alive_file is not None:
+                self._settings.alive_file.touch()
             self._on_answer()
             return answer.version
 

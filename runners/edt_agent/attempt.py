@@ -1,7 +1,7 @@
 """Room: runners, agent. One supervisor as the agent knows it: alive or not, what it was wished, what it reported.
 
-Touches the supervisor's socket, its spool and its processes. Made the same way for a supervisor just started and for
-one that an earlier agent started.
+Touches the supervisor's socket and its spool; what it runs in is its handle's business (``launcher.py``). Made the same
+way for a supervisor just started and for one that an earlier agent started.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Callable
 
-from edt_agent.children import Child
 from edt_agent.decide import Phase, Running
+from edt_agent.launcher import Handle
 from edt_agent.ledger import ATTEMPT_FILE, Entry, Key
-from edt_agent.processes import Process, ProcessId, alive, bearers, environment, kill
-from edt_agent.settings import LIFE_VARIABLE
 from edt_agent.spool import Spool
-from edt_runner.contract import TAG_VARIABLE, Wish, dump_line
+from edt_runner.contract import Wish, dump_line
 
 log = logging.getLogger(__name__)
 
@@ -34,23 +31,21 @@ class Attempt:
         self,
         entry: Entry,
         spool: Spool,
+        handle: Handle,
         *,
-        tag: str,
         now: float,
         wake: Callable[[], None],
-        child: Child | None = None,
     ) -> None:
         self.entry = entry
         self.spool = spool
-        self._tag = tag
+        self._handle = handle
         self._wake = wake
-        self._child = child
         self._wish: Wish | None = None
         self._changed = asyncio.Event()
         self._since = now
         self._phase = Phase.LIVE
         self._empty = False
-        self._pidfd = self._open_pidfd()
+        handle.watch(self._handle_changed)
         self._talk = asyncio.create_task(self._keep_talking(), name=f"talk to {entry.key}")
         self._talk.add_done_callback(_tell_failure)
 
@@ -66,7 +61,9 @@ class Attempt:
         if phase != self._phase:
             self._phase, self._since = phase, now
         if not self._empty and not lives:
-            self._empty = not self.processes()
+            self._empty = self._handle.empty()
+        if phase is Phase.LIVE and (self._wish is not None or facts.open_engines):
+            self._handle.room_for(self._engines())
         return Running(
             phase=phase,
             wish=self._wish,
@@ -77,13 +74,15 @@ class Attempt:
             reported=self.spool.all_acked or not self.spool.path.exists(),
             began=facts.started or self.entry.acked > self.entry.before or self._listened,
             last_seq=facts.last_seq,
-            code=self._child.status if self._child is not None else None,
+            code=self._handle.code,
+            oom=self._handle.oom and not facts.starved,
+            said=self._handle.said,
         )
 
     @property
     def lives(self) -> bool:
-        """Whether its supervisor does: exactly that process, bearing this home's mark."""
-        return self._pidfd is not None and alive(self.entry.process)
+        """Whether its supervisor does."""
+        return self._handle.lives
 
     @property
     def ended(self) -> bool:
@@ -97,54 +96,33 @@ class Attempt:
         self._wish = wish
         self._changed.set()
 
-    def processes(self) -> list[Process]:
-        """Its supervisor and every process that descends from it, whatever session it moved to."""
-        entry = self.entry
-        found = bearers({TAG_VARIABLE: self._tag})
-        if entry.life:
-            return [process for process in found if environment(process.id.pid).get(LIFE_VARIABLE) == entry.life]
-        # Only the spool told of it (ledger.from_attempt_file): its session must do, unless the number is
-        # taken anew.
-        if any(process.id.pid == entry.pid and process.id != entry.process for process in found):
-            return []
-        return [process for process in found if process.session == entry.pid]
-
     def kill(self) -> None:
         """SIGKILL to all of it. Whoever is born meanwhile is found by the next look."""
-        kill(process.id for process in self.processes())
+        self._handle.kill()
 
     def drop(self) -> None:
         """Stop watching and talking. What runs goes on."""
         self._talk.cancel()
-        self._close_pidfd()
+        self._handle.drop()
+
+    async def remove(self) -> None:
+        """All is said and heard: leave nothing behind but its spool. Raises LauncherAway."""
+        self._talk.cancel()
+        await self._handle.remove()
 
     @property
     def _listened(self) -> bool:
         """It got so far as to write attempt.json, which it does before anything of the user's runs."""
         return (self.spool.path.parent / ATTEMPT_FILE).exists()
 
-    def _open_pidfd(self) -> int | None:
-        process: ProcessId = self.entry.process
-        try:
-            handle = os.pidfd_open(process.pid)
-        except OSError:
-            return None
-        # Looked at after opening: what the handle holds cannot become another process any more.
-        if not alive(process) or environment(process.pid).get(TAG_VARIABLE) != self._tag:
-            os.close(handle)
-            return None
-        asyncio.get_running_loop().add_reader(handle, self._on_gone)
-        return handle
+    def _engines(self) -> int:
+        """As many as are wished or still run, whichever is more."""
+        wished = len(self._wish.slots) if self._wish is not None else 0
+        return max(wished, len(self.spool.facts.open_engines))
 
-    def _on_gone(self) -> None:
-        self._close_pidfd()
+    def _handle_changed(self) -> None:
+        self._changed.set()
         self._wake()
-
-    def _close_pidfd(self) -> None:
-        if self._pidfd is not None:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
 
     async def _keep_talking(self) -> None:
         """Send the newest wish whenever it changes or the socket had to be opened anew; wake on every answer."""
@@ -173,7 +151,8 @@ class Attempt:
         sent: Wish | None = None
         while not listening.done():
             self._changed.clear()
-            if self._wish is not None and self._wish != sent:
+            # Engines that come have room before they come; those that go are not kept waiting.
+            if self._wish is not None and self._wish != sent and self._handle.room_for(self._engines()):
                 sent = self._wish
                 writer.write(dump_line(sent.to_message()))
                 await writer.drain()

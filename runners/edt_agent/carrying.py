@@ -16,6 +16,7 @@ from edt_agent.attempt import Attempt
 from edt_agent.errors import ApiRefused, ApiUnreachable, NotKnownHere
 from edt_agent.ledger import Key, Ledger
 from edt_runner.contract import ReportKind
+from edt_runner.crash_points import CrashPoint, crash_point
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class Carrying:
         batch = spool.batch(_BATCH, hold_the_end=not attempt.ended)
         if not batch or self._can_wait(attempt.key, batch):
             return False
+        crash_point(CrashPoint.AGENT_CARRY)
         try:
             answer = await self._api.report(batch)
         except NotKnownHere:
@@ -76,6 +78,7 @@ class Carrying:
         except ApiRefused as error:
             log.error("%s: its reports from %s on stay on disk: %s", attempt.key, batch[0].get("seq"), error)
             return False
+        crash_point(CrashPoint.AGENT_CARRIED)
         acked = answer.get(str(attempt.key))
         if acked is None or acked == spool.acked:
             log.error("%s: its reports from %s on were not taken", attempt.key, batch[0].get("seq"))

@@ -60,6 +60,10 @@ class Running:
     """It reported something, so an engine may have run: it must never be started again under this fence."""
     code: int | None = None
     """Exit status of its supervisor, where this agent could see it."""
+    oom: bool = False
+    """Its supervisor was killed for want of memory."""
+    said: str = ""
+    """The last that its supervisor printed before it had a log."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,8 @@ class Starts:
     not_before: float
     """On the monotonic clock."""
     why: str
+    hopeless: bool = False
+    """Another start would end the same way, and it is the job that asks for what cannot be."""
 
 
 def decide(
@@ -168,6 +174,8 @@ def _begin(key: Key, assignment: Assignment, starts: Starts | None, now: float) 
         yield Close(key, ExitKind.LEFT, "asked to leave before it started on this node", assignment)
     elif starts is None:
         yield Start(assignment)
+    elif starts.hopeless:
+        yield Close(key, ExitKind.SCRIPT_ERROR, starts.why, assignment)
     elif starts.failed >= START_LIMIT:
         text = f"its supervisor could not be started in {starts.failed} attempts: {starts.why}"
         yield Close(key, ExitKind.LOST, text, assignment)
@@ -271,6 +279,10 @@ def _last_word(attempt: Running) -> tuple[ExitKind, str]:
 
 
 def _how_it_ended(attempt: Running) -> str:
+    if attempt.oom:
+        return "its supervisor was killed for want of memory"
+    if attempt.said and not attempt.began:
+        return f"its supervisor ended with status {attempt.code}: {attempt.said}"
     if attempt.code is None:
         return "its supervisor is gone, nobody saw how"
     if attempt.code == BAD_LETTER and not attempt.began:

@@ -4,6 +4,8 @@ AgentError
 ├── BadSetting          a setting that cannot be used
 ├── HomeTaken           another agent of this name works in this home
 ├── StartFailed         a supervisor could not be started, or did not take its letter
+│   ├── ImageMissing    the image that a job asks for does not exist
+│   └── LauncherAway    whatever supervisors run in does not answer; ask again later
 ├── ApiUnreachable      no answer from the API; ask again later
 └── ApiRefused          the API answered no
     └── NotKnownHere    the node's token is not (or no longer) accepted: register again
@@ -34,6 +36,18 @@ class StartFailed(AgentError):
     """A supervisor could not be started, or ended before it had taken its letter."""
 
     code = "start-failed"
+
+
+class ImageMissing(StartFailed):
+    """The image that a job itself asks for does not exist: another start would end the same way."""
+
+    code = "image-missing"
+
+
+class LauncherAway(StartFailed):
+    """Whatever supervisors run in (the Docker daemon) does not answer. Nothing is wrong with the attempt."""
+
+    code = "launcher-away"
 
 
 class ApiUnreachable(AgentError):

@@ -54,10 +54,17 @@ class Entry:
     before: int = 0
     """Number of the last report of an earlier supervisor of this attempt that ended here: what came until then is
     no word of this one's. 0: it is the first."""
+    container: str = ""
+    """Id of the container whose first process the supervisor is; "": it is a process of this machine."""
 
     @property
     def key(self) -> Key:
         return Key(self.job, self.fence)
+
+    @property
+    def name(self) -> str:
+        """How a person finds it on this machine."""
+        return f"container {self.container[:12]}" if self.container else str(self.pid)
 
     @property
     def process(self) -> ProcessId:

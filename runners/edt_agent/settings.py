@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from edt_agent import docker_settings
+from edt_agent.docker_settings import DockerSettings
 from edt_agent.errors import BadSetting
 from edt_runner.contract import TAG_VARIABLE
 
@@ -24,6 +26,9 @@ LIFE_VARIABLE = "EDT_LIFE"
 warm supervisor is started before anybody knows for which attempt; this is how its processes are told apart."""
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_ROOT_BYTES = 48
+"""Longest EDT_RUNTIME_DIR: a socket's path may have 107 bytes, and 50 are ours and an exec id's."""
+_FRAMEWORKS = ("pytorch", "tensorflow")
 _DEFAULT_API = "http://127.0.0.1:9280"
 
 
@@ -47,16 +52,34 @@ class AgentSettings:
     """With a broker: how often the agent asks without having been rung."""
     poll_seconds: float = 5.0
     """Without a broker: how long the API may hold a question open until something changes."""
+    usage_seconds: float = 15.0
+    """How often it is told how busy the slots are."""
     cpu_slots: int | None = None
     """CPU stand-ins for GPUs; None: one a core."""
     devices: str = "auto"
     """``auto``: GPUs where NVML shows some, else CPU stand-ins. ``cpu``: CPU stand-ins."""
     broker_url: str | None = None
     """Overrides the broker that the API names at registration."""
-    warm: bool = True
-    """Keep one unassigned supervisor ready."""
+    warm: tuple[str, ...] = ("pytorch",)
+    """Frameworks for which an unassigned supervisor is kept ready from the beginning; those whose jobs come are added,
+    unless none is kept at all."""
     supervisor: tuple[str, ...] = field(default=(sys.executable, "-P", "-m", "edt_runner.supervisor"))
     """The command that is a supervisor. -P: the agent's own working directory is no place to import from."""
+
+    docker: DockerSettings | None = None
+    """EDT_LAUNCHER=docker: a container for each job; None: processes of this machine."""
+    alive_file: Path | None = None
+    """EDT_ALIVE_FILE: touched whenever the API has answered, for a health check to look at."""
+    runtime_root: Path | None = None
+    """EDT_RUNTIME_DIR: where sockets lie. An agent that is itself in a container shares this folder, under the same
+    path, with the containers it starts."""
+
+    @property
+    def launcher(self) -> str:
+        """In what this node runs jobs, as the platform names it."""
+        if self.docker is None:
+            return "process"
+        return "docker-fixed" if self.docker.fixed_gpus else "docker"
 
     @property
     def state_dir(self) -> Path:
@@ -67,7 +90,7 @@ class AgentSettings:
     def runtime_dir(self) -> Path:
         """Where sockets lie: a short path (a socket's may have 107 bytes), on this machine, for this user only."""
         base = os.environ.get("XDG_RUNTIME_DIR")
-        root = Path(base) if base and Path(base).is_dir() else Path(tempfile.gettempdir())
+        root = self.runtime_root or (Path(base) if base and Path(base).is_dir() else Path(tempfile.gettempdir()))
         short = hashlib.sha256(f"{self.tag}/{self.name}".encode()).hexdigest()[:12]
         return root / f"edt-{os.getuid()}-{short}"
 
@@ -88,6 +111,12 @@ def from_environment(given: Mapping[str, str | None], environ: Mapping[str, str]
     devices = value("devices", "auto")
     if devices not in {"auto", "cpu"}:
         raise BadSetting(f"EDT_DEVICES: {devices!r}; it is auto or cpu")
+    launcher = environ.get("EDT_LAUNCHER") or "process"
+    if launcher not in {"process", "docker"}:
+        raise BadSetting(f"EDT_LAUNCHER: {launcher!r}; it is process or docker")
+    runtime = environ.get("EDT_RUNTIME_DIR")
+    if runtime and len(os.fsencode(runtime)) > _ROOT_BYTES:
+        raise BadSetting(f"EDT_RUNTIME_DIR: {runtime!r} is too long for sockets below it; at most {_ROOT_BYTES} bytes")
     return AgentSettings(
         api=api,
         home=home,
@@ -97,10 +126,14 @@ def from_environment(given: Mapping[str, str | None], environ: Mapping[str, str]
         tag=environ.get(TAG_VARIABLE) or home_tag(home),
         tick_seconds=_number("EDT_AGENT_TICK_SECONDS", environ, 2.0),
         poll_seconds=_number("EDT_AGENT_POLL_SECONDS", environ, 5.0),
+        usage_seconds=_number("EDT_USAGE_SECONDS", environ, 15.0),
         cpu_slots=_count("EDT_CPU_SLOTS", environ),
         devices=devices,
         broker_url=environ.get("EDT_BROKER_URL") or None,
-        warm=environ.get("EDT_WARM", "1") not in {"0", "false", "no"},
+        warm=_warm(environ),
+        docker=docker_settings.from_environment(environ, home) if launcher == "docker" else None,
+        alive_file=Path(alive).absolute() if (alive := environ.get("EDT_ALIVE_FILE")) else None,
+        runtime_root=Path(runtime).absolute() if runtime else None,
     )
 
 
@@ -136,6 +169,17 @@ def _own_address(api: str) -> str:
             return str(probe.getsockname()[0])
     except OSError:
         return "127.0.0.1"
+
+
+def _warm(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """EDT_WARM: 1 (PyTorch's), 0 (none), or frameworks with commas between."""
+    text = environ.get("EDT_WARM") or "1"
+    if text in {"0", "false", "no"}:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if unknown := set(names) - set(_FRAMEWORKS) - {"1"}:
+        raise BadSetting(f"EDT_WARM: {sorted(unknown)[0]!r}; it is 0, 1 or of {', '.join(_FRAMEWORKS)}")
+    return tuple(dict.fromkeys("pytorch" if name == "1" else name for name in names))
 
 
 def _number(variable: str, environ: Mapping[str, str], default: float) -> float:

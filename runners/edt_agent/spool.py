@@ -1,16 +1,20 @@
 """Room: runners, agent. The reports that a supervisor has put on disk: read on from the acknowledged one, and closed.
 
 Touches ``reports.jsonl`` of one spool folder. The supervisor appends to it; the agent reads, and appends only when
-the supervisor is gone without its last word.
+the supervisor is gone without its last word. The folder is the job's, and an agent may be root where a job is not: what
+is a link or no regular file is not opened.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,9 @@ from edt_runner.contract import ContractError, ExitKind, Letter, Report, ReportK
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
+_OF_THE_JOB = 3
+"""Last components of the path that the job could have put a link in the place of: ``spool/<fence>-<node>/file``."""
+_NOT_OURS = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO})
 _NOBODY_SAW = {"code": None, "signal": None, "seconds": None}
 
 
@@ -36,6 +43,8 @@ class Facts:
     """Allocation to slot, of every engine that started and is not yet gone."""
     gone: set[int] = field(default_factory=set)
     """Allocations whose engine is gone."""
+    starved: bool = False
+    """An engine was killed for want of memory, and its supervisor was there to tell."""
 
 
 class Spool:
@@ -93,10 +102,11 @@ class Spool:
             # The disk lost reports that the API has, so the end was written under a number that was taken.
             self.close(ExitKind.LOST, "its last reports were lost with the node", None, None)
 
-    def close(self, kind: ExitKind, message: str, code: int | None, wish: Wish | None) -> None:
+    def close(self, kind: ExitKind, message: str, code: int | None, wish: Wish | None, oom: bool = False) -> None:
         """Say what the supervisor no longer can: its engines are gone and the attempt is over.
 
-        Legal only when no process of the attempt is left. ``wish`` names slots whose engines may never have started.
+        Legal only when no process of the attempt is left. ``wish`` names slots whose engines may never have started;
+        ``oom``: the supervisor was killed for want of memory.
         """
         facts = self.scan()
         if facts.ended and self.acked <= facts.last_seq:
@@ -112,7 +122,7 @@ class Spool:
             for allocation, slot in sorted(engines.items())
             if allocation not in facts.gone
         ]
-        last = {"kind": kind, "code": code, "message": message, "digest": None, "step": facts.step}
+        last = {"kind": kind, "code": code, "message": message, "digest": None, "step": facts.step, "oom": oom}
         closing.append((ReportKind.ATTEMPT_ENDED, last))
         self._append(
             Report(self._key.job, self._key.fence, self._node, seq, what, time.time(), body)
@@ -122,8 +132,8 @@ class Spool:
 
     def _append(self, reports: Iterable[Report]) -> None:
         text = "".join(json.dumps(report.to_message(), separators=(",", ":")) + "\n" for report in reports)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.path.parents[_OF_THE_JOB - 1].mkdir(parents=True, exist_ok=True)
+        handle = _opened(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(handle, text.encode())
             os.fsync(handle)
@@ -133,13 +143,20 @@ class Spool:
 
     def _cut_torn_line(self) -> None:
         """A machine that lost power in the middle of a line: what was never whole was never said."""
-        if self.path.exists() and self.path.stat().st_size > self._scanned:
-            os.truncate(self.path, self._scanned)
+        try:
+            handle = _opened(self.path, os.O_WRONLY)
+        except FileNotFoundError:
+            return
+        try:
+            if os.fstat(handle).st_size > self._scanned:
+                os.truncate(handle, self._scanned)
+        finally:
+            os.close(handle)
 
     def _lines(self, offset: int) -> Iterable[bytes]:
         """Whole lines from ``offset`` on; the one being written is not one yet."""
         try:
-            with self.path.open("rb") as stream:
+            with os.fdopen(_opened(self.path, os.O_RDONLY), "rb") as stream:
                 stream.seek(offset)
                 rest = b""
                 while chunk := stream.read(_CHUNK):
@@ -163,10 +180,48 @@ class Spool:
             case ReportKind.ENGINE_GONE:
                 facts.open_engines.pop(int(body["allocation"]), None)
                 facts.gone.add(int(body["allocation"]))
+                facts.starved = facts.starved or body.get("oom") is True
             case ReportKind.PROGRESS | ReportKind.CHECKPOINTED | ReportKind.RESIZED:
                 facts.step = body.get("step", facts.step)
             case ReportKind.ATTEMPT_ENDED:
                 facts.ended = True
+
+
+def _opened(path: Path, flags: int) -> int:
+    """A descriptor of the regular file at ``path``. What else lies there or on the way is put aside where the file may
+    be created; else it counts as no file: FileNotFoundError."""
+    make = bool(flags & os.O_CREAT)
+    folder = os.open(path.parents[_OF_THE_JOB - 1], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    *inner, name = path.parts[-_OF_THE_JOB:]
+    try:
+        for part in inner:
+            deeper = _open_one(part, os.O_RDONLY | os.O_DIRECTORY, folder, stat.S_ISDIR, make)
+            os.close(folder)
+            folder = deeper
+        return _open_one(name, flags, folder, stat.S_ISREG, make)
+    finally:
+        os.close(folder)
+
+
+def _open_one(name: str, flags: int, folder: int, is_right: Callable[[int], bool], make: bool) -> int:
+    if make:
+        with contextlib.suppress(FileNotFoundError):
+            if not is_right(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                log.error("%s: what a job put there is put aside", name)
+                os.rename(name, f"{name}.{time.time_ns()}", src_dir_fd=folder, dst_dir_fd=folder)
+        if flags & os.O_DIRECTORY:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+    try:
+        handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NOT_OURS:
+            raise FileNotFoundError(errno.ENOENT, "it is no file of ours", name) from error
+        raise
+    if not is_right(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotFoundError(errno.ENOENT, "it is no file of ours", name)
+    return handle
 
 
 def last_word_heard(letter: Letter) -> int:

@@ -18,11 +18,9 @@ from typing import Any, Protocol
 
 from edt_runner.channel import Channel
 from edt_runner.contract import Letter, Report, ReportKind, SlotWish, Wish
+from edt_runner.environment import must_be_cold, supervisor_environ
 from edt_runner.errors import RunnerError
 from edt_runner.spool import SpoolReader
-
-SUPERVISOR_ENVIRON = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
-"""What every supervisor is started with: see ``supervisor.zygote``; equal hash seeds give equal orders of sets."""
 
 
 class Process(Protocol):
@@ -37,14 +35,16 @@ class Process(Protocol):
 
 def spawn(letter: Letter) -> Process:
     """Start a supervisor from nothing; it imports its framework first."""
+    environ = os.environ | supervisor_environ(letter.framework, chosen=os.environ)
+    cold = ["--cold"] if must_be_cold(letter.environ, environ) else []
     with (Path(letter.spool_dir) / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "edt_runner.supervisor"],
+            [sys.executable, "-m", "edt_runner.supervisor", "--framework", letter.framework, *cold],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, **SUPERVISOR_ENVIRON},
+            env=environ,
         )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):

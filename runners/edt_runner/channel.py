@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -44,14 +45,14 @@ class Channel:
 
     def read_blocking(self) -> list[dict[str, Any]]:
         """Wait for at least some bytes. Empty and ``closed``: the end."""
+        poll = select.poll()
         try:
-            self.socket.settimeout(None)
-            data = self.socket.recv(1 << 16)
-        except OSError:
-            data = b""
-        if not data:
+            poll.register(self.socket, select.POLLIN)
+            poll.poll()  # the socket's own timeout is for writing
+        except (OSError, ValueError):
             self.closed = True
-        return self._split(data)
+            return []
+        return self.read()
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Write one message; a peer that is gone or does not read is given up, not an error.
@@ -93,6 +94,10 @@ class Channel:
         with contextlib.suppress(OSError):
             os.write(self.socket.fileno(), dump_line(message))  # its own send() would wait: the socket has a timeout
 
+    def end(self) -> None:
+        """Nothing is said or heard any more: whoever waits in ``read_blocking`` hears the end."""
+        self._give_up()
+
     def close(self) -> None:
         self.closed = True
         with contextlib.suppress(OSError):
@@ -119,6 +124,19 @@ def connect(address: str, *, role: str, token: str, name: str = "", seconds: flo
     """Connect to a coordinator at ``host:port`` and say hello as ``role`` (driver, engine, supervisor)."""
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)), timeout=seconds)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    keep_alive(sock)
     sock.sendall(dump_line({"kind": "hello", "role": role, "token": token, "name": name}))
     return sock
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Let the kernel notice within seconds that a machine at the other end is gone."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, 2),
+        (socket.TCP_KEEPINTVL, 1),
+        (socket.TCP_KEEPCNT, 4),
+        (socket.TCP_USER_TIMEOUT, 6000),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)

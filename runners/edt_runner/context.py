@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from edt_runner.contract import Letter
@@ -22,6 +24,10 @@ class Context:
     name: str = ""
     """Of an engine: its allocation id."""
     device: str = "cpu"
+    page: mmap.mmap | None = None
+    """Of an engine: where it writes what it is doing (``engine.position``)."""
+    tell: Callable[[str, str], None] | None = None
+    """Says why this process fails: (message, traceback). For who ends it without raising."""
 
 
 _current: Context | None = None
@@ -36,3 +42,12 @@ def enter(context: Context) -> None:
     """Once, by the freshly forked child."""
     global _current  # noqa: PLW0603 - a process has one role, and user code calls train() without naming it
     _current = context
+
+
+training = ""
+"""The call that this process's training began by, as its user knows it; empty: there was none yet."""
+
+
+def begin_training(call: str) -> None:
+    global training  # noqa: PLW0603 - one a process
+    training = call

@@ -31,6 +31,16 @@ TAG_VARIABLE = "EDT_TAG"
 DOORBELL_TASK = "edt.look"
 """Celery task by which the scheduler wakes an agent; arguments: node name, version of its assignments."""
 
+DRAFT_PREFIX = ".draft-"
+"""What names of files and folders begin with that are being written beside what a user will take away."""
+FENCE_FILE = "fence"
+"""In a job's checkpoint folder: the lowest fence that may still live. The scheduler writes it; a supervisor of an
+older fence ends itself, and nobody writes a checkpoint under one (shared storage reaches where messages do not)."""
+
+USAGE_FILE = "usage.json"
+"""In a supervisor's spool folder, written every few seconds: ``{"time", "engines": {allocation: {"slot",
+"cpu_seconds", "rss_bytes"}}}``, of each engine with all that it has started. Time is the machine's monotonic clock."""
+
 BROKER_KEY_PREFIX = "edt:"
 """``global_keyprefix`` of the broker's transport: scheduler and agents must write it alike to hear each other."""
 
@@ -60,17 +70,19 @@ class ReportKind(enum.StrEnum):
 
     ATTEMPT_STARTED = "attempt-started"  # pid
     COORDINATOR_AT = "coordinator-at"  # address "host:port"; other nodes' supervisors need it
-    ENGINES_KNOWN = "engines-known"  # engines (E), steps_total, epochs
+    # engines (the most that can share the work), steps_total, epochs, follows_engines (where the global batch does)
+    ENGINES_KNOWN = "engines-known"
     ENGINE_STARTED = "engine-started"  # allocation, slot, pid
     ENGINE_JOINED = "engine-joined"  # allocation, generation, step: member of the group, has the weights
     ENGINE_COUNTED = "engine-counted"  # allocation, step: its first micro-batch is in a committed step
-    ENGINE_GONE = "engine-gone"  # allocation, slot, kind (ExitKind), code, signal, seconds: process seen gone
+    ENGINE_GONE = "engine-gone"  # allocation, slot, kind (ExitKind), code, signal, seconds, oom, message: seen gone
     PULL_FAILED = "pull-failed"  # allocation, count, limit: a newcomer did not get the weights in time
-    RESIZED = "resized"  # generation, step, workers, pause_seconds, joined [allocation], left [allocation]
+    RESIZED = "resized"  # generation, step, workers, pause_seconds, joined, left, lost [allocation], recomputed
     PROGRESS = "progress"  # step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics {}
     CHECKPOINTED = "checkpointed"  # step, path
     GUARANTEE_ENDED = "guarantee-ended"  # what, why: the result is no longer exact, and which part is to blame
-    ATTEMPT_ENDED = "attempt-ended"  # kind (ExitKind), code, message, digest, step: the last report of a fence
+    RESTARTED = "restarted"  # what (driver, coordinator), why, count: a part of the attempt was started again
+    ATTEMPT_ENDED = "attempt-ended"  # kind (ExitKind), code, message, digest, step, whole, failed_step, oom: the last
 
 
 _T = TypeVar("_T")
@@ -130,11 +142,13 @@ class Letter:
     host: str = "127.0.0.1"
     """Address of this node that the job's other nodes can reach; coordinator and data plane bind to it."""
     driver: str = "fork"
-    """``fork``: the supervisor runs the user's main as driver. ``external``: the driver connects by itself.
-    ``none``: the driver lives with the job's first supervisor, on another node."""
+    """``fork``: the supervisor that hosts the coordinator (``Wish.coordinator``) also runs the user's main as driver.
+    ``external``: the driver connects by itself."""
     heard: int = 0
     """Number of the last report of this attempt and node that the platform has. Where that report was a supervisor's
     last word and the attempt is listed all the same, another supervisor is wanted; its numbers go on from there."""
+    image: str = ""
+    """Container image that its user asked for, where nodes start containers; "": the node's own for the framework."""
     protocol: int = PROTOCOL
 
     def to_json(self) -> str:
@@ -167,7 +181,8 @@ class Wish:
     fence: int
     slots: tuple[SlotWish, ...]
     coordinator: str | None = None
-    """``host:port`` where another node's supervisor hosts the coordinator; None: host it here."""
+    """``host:port`` where another node's supervisor hosts the coordinator; None: host it here, driver included. It may
+    change while the attempt lives: the home moves when its node is drained or lost."""
     stop: bool = False
     """The job's user wants it gone: no boundary is awaited, SIGTERM and after ``grace_seconds`` SIGKILL."""
     leaving: tuple[int, ...] = ()

@@ -1,7 +1,8 @@
 """The coordinator's hands: sockets around ``membership``. Room: runners.
 
-A child of the job's first supervisor; runs no user code. Hosts the TCPStore over which groups find each other
-(a group does not need its store once it is built). All time is its own monotonic clock.
+A child of the supervisor at the job's home; runs no user code. Hosts the TCPStore over which groups find each other
+(a group does not need its store once it is built). It may be killed at any time: its supervisor, which owns the
+listening socket, forks another, and everybody takes up the line again. All time is its own monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,49 +12,70 @@ import os
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from edt_runner.channel import Channel
+from edt_runner.channel import Channel, keep_alive
+from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.membership import Membership
 
-_TICK_SECONDS = 0.25
+_TICK_SECONDS = 0.1
 _HELLO_SECONDS = 10.0
 _MOST_BACKLOG = 16 * 1024 * 1024
 """Metrics that wait for a driver which does not read (stopped, or its logger hangs); more are dropped."""
+_MOST_UNLOGGED = 100_000
+"""Bundles of metrics that are kept until a driver says that they are logged."""
+_ORPHAN_SECONDS = 1.0
+"""A supervisor whose line breaks may take it up again; its engines count as gone only after this, or once their own
+lines have broken too."""
 
 
 class Coordinator:
     """Serves one attempt until its leading supervisor hangs up.
 
     Args:
-        host: address to listen on.
+        listener: where everybody connects; it outlives this process.
         token: what everybody must show in the first line.
+        recovering: there was a coordinator before this one.
         clock: monotonic seconds.
     """
 
-    def __init__(self, host: str, token: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        token: str,
+        *,
+        recovering: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._token = token
         self._clock = clock
-        self._mind = Membership()
+        self._mind = Membership(recovering=recovering, now=clock())
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server((host, 0), backlog=128)
-        self._store = _serve_store(host)
-        self.address = f"{host}:{self._listener.getsockname()[1]}"
+        self._listener = listener
+        self._store = _serve_store(listener.getsockname()[0])
         self._strangers: dict[Channel, float] = {}
         self._engines: dict[str, Channel] = {}
         self._driver: Channel | None = None
         self._waiting_for_driver: list[dict[str, Any]] = []
+        self._unlogged: deque[dict[str, Any]] = deque(maxlen=_MOST_UNLOGGED)
+        self._bundles = 0
+        self._newest_resize = 0
+        """The newest generation of which a first engine has told how it came about."""
         self._supervisors: list[Channel] = []
         self._leader: Channel | None = None
         self._children: dict[Channel, set[str]] = {}
         """Engines of each supervisor that are not gone."""
+        self._orphans: dict[str, float] = {}
+        """Engines whose supervisor's line has broken, and until when it is waited for."""
         self._done = False
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def serve(self, leader: socket.socket) -> None:
         """Run until the leading supervisor's socket ends."""
+        crash_point(CrashPoint.COORDINATOR_START)
         self._leader = Channel(leader)
         self._add_supervisor(self._leader)
         while not self._done:
@@ -63,6 +85,8 @@ class Coordinator:
             for stranger, since in list(self._strangers.items()):
                 if now - since > _HELLO_SECONDS:
                     self._drop(stranger)
+            for name in [name for name, by in self._orphans.items() if now > by]:
+                self._lose_orphan(name)
             self._mind.tick(now)
             if self._driver is not None:
                 self._driver.pump()
@@ -70,8 +94,12 @@ class Coordinator:
 
     # ── who speaks ────────────────────────────────────────────────────────────────────────────────────────────
     def _accept(self) -> None:
-        sock, _ = self._listener.accept()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:  # whoever knocked has gone again
+            return
+        sock.setblocking(True)
+        keep_alive(sock)
         channel = Channel(sock)
         self._strangers[channel] = self._clock()
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._greet(channel))
@@ -93,12 +121,13 @@ class Coordinator:
         role, name = hello.get("role"), str(hello.get("name", ""))
         if role == "engine":
             self._engines[name] = channel
-            self._listen(channel, lambda message: self._from_engine(name, message), lambda: self._engine_closed(name))
-            self._mind.connect(name)
+            self._listen(
+                channel, lambda message: self._from_engine(name, message), lambda: self._engine_closed(name, channel)
+            )
         elif role == "driver":
             self._driver = channel
-            self._listen(channel, self._from_driver, lambda: None)
-            for message in self._waiting_for_driver:
+            self._listen(channel, self._from_driver, lambda: self._driver_closed(channel))
+            for message in (*self._unlogged, *self._waiting_for_driver):
                 channel.post(message)
             self._waiting_for_driver.clear()
         elif role == "supervisor":
@@ -125,8 +154,10 @@ class Coordinator:
     def _from_engine(self, name: str, message: dict[str, Any]) -> None:
         now, mind = self._clock(), self._mind
         match message["kind"]:
+            case "standing":
+                mind.connect(name, message, now)
             case "ready":
-                mind.ready(name, message["facts"], now)
+                mind.ready(name, message["facts"], message["ports"], now, message["round"])
             case "built":
                 mind.built(name, message["generation"], now)
             case "build-failed":
@@ -134,7 +165,7 @@ class Coordinator:
             case "switching":
                 mind.switching(name, message["generation"], message["tick"], now)
             case "received":
-                mind.received(name, message["step"], now)
+                mind.received(name, message["generation"], message["step"], now)
             case "retracted":
                 mind.retracted(name, message["generation"], message["promised"], now)
             case "pull-failed":
@@ -143,8 +174,35 @@ class Coordinator:
                 mind.finished(name, message["generation"], message["body"], now)
             case "leave":
                 mind.leave([name], now)
-            case "metrics" | "note":
+            case "trouble" | "standing-at" | "reformed":
+                self._from_survivor(name, message)
+            case _:
+                self._pass_on(message)
+
+    def _from_survivor(self, name: str, message: dict[str, Any]) -> None:
+        now, mind = self._clock(), self._mind
+        match message["kind"]:
+            case "trouble":
+                mind.trouble(name, message["generation"], message["round"], message.get("unreachable", ()), now)
+            case "standing-at":
+                mind.stands(name, message["round"], message, now)
+            case "reformed":
+                mind.reformed(name, message["round"], now)
+
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        """What an engine tells driver or platform."""
+        match message["kind"]:
+            case "metrics":
+                self._bundles += 1
+                bundle = {**message, "bundle": self._bundles}
+                self._unlogged.append(bundle)
+                self._to_driver(bundle)
+            case "note":
                 self._to_driver(message)
+            case "report" if message["report"] == "resized":
+                if message["body"]["generation"] > self._newest_resize:  # else the first engine before has told it
+                    self._newest_resize = message["body"]["generation"]
+                    self._to_leader(message)
             case "report":
                 self._to_leader(message)
                 if message["report"] == "progress":  # how long a leave may take is counted in steps
@@ -156,18 +214,25 @@ class Coordinator:
                 self._mind.begin(message["definition"], self._clock())
             case "received":
                 self._mind.driver_received()
+            case "logged":
+                while self._unlogged and self._unlogged[0]["bundle"] <= message["bundle"]:
+                    self._unlogged.popleft()
 
     def _from_supervisor(self, channel: Channel, message: dict[str, Any]) -> None:
         now, mind = self._clock(), self._mind
         match message["kind"]:
             case "expect":
                 self._children.setdefault(channel, set()).add(message["engine"])
+                self._orphans.pop(message["engine"], None)
                 mind.expect(message["engine"])
             case "leave":
                 mind.leave(message["engines"], now)
             case "gone":
                 self._children.get(channel, set()).discard(message["engine"])
-                mind.gone(message["engine"], now)
+                found = message.get("micro_batch")
+                mind.gone(message["engine"], now, (found[0], found[1]) if found else None, message.get("how", ""))
+            case "stuck":
+                mind.stuck(message["engine"])
             case "idle":
                 mind.idle()
             case "raised":
@@ -185,15 +250,18 @@ class Coordinator:
                 for supervisor in self._supervisors:
                     supervisor.send(message)
             elif send.to in self._engines:
-                if message["kind"] in ("prepare", "handover", "definition"):
+                if message["kind"] in ("prepare", "handover", "reform"):
                     message["store"] = self._store[1]
+                elif message["kind"] in ("wake", "rejoin"):  # whoever waits on the store is to be woken, too
+                    message["ports"] = [*message["ports"], int(self._store[1].rpartition(":")[2])]
                 self._engines[send.to].send(message)
 
     def _to_driver(self, message: dict[str, Any]) -> None:
         if message["kind"] == "handover":
             message["store"] = self._store[1]
         if self._driver is None:
-            self._waiting_for_driver.append(message)
+            if message["kind"] not in ("metrics", "handover"):  # those are kept, or done again when it says begin
+                self._waiting_for_driver.append(message)
         elif message["kind"] != "metrics" or self._driver.backlog < _MOST_BACKLOG:
             self._driver.post(message)
 
@@ -207,15 +275,29 @@ class Coordinator:
             self._leader.send(message)
 
     # ── who goes ──────────────────────────────────────────────────────────────────────────────────────────────
-    def _engine_closed(self, name: str) -> None:
-        self._engines.pop(name, None)
-        self._mind.disconnect(name)
+    def _engine_closed(self, name: str, channel: Channel) -> None:
+        if self._engines.get(name) is channel:
+            del self._engines[name]
+            self._mind.disconnect(name)
+            if name in self._orphans:
+                self._lose_orphan(name)
+
+    def _driver_closed(self, channel: Channel) -> None:
+        if self._driver is channel:
+            self._driver = None
+            self._mind.driver_lost()
 
     def _supervisor_closed(self, channel: Channel) -> None:
         self._supervisors.remove(channel)
         self._done = self._done or channel is self._leader
         for name in self._children.pop(channel, set()):  # children die with their supervisor
-            self._mind.gone(name, self._clock())
+            self._orphans[name] = self._clock() + _ORPHAN_SECONDS
+            if name not in self._engines:
+                self._lose_orphan(name)
+
+    def _lose_orphan(self, name: str) -> None:
+        del self._orphans[name]
+        self._mind.gone(name, self._clock())
 
     def _drop(self, channel: Channel) -> None:
         self._strangers.pop(channel, None)

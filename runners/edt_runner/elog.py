@@ -5,11 +5,16 @@ A tab follows each comma. Global steps count updates; the iteration counts micro
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
+
+from edt_runner.scaling.update import DETAILS
+
+_TAIL_BYTES = 1 << 16
 
 
 class ELog:
@@ -23,6 +28,16 @@ class ELog:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._path.open("a", buffering=1)
 
+    def last_step(self) -> int:
+        """The newest global step that an earlier process wrote; 0: none."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+                found = re.findall(rb"Train,.*Global steps: (\d+)", file.read())
+        except OSError:
+            return 0
+        return int(found[-1]) if found else 0
+
     def on_train_end(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -30,7 +45,9 @@ class ELog:
 
     def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None:
         steps = iteration // self._workers
-        self._write("Train", [f"Global steps: {steps}", f"Iteration: {iteration}", *_values(metrics)])
+        self._write(
+            "Train", [f"Global steps: {steps}", f"Iteration: {iteration}", *_values(metrics), *_details(metrics)]
+        )
 
     def log_test_metrics(self, metrics: dict[str, float], iteration: int, epoch: int) -> None:
         self._write("Test", _values(metrics))
@@ -48,3 +65,8 @@ def _values(metrics: dict[str, float]) -> list[str]:
         f"Loss: {metrics['loss']:.5f}",
         f"Accuracy: {accuracy:.5f}".rstrip("0").ljust(len("Accuracy: 0.0"), "0"),
     ]
+
+
+def _details(metrics: dict[str, float]) -> list[str]:
+    """Of a learning-rate rule, where there is one; WMLA's lines end before them."""
+    return [f"{name.replace('_', ' ').capitalize()}: {metrics[name]:.6g}" for name in DETAILS if name in metrics]

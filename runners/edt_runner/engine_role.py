@@ -6,23 +6,26 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-from edt_runner import environment, exits
+from edt_runner import environment, exits, spool
 from edt_runner.context import Context
 from edt_runner.contract import ExitKind
 from edt_runner.dataplane import GlooPlane
 from edt_runner.engine import checkpoint
+from edt_runner.engine.adapter import State
 from edt_runner.engine.link import Link, leave_process
-from edt_runner.engine.loop import Engine, Hands, Settings
+from edt_runner.engine.loop import Engine
 from edt_runner.engine.record import Recorder
 from edt_runner.engine.schedule import TickKind
-from edt_runner.torch_adapter import TorchAdapter, write_state
+from edt_runner.engine.seat import Hands, Settings
+from edt_runner.engine.snapshot import Snapshots
+from edt_runner.state_files import HostCopy, write_state
+from edt_runner.trainable import EngineAdapter
 from edt_runner.training import Training, model_dir
 
 _BACKGROUND_NICENESS = 10
@@ -30,13 +33,23 @@ _BACKGROUND_NICENESS = 10
 
 def run(training: Training, role: Context) -> NoReturn:
     """Live as engine ``role.name`` and end the process."""
-    hands, facts = _in_background(lambda: _prepare(training, role))
+    live(training, role, *prepared(training, role))
+
+
+def prepared(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any]]:
+    """Hands to work with, and the facts of the data. By the main thread, which alone sets signal handlers."""
+    return _in_background(lambda: _prepare(training, role))
+
+
+def live(training: Training, role: Context, hands: Hands, facts: Mapping[str, Any]) -> NoReturn:
+    """Join, train, leave, and end the process. By any thread."""
     settings = Settings(
         training.schedule,
         training.seed,
         training.request.exact,
         training.request.checkpoint_freq,
         model_dir(role.letter.result_dir),
+        training.widths,
     )
     logger = training.request.worker_logger
     if logger is not None:
@@ -45,22 +58,21 @@ def run(training: Training, role: Context) -> NoReturn:
     if logger is not None:
         logger.on_train_end()
     hands.loader.close()
-    leave_process(exits.PULL_FAILED if kind is ExitKind.PULL_FAILED else 0)
+    leave_process({ExitKind.PULL_FAILED: exits.PULL_FAILED, ExitKind.LOST: exits.PEER_LOST}.get(kind, 0))
 
 
 def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any]]:
     """Everything that needs no other engine, in the order that forking asks for: loader processes come first."""
     letter = role.letter
     loader = training.loader(_loader_processes(training.request.loader_processes, letter.cores, letter.max_engines))
-    device = torch.device("cpu" if role.device == "cpu" or not torch.cuda.is_available() else "cuda:0")
-    adapter = training.adapter(device)
-    if device.type == "cuda":
-        _ask_for_determinism(adapter)
-    probe = loader.probe()
-    facts = training.facts(probe)
-    adapter.warm_up(loader.batch_of([probe] * min(2, training.request.batch_size)))
+    adapter = training.adapter(on_device=role.device != "cpu")
+    for what, why in training.samples.take_warnings():
+        adapter.end_guarantee(what, why)
+    facts = training.facts()
+    adapter, hooks = training.with_callbacks(adapter, runs=True)
+    adapter.warm_up(training.samples.probe_batch(min(2, training.schedule.batch_size)))
     plane = GlooPlane(letter.host, adapter.dtype, environment.gloo_interface())
-    link = Link(role.coordinator, letter.token, role.name, plane)
+    link = Link(role.coordinator, Path(letter.spool_dir) / spool.COORDINATOR, letter.token, role.name, plane)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # best effort: user code may have its own handler
         signal.signal(signal.SIGTERM, lambda number, frame: _ask_to_leave(link))
     hands = Hands(
@@ -69,8 +81,10 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
         loader,
         link,
         Recorder(environment.sample_record(), letter.fence, role.name),
-        _checkpoint_writer(training, adapter, role, link),
+        _snapshots(training, adapter, role, link),
         _worker_log(training),
+        hooks,
+        training.request.observe_step,
     )
     return hands, facts
 
@@ -105,29 +119,32 @@ def _loader_processes(wanted: int, cores: int, engines: int) -> int:
     return min(wanted, most)
 
 
-def _checkpoint_writer(
-    training: Training, adapter: TorchAdapter, role: Context, link: Link
-) -> Callable[[int, Mapping[str, Any]], None]:
+def _snapshots(training: Training, adapter: EngineAdapter, role: Context, link: Link) -> Snapshots:
+    """Recovery checkpoints of this training."""
     identity = training.identity(role.letter.arguments)
 
-    def write(tick: int, tally: Mapping[str, Any]) -> None:
-        state = adapter.export_state()
+    def write(tick: int, tally: Mapping[str, Any], state: State) -> None:
         manifest = {
             "job": role.letter.job,
             "fence": role.letter.fence,
             "identity": identity,
             "threads": role.letter.threads,
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "torch": torch.__version__,
+            **training.request.trainable.framework.versions(),
             "tally": tally,
             "meta": state.meta,
         }
         place = checkpoint.write(
-            Path(role.letter.checkpoint_dir), tick, manifest, lambda path: write_state(path, state)
+            Path(role.letter.checkpoint_dir), tick, manifest, lambda path: write_state(path, state), who=role.name
         )
         link.report("checkpointed", step=training.schedule.steps_before(tick), path=str(place))
 
-    return write
+    return Snapshots(
+        training.request.recovery_interval,
+        HostCopy(adapter.export_state),
+        write,
+        lambda text: link.tell("note", text=text),
+    )
 
 
 def _worker_log(training: Training) -> Callable[[TickKind, dict[str, float], int, int, int], None] | None:
@@ -142,20 +159,3 @@ def _worker_log(training: Training) -> Callable[[TickKind, dict[str, float], int
             logger.log_test_metrics(values, iteration, epoch)
 
     return log
-
-
-def _ask_for_determinism(adapter: TorchAdapter) -> None:
-    """On a GPU: deterministic algorithms where there are some; the first op that has none ends the guarantee."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.benchmark = False  # it would let each process choose algorithms by its own timings
-    warnings.filterwarnings("always", message=".*does not have a deterministic implementation.*")
-    show = warnings.showwarning
-
-    def showwarning(message: Warning | str, *rest: Any, **named: Any) -> None:
-        text = str(message)
-        if "does not have a deterministic implementation" in text:
-            adapter.end_guarantee(text.split(maxsplit=1)[0], "has no deterministic implementation on this device")
-        show(message, *rest, **named)
-
-    warnings.showwarning = showwarning

@@ -4,15 +4,21 @@ RunnerError
 ├── UsageError          the user's call is wrong: names the argument, what it got and what it takes
 ├── DatasetMismatch     an engine's data differ from the driver's
 ├── PeerLost            another process of the training ended in the middle of something
+├── HelperLost          a process that only this one uses was ended, a loader for example
 ├── StateMismatch       weights or optimizer state do not fit the model they are meant for
 ├── UnsupportedState    optimizer state that cannot be carried to another engine
-├── CheckpointError     a recovery checkpoint that is torn, foreign or unreadable
+├── CheckpointError     a recovery checkpoint that is torn, foreign, unreadable or not to be written any more
+├── RecordError         a sample record that shows a step committed in two ways
 └── Suspended           all engines have left; no error, the training goes on from its checkpoint
 
 TrainingFailed is a SystemExit: the traceback has been shown by then, once.
 """
 
 from __future__ import annotations
+
+import re
+
+_LOADER_DIED = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
 
 
 class RunnerError(Exception):
@@ -31,6 +37,21 @@ class PeerLost(RunnerError):
     """A process that this one was exchanging data with ended or hung."""
 
 
+class HelperLost(RunnerError):
+    """A loader process of this engine was ended by a signal: no fault of the script's."""
+
+
+def is_lost_helper(error: BaseException) -> bool:
+    """Whether this came of a loader process that was ended. torch has no class of its own for it, and raises it out of
+    a signal handler, so wherever this process happens to be."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, HelperLost) or (isinstance(found, RuntimeError) and _LOADER_DIED.search(str(found))):
+            return True
+        found = found.__cause__ or found.__context__
+    return False
+
+
 class StateMismatch(RunnerError):
     """Received or stored state does not fit this model: names the tensor and both shapes."""
 
@@ -40,7 +61,11 @@ class UnsupportedState(RunnerError):
 
 
 class CheckpointError(RunnerError):
-    """A recovery checkpoint that cannot be used, and why."""
+    """A recovery checkpoint that cannot be used or written, and why."""
+
+
+class RecordError(RunnerError):
+    """A sample record that says what must never happen: one step was committed in two ways."""
 
 
 class Suspended(RunnerError):

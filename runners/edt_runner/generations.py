@@ -15,6 +15,7 @@ from typing import Any
 class Phase(enum.Enum):
     """Where the training of this attempt stands."""
 
+    RECOVERING = "recovering"  # this coordinator is not the first: it waits for all to say where they are
     WAITING = "waiting"  # for the driver to reach train(), or for a first engine that is ready
     STARTING = "starting"  # the driver hands the initial state to the first engine
     RUNNING = "running"

@@ -19,13 +19,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from edt_runner import context, environment
+from edt_runner import context, emulation, environment
+from edt_runner import framework as frameworks
 from edt_runner.bench import Bench
 from edt_runner.contract import ExitKind, Letter, ReportKind
 from edt_runner.driver import Driver
+from edt_runner.emulate.record import Recorder
 from edt_runner.engine.schedule import Schedule
 from edt_runner.errors import PeerLost, Suspended, TrainingFailed, UsageError
 from edt_runner.progress import TrainingProgress
+from edt_runner.replacing import Replacing
 from edt_runner.training import Training, TrainRequest, seed_of
 
 INTERRUPTED = 130
@@ -33,34 +36,39 @@ INTERRUPTED = 130
 
 
 def train(request: TrainRequest) -> None:
-    """Train on this machine's slots and return with the trained weights in ``request.model``."""
-    devices = _devices()
+    """Train on this machine's slots and return with the trained weights in the user's model."""
+    devices = devices_here(request.trainable.framework)
     training = Training(request, len(devices), seed_of(request, None))
     with tempfile.TemporaryDirectory(prefix="edt-") as run_dir, _only_one(_result_dir()):
         letter = _letter(training, len(devices), run_dir)
         with Bench(letter) as bench, TrainingProgress(training.schedule) as progress:
-            engines = min(len(devices), training.schedule.logical_workers)
-            interrupt = _Interrupt(bench)
+            engines = min(len(devices), training.engines)
+            slots = Replacing(bench, devices[:engines])
+            interrupt = _Interrupt(bench, slots)
             try:
-                _start(bench, devices[:engines])
+                slots.start()
                 address = bench.until(lambda report: report.kind is ReportKind.COORDINATOR_AT).body["address"]
-                driver = Driver(training, letter, address, progress.observe)
+                recorder = _recorder(training, asked=request)
+                driver = Driver(training, letter, address, recorder.beside(progress.observe))
                 with interrupt:
                     driver.run()
+                recorder.end(driver.digest)
             except Suspended:
                 step = _last_step(bench, training.schedule)
                 print(f"Stopped at step {step}. Run the same command to go on from there.", file=sys.stderr)
                 raise SystemExit(INTERRUPTED) from None
             except PeerLost as error:
                 _explain(bench, error, training.schedule)
+            finally:
+                slots.stop()
         _forget_checkpoints(Path(letter.checkpoint_dir))
 
 
 class _Interrupt:
     """First SIGINT: leave. Second: kill everything."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench, self._count = bench, 0
+    def __init__(self, bench: Bench, slots: Replacing) -> None:
+        self._bench, self._slots, self._count = bench, slots, 0
 
     def __enter__(self) -> None:
         import signal
@@ -81,40 +89,30 @@ class _Interrupt:
         self._count += 1
         if self._count == 1:
             print("\nLeaving at the next step with a checkpoint. Ctrl-C again kills.", file=sys.stderr)
-            self._bench.hold([])
+            self._slots.let_go()
         else:
             self._bench.kill()
             raise SystemExit(INTERRUPTED)
 
 
-def _devices() -> list[str]:
+def devices_here(framework: frameworks.Framework) -> list[str]:
     """What the slots of this machine compute on."""
-    if environment.devices() == "auto":
-        import torch
-
-        if torch.cuda.is_available():
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            names = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
-            return names[: torch.cuda.device_count()]
+    if environment.devices() == "auto" and (gpus := framework.gpus()):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return visible.split(",")[:gpus] if visible else [str(index) for index in range(gpus)]
     return ["cpu"] * environment.cpu_slots()
-
-
-def _start(bench: Bench, devices: list[str]) -> None:
-    from edt_runner.contract import SlotWish, Wish
-
-    slots = tuple(SlotWish(number + 1, str(number), device) for number, device in enumerate(devices))
-    bench.wish(Wish(bench.letter.fence, slots))
 
 
 def _letter(training: Training, slots: int, run_dir: str) -> Letter:
     main, result = _main(), _result_dir()
     checkpoints = result / "checkpoint"
     cores = environment.usable_cores()
+    emulated = emulation.current()
     return Letter(
         job=Path(main).name,
         fence=_next_fence(result),
         node="local",
-        framework="pytorch",
+        framework=training.request.trainable.framework.name,
         main=str(Path(main).resolve()),
         arguments=tuple(sys.argv[1:]),
         work_dir=str(Path.cwd()),
@@ -126,12 +124,24 @@ def _letter(training: Training, slots: int, run_dir: str) -> Letter:
         environ={},
         seed=training.seed,
         max_engines=slots,
-        threads=max(1, cores // slots),
+        threads=(emulated and emulated.threads) or max(1, cores // slots),
         cores=cores,
         grace_seconds=30.0,
         token=secrets.token_hex(16),
         driver="external",
     )
+
+
+def _recorder(training: Training, asked: TrainRequest) -> Recorder:
+    """Notes every step where EDT_EMULATE's file asks for it. ``asked``: by the script."""
+    emulated, request = emulation.current(), training.request
+    shape = {
+        "schedule": training.schedule.to_json_object(),
+        "batch_size": request.batch_size,
+        "reference": request.reference_batch or training.schedule.logical_workers * request.batch_size,
+        "per_engine": asked.follows_engines,
+    }
+    return Recorder(emulated.record if emulated is not None else None, shape)
 
 
 def _main() -> str:
@@ -203,17 +213,21 @@ def _forget_checkpoints(folder: Path) -> None:
 
 
 def seed_plain_process() -> None:
-    """Seed Python, NumPy and torch as the supervisor does for its children, in a process that has none.
+    """Seed Python, NumPy and the frameworks as the supervisor does for its children, in a process that has none, and
+    leave the GPUs to these.
 
     Called when ``fabric_model`` is imported, before the user builds a model: engines and driver then see the same
-    data, and a run can be repeated. User code that seeds for itself comes later and wins.
+    data, and a run can be repeated. User code that seeds for itself comes later and wins. A framework that is not
+    imported by now is not imported for this; Keras draws the seeds of its layers from Python's generator.
     """
     if context.current() is not None:
         return
-    import torch
-
+    # TensorFlow would take all of the first GPU for the model of this process, and an engine is to compute there.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     from edt_runner.engine import seeds
 
     seed = seeds.process_seed(environment.seed())
     seeds.seed_python(seed)
-    torch.manual_seed(seed)
+    for name, package in (("pytorch", "torch"), ("tensorflow", "tensorflow")):
+        if package in sys.modules:
+            frameworks.by_name(name).seed(seed)

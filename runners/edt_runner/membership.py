@@ -1,406 +1,441 @@
 """Who is in the training, and when that changes. Pure; room: runners. Effects: ``coordinator``.
 
-A membership is a numbered generation: the engines in rank order. A change passes through:
-
-* building: all concerned build the new group in the background and acknowledge; training never waits for it;
-* committed: members announce the number inside their reductions; they switch at the tick after the first
-  reduction in which *all* announced it (the minimum is taken locally, so all switch at the same tick);
-* settled: everybody has switched and newcomers have the weights. Leavers may go, the next change may begin.
-
-Until somebody has seen all announcements a change can be taken back: a member that has not announced promises
-never to (``retract``). One promise is enough, since the switch needs all.
+A membership is a numbered generation: the engines in rank order. Planned changes pass through ``changes``, crashes
+through ``rounds``; a round does away with the change under way, which is proposed anew afterwards. Here is what events
+mean, and what is decided next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from edt_runner.generations import Change, Generation, Phase, Send, Step
+from edt_runner import decisions
+from edt_runner.changes import BUILD_SECONDS, RETRY_SECONDS, Changes
+from edt_runner.ending import Ending
+from edt_runner.failures import Failures, MicroBatch
+from edt_runner.generations import Change, Generation, Phase, Send
+from edt_runner.recovery import Recovery
+from edt_runner.reform import Standing
+from edt_runner.roster import Roster
+from edt_runner.rounds import Rounds, span_of
 
-BUILD_SECONDS = 10.0
-"""A generation not acknowledged by all within this time is cancelled."""
+__all__ = ["BUILD_SECONDS", "RETRY_SECONDS", "SUCCESSOR_SECONDS", "Membership"]
+
 SUCCESSOR_SECONDS = 15.0
 """How long the last engines that shall leave wait for one that is on its way; half of the least grace."""
-RETRY_SECONDS = 1.0
-"""Pause before the next try after a cancelled change."""
+
+_AT_ODDS = (
+    "user_callback: the hooks in engine {} have ended the training, those in engine {} have not; takes callbacks that "
+    "decide alike in every engine: by the values they are given, not by a clock or a process's own data"
+)
 
 
 class Membership:
-    """The coordinator's mind. Events come in by methods, effects go out by ``take()``; ``now`` is monotonic seconds."""
+    """The coordinator's mind. Events come in by methods, effects go out by ``take()``; ``now`` is monotonic seconds.
 
-    def __init__(self) -> None:
-        self.phase = Phase.WAITING
-        self.definition: Mapping[str, Any] | None = None
-        self.current = Generation(0, ())
-        self.change: Change | None = None
-        self._expected: set[str] = set()  # forked, not gone
-        self._connected: set[str] = set()
-        self._ready: dict[str, Mapping[str, Any]] = {}
-        self._leaving: set[str] = set()
-        self._released: set[str] = set()
-        self._finished: dict[str, Mapping[str, Any]] = {}
-        self._failure: Mapping[str, Any] | None = None
-        self._number = 0
-        self._not_before = 0.0
+    Args:
+        recovering: there was another coordinator before this one: engines may be training.
+    """
+
+    def __init__(self, *, recovering: bool = False, now: float = 0.0) -> None:
+        self._roster = Roster()
+        self._changes = Changes(self._roster)
+        self._rounds = Rounds(self._roster)
+        self._recovery = Recovery(self._roster, now)
+        self._ending = Ending(self._roster)
+        self._failures = Failures(self._roster)
         self._waiting_since: float | None = None
         """Since when the last engines wait for one that shall carry on."""
-        self._sends: list[Send] = []
+        if recovering:
+            self._roster.phase = Phase.RECOVERING
+
+    @property
+    def phase(self) -> Phase:
+        return self._roster.phase
+
+    @property
+    def current(self) -> Generation:
+        return self._roster.current
+
+    @property
+    def change(self) -> Change | None:
+        return self._changes.change
+
+    @property
+    def round(self) -> int:
+        """The newest round."""
+        return self._roster.round
+
+    @property
+    def re_forming(self) -> bool:
+        return self._rounds.round is not None
 
     # ── events from supervisors ───────────────────────────────────────────────────────────────────────────────
     def expect(self, name: str) -> None:
         """A supervisor has forked engine ``name``."""
-        self._expected.add(name)
+        self._roster.expected.add(name)
 
     def leave(self, names: Sequence[str], now: float) -> None:
         """Engines ``names`` shall leave at the next boundary."""
-        self._leaving.update(names)
-        for name in set(names) - self._bound():
-            self._ready.pop(name, None)
-            self._dismiss(name)
+        roster = self._roster
+        roster.leaving.update(names)
+        if roster.phase is not Phase.RECOVERING:
+            for name in set(names) - self._bound():
+                roster.ready.pop(name, None)
+                roster.dismiss(name)
         self._proceed(now)
 
-    def gone(self, name: str, now: float) -> None:
-        """The process of engine ``name`` was seen gone."""
-        self._expected.discard(name)
-        self._connected.discard(name)
-        self._ready.pop(name, None)
-        if name not in self._released and name in self._bound():
-            if self.change and name in self.change.newcomers and self._take_back(name, now):
-                return
-            self._lose(name)
-        self._leaving.discard(name)
-        if self.phase is Phase.DONE and not self._expected:
-            self._send("driver", "released")
+    def gone(self, name: str, now: float, micro_batch: MicroBatch | None = None, how: str = "") -> None:
+        """The process of engine ``name`` was seen gone. ``micro_batch``: what it was computing; ``how`` it ended."""
+        roster = self._roster
+        held, unasked = name in roster.holders, name not in roster.released
+        roster.forget(name)
+        self._recovery.gone(name)
+        if unasked and not roster.over:
+            self._died(name, held, micro_batch, how, now)
+        roster.leaving.discard(name)
+        if roster.phase is Phase.DONE and not roster.expected:
+            roster.send("driver", "released")
         self._proceed(now)
+
+    def _died(self, name: str, held: bool, micro_batch: MicroBatch | None, how: str, now: float) -> None:
+        roster, change = self._roster, self.change
+        if held:
+            if not self._failures.is_the_scripts(name, micro_batch, how):
+                self._rounds.lost(name)
+                self._re_form()
+        elif change and name in change.newcomers:
+            if not self._changes.take_back(name, now):
+                self._rounds.lost(name)
+                self._re_form()
+        elif roster.phase is Phase.STARTING and name in roster.current.members:
+            self._start_over()
+
+    def stuck(self, name: str) -> None:
+        """Member ``name`` waits in a reduction for much longer than one takes, and every process lives."""
+        if name in self._roster.holders and self._rounds.round is None and not self._roster.over:
+            self._re_form()
 
     def idle(self) -> None:
         """A supervisor has nothing left to do. Without any engine the attempt is over for now."""
-        if not self._expected and not self.current.members and self.phase in (Phase.WAITING, Phase.STARTING):
+        roster = self._roster
+        if not roster.expected and not roster.current.members and roster.phase in (Phase.WAITING, Phase.STARTING):
             self._suspend(None)
 
-    def disconnect(self, name: str) -> None:
-        """The line to engine ``name`` has ended; its supervisor will say what became of it."""
-        self._connected.discard(name)
-
     def raised(self, name: str, message: str, traceback: str) -> None:
-        """User code raised in engine ``name``. The driver shows it once it is in train().
+        """User code raised in engine ``name``, which ends by that: ``gone`` follows.
 
         Of a newcomer to a running training it is that engine's own trouble (a GPU in use, a stale copy of the
-        data): it goes, and the training goes on without it.
+        data): it goes, and the training goes on without it. Of a member it may be: the others do its share, and only
+        if the same micro-batch ends another one, or nobody is left, it is the script's failure.
         """
-        if self.phase is Phase.RUNNING and name not in self._bound():
-            self._ready.pop(name, None)
-            self._send("driver", "note", text=f"engine {name} did not join: {message}")
-            self._dismiss(name)
-        elif self._failure is None and self.phase not in (Phase.DONE, Phase.SUSPENDED):
-            self._failure = {"engine": name, "message": message, "traceback": traceback}
-            self._tell_failure()
+        roster = self._roster
+        if name in roster.holders:
+            self._failures.raised(name, message, traceback)
+        elif roster.phase in (Phase.RUNNING, Phase.RECOVERING):
+            roster.ready.pop(name, None)
+            roster.send("driver", "note", text=f"engine {name} did not join: {message}")
+            if name not in self._bound():
+                roster.dismiss(name)
+        elif not roster.over:
+            self._failures.fail(name, message, traceback)
 
     # ── events from the driver ────────────────────────────────────────────────────────────────────────────────
     def begin(self, definition: Mapping[str, Any], now: float) -> None:
-        """The driver has reached train(). ``definition``: schedule, seed, reduction, facts, tick."""
-        self.definition = definition
+        """The driver has reached train(). ``definition``: schedule, seed, reduction, facts, tick. Not the first time
+        where the driver, or this coordinator, was started again: then it must be the same training."""
+        roster = self._roster
+        before, roster.definition = roster.definition, definition
+        roster.driver_there = True
         schedule = definition["schedule"]
-        self._report(
+        roster.report(
             "engines-known",
-            engines=schedule["logical_workers"],
+            engines=decisions.most_engines(definition),
             steps_total=definition["steps_total"],
             epochs=schedule["epochs"],
+            **({"follows_engines": True} if schedule.get("follows_engines") else {}),
         )
-        self._tell_failure()
-        for name in self._connected:
-            self._send(name, "definition", **definition)
-        for name in list(self._ready):
-            self._check_facts(name)
+        if before is not None and (differs := decisions.other_training(before, definition)):
+            self._failures.fail("driver", f"the script came to another training when started again: {differs}", "")
+        self._failures.tell()
+        for name in roster.connected:
+            roster.send(name, "definition", **definition)
+        for name in list(roster.ready):
+            self._compare(name)
+        if roster.phase is Phase.ENDING and self._ending.complete:
+            if self._ending.handed:
+                self._re_form()  # they did not meet, and the first engine may wait for a driver that has gone
+            else:
+                self._ending.hand_over()
         self._proceed(now)
+
+    def driver_lost(self) -> None:
+        """The line to the driver has ended. Its supervisor starts another."""
+        roster = self._roster
+        roster.driver_there = False
+        if roster.phase is Phase.STARTING:
+            roster.send_back(roster.current.members[0], roster.next_round())
+            self._start_over()
+        elif roster.phase is Phase.ENDING and self._ending.complete:
+            self._re_form()  # the first may be waiting for it with the weights
 
     def driver_received(self) -> None:
         """The driver has the trained weights: engines may go."""
-        self.phase = Phase.DONE
-        for name in self._expected:
-            if name in self._connected:
-                self._release(name)
-            else:
-                self._dismiss(name)
-        if not self._expected:
-            self._send("driver", "released")
+        self._ending.delivered()
 
     # ── events from engines ───────────────────────────────────────────────────────────────────────────────────
-    def connect(self, name: str) -> None:
-        self._connected.add(name)
-        self._expected.add(name)
-        if self.definition is not None:
-            self._send(name, "definition", **self.definition)
-        if name in self._leaving or self.phase in (Phase.ENDING, Phase.DONE, Phase.SUSPENDED):
-            self._release(name)
+    def connect(self, name: str, standing: Mapping[str, Any], now: float) -> None:
+        """Engine ``name`` has taken up the line, with what it knows of itself."""
+        roster = self._roster
+        again = name in roster.holders or name in self._bound()
+        if roster.phase is Phase.WAITING and standing["generation"] > 0 and not roster.current.number:
+            roster.phase = Phase.RECOVERING  # the coordinator before this one died before it could tell that they train
+        roster.connected.add(name)
+        roster.expected.add(name)
+        if roster.definition is not None:
+            roster.send(name, "definition", **roster.definition)
+        if roster.phase is Phase.RECOVERING:
+            self._recovery.hear(name, standing, now)
+        elif roster.over or (name not in roster.holders and self._may_go(name)):
+            roster.release(name)
+        elif again:
+            self._reconnected(name, standing)
+        elif standing["generation"] > 0:  # nobody counts on it any more
+            roster.dismiss(name)
+        elif standing["round"] < roster.sent_back.get(name, 0):  # it was off the line when it was told
+            roster.send_back(name, roster.next_round())
+        self._proceed(now)
 
-    def ready(self, name: str, facts: Mapping[str, Any], now: float) -> None:
-        """Engine ``name`` asks to be let in. ``facts``: lengths of its data sets and a probe of a sample."""
-        if name in self._released:
+    def _may_go(self, name: str) -> bool:
+        leaves = name in self._roster.leaving - self._bound()
+        return name in self._roster.released or leaves or self.phase is Phase.ENDING
+
+    def _reconnected(self, name: str, standing: Mapping[str, Any]) -> None:
+        """What was said on its line meanwhile is lost, in either direction. A round makes good for all of it."""
+        calm = self._rounds.round is None and self.change is None and self.phase is Phase.RUNNING
+        if self.phase is Phase.STARTING:
+            self._roster.send_back(name, self._roster.next_round())
+            self._start_over()
+        elif not calm or standing["doing"] != "training" or standing["generation"] != self.current.number:
+            self._re_form()
+
+    def disconnect(self, name: str) -> None:
+        """The line to engine ``name`` has ended; it comes again, or its supervisor says what became of it."""
+        self._roster.connected.discard(name)
+
+    def ready(self, name: str, facts: Mapping[str, Any], ports: Sequence[int], now: float, round_: int = 0) -> None:
+        """Engine ``name`` asks to be let in. ``facts``: lengths of its data sets and a probe of a sample. ``round_``:
+        the newest it knows of; where it has been told to ask anew since, it will."""
+        roster = self._roster
+        roster.ports[name] = list(ports)
+        if name in roster.released or round_ < roster.sent_back.get(name, 0):
             return
-        self._ready[name] = facts
-        if self.definition is not None:
-            self._check_facts(name)
+        if roster.phase is Phase.STARTING and name in roster.current.members:
+            self._start_over()  # it did not get the weights from the driver
+        elif self.change and name in self.change.newcomers:
+            if self.change.tick is None:
+                return  # it has asked before
+            self._re_form()  # the others count on it, and it has not got the weights
+        roster.holders.discard(name)
+        roster.ready[name] = facts
+        if roster.definition is not None:
+            self._compare(name)
         self._proceed(now)
 
     def built(self, name: str, number: int, now: float) -> None:
-        change = self.change
-        if change is None or change.new.number != number or change.step is not Step.BUILDING:
-            return
-        change.built.add(name)
-        if change.built >= set(change.everybody):
-            change.step = Step.COMMITTED
-            for engine in change.everybody:
-                self._send(engine, "commit", generation=number)
+        self._changes.built(name, number)
         self._proceed(now)
 
     def build_failed(self, name: str, number: int, now: float) -> None:
-        if self.change and self.change.new.number == number and self.change.step is Step.BUILDING:
-            self._cancel(now)
+        self._changes.build_failed(number, now)
 
     def switching(self, name: str, number: int, tick: int, now: float) -> None:
         """Member ``name`` has left the old group: it works by generation ``number`` from ``tick`` on."""
-        change = self.change
-        if change is None or change.new.number != number:
-            return
-        if change.tick is None:
-            change.tick = tick
-            for newcomer in change.newcomers:
-                self._send(newcomer, "switched", generation=number, tick=tick)
-        change.switched.add(name)
+        self._changes.switching(name, number, tick)
         self._settle(now)
 
-    def received(self, name: str, step: int, now: float) -> None:
-        """Newcomer ``name`` has the weights."""
-        self._report("engine-joined", allocation=int(name), generation=self._generation_of(name), step=step)
-        if self.phase is Phase.STARTING and name in self.current.members:
-            self.phase = Phase.RUNNING
-        elif self.change:
-            self.change.received.add(name)
-            self._settle(now)
-        self._proceed(now)
+    def received(self, name: str, number: int, step: int, now: float) -> None:
+        """Engine ``name`` has the weights, as a member of generation ``number``."""
+        roster = self._roster
+        if roster.phase is Phase.STARTING and number == roster.current.number:
+            roster.phase = Phase.RUNNING
+            roster.holders.add(name)
+        elif not self._changes.received(name, number):
+            return
+        roster.report("engine-joined", allocation=int(name), generation=number, step=step)
+        self._settle(now)
 
     def retracted(self, name: str, number: int, promised: bool, now: float) -> None:
-        """Answer of a member to ``retract``: it never announced generation ``number``, and never will."""
-        change = self.change
-        if change is None or change.new.number != number or change.step is not Step.RETRACTING:
-            return
-        change.retracting.discard(name)
-        if promised:
-            self._cancel(now)
-        elif not change.retracting:
-            change.step = Step.COMMITTED  # all have announced: the switch is certain, and the weights with it
-            for engine in change.complaining:
-                if engine in self._expected:
-                    self._send(engine, "pull-answer", cancelled=False)
-                else:
-                    self._lose(engine)
+        """See ``Changes.retracted``."""
+        missing = self._changes.retracted(name, number, promised, now)
+        if missing:
+            for newcomer in missing:
+                self._rounds.lost(newcomer)
+            self._re_form()
+        self._proceed(now)
 
     def pull_failed(self, name: str, now: float) -> None:
-        """Newcomer ``name`` has waited long enough for the weights and wants to be let out of its change."""
-        if self.change and name in self.change.newcomers and self.change.tick is None:
-            self._take_back(name, now)
-        elif self.change and name in self.change.newcomers:
-            self._send(name, "pull-answer", cancelled=False)
-        else:
-            self._ready.pop(name, None)
-            self._send(name, "pull-answer", cancelled=True)
+        """Newcomer ``name`` has waited long enough for the weights."""
+        self._changes.pull_failed(name, now)
 
     def finished(self, name: str, number: int, body: Mapping[str, Any], now: float) -> None:
         """Engine ``name`` has committed the last tick, as a member of generation ``number``."""
-        if self.change and self.change.new.number == number:
-            self.change.switched.update(self.change.old.members)
-            self.change.received.update(self.change.newcomers)
-            self._settle(now)
-        elif self.change:
-            self._drop_change()
-        if self.phase is Phase.RUNNING:
-            self.phase = Phase.ENDING
-            for other in self._expected - set(self.current.members):
-                self._dismiss(other)
-        self._finished[name] = body
-        if set(self._finished) >= set(self.current.members) and self.phase is Phase.ENDING:
-            first = self.current.members[0]
-            self._send(
-                "leader",
-                "trained",
-                digest=self._finished[first]["digest"],
-                step=self._finished[first]["step"],
-            )
-            self._send(first, "handover", key="result", rank=0, size=2)
-            self._send("driver", "handover", key="result", rank=1, size=2, **self._finished[first])
+        round_, change = self._rounds.round, self.change
+        valid = {round_.generation} if round_ is not None else {self.current.number, change.new.number if change else 0}
+        if self.phase is Phase.RECOVERING:
+            self._recovery.learn(name, doing="ended", body=body)
+        elif name in self._roster.holders and number in valid:
+            if round_ is None:
+                self._changes.overtaken(number)
+                self._settle(now)
+            self._ending.finished({name: body})
+            self._look_for_the_end()
+
+    def trouble(self, name: str, generation: int, round_: int, unreachable: Sequence[str], now: float) -> None:
+        """The data plane broke off under ``name``, in this generation, or while it built the group of this round."""
+        under_way, roster = self._rounds.round, self._roster
+        if roster.phase is Phase.RECOVERING:
+            self._recovery.learn(name, doing="reforming")
+        elif roster.over or name in roster.released:
+            return
+        elif name not in roster.holders:
+            if round_ >= roster.sent_back.get(name, 0):  # taken for dead, while only its supervisor was not heard
+                roster.dismiss(name)
+        elif under_way is not None and under_way.plan is not None and round_ == under_way.number:
+            self._rounds.troubled(name, unreachable)
+            self._try_again()
+        elif under_way is None and generation in (self.current.number, self.change.new.number if self.change else 0):
+            self._re_form()
+        self._proceed(now)
+
+    def stands(self, name: str, round_: int, standing: Mapping[str, Any], now: float) -> None:
+        """A participant's answer to ``wake``."""
+        roster = self._roster
+        roster.ports[name] = list(standing["ports"])
+        roster.doors[name] = str(standing["door"])
+        spans = tuple(span_of(pair) for pair in standing["spans"])
+        workers, after = int(standing["workers"]), standing.get("after")
+        where = Standing(int(standing["tick"]), bool(standing["holds"]), spans, bool(standing["ended"]))
+        if after is not None:  # the batch follows the engines: each tick has a width of its own
+            where = replace(where, workers=workers, after=int(after))
+        self._rounds.stands(name, round_, where, workers)
+        if odd := self._rounds.at_odds:  # they would wait for each other for ever
+            self._failures.fail(odd[0], _AT_ODDS.format(*odd), "")
+
+    def reformed(self, name: str, round_: int, now: float) -> None:
+        """A participant works in the new group."""
+        if self._rounds.reformed(name, round_):
+            self._look_for_the_end()
+            self._proceed(now)
+        else:
+            self._try_again()
+
+    def _try_again(self) -> None:
+        """Call the next round if this one has failed, without whom the others cannot reach."""
+        if not self._rounds.failed:
+            return
+        worst = self._rounds.least_reachable()
+        if worst is not None:
+            self._roster.dismiss(worst)
+            self._rounds.lost(worst)
+        self._re_form()
 
     # ── time and effects ──────────────────────────────────────────────────────────────────────────────────────
     def tick(self, now: float) -> None:
         """Call now and then: deadlines."""
-        if self.change and self.change.step is Step.BUILDING and now > self.change.deadline:
-            self._cancel(now)
+        if self._changes.late(now):
+            self._changes.cancel(now)
         self._proceed(now)
 
     def take(self) -> list[Send]:
         """Effects since the last call, in order."""
-        sends, self._sends = self._sends, []
-        return sends
+        return self._roster.take()
 
     # ── decisions ─────────────────────────────────────────────────────────────────────────────────────────────
     def _proceed(self, now: float) -> None:
-        if self.definition is None or self.change is not None or self._failure is not None:
+        roster = self._roster
+        if roster.phase is Phase.RECOVERING:
+            self._recover(now)
+        if self.change is not None or self._rounds.round is not None or self._failures.known:
             return
-        if self.phase is Phase.WAITING:
+        if roster.phase is Phase.WAITING and roster.driver_there:
             self._start()
-        elif self.phase is Phase.RUNNING and now >= self._not_before:
-            target = self._target()
+        elif roster.phase is Phase.RUNNING and now >= self._changes.not_before and roster.definition is not None:
+            target = decisions.target(roster)
             if target is not None:
                 self._waiting_since = None
             elif self._waiting_since is None:
                 self._waiting_since = now
             elif now - self._waiting_since > SUCCESSOR_SECONDS:
                 target = ()
-            if target is not None and target != self.current.members:
-                self._propose(target, now)
+            if target is not None and target != roster.current.members:
+                self._changes.propose(target, now)
+
+    def _recover(self, now: float) -> None:
+        """Take over from the coordinator before this one, when that is possible."""
+        found = self._recovery.conclude(now)
+        if found is None:
+            return
+        for name in found.missing:
+            self._rounds.lost(name)
+        if found.clean:
+            self._ending.finished(found.finished)
+            self._look_for_the_end()
+        else:
+            self._re_form()
 
     def _start(self) -> None:
-        first = next(iter(self._ready), None)
+        roster = self._roster
+        first = next(iter(roster.ready), None)
         if first is None:
             return
-        self.phase = Phase.STARTING
-        self._ready.pop(first)
-        self._number += 1
-        self.current = Generation(self._number, (first,))
-        self._send("driver", "handover", key="start", rank=0, size=2)
-        self._send(first, "handover", key="start", rank=1, size=2, generation=self._number)
+        roster.phase = Phase.STARTING
+        roster.ready.pop(first)
+        roster.current = Generation(roster.next_generation(), (first,))
+        key = f"start/{roster.current.number}"
+        roster.send("driver", "handover", key=key, rank=0, size=2)
+        roster.send(first, "handover", key=key, rank=1, size=2, generation=roster.current.number)
 
-    def _target(self) -> tuple[str, ...] | None:
-        """The membership to aim at; None: wait, since somebody is on the way who can carry on."""
-        assert self.definition is not None
-        cap = int(self.definition["schedule"]["logical_workers"])
-        staying = tuple(name for name in self.current.members if name not in self._leaving)
-        waiting = tuple(name for name in self._ready if name not in self._leaving)
-        if not staying:
-            if waiting:  # somebody must hand the weights over: first they come, then the others go
-                return self.current.members + waiting[:cap]
-            coming = self._expected - set(self.current.members) - self._leaving - self._released
-            return None if coming else ()
-        return staying + waiting[: max(0, cap - len(staying))]
-
-    def _propose(self, members: tuple[str, ...], now: float) -> None:
-        self._number += 1
-        change = Change(Generation(self._number, members), self.current, now + BUILD_SECONDS)
-        self.change = change
-        for newcomer in change.newcomers:
-            self._ready.pop(newcomer, None)
-        for engine in change.everybody:
-            self._send(
-                engine,
-                "prepare",
-                generation=self._number,
-                members=list(members),
-                stayers=list(change.stayers),
-                newcomers=list(change.newcomers),
-            )
+    def _start_over(self) -> None:
+        """The first engine, or the driver, died while the weights were handed over."""
+        self._roster.phase = Phase.WAITING
+        self._roster.current = Generation(self._roster.current.number, ())
 
     def _settle(self, now: float) -> None:
-        change = self.change
-        if change is None or not change.switched >= set(change.old.members):
-            return
-        for leaver in change.leavers:
-            if leaver not in self._released:
-                self._release(leaver)
-        if not change.received >= set(change.newcomers):
-            return
-        self.current, self.change = change.new, None
-        for engine in change.new.members:
-            self._send(engine, "settled", generation=change.new.number)
-        if not change.new.members:
+        change = self._changes.settle()
+        if change is not None and not change.new.members:
             self._suspend(change.tick)
         self._proceed(now)
 
-    def _take_back(self, name: str, now: float) -> bool:
-        """Try to undo the change that newcomer ``name`` is part of; False: too late, all have switched."""
-        change = self.change
-        assert change is not None
-        change.complaining.add(name)
-        if change.step is Step.BUILDING:
-            self._cancel(now)
-            return True
-        if change.tick is not None:
-            return False
-        if change.step is Step.COMMITTED:
-            change.step = Step.RETRACTING
-            change.retracting = set(change.old.members)
-            for member in change.old.members:
-                self._send(member, "retract", generation=change.new.number)
-        return True
+    def _re_form(self) -> None:
+        """Call a round of those who have the state. Whatever was planned is planned anew afterwards."""
+        roster = self._roster
+        if roster.over:
+            return
+        change = self._changes.drop()
+        self._ending.clear()
+        self._rounds.begin(change)
 
-    def _cancel(self, now: float) -> None:
-        change = self.change
-        assert change is not None
-        self._drop_change()
-        if not change.complaining:  # it was not built in time: let things calm down
-            self._not_before = now + RETRY_SECONDS
-        for newcomer in change.newcomers:
-            if newcomer in self._leaving:
-                self._dismiss(newcomer)
-            elif newcomer in change.complaining:
-                self._send(newcomer, "pull-answer", cancelled=True)
-            elif newcomer in self._connected:
-                self._ready[newcomer] = {}
-
-    def _drop_change(self) -> None:
-        change, self.change = self.change, None
-        if change:
-            for engine in change.everybody:
-                self._send(engine, "cancel", generation=change.new.number)
-
-    def _check_facts(self, name: str) -> None:
-        assert self.definition is not None
-        expected, got = self.definition["facts"], self._ready.get(name) or self.definition["facts"]
-        for fact, value in expected.items():
-            if got.get(fact) != value:
-                self.raised(
-                    name,
-                    f"DatasetMismatch: {fact}: {value} in the driver, {got.get(fact)} in an engine. "
-                    "datasets_function() must give every process the same data; it runs under the job's seed.",
-                    "",
-                )
-                return
-
-    def _lose(self, name: str) -> None:
-        if self.phase not in (Phase.DONE, Phase.SUSPENDED, Phase.FAILED):
-            self.phase = Phase.FAILED
-            self._send("supervisors", "lost", engine=name)
+    def _look_for_the_end(self) -> None:
+        if self._rounds.round is None and self.change is None:
+            self._ending.look()
 
     def _suspend(self, tick: int | None) -> None:
-        self.phase = Phase.SUSPENDED
-        self._send("driver", "suspended", tick=tick)
-        self._send("supervisors", "suspended", tick=tick)
+        self._roster.phase = Phase.SUSPENDED
+        self._roster.send("driver", "suspended", tick=tick)
+        self._roster.send("supervisors", "suspended", tick=tick)
 
-    def _tell_failure(self) -> None:
-        if self._failure is not None and self.definition is not None and self.phase is not Phase.FAILED:
-            self.phase = Phase.FAILED
-            self._send("driver", "failed", **self._failure)
-            self._send("leader", "failed", **self._failure)
+    def _compare(self, name: str) -> None:
+        """Whether engine ``name`` has the data that the driver has."""
+        definition = self._roster.definition
+        assert definition is not None
+        why = decisions.other_data(definition, self._roster.ready.get(name))
+        if why:
+            self.raised(name, why, "")
 
+    # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
     def _bound(self) -> set[str]:
         """Engines that others count on."""
         return set(self.current.members) | (set(self.change.everybody) if self.change else set())
-
-    def _generation_of(self, name: str) -> int:
-        return self.change.new.number if self.change and name in self.change.newcomers else self.current.number
-
-    def _dismiss(self, name: str) -> None:
-        """An engine that nobody counts on goes at once, whatever its script is doing."""
-        self._release(name)
-        self._send("supervisors", "discard", engine=name)
-
-    def _release(self, name: str) -> None:
-        self._released.add(name)
-        if name in self._connected:
-            self._send(name, "exit")
-
-    def _report(self, kind: str, **body: Any) -> None:
-        self._send("leader", "report", report=kind, body=body)
-
-    def _send(self, to: str, kind: str, **fields: Any) -> None:
-        self._sends.append(Send(to, {**fields, "kind": kind}))

@@ -11,17 +11,13 @@ from edt_runner.driver import Driver
 from edt_runner.errors import UsageError
 from edt_runner.training import Training, TrainRequest, seed_of
 
-_called: list[bool] = []
 
+def train(request: TrainRequest, name: str = "train()") -> None:
+    """Play this process's part. Returns in the driver only; raises TrainingFailed where the training failed.
 
-def train(request: TrainRequest) -> None:
-    """Play this process's part. Returns in the driver only; raises TrainingFailed where the training failed."""
-    if _called:
-        raise UsageError(
-            "train(): called a second time; a script trains once, since its engines run it from the top to train(). "
-            "Put the other training into a script of its own"
-        )
-    _called.append(True)
+    ``name``: of the call, as the user knows it.
+    """
+    claim(name)
     role = context.current()
     if role is None:
         local.train(request)
@@ -30,3 +26,13 @@ def train(request: TrainRequest) -> None:
     if role.role == "engine":
         engine_role.run(training, role)
     Driver(training, role.letter, role.coordinator).run()
+
+
+def claim(name: str) -> None:
+    """This process's one training begins, by a call that the user knows by ``name``."""
+    if context.training:
+        raise UsageError(
+            f"{name}: called a second time; a script trains once, since its engines run it from the top to {name}. "
+            "Put the other training into a script of its own"
+        )
+    context.begin_training(name)

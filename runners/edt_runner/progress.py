@@ -17,6 +17,7 @@ from rich.progress import (
 )
 
 from edt_runner.engine.schedule import Schedule, TickKind
+from edt_runner.scaling.update import DETAILS
 
 _PLAIN_SECONDS = 10.0
 
@@ -30,7 +31,8 @@ class TrainingProgress:
         self._bar: Progress | None = None
         self._last_plain = time.monotonic()
         self._since, self._samples, self._rate = time.monotonic(), 0.0, 0.0
-        self._tail = ""
+        self._step: int | None = None
+        """The newest."""
 
     def __enter__(self) -> TrainingProgress:
         if self._console.is_terminal:
@@ -59,7 +61,7 @@ class TrainingProgress:
 
     def observe(self, item: Mapping[str, Any]) -> None:
         """One item of metrics from the first engine."""
-        values = " ".join(f"{name} {value:.4f}" for name, value in item["metrics"].items())
+        values = " ".join(f"{name} {value:{_form(name)}}" for name, value in item["metrics"].items())
         if item["phase"] != TickKind.TRAIN.value:
             self._console.print(f"epoch {item['epoch']}: test {values}", highlight=False)
             return
@@ -83,8 +85,15 @@ class TrainingProgress:
             )
 
     def _count(self, item: Mapping[str, Any]) -> None:
-        self._samples += self._schedule.global_batch
+        before = self._step if self._step is not None and self._schedule.follows_engines else item["step"] - 1
+        self._samples += (item["step"] - before) * self._schedule.global_batch
+        self._step = item["step"]
         now = time.monotonic()
         if now - self._since >= 1.0:
             self._rate = self._samples / (now - self._since)
             self._since, self._samples = now, 0.0
+
+
+def _form(name: str) -> str:
+    """Of a metric, or of what goes from learning rates to batches."""
+    return ".4g" if name in DETAILS else ".4f"

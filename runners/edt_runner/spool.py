@@ -13,6 +13,8 @@ from edt_runner import processes
 from edt_runner.contract import Letter, Report, ReportKind, dump_line
 
 REPORTS, ATTEMPT = "reports.jsonl", "attempt.json"
+COORDINATOR = "coordinator"
+"""File with the address at which the coordinator is now; the attempt's processes look there when their line breaks."""
 _DURABLE = (ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED, ReportKind.ENGINES_KNOWN)
 
 
@@ -57,6 +59,14 @@ class Spool:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(place)
+
+
+def note_coordinator(letter: Letter, address: str) -> None:
+    """Let this node's driver and engines know where the coordinator is."""
+    place = Path(letter.spool_dir) / COORDINATOR
+    draft = place.with_suffix(".tmp")
+    draft.write_text(address)
+    draft.replace(place)
 
 
 class SpoolReader:

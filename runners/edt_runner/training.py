@@ -1,23 +1,28 @@
-"""What a user asked of ``train()``, and the data it is to be done on, in one process. Room: runners; torch."""
+"""What a user asked of ``train()``, and the data it is to be done on, in one process. Room: runners; torch in name
+only: what is of a framework comes in by ``framework.Trainable``."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
 
-from edt_runner import context, environment
-from edt_runner.engine.schedule import Schedule
+from edt_runner import context, emulation, environment
+from edt_runner.engine.schedule import Schedule, Tick
+from edt_runner.engine.widths import Fixed, PerEngine, Traced, Widths
 from edt_runner.errors import UsageError
-from edt_runner.torch_adapter import Metric, TorchAdapter
-from edt_runner.torch_loader import Collate, TorchLoader
+from edt_runner.loader import SampleLoader
+from edt_runner.scaling.adapter import scaled
+from edt_runner.scaling.rules import Rule, described
+from edt_runner.trainable import Collate, EngineAdapter, Samples, Trainable
+from edt_runner.user_callbacks.adapter import carrying
+from edt_runner.user_callbacks.hooks import UserCallback, UserCallbacks
 
 
 class Logger(Protocol):
@@ -33,11 +38,8 @@ class Logger(Protocol):
 class TrainRequest:
     """Everything a user gave to the constructor and to train(), checked by the caller."""
 
-    model: nn.Module
+    trainable: Trainable
     datasets_function: Callable[[], tuple[Any, Any]]
-    loss_function: Callable[[Any, Any], Any]
-    optimizer: torch.optim.Optimizer
-    metrics: Mapping[str, Metric]
     worker_logger: Logger | None
     driver_logger: Logger | None
     collate: Collate | None
@@ -50,6 +52,26 @@ class TrainRequest:
     checkpoint_freq: int
     seed: int | None
     exact: bool
+    recovery_interval: float = 10.0
+    """Seconds between recovery checkpoints."""
+    callbacks: Sequence[UserCallback] = ()
+    step_samples: int | None = None
+    """Samples of a full step, where they are no whole micro-batches; None: E x ``batch_size``."""
+    shuffle: bool = True
+    observe_step: Callable[[Tick, int, int, bool], None] | None = None
+    """In an engine, before each try of a step: called with the tick, the engines that share it, the micro-batches that
+    are this engine's, and whether it is the first of them."""
+    batch_scaling: str = "fixed"
+    """"fixed": E micro-batches an update; "per_engine": as many as there are engines."""
+    lr_rule: Rule | None = None
+    """How the learning rate follows the batch; None: it does not."""
+    reference_batch: int = 0
+    """Samples of the batch that the learning rate was chosen for; 0: those of E micro-batches."""
+
+    @property
+    def follows_engines(self) -> bool:
+        """The global batch does."""
+        return self.batch_scaling == "per_engine"
 
 
 @dataclass
@@ -60,49 +82,111 @@ class Training:
     offered: int
     """Slots that the job may hold at most."""
     seed: int
-    train: Any = field(init=False)
-    test: Any = field(init=False)
+    samples: Samples = field(init=False)
     schedule: Schedule = field(init=False)
+    widths: Widths = field(init=False)
 
     def __post_init__(self) -> None:
-        self.train, self.test = _datasets(self.request.datasets_function)
+        emulated = emulation.current()
+        if emulated is not None:
+            self.request = _under(self.request, emulated)
         request = self.request
+        self.samples = request.trainable.samples(*_pair(request.datasets_function()), self.seed, request.collate)
+        if not self.samples.train_units:
+            raise UsageError("datasets_function: the train data set is empty, takes at least one sample")
         self.schedule = Schedule(
-            train_samples=len(self.train),
-            test_samples=len(self.test) if self.test is not None else 0,
-            logical_workers=request.logical_workers or self.offered,
-            batch_size=request.batch_size,
+            train_samples=self.samples.train_units,
+            test_samples=self.samples.test_units,
+            logical_workers=1 if request.follows_engines else request.logical_workers or self.offered,
+            batch_size=self.samples.units_per_batch(request.batch_size),
             epochs=request.epochs,
             validation_freq=request.validation_freq,
+            step_samples=request.step_samples or 0,
+            shuffled=request.shuffle,
+            follows_engines=request.follows_engines,
+        )
+        if emulated is not None:
+            self.widths = Traced(emulated.changes(request.reference_batch, request.batch_size))
+        else:
+            self.widths = PerEngine() if request.follows_engines else Fixed(self.schedule.logical_workers)
+
+    @property
+    def engines(self) -> int:
+        """The most that can share the work."""
+        if not self.request.follows_engines:
+            return self.schedule.logical_workers
+        most = self.schedule.steps_per_epoch  # an epoch's micro-batches; how many slots there are others know
+        return min(most, self.widths.most) if isinstance(self.widths, Traced) else most
+
+    def adapter(self, *, on_device: bool) -> EngineAdapter:
+        """Of this process's model; ``on_device``: on its GPU, if it sees one."""
+        request = self.request
+        adapter = request.trainable.adapter(self.samples, on_device=on_device)
+        if request.lr_rule is None:
+            return adapter
+        units = self.schedule.batch_size
+        return scaled(
+            adapter,
+            request.lr_rule,
+            reference=self._reference,
+            micro_batch=request.batch_size,
+            epoch_samples=self.schedule.train_samples * request.batch_size // units,
         )
 
-    def adapter(self, device: torch.device) -> TorchAdapter:
-        request = self.request
-        return TorchAdapter(request.model, request.optimizer, request.loss_function, request.metrics, device)
+    @property
+    def _reference(self) -> int:
+        """Samples of the batch that the learning rate was chosen for."""
+        return self.request.reference_batch or self.request.batch_size * self.schedule.logical_workers
 
-    def loader(self, processes: int) -> TorchLoader:
-        return TorchLoader(self.train, self.test, self.seed, self.request.collate, processes)
+    def with_callbacks(self, adapter: EngineAdapter, *, runs: bool) -> tuple[EngineAdapter, UserCallbacks | None]:
+        """``adapter`` with what the user's callbacks remember in its state, and the callbacks where this process
+        ``runs`` them."""
+        request, trainable = self.request, self.request.trainable
+        if not request.callbacks:
+            return adapter, None
+        if not runs:
+            return carrying(adapter, None), None
+        hooks = UserCallbacks(
+            request.callbacks,
+            trainable.model,
+            trainable.optimizer,
+            trainable.parts(),
+            epochs=self.schedule.epochs,
+            steps=self.schedule.steps_per_epoch,
+            seed=self.seed,
+            seed_framework=trainable.framework.seed,
+            ran=adapter.recommit,
+        )
+        return carrying(adapter, hooks), hooks
+
+    def loader(self, processes: int) -> SampleLoader:
+        return SampleLoader(self.samples, processes)
 
     def identity(self, arguments: Sequence[str]) -> dict[str, Any]:
         """What a checkpoint must share with this training to be gone on from, by the name a user knows it by."""
-        request = self.request
-        shapes = [[name, str(p.dtype), list(p.shape)] for name, p in request.model.named_parameters()]
+        trainable, schedule = self.request.trainable, self.schedule.to_json_object()
+        del schedule["follows_engines"]
+        widths = [list(change) for change in self.widths.changes] if isinstance(self.widths, Traced) else None
         return {
-            **self.schedule.to_json_object(),
+            "batch_scaling": self.request.batch_scaling,
+            "emulated widths": widths,
+            **schedule,
             "seed": self.seed,
-            "reduction": "exact" if request.exact else "fast",
+            "reduction": "exact" if self.request.exact else "fast",
             "arguments": list(arguments),
-            "optimizer": type(request.optimizer).__qualname__,
-            "parameters": fingerprint(shapes),
-            **self.facts(self.loader(0).probe()),
+            "optimizer": trainable.optimizer_name,
+            "lr_rule": self.request.lr_rule and described(self.request.lr_rule, self._reference),
+            "user_callback": [type(callback.inner).__qualname__ for callback in self.request.callbacks],
+            "parameters": fingerprint(trainable.parameters()),
+            **self.facts(),
         }
 
-    def facts(self, probe: Any) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What must be equal in all processes: lengths, and the first training sample."""
         return {
             "training samples": self.schedule.train_samples,
             "test samples": self.schedule.test_samples,
-            "first training sample": fingerprint(probe),
+            "first training sample": fingerprint(self.samples.probe()),
         }
 
 
@@ -111,6 +195,17 @@ def seed_of(request: TrainRequest, role: context.Context | None) -> int:
     if request.seed is not None:
         return request.seed
     return role.letter.seed if role is not None else environment.seed()
+
+
+def _under(request: TrainRequest, emulated: emulation.Emulation) -> TrainRequest:
+    """``request`` as it is trained under sizes that somebody else has had."""
+    return replace(
+        request,
+        batch_scaling="per_engine",
+        lr_rule=emulated.rule(request.lr_rule),
+        reference_batch=request.reference_batch or request.batch_size * (request.logical_workers or 1),
+        step_samples=None,
+    )
 
 
 def model_dir(result_dir: str) -> Path:
@@ -130,7 +225,8 @@ def _feed(digest: Any, value: Any) -> None:
         value = value.detach().cpu().float().numpy() if value.is_floating_point() else value.detach().cpu().numpy()
     if isinstance(value, np.ndarray | np.generic):
         digest.update(f"{value.dtype}{value.shape}".encode())
-        digest.update(np.ascontiguousarray(value).tobytes())
+        # an array of words holds their addresses
+        digest.update(repr(value.tolist()).encode() if value.dtype.hasobject else np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Mapping):
         for key in sorted(value, key=str):
             digest.update(str(key).encode())
@@ -144,18 +240,7 @@ def _feed(digest: Any, value: Any) -> None:
         digest.update(type(value).__qualname__.encode())  # an object: its contents cannot be compared
 
 
-def _datasets(function: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
-    found = function()
+def _pair(found: Any) -> tuple[Any, Any]:
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise UsageError(f"datasets_function: returned {type(found).__name__}, takes a pair (train, test)")
-    for name, dataset in zip(("train", "test"), found, strict=True):
-        if dataset is None and name == "test":
-            continue
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            raise UsageError(
-                f"datasets_function: the {name} data set is a {type(dataset).__name__} without "
-                "__getitem__ and __len__; takes a map-style data set"
-            )
-    if not len(found[0]):
-        raise UsageError("datasets_function: the train data set is empty, takes at least one sample")
     return found[0], found[1]

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import torch
-from torch import nn
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from edt_runner.play import train
+from edt_runner.trainable import Trainable
 from edt_runner.training import TrainRequest
-from fabric_model import arguments
-from fabric_model.metrics import named, top1_accuracy
+from fabric_model import arguments, loggers, user_callbacks
 
 
 class FabricModel:
-    """A PyTorch model with its data, loss and optimizer.
+    """A PyTorch or Keras model with its data, loss and optimizer.
 
     Args:
-        model: an ``nn.Module``.
+        model: a ``torch.nn.Module`` or a ``keras.Model``.
         datasets_function: no arguments; returns (train, test), map-style data sets of (inputs, targets); test may
-            be None. Called in every process of a job, so it must give each the same data.
-        loss_function: (outputs, targets) -> mean loss, a scalar tensor, such as ``F.cross_entropy``.
-        optimizer: a ``torch.optim.Optimizer`` over the model's parameters.
-        metrics: functions (outputs, targets) -> mean over the batch; they appear under their ``__name__``.
-            None: accuracy, where the outputs are class scores.
+            be None. Called in every process of a job, so it must give each the same data. With Keras, inputs and
+            targets are scalars, arrays, or dicts and tuples of them; Keras sequences, whose items are batches, are
+            taken too.
+        loss_function: PyTorch: (outputs, targets) -> mean loss, a scalar tensor, such as ``F.cross_entropy``. Keras:
+            whatever ``compile(loss=…)`` takes; ``loss_weights`` that the model was compiled with count.
+            Of either, a step's loss is the mean over its micro-batches by rows, so that one which sums is divided by E.
+        optimizer: PyTorch: a ``torch.optim.Optimizer`` over the model's parameters. Keras: an optimizer or the name
+            of one; its learning rate may be a schedule.
+        metrics: PyTorch: functions (outputs, targets) -> mean over the batch; they appear under their ``__name__``.
+            None: accuracy, where the outputs are class scores. Keras: whatever ``compile(metrics=…)`` takes.
         worker_logger_callback: a ``callbacks.LoggerCallback``, called in each engine with its own values.
         driver_logger_callback: called in the driver with means over all engines; None: WMLA's log lines.
         save_to_onnx: comes with a later release.
-        keras_custom_objects: comes with edtTensorflow.
-        fn_batch_collate: list of samples -> batch; None: torch's default.
+        keras_custom_objects: name -> class or function of a user's own, by which Keras shall know it.
+        fn_batch_collate: list of samples -> batch; None: samples are stacked.
+        user_callback: a ``callbacks.Callback`` or a list of them, whose hooks every engine runs at the boundaries of
+            epochs. With Keras, ``keras.callbacks`` too, save those that need each batch or write files.
+        worker_logger, driver_logger: WMLA 1.2.x's names for the two loggers, and its form: ``log_train_metrics(loss,
+            acc, completed_batch, worker)`` and ``log_test_metrics`` alike, acc in percent.
 
     Raises:
         UsageError: (a ValueError) naming the argument, what it got and what it takes.
@@ -37,36 +45,39 @@ class FabricModel:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         datasets_function: Callable[[], tuple[Any, Any]],
-        loss_function: Callable[[Any, Any], Any],
-        optimizer: torch.optim.Optimizer,
-        metrics: Sequence[Callable[[Any, Any], Any]] | None = None,
+        loss_function: Any,
+        optimizer: Any,
+        metrics: Sequence[Any] | Mapping[str, Any] | None = None,
         worker_logger_callback: Any = None,
         driver_logger_callback: Any = None,
         save_to_onnx: bool = False,
-        keras_custom_objects: Any = None,
+        keras_custom_objects: Mapping[str, Any] | None = None,
         fn_batch_collate: Callable[[list[Any]], Any] | None = None,
+        *,
+        user_callback: Any = None,
+        worker_logger: Any = None,
+        driver_logger: Any = None,
     ) -> None:
-        arguments.check_instance("model", model, nn.Module, "a torch.nn.Module")
-        arguments.check_parameters(model)
+        side = _side_of(model)
         arguments.check_callable("datasets_function", datasets_function)
-        arguments.check_callable("loss_function", loss_function)
-        arguments.check_instance("optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer instance")
-        arguments.check_optimizer_covers(model, optimizer)
-        arguments.check_metrics(metrics)
-        arguments.check_logger("worker_logger_callback", worker_logger_callback)
-        arguments.check_logger("driver_logger_callback", driver_logger_callback)
-        arguments.refuse_later(save_to_onnx, keras_custom_objects)
+        self._worker_logger = loggers.chosen(
+            "worker_logger", worker_logger, "worker_logger_callback", worker_logger_callback
+        )
+        self._driver_logger = loggers.chosen(
+            "driver_logger", driver_logger, "driver_logger_callback", driver_logger_callback
+        )
+        arguments.refuse_later(save_to_onnx)
         if fn_batch_collate is not None:
             arguments.check_callable("fn_batch_collate", fn_batch_collate)
         self.model = model
         self._datasets_function = datasets_function
-        self._loss_function = loss_function
-        self._optimizer = optimizer
-        self._metrics = {"accuracy": top1_accuracy} if metrics is None else named(metrics)
-        self._worker_logger, self._driver_logger = worker_logger_callback, driver_logger_callback
+        self._trainable = cast(
+            Trainable, side.trainable(model, loss_function, optimizer, metrics, keras_custom_objects)
+        )
         self._collate = fn_batch_collate
+        self._callbacks = user_callbacks.attached(user_callback, keras=self._trainable.framework.name == "tensorflow")
 
     def train(
         self,
@@ -80,6 +91,9 @@ class FabricModel:
         *,
         seed: int | None = None,
         reduction: str = "exact",
+        recovery_interval: float = 10.0,
+        batch_scaling: str = "fixed",
+        lr_rule: Any = None,
     ) -> None:
         """Train; afterwards ``self.model`` holds the trained weights. In an engine it does not return.
 
@@ -96,6 +110,19 @@ class FabricModel:
             seed: of shuffling, augmentation and dropout; None: the job's.
             reduction: "exact": the result does not depend on the number of engines, bit for bit; "fast": plain
                 all-reduce.
+            recovery_interval: seconds between the engines' own checkpoints, written in the background; if all engines
+                are lost at once, about so much is trained again. The user's files are ``checkpoint_freq``'s.
+            batch_scaling: "fixed": the global batch is E x batch_size, always. "per_engine": it follows the engines: W
+                of them make a batch of W x batch_size, each with one micro-batch; W goes up to the slots offered.
+                Steps are then counted in micro-batches, of which an epoch has the same number whatever the engines are,
+                and the result depends on when they came and went, but on nothing else: the same history gives the same
+                bits.
+                ``engines_number`` or ``effective_batch_size`` say which batch the learning rate was chosen for: the
+                reference of ``lr_rule``. With neither it is one micro-batch.
+            lr_rule: how the learning rate follows the batch: a name ("linear", "root", "linear-warmup", "adam-sqrt",
+                "legw", "adascale", …), a rule of ``edt_runner.scaling.rules`` or a function (batch, reference) ->
+                factor, both in samples. None: it stays as it is. With a rule, batch, learning_rate and
+                gradient_noise_scale (and gain) are told beside loss and metrics.
         """
         arguments.check_count("epoch_number", epoch_number, least=1)
         arguments.check_count("batch_size", batch_size, least=1)
@@ -106,23 +133,50 @@ class FabricModel:
             arguments.check_count("seed", seed, least=0)
         if reduction not in ("exact", "fast"):
             raise arguments.usage("reduction", reduction, "'exact' or 'fast'")
+        arguments.check_seconds("recovery_interval", recovery_interval)
+        if batch_scaling not in arguments.BATCH_SCALINGS:
+            raise arguments.usage("batch_scaling", batch_scaling, "'fixed' or 'per_engine'")
         train(
             TrainRequest(
-                model=self.model,
+                trainable=self._trainable,
                 datasets_function=self._datasets_function,
-                loss_function=self._loss_function,
-                optimizer=self._optimizer,
-                metrics=self._metrics,
                 worker_logger=self._worker_logger,
                 driver_logger=self._driver_logger,
                 collate=self._collate,
                 epochs=epoch_number,
                 batch_size=batch_size,
-                logical_workers=arguments.logical_workers(engines_number, effective_batch_size, batch_size),
+                logical_workers=arguments.logical_workers(
+                    engines_number,
+                    effective_batch_size if batch_scaling == "fixed" else None,
+                    batch_size,
+                ),
                 loader_processes=num_dataloader_threads,
                 validation_freq=validation_freq,
                 checkpoint_freq=checkpoint_freq,
                 seed=seed,
                 exact=reduction == "exact",
+                recovery_interval=float(recovery_interval),
+                callbacks=self._callbacks,
+                batch_scaling=batch_scaling,
+                lr_rule=arguments.learning_rate_rule(lr_rule),
+                reference_batch=arguments.reference_batch(engines_number, effective_batch_size, batch_size),
             )
         )
+        self._trainable.finish()
+
+
+_SIDES = (
+    ("keras", "Model", "fabric_model.keras"),
+    ("tf_keras", "Model", "fabric_model.keras"),
+    ("torch.nn", "Module", "fabric_model.pytorch"),
+)
+"""Whose instance a model is, and what knows such models. Keras first: on PyTorch its models are modules, too."""
+
+
+def _side_of(model: Any) -> Any:
+    """The module that checks models of this kind. Imports no framework that the user has not imported."""
+    for package, name, side in _SIDES:
+        loaded = sys.modules.get(package)
+        if loaded is not None and isinstance(model, getattr(loaded, name, ())):
+            return importlib.import_module(side)
+    raise arguments.usage("model", model, "a torch.nn.Module or a keras.Model")

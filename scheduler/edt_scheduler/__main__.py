@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from edt_migrations import DatabaseTooNew
 from edt_scheduler.ear import Ear
-from edt_scheduler.errors import AlreadyLeading, HomeUnusable
+from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
 from edt_scheduler.house import House, open_house
 from edt_scheduler.leader import lead
 from edt_scheduler.loop import Loop
@@ -36,7 +36,7 @@ def main() -> int:
     except ValidationError as error:
         first = error.errors()[0]
         return _refuse(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}")
-    except (HomeUnusable, DatabaseTooNew) as error:
+    except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
         return _refuse(str(error))
     except (ArgumentError, DBAPIError) as error:
         return _refuse(f"the database cannot be opened: {str(error).splitlines()[0]}")
@@ -58,24 +58,35 @@ def _refuse(sentence: str) -> int:
 
 
 def _stand_by(house: House, ear: Ear) -> None:
-    """Decide, or wait until the one who decides is gone."""
-    told = False
+    """Decide, or wait until the one who decides is gone, or the database is back."""
+    told = ""
     while not ear.stopped:
         try:
             with lead(house.settings) as leadership:
                 log.info("deciding, every %g s and when rung", house.settings.tick_seconds)
+                told = ""
                 sweep_leftovers(house)
                 loop = Loop(house, time.monotonic)
                 while not ear.stopped and leadership.holds():
-                    loop.once()
+                    if loop.once():
+                        _show_life(house)
                     ear.wait(house.settings.tick_seconds)
-        except AlreadyLeading as error:
-            if not told:
+                if not ear.stopped:
+                    log.warning("the session that held the lock is lost: no longer deciding")
+        except (AlreadyLeading, Unavailable) as error:
+            if isinstance(error, AlreadyLeading):
+                _show_life(house)
+            if told != str(error):
                 log.info("standing by: %s", error)
-            told = True
+            told = str(error)
         except DBAPIError:
             log.exception("the database could not be asked; trying again")
         ear.wait(house.settings.tick_seconds)
+
+
+def _show_life(house: House) -> None:
+    if house.settings.alive_file is not None:
+        house.settings.alive_file.touch()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from typing import Any
 from celery import Celery
 
 from edt_runner.contract import BROKER_KEY_PREFIX
+from edt_runner.crash_points import CrashPoint, crash_point
+from edt_scheduler.errors import Unavailable
 from edt_scheduler.store import outbox, resizes
 from edt_scheduler.store.database import Database
 
@@ -114,6 +116,8 @@ class Doorbells:
             self._wanted.clear()
             try:
                 delivered = self.relay()
+            except Unavailable:
+                delivered = False  # whoever needs the database more says so
             except Exception:
                 log.exception("the doorbells could not be read from the outbox; the timers go on")
                 delivered = False
@@ -135,6 +139,7 @@ class Doorbells:
         oldest = self._clock() - outbox.EXPIRES_SECONDS
         newest = {row.queue: row for row in rows if row.created_at > oldest}
         rung = {queue: self._clock() for queue, row in newest.items() if self._app is not None and self._send(row)}
+        crash_point(CrashPoint.SCHEDULER_RELAY)
         silent = newest.keys() - rung.keys() if self._app is not None else set()
         with self._database.transaction() as tx:
             outbox.drop(tx, [row.id for row in rows if row.queue not in silent or row.created_at <= oldest])

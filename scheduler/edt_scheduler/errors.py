@@ -9,12 +9,19 @@
     │   ├── UserExists
     │   ├── LastAdmin
     │   ├── IllegalTransition
-    │   └── AlreadyLeading
+    │   ├── AlreadyLeading
+    │   ├── KeyReused
+    │   └── CursorTooOld
     ├── Invalid
     │   ├── SubmissionInvalid
     │   ├── UserInvalid
     │   ├── NodeInvalid
+    │   ├── KeyInvalid
+    │   ├── CursorInvalid
     │   └── ReportForeign
+    ├── Unavailable
+    │   ├── DatabaseUnavailable
+    │   └── OutcomeUnknown
     └── HomeUnusable
 
 Each class has a stable ``code``; HTTP statuses live in the API. A database newer than the code is
@@ -113,6 +120,28 @@ class AlreadyLeading(Conflict):
         self.where = where
 
 
+class KeyReused(Conflict):
+    """An Idempotency-Key that came before, with another request."""
+
+    code = "idempotency-key-reused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"Idempotency-Key: {key!r} came before with another request; send the same one again, or a new key"
+        )
+        self.key = key
+
+
+class CursorTooOld(Conflict):
+    """A place in the feed of changes after which not everything is known any more, or that is none of this database."""
+
+    code = "cursor-too-old"
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__(f"cursor: what came after {cursor[:64]!r} is not known any more; read everything, begin anew")
+        self.cursor = cursor
+
+
 class Invalid(SchedulerError):
     """A value that cannot be taken. ``field`` names it."""
 
@@ -141,10 +170,58 @@ class NodeInvalid(Invalid):
     code = "node-invalid"
 
 
+class KeyInvalid(Invalid):
+    """An Idempotency-Key that cannot be stored."""
+
+    code = "idempotency-key-invalid"
+
+
+class CursorInvalid(Invalid):
+    """A place in the feed of changes that can be none."""
+
+    code = "cursor-invalid"
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__("cursor", f"{cursor[:64]!r} is none of ours")
+        self.cursor = cursor
+
+
 class ReportForeign(Invalid):
     """A report that another node's supervisor wrote."""
 
     code = "report-foreign"
+
+
+class Unavailable(SchedulerError):
+    """Not now; the same request will do later."""
+
+    code = "unavailable"
+    passing = True
+    """Whether it is worth trying again at once."""
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which asking again makes sense."""
+        return 1 if self.passing else 5
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database cannot serve just now. Nothing was written."""
+
+    code = "database-unavailable"
+
+    def __init__(self, how: str, *, passing: bool) -> None:
+        super().__init__(f"the database {how}: nothing was changed, try again in a moment")
+        self.passing = passing
+
+
+class OutcomeUnknown(Unavailable):
+    """The connection was lost while the database committed: it is done, or it is not."""
+
+    code = "outcome-unknown"
+
+    def __init__(self) -> None:
+        super().__init__("the database went away while it wrote: look whether this was done before you try again")
 
 
 class HomeUnusable(SchedulerError):

@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sqlalchemy.exc import DBAPIError
+
 from edt_migrations import migrate
 from edt_scheduler.doorbell import Doorbells
 from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
+from edt_scheduler.store.outages import outage
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class House:
 def open_house(settings: Settings | None = None) -> House:
     """Make the folders, migrate the database to the newest schema and open it.
 
-    Raises HomeUnusable for a home that cannot be written, ``edt_migrations.DatabaseTooNew`` for a database that
-    a newer version has migrated. May be called by several processes at once: one of them migrates.
+    Raises HomeUnusable for a home that cannot be written, DatabaseUnavailable for a database that does not answer,
+    ``edt_migrations.DatabaseTooNew`` for one that a newer version has migrated. May be called by several processes
+    at once: one of them migrates.
     """
     settings = settings or Settings()
     try:
@@ -44,6 +48,12 @@ def open_house(settings: Settings | None = None) -> House:
         settings.home.chmod(0o700)
     except OSError as error:
         raise HomeUnusable(str(settings.home), error.strerror or str(error)) from None
-    migrate(settings.database)
+    try:
+        migrate(settings.database)
+    except DBAPIError as error:
+        unavailable = outage(error)
+        if unavailable is None:
+            raise
+        raise unavailable from error
     database = Database(settings.database)
     return House(database, Doorbells(database, settings.broker_url), settings)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from edt_runner.contract import ExitKind
 from edt_scheduler.errors import IllegalTransition
@@ -58,32 +59,88 @@ def advance(before: JobState, after: JobState) -> JobState:
     return after
 
 
-LOST_BACKOFF_SECONDS = (1, 2, 4, 8, 16, 32, 60)
-"""What a job waits before its next attempt, by how often in a row it was lost; the last one goes on for ever."""
+BACKOFF_SECONDS = (1, 2, 4, 8, 16, 32, 60)
+"""What a job waits before it gets something again that it lost, by how often in a row; the last goes on for ever."""
 
-PULL_FAILED_BACKOFF_SECONDS = 30
-"""For so long a job gets no new slot after a newcomer of it could not get the weights."""
+LOSSES_APART_SECONDS = 300
+"""Losses farther apart than this are not of one row: the wait after the later one is the first again."""
+LOSSES_TOGETHER_SECONDS = 1
+"""Losses closer than this are one: a supervisor takes all engines of its node along."""
+
+CAP_SECONDS, LONGEST_CAP_SECONDS = 60, 1800
+"""After a newcomer could not get the weights its job stays for so long as large as it is; doubling up to the second."""
+
+OOM_LIMIT = 2
+"""The so-many-th kill for memory counts as the script's."""
+OUT_OF_MEMORY = (
+    "out of memory: an engine was killed for it for the second time; ask for less (a smaller batch_size, fewer "
+    "loader processes), or for nodes with more memory"
+)
 
 
-def state_after(kind: ExitKind, *, stop_requested: bool) -> JobState:
+def state_after(kind: ExitKind, *, stop_requested: bool, again: bool = False) -> JobState:
     """Where a job goes when its attempt has ended as ``kind`` and no process of it is left.
 
     A stop wins over everything but success: a script that dies of the SIGTERM it was sent has not failed.
+    ``again``: an exception of its script may be followed by another attempt.
     """
     if kind is ExitKind.FINISHED:
         return JobState.FINISHED
     if stop_requested or kind is ExitKind.STOPPED:
         return JobState.KILLED
-    if kind is ExitKind.SCRIPT_ERROR:
+    if kind is ExitKind.SCRIPT_ERROR and not again:
         return JobState.ERROR
     return JobState.PENDING
 
 
-def backoff_seconds(kind: ExitKind, losses: int) -> int:
-    """How long the next attempt waits. ``losses``: attempts lost in a row, this one included."""
-    if kind is not ExitKind.LOST or losses < 1:
+def backoff_seconds(kind: ExitKind, times: int) -> int:
+    """How long what was lost is waited for. ``times``: how often that has happened in a row, this one included."""
+    if kind not in {ExitKind.LOST, ExitKind.SCRIPT_ERROR} or times < 1:
         return 0
-    return LOST_BACKOFF_SECONDS[min(losses, len(LOST_BACKOFF_SECONDS)) - 1]
+    return BACKOFF_SECONDS[min(times, len(BACKOFF_SECONDS)) - 1]
+
+
+def losses_in_a_row(times: Iterable[float]) -> int:
+    """How many losses the newest one is the last of. ``times``: when each happened."""
+    newest_first = sorted(times, reverse=True)
+    number = min(1, len(newest_first))
+    for later, earlier in pairwise(newest_first):
+        if later - earlier > LOSSES_APART_SECONDS:
+            break
+        number += later - earlier >= LOSSES_TOGETHER_SECONDS
+    return number
+
+
+def cap_seconds(failures: int) -> int:
+    """How long a job's size is capped after so many pull failures in a row."""
+    return min(CAP_SECONDS << min(failures - 1, 16), LONGEST_CAP_SECONDS)
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What a script died of. Alike: the same words, addresses in memory apart, at the same step."""
+
+    message: str
+    step: int | None
+
+    def alike(self, other: Raised) -> bool:
+        return self.step == other.step and _bare(self.message) == _bare(other.message)
+
+
+def why_not_again(raised: Raised, before: Raised | None, restarts: int, most: int) -> str | None:
+    """Why a script that raised is not started again; None: it is. ``before``: what its attempt before died of."""
+    if most == 0:
+        return ""
+    if before is not None and raised.alike(before):
+        where = "before its first step" if raised.step is None else f"at step {raised.step}"
+        return f"the same exception {where} as the time before, so it was not started again"
+    if restarts >= most:
+        return f"it was started again {restarts} times, as often as --maxRestarts allows"
+    return None
+
+
+def _bare(message: str) -> str:
+    return re.sub(r"0x[0-9a-fA-F]+", "0x", message)
 
 
 _EXEC_ID = re.compile(r"edt-([1-9][0-9]{0,17})")
@@ -119,12 +176,27 @@ class JobSpec:
     """The user's own, after the script in ``sys.argv``."""
     num_worker: int = 1
     worker_device_num: int = 1
+    max_restarts: int = 0
+    """``--maxRestarts``: how often it starts again after an exception of its script."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """``--msd-env``. May hold secrets: stored in the job's row, never in events, messages or logs."""
     data_path: str | None = None
     """``--cs-datastore-meta …,data_path=REL``: DATA_DIR below the data file system."""
+    image: str | None = None
+    """``--msd-image-name``: what its containers are made of, where a node runs jobs in containers."""
 
     @property
     def max_engines(self) -> int:
         """The most slots this job may hold, whatever its script asks for."""
         return self.num_worker * self.worker_device_num
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs a list is to show; None: whatever it is."""
+
+    owner: str | None = None
+    states: frozenset[JobState] | None = None
+    framework: str | None = None
+    text: str | None = None
+    """Part of its id, its name or its owner's, capital or small."""

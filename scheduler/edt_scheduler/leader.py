@@ -17,7 +17,8 @@ from sqlalchemy.pool import NullPool
 
 from edt_scheduler.errors import AlreadyLeading
 from edt_scheduler.settings import Settings
-from edt_scheduler.store.database import database_url
+from edt_scheduler.store.database import database_url, keepalive
+from edt_scheduler.store.outages import outage
 
 LEADER_LOCK = 0x454456
 """Key of PostgreSQL's advisory lock of the leader's session."""
@@ -35,7 +36,10 @@ class Leadership:
 
 @contextmanager
 def lead(settings: Settings) -> Iterator[Leadership]:
-    """Be the scheduler for the length of the block. Raises AlreadyLeading at once if another one is."""
+    """Be the scheduler for the length of the block. Raises AlreadyLeading at once if another one is.
+
+    Raises DatabaseUnavailable where the lock lies in a database that does not answer.
+    """
     if make_url(settings.database).get_backend_name() == "sqlite":
         with _lock_file(settings) as leadership:
             yield leadership
@@ -60,8 +64,17 @@ def _lock_file(settings: Settings) -> Iterator[Leadership]:
 
 @contextmanager
 def _lock_session(settings: Settings) -> Iterator[Leadership]:
-    engine = create_engine(database_url(settings.database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as session:
+    url = database_url(settings.database)
+    patience = keepalive(url)
+    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=patience)
+    try:
+        session = engine.connect()
+    except DBAPIError as error:
+        unavailable = outage(error)
+        if unavailable is None:
+            raise
+        raise unavailable from error
+    with session:
         if not session.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": LEADER_LOCK}).scalar():
             raise AlreadyLeading(make_url(settings.database).render_as_string(hide_password=True))
 
@@ -69,6 +82,6 @@ def _lock_session(settings: Settings) -> Iterator[Leadership]:
             try:
                 return session.execute(text("SELECT 1")).scalar() == 1
             except DBAPIError:
-                return False
+                return False  # and for good: this session is not opened anew, it would not have the lock
 
         yield Leadership(alive)

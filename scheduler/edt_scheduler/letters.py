@@ -30,13 +30,17 @@ def assignment(settings: Settings, node: Row[Any], carried: Row[Any], slots: Seq
 
 
 def _wish(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> Wish:
-    """An attempt that has ended, or whose job is to stop, is to go at once: no boundary, no slots."""
+    """An attempt that has ended, or whose job is to stop, is to go at once: no boundary, no slots.
+
+    Two nodes may be told to host at once: where the home has moved, the old one goes on until the new one has told
+    its address. Everybody else works with the address that was told last.
+    """
     over = carried.attempt_kind is not None or carried.stop_requested_at is not None
     kept = () if over else tuple(row for row in slots if row.release_asked_at is None)
     return Wish(
         fence=carried.attempt_fence,
         slots=tuple(SlotWish(row.id, row.slot, row.device) for row in kept),
-        coordinator=None if carried.home_node_id == node.id else carried.coordinator,
+        coordinator=None if node.id in {carried.home_node_id, carried.host_node_id} else carried.coordinator,
         stop=over,
         leaving=tuple(row.id for row in slots if row.release_asked_at is not None and row.released_at is None),
     )
@@ -57,7 +61,7 @@ def _letter(settings: Settings, node: Row[Any], carried: Row[Any]) -> Letter:
         work_dir=str(work_dir),
         result_dir=str(directory),
         log_dir=str(directory / "log"),
-        checkpoint_dir=str(directory / "checkpoint"),
+        checkpoint_dir=str(settings.checkpoint_directory(job)),
         spool_dir=str(spool),
         socket=str(settings.socket(spool, job, carried.attempt_fence, node.name)),
         environ=job_environment(settings, carried),
@@ -68,8 +72,8 @@ def _letter(settings: Settings, node: Row[Any], carried: Row[Any]) -> Letter:
         grace_seconds=settings.grace_seconds,
         token=carried.token,
         host=node.host,
-        driver="fork" if carried.home_node_id == node.id else "none",
         heard=carried.acked,
+        image=carried.image or "",
     )
 
 
@@ -81,7 +85,7 @@ def job_environment(settings: Settings, job: Row[Any]) -> dict[str, str]:
     data = settings.data / job.data_path if job.data_path else settings.data
     return {
         "APP_ID": name,
-        "CHECKPOINT_DIR": str(directory / "checkpoint"),
+        "CHECKPOINT_DIR": str(settings.checkpoint_directory(name)),
         "DATA_DIR": str(data),
         "DLI_DATA_FS": str(settings.data),
         "DLI_EXECID": name,

@@ -3,27 +3,33 @@
 Called inside somebody's write transaction, by operations (a report, a stop) and by ``reconcile`` (a lost node).
 Two rules keep it safe. A slot is given back only when its process was seen gone, or when no agent can ever
 have heard of it. And a job moves on from an attempt only when all of that attempt is gone, as far as its nodes
-can be asked: a lost node's part stays booked there, fenced, until the node comes back and says so.
+can be asked: a lost node's part stays booked there, fenced (``fences``), until the node comes back and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
 from edt_runner.contract import ExitKind
-from edt_scheduler.jobs import JobState, backoff_seconds, state_after
-from edt_scheduler.store import allocations, attempts, jobs, nodes, outbox, resizes
+from edt_scheduler.bells import wake_attempt, wake_nodes
+from edt_scheduler.jobs import JobState, Raised, backoff_seconds, state_after, why_not_again
+from edt_scheduler.store import allocations, attempts, jobs, outbox, resizes
 from edt_scheduler.views import ResizeCause
 
 
-def wake_nodes(tx: Connection, node_ids: Iterable[int], now: float, resize_id: int | None = None) -> None:
-    """What these nodes should run has changed: move their versions and write their doorbells."""
-    names = {row.id: row.name for row in nodes.every(tx)}
-    for node_id in sorted(set(node_ids)):
-        outbox.put_node(tx, names[node_id], nodes.touch(tx, node_id), resize_id, now)
+@dataclass(frozen=True)
+class End:
+    """How an attempt ended."""
+
+    kind: ExitKind
+    message: str = ""
+    code: int | None = None
+    failed_step: int | None = None
+    """At which the script raised."""
 
 
 def take_back(
@@ -65,30 +71,22 @@ def stop(tx: Connection, job: Row[Any], now: float) -> None:
     else:
         held = allocations.open_of(tx, job.id, attempt.fence)
         take_back(tx, job.id, attempt.fence, held, ResizeCause.STOP, "stopped by its user", now)
-        wake_nodes(tx, (row.node_id for row in attempts.supervisors_of(tx, job.id, attempt.fence)), now)
+        wake_attempt(tx, job.id, attempt.fence, now)
         settle(tx, job.id, now)
     outbox.put_scheduler(tx, now)
 
 
-def end_attempt(
-    tx: Connection, job_id: int, fence: int, kind: ExitKind, message: str, code: int | None, now: float
-) -> None:
+def end_attempt(tx: Connection, job_id: int, fence: int, end: End, now: float) -> None:
     """It is known how the attempt ended; what is left of it anywhere is to go. The first word stands."""
     attempt = attempts.find(tx, job_id, fence)
     if attempt is None or attempt.kind is not None:
         return
-    attempts.change(tx, job_id, fence, kind=kind, message=message, code=code)
-    jobs.record(
-        tx,
-        job_id,
-        "attempt",
-        f"attempt {fence} ended: {kind}" + (f", {message}" if message else ""),
-        {"kind": kind, "code": code},
-        now,
-    )
+    values = {"kind": end.kind, "message": end.message, "code": end.code, "failed_step": end.failed_step}
+    attempts.change(tx, job_id, fence, **values)
+    message = f"attempt {fence} ended: {end.kind}" + (f", {end.message}" if end.message else "")
+    jobs.record(tx, job_id, "attempt", message, {"kind": end.kind, "code": end.code}, now)
     allocations.ask_back(tx, [row.id for row in allocations.open_of(tx, job_id, fence)], None, now)
-    left = [row.node_id for row in attempts.supervisors_of(tx, job_id, fence) if row.ended_at is None]
-    wake_nodes(tx, left, now)
+    wake_attempt(tx, job_id, fence, now)
     settle(tx, job_id, now)
 
 
@@ -104,26 +102,40 @@ def settle(tx: Connection, job_id: int, now: float) -> None:
     supervisors = attempts.supervisors_of(tx, job_id, attempt.fence)
     if any(row.ended_at is None and row.lost_at is None for row in supervisors):
         return
-    if attempt.kind is None and not stop_requested:
-        # Every supervisor left and none of them said why the attempt as a whole ended.
-        kind, message = ExitKind.LEFT, ""
-    elif attempt.kind is None:
-        kind, message = ExitKind.STOPPED, ""
+    if attempt.kind is not None:
+        end = End(ExitKind(attempt.kind), attempt.message or "", attempt.code, attempt.failed_step)
     else:
-        kind, message = ExitKind(attempt.kind), attempt.message or ""
-    attempts.change(tx, job_id, attempt.fence, kind=kind, ended_at=now)
-    _move_on(tx, job, kind, message, now)
+        # Every supervisor left and none of them said why the attempt as a whole ended.
+        end = End(ExitKind.STOPPED if stop_requested else ExitKind.LEFT)
+    attempts.change(tx, job_id, attempt.fence, kind=end.kind, ended_at=now)
+    if any(row.ended_at is None for row in supervisors):
+        # On a lost node something of it may still live: it is shut out before anything else of the job starts.
+        jobs.change(tx, job_id, fence_due=attempt.fence + 1)
+    _move_on(tx, job, end, now)
     outbox.put_scheduler(tx, now)
 
 
-def _move_on(tx: Connection, job: Row[Any], kind: ExitKind, message: str, now: float) -> None:
+def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
     """The attempt is over and gone; the exit's own rule says where the job goes."""
-    after = state_after(kind, stop_requested=job.stop_requested_at is not None)
-    losses = job.losses + 1 if kind is ExitKind.LOST else job.losses
-    wait = backoff_seconds(kind, losses)
-    values: dict[str, Any] = {"workers": 0, "losses": losses, "not_before": now + wait if wait else None}
-    if message or after is not JobState.FINISHED:
-        values["message"] = message or None
+    stop_requested, kind, message = job.stop_requested_at is not None, end.kind, end.message
+    values: dict[str, Any] = {"workers": 0}
+    again, times = False, 0
+    if kind is ExitKind.LOST:
+        times = values["losses"] = job.losses + 1
+    elif kind is ExitKind.SCRIPT_ERROR and not stop_requested:
+        raised = Raised(message, end.failed_step)
+        before = Raised(job.raised, job.raised_step) if job.raised is not None else None
+        refusal = why_not_again(raised, before, job.restarts, job.max_restarts)
+        again = refusal is None
+        values |= {"raised": message, "raised_step": end.failed_step}
+        if again:
+            times = values["restarts"] = job.restarts + 1
+        elif refusal:
+            message = f"{message or 'the script failed'} ({refusal})"
+    after = state_after(kind, stop_requested=stop_requested, again=again)
+    wait = backoff_seconds(kind, times)
+    values["not_before"] = now + wait if wait else None
+    values["message"] = message or None  # of the last attempt: what was lost before it is history
     jobs.change(tx, job.id, **values)
     if after is not JobState(job.state):
         jobs.move(tx, job.id, after, _sentence(after, kind, message), now, {"kind": kind, "wait_seconds": wait})

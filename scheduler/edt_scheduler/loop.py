@@ -7,15 +7,19 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from edt_runner.crash_points import CrashPoint, crash_point
+from edt_scheduler.errors import Unavailable
 from edt_scheduler.house import House
 from edt_scheduler.nodes import Leases
-from edt_scheduler.operations.sweeping import sweep_deleted
+from edt_scheduler.operations.sweeping import sweep_changes, sweep_deleted, sweep_keys, sweep_usage
 from edt_scheduler.reconcile import look
-from edt_scheduler.store import nodes
+from edt_scheduler.store import front_door, nodes
 
 log = logging.getLogger("edt.scheduler")
 
 SWEEP_SECONDS = 30.0
+DEAF_SECONDS = 10.0
+"""When no API has served for so long, nodes cannot be heard, whatever they say."""
 
 
 class Loop:
@@ -25,7 +29,10 @@ class Loop:
         self._house = house
         self._monotonic = monotonic
         self._leases = Leases(house.settings.lease_seconds)
-        self._swept = monotonic()
+        self._observed = self._swept = monotonic()
+        self._away = False
+        self._door = Leases(DEAF_SECONDS)
+        self._deaf = False
 
     def once(self) -> bool:
         """Look until there is nothing more to do; False where the database could not be asked.
@@ -33,6 +40,7 @@ class Loop:
         A decision may make the next one possible at once (a slot that no agent had heard of is free again), so a
         pass that wrote something looks again, a few times at most: the timer does the rest.
         """
+        crash_point(CrashPoint.SCHEDULER_PASS)
         try:
             lost = self._silent()
             for _ in range(4):
@@ -43,13 +51,37 @@ class Loop:
             if self._monotonic() > self._swept + SWEEP_SECONDS:
                 self._swept = self._monotonic()
                 sweep_deleted(self._house)
+                sweep_keys(self._house)
+                sweep_changes(self._house)
+                sweep_usage(self._house)
+        except Unavailable as error:
+            if not self._away:
+                log.warning("%s; trying again", error)
+            self._away = True
+            return False
         except SQLAlchemyError:
             log.exception("the database could not be asked; trying again")
             return False
+        if self._away:
+            log.info("the database answers again")
+        self._away = False
         return True
 
     def _silent(self) -> dict[int, int]:
-        """Nodes whose lease has run out, with the counter at which they were last heard from."""
+        """Nodes whose lease has run out, with the counter at which they were last heard from.
+
+        Who has not looked for a while, since the database was away or this process was stopped, cannot say who was
+        silent: then every lease begins anew. So it does while no API serves, for all talk goes through them.
+        """
         with self._house.database.snapshot() as tx:
             counters = {row.id: row.counter for row in nodes.every(tx) if row.lost_at is None}
-        return {node: counters[node] for node in self._leases.observe(counters, self._monotonic())}
+            door = front_door.counter(tx)
+        now = self._monotonic()
+        deaf = bool(self._door.observe({0: door} if door is not None else {}, now))
+        if deaf != self._deaf:
+            log.warning("no API serves: no node is taken for lost" if deaf else "an API serves again")
+        self._deaf = deaf
+        if deaf or self._away or now > self._observed + self._house.settings.lease_seconds / 2:
+            self._leases = Leases(self._house.settings.lease_seconds)
+        self._observed = now
+        return {node: counters[node] for node in self._leases.observe(counters, now)}

@@ -1,6 +1,7 @@
 """What the scheduler's room is told from outside: environment variables with the prefix EDT_. Room: scheduler.
 
-Reads the environment once, when ``Settings()`` is made; creates nothing.
+Reads the environment once, when ``Settings()`` is made, and the files that it names (``secret_files.py``); creates
+nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from edt_scheduler.secret_files import SecretFile, SecretFiles, with_password
 
 SOCKET_BYTES = 100
 """Longest path of a unix socket we use; the kernel takes 107."""
@@ -24,24 +28,60 @@ def default_home() -> Path:
 
 
 class Settings(BaseSettings):
-    """Everything this room can be told. Each name is the environment's without EDT_, in small letters."""
+    """Everything this room can be told. Each name is the environment's without EDT_, in small letters; with _FILE
+    behind it, the value is what that file holds."""
 
     model_config = SettingsConfigDict(env_prefix="EDT_", frozen=True, extra="ignore")
 
     home: Path = Field(default_factory=default_home)
     """State: ``edt.db``, ``jobs/``, ``staged/``, ``run/``. All nodes of the cluster see the same folder."""
+    database_password: SecretStr | None = None
+    """Put into ``database_url``, so that the one can be a secret and the other be shown."""
     database_url: str = ""
     """Default: SQLite in the home. ``postgresql://…`` in production."""
+    broker_password: SecretStr | None = None
+    """Put into ``broker_url`` and ``nodes_broker_url``."""
     broker_url: str = ""
     """Redis or Valkey, ``redis+socket://…`` too. Empty: no doorbells, every loop has its timer."""
+    nodes_broker_url: str | None = None
+    """The broker as nodes reach it, where that is another address; empty: they are told of none."""
     tick_seconds: float = Field(default=1.0, gt=0)
     """How often the scheduler looks unasked."""
     lease_seconds: float = Field(default=30.0, gt=0)
     """A node that is silent for longer is lost."""
     grace_seconds: float = Field(default=30.0, gt=0, le=600)
     """Least time a leave is given before SIGKILL."""
+    alive_file: Path | None = None
+    """Touched whenever the scheduler has looked or stands by; how old it is tells whether the scheduler works."""
+    usage_days: float = Field(default=2.0, gt=0)
+    """How long it is remembered how busy slots were."""
     data_fs: Path | None = None
     """DLI_DATA_FS of the jobs; default ``data`` in the home."""
+    tf_use_legacy_keras: bool = False
+    """TensorFlow jobs get TF_USE_LEGACY_KERAS=1, Keras 2, where they do not say otherwise; read at a job's submit."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What a caller says, then EDT_<NAME>, then EDT_<NAME>_FILE."""
+        return init_settings, env_settings, SecretFiles(settings_cls)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _from_file(cls, value: Any) -> Any:
+        return value.read() if isinstance(value, SecretFile) else value
+
+    @field_validator("database_url", "broker_url", "nodes_broker_url", mode="after")
+    @classmethod
+    def _whole(cls, url: str | None, info: ValidationInfo) -> str | None:
+        password = info.data.get("database_password" if info.field_name == "database_url" else "broker_password")
+        return with_password(url, password.get_secret_value()) if url and password else url
 
     @field_validator("home", mode="after")
     @classmethod
@@ -51,6 +91,11 @@ class Settings(BaseSettings):
     @property
     def database(self) -> str:
         return self.database_url or f"sqlite:///{self.home / 'edt.db'}"
+
+    @property
+    def nodes_broker(self) -> str | None:
+        """Where nodes are told to listen for doorbells."""
+        return (self.broker_url if self.nodes_broker_url is None else self.nodes_broker_url) or None
 
     @property
     def jobs(self) -> Path:
@@ -68,6 +113,9 @@ class Settings(BaseSettings):
 
     def job_directory(self, exec_id: str) -> Path:
         return self.jobs / exec_id
+
+    def checkpoint_directory(self, exec_id: str) -> Path:
+        return self.job_directory(exec_id) / "checkpoint"
 
     def socket(self, spool: Path, exec_id: str, fence: int, node: str) -> Path:
         """Where a supervisor listens: in its spool, or in a short folder where that path would be too long.

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from edt_runner.contract import Assignment, ExitKind
 from edt_scheduler.jobs import JobState
@@ -64,6 +64,9 @@ class JobView:
     args_verbatim: str
     num_worker: int
     worker_device_num: int
+    max_restarts: int
+    restarts: int
+    """How often it was started again after an exception of its script."""
     created_at: float
     started_at: float | None
     """First start of an attempt."""
@@ -91,6 +94,10 @@ class JobView:
     checkpoint_step: int | None
     seed: int
     threads: int
+    image: str | None
+    """What its containers are made of, where it has asked for its own."""
+    eta_seconds: float | None
+    """Until its last step, at the speed of late; None: it does not train, or nothing is known yet."""
     waiting: Waiting | None
     directory: Path
     """EDT_HOME/jobs/<exec id>: also RESULT_DIR."""
@@ -108,6 +115,19 @@ class JobView:
 
 
 @dataclass(frozen=True)
+class SlotUse:
+    """How busy one slot was between two looks of its agent."""
+
+    slot: str
+    utilisation: float
+    """0 to 1."""
+    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_watts: float | None = None
+    temperature_c: float | None = None
+
+
+@dataclass(frozen=True)
 class SlotView:
     """One slot of a node, and who holds it."""
 
@@ -117,6 +137,23 @@ class SlotView:
     exec_id: str | None
     leaving: bool
     """Asked back, its process not yet seen gone."""
+    owner: str | None = None
+    """Whose job that is."""
+    use: SlotUse | None = None
+    """How busy it is; None: nobody has said so of late."""
+
+
+@dataclass(frozen=True)
+class UseOverTime:
+    """One interval of a slot's use: mean utilisation, power and temperature, most memory."""
+
+    slot: str
+    time: float
+    """Its middle."""
+    utilisation: float
+    memory_bytes: int | None
+    power_watts: float | None
+    temperature_c: float | None
 
 
 @dataclass(frozen=True)
@@ -131,6 +168,11 @@ class NodeView:
     incarnation: str
     registered_at: float
     seen_at: float
+    lease_age_seconds: float
+    """For how long it has not been heard from."""
+    lost_at: float | None
+    launcher: str
+    """In what its jobs run: ``process`` or ``docker``."""
     slots: tuple[SlotView, ...]
 
 
@@ -176,7 +218,8 @@ class ResizeCause(enum.StrEnum):
     ROOM = "room"  # another job's share
     STOP = "stop"  # its user's word
     DRAIN = "drain"  # its node is being emptied
-    NODE_LOST = "node-lost"  # a node was not heard from since before it was given these slots
+    NODE_LOST = "node-lost"  # a node was not heard from for its lease
+    ENGINE_LOST = "engine-lost"  # engines ended unasked and the attempt went on: a crash, a kill, a supervisor's death
 
 
 @dataclass(frozen=True)
@@ -188,6 +231,7 @@ class ResizeView:
 
     number: int
     exec_id: str
+    owner: str
     fence: int
     cause: ResizeCause
     detail: str
@@ -209,6 +253,8 @@ class ResizeView:
     step: int | None
     workers: int | None
     pause_seconds: float | None
+    recomputed: int | None
+    """Micro-batches that were done again, since an engine died with them."""
 
 
 @dataclass(frozen=True)
@@ -218,20 +264,136 @@ class EventView:
     seq: int
     time: float
     kind: str
-    """``state``, ``attempt``, ``resize``, ``stop-requested``, ``waiting``, or a report's kind."""
+    """``state``, ``attempt``, ``home``, ``resize``, ``capped``, ``stop-requested``, ``waiting``, or a report's kind."""
     fence: int
     message: str
     data: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class FailureView:
+    """An engine that was lost, all engines of a job on a lost node (then without a slot), or a whole attempt."""
+
+    exec_id: str
+    owner: str
+    node: str | None
+    slot: str | None
+    time: float
+    kind: ExitKind
+    message: str | None
+
+
+class TimelineAllocation(NamedTuple):
+    """One slot held by one job for a while, in short: a picture has tens of thousands. As in AllocationView."""
+
+    allocation: int
+    exec_id: str
+    fence: int
+    node: str
+    slot: str
+    decided_at: float
+    started_at: float | None
+    counted_at: float | None
+    released_at: float | None
+    kind: str | None
+
+
+class TimelineResize(NamedTuple):
+    """One change of a job's size, in short. As in ResizeView."""
+
+    number: int
+    exec_id: str
+    owner: str
+    cause: str
+    detail: str
+    decided_at: float
+    from_slots: int
+    to_slots: int
+    pause_seconds: float | None
+    recomputed: int | None
+
+
+@dataclass(frozen=True)
+class TimelineJob:
+    """What a picture says of a job."""
+
+    owner: str
+    state: JobState
+    app_name: str
+    removed: bool
+    """It can no longer be asked for; that it held slots stays true."""
+
+
+@dataclass(frozen=True)
 class Timeline:
-    """Slots × time: what the demo and the dashboard draw."""
+    """Slots × time: what the demo and the dashboard draw. All that overlaps ``since`` to ``until``."""
 
     now: float
+    since: float
+    until: float
+    earliest: float | None
+    """When the first slot was ever given."""
     nodes: tuple[NodeView, ...]
-    allocations: tuple[AllocationView, ...]
-    resizes: tuple[ResizeView, ...]
+    jobs: Mapping[str, TimelineJob]
+    """Those that the rest names."""
+    allocations: tuple[TimelineAllocation, ...]
+    resizes: tuple[TimelineResize, ...]
+    failures: tuple[FailureView, ...]
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """A part of the list of jobs, newest first."""
+
+    jobs: tuple[JobView, ...]
+    before: int | None
+    """Number of the job that the next page comes before; None: this is the last."""
+    total: int
+    """How many the filter finds."""
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """What one PROGRESS report said."""
+
+    step: int
+    time: float
+    epoch: int | None
+    workers: int | None
+    loss: float | None
+    samples_per_second: float | None
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Course:
+    """A training's course, thinned out to what a curve shows; steps only grow."""
+
+    points: tuple[MetricPoint, ...]
+    total: int
+    """How many points there were."""
+
+
+@dataclass(frozen=True)
+class RemovedJob:
+    """A job that is on no list any more."""
+
+    exec_id: str
+    owner: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What has changed since a cursor, each thing once and as it stands now. For the eyes of whom, the API knows."""
+
+    cursor: str
+    """Where this picture stands; to be asked with next time."""
+    jobs: tuple[JobView, ...] = ()
+    removed: tuple[RemovedJob, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    allocations: tuple[TimelineAllocation, ...] = ()
+    resizes: tuple[TimelineResize, ...] = ()
+    failures: tuple[FailureView, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import pytest
 
 from edt_runner.contract import Assignment, Letter, SlotWish, Wish
 from support.desk import JOIN_TOKEN, Desk
+from support.places import Place
 from support.tagged import bearers, kill_bearers
 from support.waiting import until
 
@@ -69,15 +70,15 @@ class Node:
         return self.agent.wait(15)
 
     def assignment(self, job: str = "edt-1", fence: int = 1, slots: int = 1, **given: object) -> Assignment:
-        """An attempt as the API would list it. ``environ`` goes into the letter, ``stop`` into the wish, whose
-        allocations count from ``first``."""
+        """An attempt as the API would list it. ``environ`` and ``framework`` go into the letter, ``stop`` into the
+        wish, whose allocations count from ``first``."""
         folder = self.home / "jobs" / job
         folder.mkdir(parents=True, exist_ok=True)
         letter = Letter(
             job=job,
             fence=fence,
             node=self.name,
-            framework="pytorch",
+            framework=str(given.get("framework", "pytorch")),
             main="main.py",
             arguments=(),
             work_dir=str(folder),
@@ -130,6 +131,57 @@ def working_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     with Desk() as desk, _gone_at_the_end(Node(tmp_path_factory.mktemp("node") / "home", desk)) as node:
         node.start(EDT_ADMIN_PASSWORD="secret", EDT_TOKEN="secret", EDT_DATABASE_URL="postgresql://secret")
         yield node
+
+
+_LAUNCHERS = [pytest.param("process"), pytest.param("docker", marks=pytest.mark.docker)]
+_LITTLE_MEMORY = {"EDT_DOCKER_MEMORY_BASE": "600m", "EDT_DOCKER_MEMORY_PER_SLOT": "300m"}
+
+
+@pytest.fixture(scope="module", params=_LAUNCHERS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Either launcher, its agent at work, for many tests: each has a job of its own."""
+    with _place(request.param, tmp_path_factory.mktemp("place") / "home") as place:
+        place.start()
+        yield place
+
+
+@pytest.fixture(params=_LAUNCHERS)
+def own_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Either launcher; the test starts and ends its agent."""
+    with _place(request.param, tmp_path / "home") as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def docker_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Containers with little memory, their agent at work."""
+    with _place("docker", tmp_path_factory.mktemp("place") / "home", **_LITTLE_MEMORY) as place:
+        place.start()
+        yield place
+
+
+@pytest.fixture
+def own_docker_place(tmp_path: Path) -> Iterator[Place]:
+    """Containers; the test starts the agent."""
+    with _place("docker", tmp_path / "home") as place:
+        yield place
+
+
+@pytest.fixture
+def process_place(tmp_path: Path) -> Iterator[Place]:
+    """Processes; the test starts the agent."""
+    with _place("process", tmp_path / "home") as place:
+        yield place
+
+
+@contextmanager
+def _place(kind: str, home: Path, **environ: str) -> Iterator[Place]:
+    with Desk() as desk, _gone_at_the_end(Node(home, desk)) as node:
+        place = Place(kind, node, **environ)
+        try:
+            yield place
+        finally:
+            place.close()
 
 
 @contextmanager

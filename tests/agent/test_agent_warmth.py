@@ -1,15 +1,27 @@
-"""One supervisor is kept warm, and handed to the job that can use it."""
+"""Supervisors are kept warm, one of each kind that is used, and handed to the jobs that can use them."""
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
+from edt_agent.processes import environment
 from support.waiting import until
+
+WITHOUT_TENSORFLOW = """
+import importlib.util
+find, importlib.util.find_spec = importlib.util.find_spec, lambda name: None if name == "tensorflow" else find(name)
+"""
 
 
 def waiting(node) -> list[int]:
     return [pid for pid, line in node.processes(EDT_NODE="n1").items() if "stand_in" in line]
+
+
+def supervisors(node) -> set[int]:
+    """Without what they have forked."""
+    return {pid for pid in waiting(node) if os.getsid(pid) == pid}
 
 
 def test_the_next_job_gets_the_warm_one_and_another_is_warmed(node, desk):
@@ -33,6 +45,37 @@ def test_what_the_warm_one_has_already_is_no_reason_for_a_cold_one(node, desk):
     node.start(EDT_WARM="1")
     [warm] = until(lambda: waiting(node))
     assert node.runs(environ={"PYTHONUNBUFFERED": "x"}) == warm
+
+
+def test_another_framework_is_kept_warm_from_its_first_job_on(node, desk):
+    node.start(EDT_WARM="1")
+    [torch] = until(lambda: waiting(node))
+    first = node.runs(framework="tensorflow")
+    assert first != torch, "the first is cold, and PyTorch's stays"
+    [tensorflow] = until(lambda: supervisors(node) - {torch, first}, what="the other framework's is warm, too")
+    assert node.runs(job="edt-2", framework="tensorflow") == tensorflow
+    assert node.runs(job="edt-3") == torch
+
+
+def test_keras_2_has_a_warm_one_of_its_own(node, desk):
+    node.start(EDT_WARM="tensorflow")
+    [keras3] = until(lambda: waiting(node))
+    assert environment(keras3)["TF_USE_LEGACY_KERAS"] == "0"
+    wanted = {"framework": "tensorflow", "environ": {"TF_USE_LEGACY_KERAS": "1"}}
+    first = node.runs(**wanted)
+    [keras2] = until(lambda: supervisors(node) - {keras3, first}, what="one with Keras 2 is warm")
+    assert environment(keras2)["TF_USE_LEGACY_KERAS"] == "1"
+    assert node.runs(job="edt-2", **wanted) == keras2
+    assert node.runs(job="edt-3", framework="tensorflow", environ={"KERAS_HOME": "/k"}) != keras3
+    assert node.runs(job="edt-4", framework="tensorflow") == keras3
+
+
+def test_a_node_whose_python_lacks_the_framework_says_so(node, desk, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_TENSORFLOW)
+    node.start(PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    desk.want(node.assignment(framework="tensorflow"))
+    why = "its framework is not on node n1, whose Python has no tensorflow: install openedt[tensorflow] there"
+    until(lambda: f"edt-1/1 was not started: {why}" in node.log)
 
 
 def test_the_warm_one_goes_with_its_agent(node, desk):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from edt_runner.contract import USAGE_FILE
 from support.tagged import lives
 from support.waiting import until
 
@@ -43,8 +45,11 @@ def test_scripts_run_are_adopted_are_stopped_and_leave_nothing(node, desk):
     assert desk.last("edt-1/1", "attempt-ended")["kind"] == "finished"
     assert "hello from a script" in (node.home / "jobs" / "edt-1" / "log" / "driver.out").read_text()
 
-    hand_in(node, "edt-2", "import time; time.sleep(600)")
+    assignment = hand_in(node, "edt-2", "import time; time.sleep(600)")
     until(lambda: "attempt-started" in desk.kinds("edt-2/1"), 40)
+    used = Path(assignment.letter.spool_dir) / USAGE_FILE
+    until(used.exists, what="it measures its engine")
+    assert set(json.loads(used.read_text())["engines"]) == {"100"}
     supervisor = desk.last("edt-2/1", "attempt-started")["pid"]
     node.signal(signal.SIGKILL)
     start(node)

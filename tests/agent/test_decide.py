@@ -81,6 +81,11 @@ class TestAnAttemptThatDoesNotRun:
         assert (close.kind, close.assignment) == (ExitKind.LOST, assignment())
         assert "no memory" in close.message
 
+    def test_ends_as_the_jobs_own_fault_when_it_asks_for_what_cannot_be(self):
+        starts = {KEY: Starts(1, 0.0, "no such image", hopeless=True)}
+        [close] = decided(wanting(), starts=starts)
+        assert (close.kind, close.message) == (ExitKind.SCRIPT_ERROR, "no such image")
+
     def test_gets_a_last_word_when_it_is_to_stop_or_leave(self):
         stop, leave = Wish(2, (), stop=True), Wish(2, (), leaving=(7,))
         assert decided(wanting(stop))[0].kind is ExitKind.STOPPED
@@ -147,6 +152,16 @@ class TestAnAttemptWhoseSupervisorIsGone:
     def test_is_closed_as_lost_then(self):
         empty = dataclasses.replace(self.dead, empty=True)
         assert decided(wanting(), {KEY: empty}) == (Close(KEY, ExitKind.LOST, "its supervisor was ended by signal 9"),)
+
+    def test_is_told_to_have_run_out_of_memory_where_that_is_known(self):
+        starved = dataclasses.replace(self.dead, empty=True, oom=True)
+        [close] = decided(wanting(), {KEY: starved})
+        assert (close.kind, close.message) == (ExitKind.LOST, "its supervisor was killed for want of memory")
+
+    def test_is_told_with_what_it_said_last_where_it_never_kept_a_log(self):
+        mute = dataclasses.replace(self.dead, empty=True, began=False, code=1, said="No module named edt_runner")
+        [retry] = decided(wanting(), {KEY: mute})
+        assert retry.why == "its supervisor ended with status 1: No module named edt_runner"
 
     def test_is_closed_as_stopped_when_it_was_to_stop(self):
         stopped = dataclasses.replace(self.dead, empty=True, wish=Wish(2, (), stop=True))

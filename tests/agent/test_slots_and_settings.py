@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from edt_agent.errors import BadSetting
-from edt_agent.launch import must_be_cold
 from edt_agent.settings import from_environment, home_tag, make_private
 from edt_agent.slots import Slot, cores, find_slots, narrowed
+from edt_runner.environment import must_be_cold, supervisor_environ
 
 GPUS = tuple(Slot(str(n), f"GPU-{n}aaa", "H200") for n in range(4))
 
@@ -38,6 +39,10 @@ def test_only_gpus_that_cuda_would_show_are_offered(visible, slots):
         ({}, {"EDT_CPU_SLOTS": "many"}, "EDT_CPU_SLOTS"),
         ({}, {"EDT_DEVICES": "tpu"}, "EDT_DEVICES"),
         ({}, {"EDT_AGENT_TICK_SECONDS": "-1"}, "EDT_AGENT_TICK_SECONDS"),
+        ({}, {"EDT_WARM": "1,jax"}, "EDT_WARM: 'jax'"),
+        ({}, {"EDT_LAUNCHER": "podman"}, "EDT_LAUNCHER: 'podman'; it is process or docker"),
+        ({}, {"EDT_LAUNCHER": "docker", "EDT_DOCKER_SHM": "x"}, "EDT_DOCKER_SHM"),
+        ({}, {"EDT_RUNTIME_DIR": "/run/" + "x" * 50}, "EDT_RUNTIME_DIR"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(given, environ, named):
@@ -51,6 +56,24 @@ def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path)
     assert (settings.name, settings.home, settings.host) == ("a", tmp_path, "10.0.0.1")
     assert settings.token_file == tmp_path / "join-token"
     assert len(str(settings.runtime_dir / "edt-123456.99.sock")) < 107
+
+
+@pytest.mark.parametrize(
+    ("environ", "launcher"),
+    [
+        ({}, "process"),
+        ({"EDT_DOCKER_SHM": "x"}, "process"),
+        ({"EDT_LAUNCHER": "docker"}, "docker"),
+        ({"EDT_LAUNCHER": "docker", "EDT_DOCKER_GPUS": "fixed"}, "docker-fixed"),
+    ],
+)
+def test_a_node_says_in_what_it_runs_jobs(environ, launcher):
+    assert from_environment({}, environ).launcher == launcher
+
+
+def test_the_folder_for_sockets_can_be_one_that_containers_share(tmp_path):
+    settings = from_environment({}, {"EDT_RUNTIME_DIR": "/run/edt", "EDT_HOME": str(tmp_path)})
+    assert settings.runtime_dir.parent == Path("/run/edt")
 
 
 def test_every_path_to_a_home_gives_it_the_same_mark(tmp_path):
@@ -69,7 +92,30 @@ def test_a_folder_for_sockets_is_for_nobody_else(tmp_path):
 
 
 def test_only_what_is_read_at_import_makes_a_job_start_cold():
-    warm = {**os.environ, "PYTHONUNBUFFERED": "x"}
+    warm = {**os.environ, **supervisor_environ("tensorflow")}
     assert not must_be_cold({"DATA_DIR": "/d", "PYTHONUNBUFFERED": "x", "EDT_SEED": "3"}, warm)
-    for name in ("OMP_NUM_THREADS", "TORCH_LOGS", "LD_PRELOAD", "PYTHONPATH", "NCCL_DEBUG"):
+    assert not must_be_cold({"TF_USE_LEGACY_KERAS": "0"}, warm)
+    for name in ("OMP_NUM_THREADS", "TORCH_LOGS", "LD_PRELOAD", "PYTHONPATH", "NCCL_DEBUG", "KERAS_HOME"):
         assert must_be_cold({name: "never so"}, warm), name
+    assert must_be_cold({"TF_USE_LEGACY_KERAS": "1"}, warm)
+
+
+def test_what_a_person_has_set_wins_over_what_a_framework_is_given_and_over_nothing_else():
+    chosen = {"TF_ENABLE_ONEDNN_OPTS": "0", "PYTHONHASHSEED": "random"}
+    given = supervisor_environ("tensorflow", chosen)
+    assert (given["TF_ENABLE_ONEDNN_OPTS"], given["PYTHONHASHSEED"], given["KERAS_BACKEND"]) == ("0", "0", "tensorflow")
+    assert not [name for name in supervisor_environ("pytorch", chosen) if name.startswith(("TF_", "KERAS_"))]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (None, ("pytorch",)),
+        ("1", ("pytorch",)),
+        ("0", ()),
+        ("tensorflow", ("tensorflow",)),
+        ("1, tensorflow", ("pytorch", "tensorflow")),
+    ],
+)
+def test_a_node_is_told_which_frameworks_to_keep_warm(text, kept):
+    assert from_environment({}, {"EDT_WARM": text} if text else {}).warm == kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -52,6 +53,20 @@ def test_only_what_is_not_acknowledged_is_sent(spool, writer):
     spool.ack(5)
     assert spool.batch(3, hold_the_end=False) == []
     assert spool.all_acked
+
+
+def test_a_supervisor_killed_for_memory_is_said_so_in_its_last_word(spool, writer):
+    writer.write(ReportKind.ATTEMPT_STARTED, pid=1)
+    spool.close(ExitKind.LOST, "its supervisor was killed for want of memory", -9, None, oom=True)
+    assert spool.batch(9, hold_the_end=False)[-1]["body"]["oom"] is True
+
+
+def test_that_an_engine_starved_is_known_from_its_report(spool, writer):
+    writer.write(ReportKind.ENGINE_GONE, allocation=1, slot="0", kind="lost", oom=False)
+    assert not spool.scan().starved
+    writer.write(ReportKind.ENGINE_GONE, allocation=2, slot="1", kind="lost", oom=True)
+    writer.write(ReportKind.ENGINE_GONE, allocation=3, slot="2", kind="left", oom=False)
+    assert spool.scan().starved
 
 
 def test_an_api_that_took_half_a_batch_gets_the_other_half(spool, writer):
@@ -154,3 +169,29 @@ def test_an_end_whose_number_was_taken_is_said_again_under_the_next(spool, write
     spool.close(ExitKind.LOST, "x", None, None)
     spool.ack(40)
     assert numbers(spool.batch(4, hold_the_end=False)) == [41]
+
+
+@pytest.mark.parametrize("what", ["a link", "a link for its folder", "a pipe", "a folder"])
+def test_what_a_job_puts_in_its_place_is_not_followed_read_or_waited_for(tmp_path, what):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "reports.jsonl").write_text("not the job's\n")
+    folder = tmp_path / "job" / "spool" / "1-n"
+    folder.parent.mkdir(parents=True)
+    if what == "a link for its folder":
+        folder.symlink_to(elsewhere)
+    else:
+        folder.mkdir()
+        path = folder / "reports.jsonl"
+        if what == "a link":
+            path.symlink_to(elsewhere / "reports.jsonl")
+        elif what == "a pipe":
+            os.mkfifo(path)
+        else:
+            path.mkdir()
+    spool = Spool(folder, KEY, "n")
+    assert spool.scan().last_seq == 0
+    spool.close(ExitKind.LOST, "it is gone", None, None)
+    assert spool.facts.ended
+    assert [each["kind"] for each in spool.batch(9, hold_the_end=False)] == ["attempt-ended"]
+    assert (elsewhere / "reports.jsonl").read_text() == "not the job's\n"

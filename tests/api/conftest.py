@@ -27,6 +27,13 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+    """One that believes what this machine says as a proxy."""
+    with served(tmp_path_factory.mktemp("home"), forwarded_allow_ips="127.0.0.1") as opened:
+        yield opened
+
+
 @pytest.fixture
 def fresh_door(tmp_path: Path) -> Iterator[FrontDoor]:
     """An API that nobody has used yet."""

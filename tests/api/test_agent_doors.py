@@ -92,7 +92,7 @@ class TestAssignments:
         assert letter.arguments == ("-x", "1")
         assert letter.environ["K"] == "hush"
         assert [slot.slot for slot in wish.slots] == ["0"]
-        (resize,) = fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/resizes").json()
+        (resize,) = fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/resizes").json()["items"]
         assert resize["woken_by"] == "doorbell"
 
     def test_a_question_is_held_until_there_is_something_new(self, fresh_door: FrontDoor) -> None:

@@ -24,6 +24,7 @@ import pytest
 from edt_api.__main__ import main
 from edt_migrations import migrate
 from support.front_door import ARGS, EXECS
+from support.waiting import until
 
 SOURCES = [str(Path(__file__).parents[2] / room) for room in ("api", "scheduler", "runners", "migrations")]
 
@@ -154,3 +155,13 @@ def test_a_given_password_is_not_printed(
     monkeypatch.setenv("EDT_ADMIN_PASSWORD", "hushhush")
     assert main(["--ensure-admin"]) == 0
     assert capsys.readouterr() == ("", "")
+
+
+def test_while_it_serves_the_scheduler_can_see_that(tmp_path: Path) -> None:
+    def beats() -> int:
+        with closing(sqlite3.connect(tmp_path / "home" / "edt.db")) as database:
+            row = database.execute("SELECT counter FROM front_door").fetchone()
+        return row[0] if row else 0
+
+    with serving(tmp_path / "home"):
+        until(lambda: beats() >= 2, 15)

@@ -122,6 +122,28 @@ class TestValues:
         with pytest.raises(ArgumentsInvalid, match="--cs-datastore-meta"):
             parse(f"{START} --cs-datastore-meta type=fs,data_path=../other")
 
+    @pytest.mark.parametrize(
+        "image",
+        [
+            "openedt/runner-torch",
+            "debian:bookworm-slim",
+            "Registry.example.com:5000/team/a_b/c.d:v1.2_RC",
+            "localhost/x@sha256:" + "0a" * 32,
+            "a/b:1@sha256:" + "f" * 64,
+        ],
+    )
+    def test_an_image_of_its_own_is_taken_as_docker_writes_it(self, image: str) -> None:
+        assert parse(f"{START} --msd-image-name {image}").image == image
+        assert parse(START).image is None
+
+    @pytest.mark.parametrize(
+        "image",
+        ["", "Upper/Case", "a b", "-x", "a:", "a//b", "a@sha256:12", "a:b:c", "../a", "x" * 256, "a;rm", "http://a/b"],
+    )
+    def test_what_is_no_image_is_refused(self, image: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match=r"--msd-image-name: got .*; it takes a container image"):
+            parse(f"{START} --msd-image-name={shlex.quote(image)}")
+
     def test_variables_of_the_job_may_hold_anything_after_the_first_equals_sign(self) -> None:
         parsed = parse(f"{START} --msd-env A=b=c --msd-env 'B=x y' --msd-env=C=")
         assert parsed.environ == {"A": "b=c", "B": "x y", "C": ""}
@@ -137,6 +159,14 @@ class TestValues:
         with pytest.raises(ArgumentsInvalid, match=r"--numWorker: got .*; it takes a whole number from 1"):
             parse(f"{START} --numWorker={shlex.quote(value)}")
 
+    def test_restarts_after_an_exception_are_none_unless_asked_for(self) -> None:
+        assert parse(START).max_restarts == 0
+        assert parse(f"{START} --maxRestarts 3").max_restarts == 3
+        assert parse(f"{START} --maxRestarts=0").max_restarts == 0
+        for value in ("-1", "x", "1001", "''"):
+            with pytest.raises(ArgumentsInvalid, match=r"--maxRestarts: got"):
+                parse(f"{START} --maxRestarts={value}")
+
     @pytest.mark.parametrize("line", ["--numWorker", "--numWorker --model-main main.py", "--numWorker -- x"])
     def test_a_value_that_is_missing_is_not_taken_from_the_next_option(self, line: str) -> None:
         with pytest.raises(ArgumentsInvalid, match="--numWorker: got nothing"):
@@ -144,10 +174,15 @@ class TestValues:
 
 
 class TestFrameworks:
-    @pytest.mark.parametrize("name", ["PyTorch", "distPyTorch", "edtTensorflow", "ddlTensorFlow"])
+    @pytest.mark.parametrize("name", ["PyTorch", "distPyTorch", "tensorflow", "ddlTensorFlow"])
     def test_one_of_wmla_that_is_not_run_is_refused_in_a_sentence(self, name: str) -> None:
         with pytest.raises(ArgumentsInvalid, match=f"--exec-start: got {name}.*this release runs: edtPyTorch"):
             parse(f"--exec-start {name} --model-main main.py")
+
+    @pytest.mark.parametrize("name", ["edtTensorflow", "edtTensorFlow", "edtKeras"])
+    def test_each_of_wmlas_names_for_elastic_tensorflow_is_the_one_framework(self, name: str) -> None:
+        found = parse(f"--exec-start {name} --model-main main.py").framework
+        assert (found.name, found.backend) == ("edtTensorflow", "tensorflow")
 
     @pytest.mark.parametrize("name", ["edtpytorch", "Foo"])
     def test_an_unknown_one_is_refused_with_those_that_are_run(self, name: str) -> None:

@@ -124,7 +124,8 @@ class TestWhatIsAnswered:
         assert len(body["createTime"]) == len("2021-03-08T03:24:40Z") and body["createTime"].endswith("Z")
 
     def test_what_is_answered_is_in_the_store_and_on_disk(self, door: FrontDoor) -> None:
-        job = door.submit(args=f"{ARGS} --workerDeviceNum 2 --msd-env EDT_SEED=7 -- --epochs 3")
+        job = door.submit(args=f"{ARGS} --workerDeviceNum 2 --maxRestarts 5 --msd-env EDT_SEED=7 -- --epochs 3")
+        assert (job.max_restarts, job.restarts) == (5, 0)
         assert (job.num_worker, job.worker_device_num, job.seed) == (4, 2, 7)
         assert (job.directory / "model").is_dir()
         assert staged(door) == []
@@ -136,7 +137,10 @@ class TestWhatIsAnswered:
 
     def test_the_list_of_frameworks_is_not_taken_for_a_job(self, door: FrontDoor) -> None:
         body = door.client("ana").get(f"{EXECS}/frameworks").json()
-        assert [each["name"] for each in body] == ["edtPyTorch"]
+        assert [(each["name"], each["backend"]) for each in body] == [
+            ("edtPyTorch", "pytorch"),
+            ("edtTensorflow", "tensorflow"),
+        ]
         assert {"name", "desc", "frameworkVersion", "appName", "backend"} <= set(body[0])
 
     @pytest.mark.parametrize("path", ["", "/log", "/result"])
@@ -427,6 +431,14 @@ class TestTheResult:
         with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
             assert archive.testzip() is None
             assert {name: archive.read(name) for name in archive.namelist()} == made
+
+    def test_a_draft_that_an_engine_is_writing_is_not_in_it(self, door: FrontDoor, job: JobView) -> None:
+        made = self.fill(job)
+        (job.directory / "model/train/.draft-1-model").mkdir()
+        (job.directory / "model/train/.draft-1-model/saved_model.pb").touch()
+        (job.directory / "model/train/.draft-2-model_epoch_1.pth").write_bytes(b"half")
+        with zipfile.ZipFile(io.BytesIO(self.fetch(door, job).content)) as archive:
+            assert set(archive.namelist()) == set(made)
 
     def test_the_header_has_the_shape_that_clients_cut_apart(self, door: FrontDoor, job: JobView) -> None:
         self.fill(job)

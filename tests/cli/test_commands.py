@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.house import PASSWORD, House
+from support.waiting import until
 
 GOOD = """
 import json, os, sys
@@ -86,7 +87,8 @@ class TestPapers:
         folder.mkdir()
         (folder / "main.py").write_text("import net\n" + GOOD)
         (folder / "net.py").write_text("")
-        job = good(house, "submit", "model", "-n", "2", "-e", "GREETING=hello & good+bye").stdout.strip()
+        size = ("-n", "1", "--gpus-per-worker", "2")
+        job = good(house, "submit", "model", *size, "-e", "GREETING=hello & good+bye").stdout.strip()
         house.wait(job, "FINISHED")
         shown = json.loads(good(house, "get", job, "-o", "json").stdout)
         assert (shown["id"], shown["state"], shown["max_workers"]) == (job, "FINISHED", 2)
@@ -99,6 +101,12 @@ class TestPapers:
         gone = house.cli("get", job)
         assert gone.returncode == 1 and job in gone.stderr
 
+    def test_an_image_is_asked_for_and_a_house_without_containers_says_why_it_waits(self, house):
+        job = good(house, "submit", "good.py", "--image", "registry/own:1").stdout.strip()
+        until(lambda: "starts containers" in good(house, "get", job).stdout, 20, "it says what it waits for")
+        assert "registry/own:1" in good(house, "get", job).stdout
+        good(house, "rm", job)
+
     def test_json_is_all_that_programs_get(self, house):
         assert isinstance(json.loads(good(house, "ls", "-a", "-o", "json").stdout), list)
         [node] = json.loads(good(house, "nodes", "-o", "json").stdout)
@@ -108,7 +116,8 @@ class TestPapers:
 class TestNodes:
     def test_a_node_is_cordoned_and_used_again(self, house):
         [node] = house.nodes()
-        assert node["name"] in good(house, "nodes").stdout
+        listed = good(house, "nodes").stdout
+        assert node["name"] in listed and "process" in listed
         assert good(house, "nodes", "cordon", node["name"]).stdout == f"{node['name']} is cordoned\n"
         assert good(house, "nodes", "uncordon", node["name"]).stdout == f"{node['name']} is up\n"
         assert house.cli("nodes", "drain", "nowhere").returncode == 1
@@ -160,3 +169,15 @@ class TestMistakes:
         assert house.cli("submit", "good.py", "-e", "NONSENSE").returncode == 2
         assert house.cli("rm").returncode == 2
         assert house.cli("frobnicate").returncode == 2
+
+
+def test_a_job_that_has_never_trained_has_no_sizes_to_emulate_and_what_was_fetched_can_be_kept(house):
+    done = house.cli("submit", "good.py", "-f")
+    job = done.stderr.split()[0]
+    done = house.cli("emulate", "--job", job, "--save-history", "history.json", "good.py")
+    assert done.returncode == 2
+    assert "history.json: history: got none in which a size is told" in done.stderr
+    kept = json.loads((house.folder / "history.json").read_text())
+    assert kept["job"]["id"] == job and kept["updates"] == [] and kept["resizes"]
+    done = house.cli("emulate", "--job", "edt-4711", "good.py")
+    assert done.returncode == 1 and "edt-4711" in done.stderr

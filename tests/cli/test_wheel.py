@@ -1,4 +1,4 @@
-"""The wheel, away from the sources: what it installs is the whole platform."""
+"""The wheel, away from the sources: what it installs is the whole platform, the dashboard with it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
+import httpx
 import pytest
 
 from support.house import PASSWORD, House
@@ -58,7 +60,28 @@ def test_edt_up_from_a_wheel_in_an_empty_folder_runs_a_script(elsewhere: Path, t
             [edt, "login"], env={**house.environ, **client}, input=f"{PASSWORD}\n", text=True, timeout=30, check=True
         )
         said = run(edt, "submit", "main.py", "-f", folder=empty, **client)
+        page = httpx.get(f"{house.url}/ui/jobs", trust_env=False)
+        assert '<div id="root"' in page.text
     [line] = [line for line in said.splitlines() if line.startswith("from ")]
     files = line.split()[1:]
     assert len(files) == 4
     assert all(Path(file).is_relative_to(elsewhere) for file in files), files
+
+
+def test_a_source_distribution_holds_the_dashboard_and_what_it_is_built_from_so_its_wheel_needs_no_node(
+    tmp_path: Path,
+) -> None:
+    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path)
+    run(*build, "--sdist", ROOT, folder=tmp_path)
+    [sdist] = tmp_path.glob("openedt-*.tar.gz")
+    (tmp_path / "sources").mkdir()
+    run("tar", "-xzf", sdist, "-C", tmp_path / "sources", folder=tmp_path)
+    [sources] = (tmp_path / "sources").iterdir()
+    assert (sources / "api" / "dashboard" / "package-lock.json").is_file()
+    assert not (sources / "api" / "dashboard" / "node_modules").exists()
+    run(*build, "--wheel", sources, folder=tmp_path, PATH=str(tmp_path / "nothing"))
+    [wheel] = tmp_path.glob("openedt-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "edt_api/static/index.html" in names
+    assert any(name.startswith("edt_api/static/assets/") and name.endswith(".js") for name in names)
+    assert not any("node_modules" in name or "packaging" in name for name in names)

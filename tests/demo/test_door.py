@@ -13,13 +13,16 @@ import pytest
 
 from edt_demo.client import Client, packed
 from edt_demo.exits import DemoFailed, ExitCode
-from edt_demo.settings import DIGITS, EXAMPLES
+from edt_demo.frameworks import EXAMPLES, FRAMEWORKS, Framework
 
 
-def test_a_setting_that_is_not_known_ends_it_with_2_and_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "takes"), [("DEMO_FAULT", "'drop' or nothing"), ("FRAMEWORK", "'pytorch' or 'tensorflow'")]
+)
+def test_a_setting_that_is_not_known_ends_it_with_2_and_one_sentence(tmp_path: Path, name: str, takes: str) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "demo")],
-        env={**os.environ, "DEMO_FAULT": "burn", "DEVICES": ""},
+        env={**os.environ, "DEVICES": "", "DEMO_FAULT": "", name: "burn"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -27,7 +30,7 @@ def test_a_setting_that_is_not_known_ends_it_with_2_and_one_sentence(tmp_path: P
         check=False,
     )
     assert done.returncode == 2
-    assert done.stdout == "usage (2): DEMO_FAULT: got 'burn', takes 'drop' or nothing\n"
+    assert done.stdout == f"usage (2): {name}: got 'burn', takes {takes}\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -39,6 +42,8 @@ def test_a_platform_that_does_not_answer_is_told_from_a_training_that_fails() ->
     assert failure.value.code is ExitCode.PLATFORM
 
 
-def test_what_is_submitted_is_the_script_and_nothing_compiled() -> None:
-    with tarfile.open(fileobj=BytesIO(packed(DIGITS))) as archive:
-        assert sorted(archive.getnames()) == ["digits", "digits/main.py"]
+@pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=FRAMEWORKS)
+def test_what_is_submitted_is_the_script_and_nothing_compiled(framework: Framework) -> None:
+    name = framework.script.name
+    with tarfile.open(fileobj=BytesIO(packed(framework.script))) as archive:
+        assert sorted(archive.getnames()) == [name, f"{name}/main.py"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edt_api.schemas import Allocation, Node, Resize, Slot, Timeline
+from edt_api.schemas import Node, Resize, Slot, Timeline, TimelineAllocation
 from edt_demo import elog, history, picture
 from edt_demo.story import Story
 
@@ -15,11 +15,13 @@ LOG = "".join(
 )
 
 
-def allocation(number: int, exec_id: str, slot: str, times: tuple[float, float | None, float | None]) -> Allocation:
+def allocation(
+    number: int, exec_id: str, slot: str, times: tuple[float, float | None, float | None]
+) -> TimelineAllocation:
     started, counted, released = times
-    return Allocation(
-        allocation=number, exec_id=exec_id, fence=1, node="n", slot=slot, decided_at=started, started_at=started,
-        joined_at=counted, counted_at=counted, release_asked_at=None, released_at=released, kind=None,
+    return TimelineAllocation(
+        allocation=number, exec_id=exec_id, node="n", slot=slot, decided_at=started, started_at=started,
+        counted_at=counted, released_at=released, kind=None,
     )  # fmt: skip
 
 
@@ -37,7 +39,11 @@ def told() -> Story:
     node = Node(name="n", host="h", cores=2, health="up", registered_at=0, seen_at=0, slots=slots)
     timeline = Timeline(
         now=1020.0,
+        since=0.0,
+        until=1020.0,
+        earliest=1000.0,
         nodes=[node],
+        jobs={},
         allocations=[
             allocation(1, "edt-1", "0", (1000.0, 1000.1, None)),
             allocation(2, "edt-1", "1", (1001.0, 1003.0, 1008.0)),
@@ -45,6 +51,7 @@ def told() -> Story:
             allocation(4, "edt-3", "1", (1013.0, 1014.0, None)),
         ],
         resizes=[],
+        failures=[],
     )
     return history.story(
         "A title",

@@ -16,8 +16,9 @@ def write(folder: Path, skip: tuple[int, int] | None = None, twice: tuple[int, i
         lines = []
         for step in range(6):
             start = step % 3 * 4 + worker * 2
-            line = json.dumps([step // 3, step, worker, [start, start + 1]])
+            line = json.dumps(["try", step // 3, step, 0, worker, [start, start + 1]])
             lines += [line] * (0 if (step, worker) == skip else 2 if (step, worker) == twice else 1)
+            lines.append(json.dumps(["commit", step, 0]))
         (folder / f"samples-1-{worker}.jsonl").write_text("\n".join(lines) + "\n")
 
 
@@ -36,7 +37,9 @@ def test_a_skipped_micro_batch_is_named_by_step_and_samples(tmp_path: Path) -> N
 
 
 def test_a_step_that_is_missing_altogether_is_named_too(tmp_path: Path) -> None:
-    (tmp_path / "samples-1-0.jsonl").write_text("[0, 0, 0, [0, 1]]\n[0, 2, 0, [4, 5]]\n")
+    (tmp_path / "samples-1-0.jsonl").write_text(
+        '["try", 0, 0, 0, 0, [0, 1]]\n["commit", 0, 0]\n["try", 0, 2, 0, 0, [4, 5]]\n["commit", 2, 0]\n'
+    )
     found = count(tmp_path, samples=6, epochs=1, logical_workers=1)
     assert found.gaps == (Gap(epoch=1, steps=(2,), samples=(2, 3)),)
 
@@ -45,6 +48,24 @@ def test_a_sample_that_was_trained_on_twice_is_counted(tmp_path: Path) -> None:
     write(tmp_path, twice=(1, 0))
     found = count(tmp_path, samples=SAMPLES, epochs=EPOCHS, logical_workers=WORKERS)
     assert (found.lost, found.repeated, found.exact) == (0, 2, False)
+
+
+def test_a_step_that_was_tried_again_without_a_dead_engine_counts_once(tmp_path: Path) -> None:
+    """Worker 1's engine dies in the step; worker 0's commits it in a second round that holds both micro-batches."""
+    (tmp_path / "samples-1-0.jsonl").write_text(
+        '["try", 0, 0, 0, 0, [0, 1]]\n["try", 0, 0, 1, 0, [0, 1]]\n["try", 0, 0, 1, 1, [2, 3]]\n["commit", 0, 1]\n'
+    )
+    (tmp_path / "samples-1-1.jsonl").write_text('["try", 0, 0, 0, 1, [2, 3]]\n["comm')
+    assert count(tmp_path, samples=4, epochs=1, logical_workers=2).exact
+
+
+def test_a_step_that_was_committed_in_two_ways_is_no_good_record(tmp_path: Path) -> None:
+    write(tmp_path)
+    with (tmp_path / "samples-1-0.jsonl").open("a") as file:
+        file.write('["commit", 5, 1]\n')
+    found = count(tmp_path, samples=SAMPLES, epochs=EPOCHS, logical_workers=WORKERS)
+    assert not found.exact
+    assert found.in_words() == "samples-1-0.jsonl: this engine committed a step twice"
 
 
 def test_no_record_at_all_is_not_taken_for_a_good_one(tmp_path: Path) -> None:

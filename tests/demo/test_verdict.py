@@ -8,17 +8,18 @@ import pytest
 
 from edt_demo.exits import ExitCode
 from edt_demo.samples import Count, Gap
-from edt_demo.verdict import Seen, exit_code, promises
+from edt_demo.verdict import Crash, Seen, exit_code, promises
 
 WHOLE = Count(trained=300, expected=300, gaps=(), repeated=0)
 GOOD = Seen(
     counts={"job A": WHOLE, "job B": WHOLE},
-    sizes={"job A": (1, 4, 2, 4), "job B": (1, 2)},
+    sizes={"job A": (1, 4, 2, 4, 3, 4), "job B": (1, 2)},
     attempts=1,
     accuracy=0.99,
     digest="a" * 64,
     static_digest="a" * 64,
     static_sizes=(1,),
+    crash=Crash(engines=1, step=900, pause_seconds=0.04),
     inexact=None,
 )
 
@@ -40,6 +41,8 @@ LOST = dataclasses.replace(WHOLE, gaps=(Gap(epoch=18, steps=(401,), samples=(45,
         ({"static_sizes": (1, 2)}, ExitCode.DIGEST),
         ({"accuracy": 0.94}, ExitCode.ACCURACY),
         ({"attempts": 2}, ExitCode.RESIZES),
+        ({"crash": None}, ExitCode.CRASH),
+        ({"crash": Crash(engines=3, step=900, pause_seconds=0.04)}, ExitCode.CRASH),
         ({"sizes": {"job A": (1, 4, 2), "job B": (1, 2)}}, ExitCode.RESIZES),
         ({"sizes": {"job A": (1, 4, 3, 4), "job B": (1,)}}, ExitCode.RESIZES),
         ({"sizes": {"job A": (1, 4, 2, 4), "job B": (1,)}}, ExitCode.RESIZES),

@@ -20,10 +20,17 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def attempt(nursery: Nursery, tmp_path: Path) -> Callable[..., Elastic]:
+def attempt(nursery: Nursery, tmp_path: Path, framework: str) -> Callable[..., Elastic]:
     """``attempt(script, *arguments, **letter)``: a training below ``tmp_path``; ``folder=`` names a part of it."""
 
     def make(script: str | Path, *arguments: object, folder: str = "job", **changes: Any) -> Elastic:
+        changes = {"framework": framework, **changes}
         return Elastic(letter_for(tmp_path / folder, script, *arguments, **changes), nursery.start)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def framework(request: pytest.FixtureRequest) -> str:
+    """PyTorch, save in tests ``ON_BOTH_FRAMEWORKS``."""
+    return str(getattr(request, "param", "pytorch"))

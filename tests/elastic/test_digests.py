@@ -8,8 +8,10 @@ import pytest
 
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
-from support.training import Elastic
+from support.nursery import Nursery
+from support.training import Elastic, letter_for, on_both_frameworks
 
+pytestmark = on_both_frameworks
 Attempt = Callable[..., Elastic]
 CONV = ("conv", "--loaders", 2)
 
@@ -24,10 +26,9 @@ def static_digest(attempt: Attempt, engines: int, *arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(nursery, tmp_path_factory) -> str:
-    from support.training import letter_for
-
-    with Elastic(letter_for(tmp_path_factory.mktemp("undisturbed"), *CONV), nursery.start) as training:
+def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, framework: str) -> str:
+    letter = letter_for(tmp_path_factory.mktemp("undisturbed"), *CONV, framework=framework)
+    with Elastic(letter, nursery.start) as training:
         training.settle([1])
         end = training.finish()
     return str(end["digest"])

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,19 @@ from edt_runner import processes
 from support.gate import GateKeeper
 from support.nursery import RUNNERS, TESTS
 from support.training import SCRIPTS
+from support.waiting import until
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """A test that fails ends what it has started, so that it is the only one that fails."""
+    yield
+    while STARTED:
+        with STARTED.pop() as process, suppress(ProcessLookupError):
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -22,7 +37,9 @@ def gate(tmp_path: Path) -> GateKeeper:
     return GateKeeper(tmp_path / "gate")
 
 
-def start(folder: Path, gate: GateKeeper, *arguments: object, slots: int = 2) -> subprocess.Popen[str]:
+def start(
+    folder: Path, gate: GateKeeper, *arguments: object, slots: int = 2, main: Path = SCRIPTS / "conv.py"
+) -> subprocess.Popen[str]:
     environ = {
         **os.environ,
         "PYTHONPATH": f"{TESTS}:{RUNNERS}",
@@ -31,8 +48,8 @@ def start(folder: Path, gate: GateKeeper, *arguments: object, slots: int = 2) ->
         "TEST_GATE": str(gate.path),
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPTS / "conv.py"), *map(str, arguments)],
+    process = subprocess.Popen(
+        [sys.executable, str(main), *map(str, arguments)],
         cwd=folder,
         env=environ,
         text=True,
@@ -40,6 +57,8 @@ def start(folder: Path, gate: GateKeeper, *arguments: object, slots: int = 2) ->
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    STARTED.append(process)
+    return process
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 60) -> tuple[str, str]:
@@ -86,7 +105,7 @@ def test_a_second_ctrl_c_kills_at_once_and_leaves_no_process(tmp_path: Path, gat
     gate.close()  # the engines stand in a step: they cannot leave
     children = processes.descendants(process.pid)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
+    assert process.stderr is not None and any("Ctrl-C again kills" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
     finish(process, 10)
     assert process.returncode == 130
@@ -99,16 +118,32 @@ def test_a_second_ctrl_c_kills_at_once_and_leaves_no_process(tmp_path: Path, gat
 def test_an_engine_that_is_killed_is_told_in_one_sentence_with_the_way_on(tmp_path: Path, gate: GateKeeper) -> None:
     process = start(tmp_path, gate, slots=1)
     gate.close()
-    engines = [
-        pid
-        for pid in processes.descendants(process.pid)
-        if Path(f"/proc/{pid}/comm").read_text().strip() == "edt-engine"
-    ]
-    os.kill(engines[-1], signal.SIGKILL)
+    os.kill(engines_of(process)[-1], signal.SIGKILL)
     _, err = finish(process)
     assert process.returncode == 1
     assert "was ended by signal 9" in err and "run the same command" in err
     assert "Traceback" not in err
+
+
+def test_an_engine_that_is_killed_beside_another_is_replaced(tmp_path: Path, gate: GateKeeper) -> None:
+    process = start(tmp_path, gate)
+    # The training stands while one waits for a warm-up: let through, it could be over before a slow one is ready.
+    until(lambda: gate.is_ready(1) and gate.is_ready(2), 60, "both are ready")
+    gate.until(lambda: gate.workers() == 2)
+    os.kill(engines_of(process)[0], signal.SIGKILL)
+    until(lambda: gate.is_ready(3), 60, "3 is ready")
+    gate.open()
+    _, err = finish(process)
+    assert process.returncode == 0, err
+
+
+def engines_of(process: subprocess.Popen[str]) -> list[int]:
+    found = []
+    for pid in processes.descendants(process.pid):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "edt-engine":
+                found.append(pid)
+    return found
 
 
 def test_a_dead_driver_leaves_no_engine(tmp_path: Path, gate: GateKeeper) -> None:
@@ -142,5 +177,29 @@ def test_two_runs_of_one_script_in_one_folder_are_refused(tmp_path: Path, gate: 
     _, err = finish(second)
     assert second.returncode == 1 and "another run of this script is training in" in err
     gate.open()
-    finish(process)
-    assert process.returncode == 0
+    _, err = finish(process)
+    assert process.returncode == 0, err
+
+
+def test_train_returns_when_all_threads_of_ours_have_ended(tmp_path: Path, gate: GateKeeper) -> None:
+    """However slow one is. The interpreter may end at once, and to a thread that is in torch then that is an abort."""
+    gate.open()
+    main = tmp_path / "main.py"
+    main.write_text(f"{SLOW_TO_END}\n{(SCRIPTS / 'conv.py').read_text()}\n{THREADS}")
+    process = start(tmp_path, gate, "--samples", 40, main=main)
+    out, err = finish(process)
+    assert process.returncode == 0, err
+    assert out.splitlines()[-1] == "threads: MainThread"
+
+
+SLOW_TO_END = """
+import threading, time
+from edt_runner.waiter import Waiter
+
+def slowly(self, serve=Waiter._serve):
+    serve(self)
+    time.sleep(0.5)
+
+Waiter._serve = slowly
+"""
+THREADS = 'print("threads:", *(thread.name for thread in threading.enumerate()))'

@@ -8,7 +8,8 @@ from pathlib import Path
 from edt_runner.bench import Bench
 from edt_runner.contract import ReportKind
 from support.nursery import Nursery
-from support.training import SCRIPTS, Elastic, letter_for
+from support.training import SCRIPTS, Elastic, letter_for, on_both_frameworks
+from support.waiting import until
 
 Attempt = Callable[..., Elastic]
 
@@ -54,22 +55,25 @@ def test_every_resize_is_reported_with_its_pause(attempt: Attempt) -> None:
     assert resize["pause_seconds"] is not None and resize["pause_seconds"] >= 0
 
 
-def test_two_supervisors_are_two_nodes_of_one_training(nursery: Nursery, tmp_path: Path) -> None:
+@on_both_frameworks
+def test_two_supervisors_are_two_nodes_of_one_training(nursery: Nursery, tmp_path: Path, framework: str) -> None:
     """Engines 1, 2 on one node, 3, 4 on the other; then the first node gives up its engines, then takes one back."""
-    with Elastic(letter_for(tmp_path / "undisturbed", "conv"), nursery.start) as training:
+    with Elastic(letter_for(tmp_path / "undisturbed", "conv", framework=framework), nursery.start) as training:
         training.settle([1])
         expected = training.finish()["digest"]
 
-    first = letter_for(tmp_path / "job", "conv")
-    second = letter_for(tmp_path / "job", "conv", node="there", driver="none", spool_dir=str(tmp_path / "there"))
+    first = letter_for(tmp_path / "job", "conv", framework=framework)
+    second = letter_for(tmp_path / "job", "conv", framework=framework, node="there", spool_dir=str(tmp_path / "there"))
     with Elastic(first, nursery.start) as training, Bench(second, nursery.start) as there:
         training.settle([1, 2])
         address = training.kinds(ReportKind.COORDINATOR_AT)[0]["address"]
         there.hold([3, 4], coordinator=address)
+        training.await_ready([3, 4])
         training.gate.until(lambda: training.training() == {1, 2, 3, 4})
         training.hold([])
         training.gate.until(lambda: {b["allocation"] for b in training.kinds(ReportKind.ENGINE_GONE)} == {1, 2})
         training.hold([5])
+        training.await_ready([5])
         training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=5))
         there.hold([], coordinator=address)
         training.gate.until(lambda: any(report.kind is ReportKind.ATTEMPT_ENDED for report in there.poll()))
@@ -79,12 +83,11 @@ def test_two_supervisors_are_two_nodes_of_one_training(nursery: Nursery, tmp_pat
 
 def test_an_attempt_ends_everywhere_when_it_ends_where_it_is_led(nursery: Nursery, tmp_path: Path) -> None:
     first = letter_for(tmp_path / "job", "conv", "--samples", 40)
-    second = letter_for(
-        tmp_path / "job", "conv", "--samples", 40, node="there", driver="none", spool_dir=str(tmp_path / "there")
-    )
+    second = letter_for(tmp_path / "job", "conv", "--samples", 40, node="there", spool_dir=str(tmp_path / "there"))
     with Elastic(first, nursery.start) as training, Bench(second, nursery.start) as there:
         training.settle([1])
         there.hold([2], coordinator=training.kinds(ReportKind.COORDINATOR_AT)[0]["address"])
+        training.await_ready([2])
         training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2))
         assert training.finish()["kind"] == "finished"
         assert there.ended()["kind"] == "finished"
@@ -103,7 +106,7 @@ def test_a_newcomer_that_raises_goes_and_the_training_goes_on(attempt: Attempt, 
     with attempt(main) as training:
         training.settle([1])
         training.hold([1, 2])
-        training.gate.until(lambda: training.happened(ReportKind.ENGINE_GONE, allocation=2))
+        until(lambda: training.happened(ReportKind.ENGINE_GONE, allocation=2), 60)
         assert training.finish()["digest"] == expected
         assert (
             "engine 2 did not join: RuntimeError: this GPU is in use" in (training.log_dir / "driver.err").read_text()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
-from support.training import Elastic
+from support.training import Elastic, on_both_frameworks
 
 Attempt = Callable[..., Elastic]
+SELDOM = ("--recovery", 600)
+"""Checkpoints at the end of an epoch, and none because the machine is slow."""
 
 
 def undisturbed(attempt: Attempt, *arguments: object) -> str:
@@ -19,6 +24,7 @@ def undisturbed(attempt: Attempt, *arguments: object) -> str:
         return str(training.finish()["digest"])
 
 
+@on_both_frameworks
 def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_goes_on(attempt: Attempt) -> None:
     """2 engines, both leave in the first epoch; 3 engines go on."""
     expected = undisturbed(attempt, "conv")
@@ -38,28 +44,27 @@ def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_g
     assert [(audit.lost, audit.repeated) for audit in audits] == [((), ()), ((), ())]
 
 
-def test_an_engine_that_dies_unasked_ends_the_attempt_and_the_next_resumes(attempt: Attempt) -> None:
+def test_when_all_engines_die_at_once_the_next_attempt_goes_on_from_the_checkpoint(attempt: Attempt) -> None:
     expected = undisturbed(attempt, "conv")
-    with attempt("conv") as training:
+    with attempt("conv", *SELDOM) as training:
         training.settle([1, 2])
         training.gate.until(lambda: training.happened(ReportKind.CHECKPOINTED))
-        import os
-        import signal
-
-        os.kill(training.kinds(ReportKind.ENGINE_STARTED)[1]["pid"], signal.SIGKILL)
+        for started in training.kinds(ReportKind.ENGINE_STARTED):
+            os.kill(started["pid"], signal.SIGKILL)
         end = training.finish()
         gone = {body["allocation"]: body for body in training.kinds(ReportKind.ENGINE_GONE)}
-    assert end["kind"] == "lost"
+    assert (end["kind"], end["whole"]) == ("lost", True)
     assert gone[2]["signal"] == signal.SIGKILL and gone[2]["kind"] == "lost"
-    with attempt("conv", fence=2) as training:
+    with attempt("conv", *SELDOM, fence=2) as training:
         training.settle([3])
         assert "Resuming from step 15 of 30" in (training.log_dir / "driver.err").read_text()
         assert training.finish()["digest"] == expected
 
 
+@on_both_frameworks
 def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt) -> None:
     expected = undisturbed(attempt, "conv", "--epochs", 3)
-    with attempt("conv", "--epochs", 3) as training:
+    with attempt("conv", "--epochs", 3, *SELDOM) as training:
         training.settle([1])
         training.gate.until(lambda: len(training.kinds(ReportKind.CHECKPOINTED)) == 2)
     newest = sorted(Path(training.letter.checkpoint_dir).glob("at-*"))[-1]
@@ -67,7 +72,7 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt) -
     data = bytearray(state.read_bytes())
     data[-1] ^= 1
     state.write_bytes(data)
-    with attempt("conv", "--epochs", 3, fence=2) as training:
+    with attempt("conv", "--epochs", 3, *SELDOM, fence=2) as training:
         training.settle([2])
         said = (training.log_dir / "driver.err").read_text()
         assert training.finish()["digest"] == expected
@@ -96,6 +101,24 @@ def test_a_checkpoint_names_what_it_is_and_holds_no_pickle(attempt: Attempt) -> 
     assert set(manifest["files"]) == {"state.safetensors"}
     assert {path.name for path in newest.iterdir()} == {"state.safetensors", "manifest.json"}
     assert (newest.parent / "latest").read_text().strip() == newest.name
+
+
+def test_a_checkpoint_of_a_release_without_callbacks_and_rules_is_gone_on_from(attempt: Attempt) -> None:
+    with attempt("conv", "--samples", 40) as training:
+        training.settle([1])
+        training.hold([])
+        training.gate.until(training.over)
+    for path in Path(training.letter.checkpoint_dir).glob("at-*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        del manifest["sha256"]
+        for later in ("user_callback", "batch_scaling", "emulated widths", "step_samples", "shuffled", "lr_rule"):
+            del manifest["identity"][later]
+        digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+        path.write_text(json.dumps({**manifest, "sha256": digest}))
+    with attempt("conv", "--samples", 40, fence=2) as training:
+        training.settle([2])
+        assert training.finish()["kind"] == "finished"
+        assert "Resuming from step" in (training.log_dir / "driver.err").read_text()
 
 
 def test_a_checkpoint_of_other_arguments_is_not_taken(attempt: Attempt) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import statistics
 import zipfile
@@ -11,6 +10,9 @@ from pathlib import Path
 
 import torch
 
+from chaos.choices import Kind
+from chaos.victims import hit, of
+from checker.violation import Invariant
 from edt_runner.engine import record
 from support.house import EXECS, House
 from support.journey import all_woken, house_in, submit, undisturbed
@@ -37,7 +39,7 @@ def test_a_second_job_gets_half_and_gives_it_back(house: House, nursery: Nursery
     assert [r["to_slots"] for r in house.resizes(first.id)][:2] == [1, 4]
     assert {resize["woken_by"] for resize in resizes} == {"doorbell"}
     waits = [resize["woken_at"] - resize["decided_at"] for resize in resizes]
-    assert statistics.median(waits) < 0.3
+    assert statistics.median(waits) < 2, "the timer is ten seconds away"
 
     answer = house.api.get(f"{EXECS}/{first.id}/result")
     assert answer.headers["content-disposition"].startswith("attachment;filename=dlpd-model-")
@@ -50,6 +52,7 @@ def test_a_second_job_gets_half_and_gives_it_back(house: House, nursery: Nursery
 
 def test_without_a_broker_the_timer_does_the_same(tmp_path: Path, nursery: Nursery) -> None:
     with house_in(tmp_path, EDT_AGENT_TICK_SECONDS="0.5") as house:
+        house.checker.excuse(Invariant.I13)  # nobody takes what is in the outbox
         first = submit(house, "first")
         first.until_slots(4)
         hold_down_broker(house)
@@ -65,10 +68,8 @@ def test_without_a_broker_the_timer_does_the_same(tmp_path: Path, nursery: Nurse
 
 def hold_down_broker(house: House) -> None:
     """Stop the broker in its tracks: connections stand, nothing answers. Worse than a dead one."""
-    assert house.up is not None
-    children = Path(f"/proc/{house.up.pid}/task/{house.up.pid}/children").read_text().split()
-    [broker] = [int(pid) for pid in children if "valkey" in Path(f"/proc/{pid}/comm").read_text()]
-    os.kill(broker, signal.SIGSTOP)
+    [broker] = of(Kind.BROKER, house)
+    hit(broker, signal.SIGSTOP)
 
 
 def test_stopping_a_job_frees_its_slots_for_the_other(house: House) -> None:
@@ -98,9 +99,9 @@ def test_ten_queued_jobs_start_in_the_order_they_came(tmp_path: Path) -> None:
 
 def test_a_job_that_does_not_fit_waits_with_a_reason(tmp_path: Path) -> None:
     with house_in(tmp_path, slots=1) as house:
-        first = submit(house, "first", "--numWorker 1")
+        first = submit(house, "first", "--numWorker 1", "--epochs 2")
         first.until_slots(1)
-        second = submit(house, "second", "--numWorker 1")
+        second = submit(house, "second", "--numWorker 1", "--epochs 2")
         waiting = until(lambda: house.job(second.id)["waiting"], 10, "a reason")
         assert waiting["blocking"] == "capacity" and "slot" in waiting["reason"]
         assert house.api.get(f"{EXECS}/{second.id}").json()["state"] == "PENDING_CRD_SCHEDULER"

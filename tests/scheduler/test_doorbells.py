@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from edt_runner.contract import DOORBELL_TASK, ExitKind, node_queue
 from edt_scheduler import operations
@@ -187,7 +190,8 @@ def test_messages_decide_nothing(rung: Stage, listen: Callable[[str], Bell], tim
         (a, 1, "2", None),
         (a, 1, "3", None),
     ]
-    woken = {resize.woken_by for resize in timeline.resizes}
+    resizes = [each for job in timeline.jobs for each in operations.resizes(rung.house, job, viewer=rung.admin)]
+    woken = {resize.woken_by for resize in resizes}
     assert ("timer" in woken) if times == 0 else ("doorbell" in woken)
 
 
@@ -210,3 +214,53 @@ def test_two_relays_at_once_ring_at_most_twice(rung: Stage, listen: Callable[[st
     assert rung.house.doorbells.relay()
     assert other.doorbells.relay()
     assert len(scheduler.heard(0.2)) == 1
+
+
+def test_a_broker_that_hangs_holds_no_submit_up_and_rings_again_when_it_goes_on(rung: Stage, valkey: str) -> None:
+    with redis.Redis(unix_socket_path=valkey.removeprefix("redis+socket://")) as broker:
+        pid = broker.info("server")["process_id"]
+    rung.submit()
+    eventually(lambda: waiting(rung) == 0)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        rung.submit()
+        assert time.monotonic() - began < 1, "the relay waits for the broker, nobody else does"
+        assert waiting(rung) > 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: waiting(rung) == 0, 15)
+    rung.submit()
+    eventually(lambda: waiting(rung) == 0)
+
+
+def test_a_broker_that_forgot_everything_costs_a_tick_and_rings_on(
+    rung: Stage, valkey: str, listen: Callable[[str], Bell]
+) -> None:
+    bell = listen(SCHEDULER_QUEUE)
+    with redis.Redis(unix_socket_path=valkey.removeprefix("redis+socket://")) as broker:
+        rung.submit()
+        eventually(lambda: waiting(rung) == 0)
+        broker.flushall()
+        job = rung.submit()
+        assert (TICK_TASK, []) in bell.heard(5)
+        assert rung.job(job).exec_id == job
+        broker.flushall()
+        assert look(rung.house), "what it was rung for is in the database"
+
+
+def test_a_broker_without_memory_refuses_doorbells_and_no_submit(
+    rung: Stage, valkey: str, listen: Callable[[str], Bell]
+) -> None:
+    bell = listen(SCHEDULER_QUEUE)
+    with redis.Redis(unix_socket_path=valkey.removeprefix("redis+socket://")) as broker:
+        broker.config_set("maxmemory-policy", "noeviction")
+        broker.config_set("maxmemory", 1)
+        began = time.monotonic()
+        rung.submit()
+        assert time.monotonic() - began < 1
+        assert not rung.house.doorbells.relay()
+        assert waiting(rung) > 0
+        broker.config_set("maxmemory", 0)
+    assert (TICK_TASK, []) in bell.heard(10)
+    eventually(lambda: waiting(rung) == 0)

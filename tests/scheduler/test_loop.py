@@ -8,6 +8,7 @@ import pytest
 
 from edt_scheduler import operations
 from edt_scheduler.errors import AlreadyLeading
+from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
 from edt_scheduler.leader import lead
 from edt_scheduler.loop import SWEEP_SECONDS, Loop
@@ -15,6 +16,13 @@ from edt_scheduler.nodes import Health
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
 from support.puppets import Clock, Stage
+
+
+def watch(loop: Loop, monotonic: Clock, seconds: int) -> None:
+    """Look once a second."""
+    for _ in range(seconds):
+        monotonic.pass_(1)
+        loop.once()
 
 
 def test_a_silent_node_is_lost_after_its_lease_and_back_when_it_is_heard_from(sqlite_stage: Stage) -> None:
@@ -25,20 +33,36 @@ def test_a_silent_node_is_lost_after_its_lease_and_back_when_it_is_heard_from(sq
     loop.once()
     node.obey()
     loop.once()
-    monotonic.pass_(30)
-    loop.once()
+    watch(loop, monotonic, 30)
     assert operations.node(stage.house, "n1").health is Health.UP
-    monotonic.pass_(1)
-    loop.once()
+    watch(loop, monotonic, 1)
     assert operations.node(stage.house, "n1").health is Health.LOST
     assert stage.job(job).state is JobState.PENDING
     assert stage.job(job).message == "node n1 was not heard from"
     node.obey()
     assert operations.node(stage.house, "n1").health is Health.UP
-    stage.clock.pass_(1)
+    loop.once()  # the fence file is written
+    stage.clock.pass_(FENCE_SECONDS)
     loop.once()
     node.obey()
     assert (stage.job(job).state, stage.job(job).fence) == (JobState.RUNNING, 2)
+
+
+def test_while_no_api_serves_no_node_is_taken_for_lost(sqlite_stage: Stage) -> None:
+    """What nodes say goes through an API, so it may be that they speak and nobody hears."""
+    stage, monotonic = sqlite_stage, Clock(0)
+    stage.node()
+    loop = Loop(stage.house, monotonic)
+    operations.beat(stage.house)
+    watch(loop, monotonic, 600)
+    assert operations.node(stage.house, "n1").health is Health.UP
+    for _ in range(30):
+        operations.beat(stage.house)
+        watch(loop, monotonic, 1)
+    assert operations.node(stage.house, "n1").health is Health.UP, "a whole lease from then on"
+    operations.beat(stage.house)
+    watch(loop, monotonic, 1)
+    assert operations.node(stage.house, "n1").health is Health.LOST
 
 
 def test_a_job_that_is_stopped_while_its_node_is_lost_is_over(sqlite_stage: Stage) -> None:
@@ -50,9 +74,22 @@ def test_a_job_that_is_stopped_while_its_node_is_lost_is_over(sqlite_stage: Stag
     loop.once()
     operations.stop(stage.house, job, viewer=stage.admin)
     assert stage.job(job).state is JobState.RUNNING
-    monotonic.pass_(31)
-    loop.once()
+    watch(loop, monotonic, 31)
     assert stage.job(job).state is JobState.KILLED
+
+
+def test_who_has_not_looked_for_a_while_cannot_say_who_was_silent(sqlite_stage: Stage) -> None:
+    """A scheduler that was stopped, or whose database was away, gives every node a whole lease again."""
+    stage, monotonic = sqlite_stage, Clock(0)
+    stage.node()
+    loop = Loop(stage.house, monotonic)
+    loop.once()
+    monotonic.pass_(3600)
+    loop.once()
+    watch(loop, monotonic, 30)
+    assert operations.node(stage.house, "n1").health is Health.UP
+    watch(loop, monotonic, 1)
+    assert operations.node(stage.house, "n1").health is Health.LOST
 
 
 def test_folders_of_deleted_jobs_go_in_time(sqlite_stage: Stage) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edt_scheduler.nodes import Health
-from edt_scheduler.plan import Blocking, Job, Node, Phase, Plan, State, Verb, home_of, plan
+from edt_scheduler.plan import Blocking, Job, Node, Phase, Plan, State, Verb, plan
 from edt_scheduler.plan.shares import sizes
 
 
@@ -99,11 +99,33 @@ class TestExamples:
         decided = decide(nodes, running(1, {"n1": 2, "n2": 2}))
         assert decided.alloc == {"edt-1": {"n1": 2, "n3": 2}}
 
-    def test_a_job_whose_first_node_drains_leaves_everywhere(self) -> None:
-        nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 2, 0)]
+    def test_a_job_whose_home_drains_lives_on_where_it_has_most_engines_and_then_by_name(self) -> None:
+        nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 1, 0), node("n3", 2, 0), node("n4", 2, 0)]
+        decided = decide(nodes, running(1, {"n1": 2, "n2": 1, "n3": 1}))
+        assert decided.alloc == {"edt-1": {"n2": 1, "n3": 1}}
+        assert decided.homes == {"edt-1": "n2"}
+        decided = decide(nodes, running(1, {"n1": 1, "n2": 1, "n4": 2}))
+        assert decided.homes == {"edt-1": "n4"}
+        assert decided.actions[0].verb is Verb.SHRINK
+
+    def test_a_job_all_of_whose_nodes_drain_leaves_everywhere_and_starts_again(self) -> None:
+        nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 2, 0, Health.DRAINING), node("n3", 4)]
         decided = decide(nodes, running(1, {"n1": 2, "n2": 2}))
-        assert decided.alloc == {"edt-1": {}}
+        assert (decided.alloc, decided.homes) == ({"edt-1": {}}, {})
         assert decided.actions[0].verb is Verb.MOVE
+
+    def test_a_home_that_holds_no_engine_any_more_is_handed_over(self) -> None:
+        decided = decide([node("n1", 2), node("n2", 2, 0)], running(1, {"n2": 2}, engines=2))
+        assert decided.homes == {"edt-1": "n2"}
+        assert [action.verb for action in decided.actions] == [Verb.HAND_OVER]
+
+    def test_a_capped_job_stays_as_large_as_it_is_and_gives_way_as_before(self) -> None:
+        job = replace(running(1, {"n1": 3}), cap=3, cap_until=60.0)
+        assert decide([node(free=1)], job, now=59.0).alloc == {"edt-1": {"n1": 3}}
+        assert "kept at 3 slots for now" in decide([node(free=1)], job, now=59.0).explain["edt-1"].reason
+        assert decide([node(free=1)], job, now=60.0).alloc == {"edt-1": {"n1": 4}}
+        assert decide([node(free=1)], job, waiting(2), now=59.0).alloc == {"edt-1": {"n1": 3}, "edt-2": {"n1": 1}}
+        assert decide([node("n1", 3, 0)], job, waiting(2), now=59.0).alloc["edt-1"] == {"n1": 2}
 
     def test_a_cordoned_node_keeps_its_engines_and_the_others_are_shared(self) -> None:
         nodes = [node("n1", 2, 0, Health.CORDONED), node("n2", 2, 0)]
@@ -131,6 +153,52 @@ class TestExamples:
         assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {}}
 
 
+def in_containers(name: str = "n2", slots: int = 2, free: int | None = None, fixed: bool = False) -> Node:
+    return replace(node(name, slots, free), containers=True, fixed=fixed)
+
+
+def with_image(job: Job) -> Job:
+    return replace(job, image="an/image:1")
+
+
+class TestImages:
+    def test_a_job_with_an_image_runs_only_where_containers_are_started(self) -> None:
+        decided = decide([node("n1", 8), in_containers()], with_image(waiting(1, engines=4)))
+        assert decided.alloc == {"edt-1": {"n2": 2}}
+
+    def test_where_no_such_node_is_up_it_waits_and_is_told_why(self) -> None:
+        down = replace(in_containers(), health=Health.LOST)
+        decided = decide([node("n1", 8), down], with_image(waiting(1)), waiting(2))
+        assert decided.alloc == {"edt-1": {}, "edt-2": {"n1": 1}}
+        explained = decided.explain["edt-1"]
+        assert explained.blocking is Blocking.NODES
+        assert explained.reason == "its image an/image:1 needs a node that starts containers, and none is up"
+
+    def test_where_such_nodes_are_full_of_others_like_it_that_is_the_reason(self) -> None:
+        holder = with_image(running(1, {"n2": 1}, most=1, engines=1, home="n2"))
+        decided = decide([node("n1", 8), in_containers(slots=1, free=0)], holder, with_image(waiting(2)))
+        assert decided.explain["edt-2"].blocking is Blocking.CAPACITY
+        assert decided.explain["edt-2"].reason == "all 1 slot that start containers are shared by earlier jobs"
+
+    def test_a_job_without_an_image_runs_anywhere(self) -> None:
+        assert decide([in_containers()], waiting(1, engines=2)).alloc == {"edt-1": {"n2": 2}}
+
+    def test_others_make_room_on_the_nodes_that_start_containers_although_they_are_within_their_share(self) -> None:
+        nodes = [node("n1", 4, 1), in_containers(slots=1, free=0)]
+        decided = decide(nodes, running(1, {"n1": 3, "n2": 1}, engines=4), with_image(waiting(2)))
+        assert decided.alloc == {"edt-1": {"n1": 4}, "edt-2": {}}, "it moves one engine, so that edt-2 can start"
+        assert decided.explain["edt-2"].blocking is Blocking.VACATING
+        rest = [replace(nodes[0], free=0), in_containers(slots=1)]
+        moved = replace(running(1, {"n1": 4}, engines=4), avoid=frozenset({"n2"}))
+        assert decide(rest, moved, with_image(waiting(2))).alloc["edt-2"] == {"n2": 1}
+
+    def test_a_container_with_fixed_gpus_does_not_grow_and_another_may_start_beside_it(self) -> None:
+        decided = decide([in_containers(slots=4, free=3, fixed=True)], running(1, {"n2": 1}, home="n2"), waiting(2))
+        assert decided.alloc == {"edt-1": {"n2": 1}, "edt-2": {"n2": 1}}
+        nodes = [in_containers(slots=2, free=1, fixed=True), node("n1", 4)]
+        assert decide(nodes, running(1, {"n2": 1}, home="n2")).alloc == {"edt-1": {"n2": 1, "n1": 3}}
+
+
 HEALTHS = st.sampled_from([Health.UP, Health.UP, Health.UP, Health.CORDONED, Health.DRAINING, Health.LOST])
 
 
@@ -138,7 +206,17 @@ HEALTHS = st.sampled_from([Health.UP, Health.UP, Health.UP, Health.CORDONED, Hea
 def states(draw: st.DrawFn) -> State:
     """Any state the store could show, unlikely ones included."""
     names = [f"n{number}" for number in range(draw(st.integers(1, 4)))]
-    nodes = {name: Node(name, slots := draw(st.integers(0, 5)), slots, draw(HEALTHS)) for name in names}
+    nodes = {
+        name: Node(
+            name,
+            slots := draw(st.integers(0, 5)),
+            slots,
+            draw(HEALTHS),
+            containers=(containers := draw(st.booleans())),
+            fixed=containers and draw(st.booleans()),
+        )
+        for name in names
+    }
     jobs = []
     for number in range(draw(st.integers(0, 6))):
         engines = draw(st.one_of(st.none(), st.integers(1, 12)))
@@ -150,22 +228,27 @@ def states(draw: st.DrawFn) -> State:
             phase=draw(st.sampled_from(Phase)),
             engines=engines,
             not_before=draw(st.sampled_from([None, None, 50.0, 150.0])),
+            cap=draw(st.sampled_from([None, None, 1, 3])),
+            cap_until=draw(st.sampled_from([None, 50.0, 150.0])),
+            image=draw(st.sampled_from([None, None, "an/image"])),
         )
         if job.phase is not Phase.WAITING:
-            alloc = _book(draw, nodes)
-            leaving = _book(draw, nodes) if draw(st.booleans()) else {}
+            alloc = _book(draw, nodes, job)
+            leaving = _book(draw, nodes, job) if draw(st.booleans()) else {}
             if not alloc and job.phase is Phase.RUNNING:
                 job = replace(job, phase=Phase.ENDING)
-            home = draw(st.sampled_from(sorted(alloc) or names))
+            home = draw(st.sampled_from([*(sorted(alloc) or names), *names]))
             avoid = frozenset(draw(st.sets(st.sampled_from(names)))) - alloc.keys() - {home}
             job = replace(job, alloc=alloc, leaving=leaving, home=home, avoid=avoid)
         jobs.append(job)
     return State(100.0, tuple(nodes.values()), tuple(jobs))
 
 
-def _book(draw: st.DrawFn, nodes: dict[str, Node]) -> dict[str, int]:
+def _book(draw: st.DrawFn, nodes: dict[str, Node], job: Job) -> dict[str, int]:
     booked = {}
     for name, there in nodes.items():
+        if job.image and not there.containers:
+            continue
         number = draw(st.integers(0, there.free))
         if number:
             booked[name] = number
@@ -194,7 +277,7 @@ def apply(state: State, decided: Plan) -> State:
             phase = Phase.RUNNING
         elif job.phase is Phase.RUNNING:
             phase = Phase.ENDING
-        home = home_of(target) if job.phase is Phase.WAITING and target else job.home
+        home = decided.homes.get(job.id, job.home)
         emptied = frozenset(name for name in job.alloc if name not in target and name != home)
         jobs.append(
             replace(job, alloc=dict(target), leaving=leaving, phase=phase, home=home, avoid=job.avoid | emptied)
@@ -232,17 +315,24 @@ class TestEveryState:
                 for name, slots in job.alloc.items()
                 if next(n for n in state.nodes if n.id == name).health in {Health.UP, Health.CORDONED}
             )
-            assert size in {0, stays, *sizes(job.engines, job.max)}
+            assert size in {0, stays, *sizes(job.engines, job.max), *([job.cap] if job.cap else [])}
             assert size <= max(stays, job.max)
             assert job.avoid.isdisjoint(decided.alloc[job.id])
 
     @given(states())
     @settings(max_examples=100, deadline=None)
-    def test_an_attempt_keeps_a_slot_at_home_or_none(self, state: State) -> None:
+    def test_an_attempt_that_keeps_an_engine_goes_on_and_lives_where_it_keeps_one(self, state: State) -> None:
         decided = plan(state)
+        healths = {there.id: there.health for there in state.nodes}
         for job in state.jobs:
-            if job.phase is Phase.RUNNING and decided.alloc[job.id]:
-                assert job.home in decided.alloc[job.id]
+            alloc = decided.alloc[job.id]
+            stays = {name for name in job.alloc if healths[name] in {Health.UP, Health.CORDONED}}
+            if job.phase is Phase.RUNNING:
+                assert bool(alloc) == bool(stays)
+                assert not alloc or decided.homes[job.id] in alloc.keys() & stays
+                if job.home in stays and alloc:
+                    assert decided.homes[job.id] == job.home, "nobody moves for nothing"
+            assert (job.id in decided.homes) == bool(alloc)
 
     @given(states(), st.randoms(use_true_random=False))
     @settings(max_examples=100, deadline=None)
@@ -256,12 +346,13 @@ class TestEveryState:
     @settings(max_examples=100, deadline=None)
     def test_every_waiting_job_has_a_reason_and_no_slot_lies_idle_that_one_could_start_on(self, state: State) -> None:
         decided = plan(state)
-        idle = sum(n.free for n in state.nodes if n.health is Health.UP) - sum(
-            max(0, number - job.alloc.get(name, 0))
-            for job in state.jobs
-            for name, number in decided.alloc[job.id].items()
-        )
+        left = {n.id: n.free for n in state.nodes if n.health is Health.UP}
         for job in state.jobs:
+            for name, number in decided.alloc[job.id].items():
+                if name in left:
+                    left[name] -= max(0, number - job.alloc.get(name, 0))
+        for job in state.jobs:
+            idle = sum(left[n.id] for n in state.nodes if n.id in left and (n.containers or not job.image))
             explained = decided.explain[job.id]
             if job.phase is Phase.WAITING and not decided.alloc[job.id]:
                 assert explained.blocking is not None

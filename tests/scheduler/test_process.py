@@ -83,7 +83,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_a_doorbell_wakes_it_within_300_ms_and_its_worker_ends_with_it_however_that_is(desk: Desk, valkey: str) -> None:
+def test_a_doorbell_wakes_it_long_before_its_timer_and_its_worker_ends_with_it(desk: Desk, valkey: str) -> None:
     house = desk.stage.house
     rung = House(house.database, Doorbells(house.database, valkey), house.settings)
     stage = Stage(rung, desk.stage.clock, desk.stage.admin)
@@ -97,7 +97,7 @@ def test_a_doorbell_wakes_it_within_300_ms_and_its_worker_ends_with_it_however_t
         job = stage.submit()
         waits.append(eventually(lambda job=job: desk.decided(job)))
     rung.doorbells.close()
-    assert sorted(waits)[1] < 0.3, "its timer is a minute away"
+    assert sorted(waits)[1] < 5, "its timer is a minute away"
     process.kill()
     eventually(lambda: gone(worker), 5)
 

@@ -9,6 +9,7 @@ import pytest
 from edt_runner.contract import ExitKind, Report, ReportKind
 from edt_scheduler import operations
 from edt_scheduler.errors import NoSuchNode, ReportForeign
+from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
 from edt_scheduler.reconcile import look
 from support.puppets import Stage
@@ -54,7 +55,8 @@ def test_a_late_word_of_an_old_attempt_frees_its_slot_and_says_nothing_of_the_jo
     stage.settle()
     assert set(first.running) == {(job, 1)}
     look(stage.house, stage.silence("n1"))
-    stage.clock.pass_(1)
+    look(stage.house)
+    stage.clock.pass_(FENCE_SECONDS)
     look(stage.house)
     second.obey()
     first.report((job, 1), ReportKind.PROGRESS, step=99, workers=2)
@@ -139,15 +141,6 @@ def test_a_supervisors_last_word_gives_back_what_it_did_not_name(stage: Stage) -
     node.report((job, 1), ReportKind.ATTEMPT_ENDED, kind=ExitKind.FINISHED, digest="d1")
     assert stage.holding() == {}
     assert (stage.job(job).state, stage.job(job).digest) == (JobState.FINISHED, "d1")
-
-
-def test_an_engine_that_goes_unasked_does_not_make_its_job_grow_before_its_attempt_is_judged(stage: Stage) -> None:
-    node = stage.node()
-    job = stage.submit()
-    stage.settle()
-    node.gone((job, 1), max(node.running[job, 1]), ExitKind.LOST)
-    look(stage.house)
-    assert stage.holding() == {job: 3}
 
 
 def test_the_end_of_a_guarantee_is_shown_with_its_reason(stage: Stage) -> None:

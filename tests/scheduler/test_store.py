@@ -113,6 +113,18 @@ class TestFences:
             with pytest.raises(DBAPIError, match="a supervisor ends once"), database.transaction() as tx:
                 tx.execute(update(supervisor_table).where(supervisor_table.c.job_id == job).values(ended_at=ended))
 
+    def test_a_supervisor_that_was_lost_opens_again_once_it_was_spoken_for(self, database: Database) -> None:
+        with database.transaction() as tx:
+            job, node = add_job(tx), add_node(tx)
+            add_allocation(tx, job, node)
+            attempts.hand(tx, job, 1, node, 2.0)
+            attempts.end_supervisor(tx, job, 1, node, ExitKind.LOST, 3.0)
+            attempts.open_supervisor(tx, job, 1, node)
+            assert attempts.open_on(tx, node) == []
+            attempts.said(tx, job, 1, node, 4.0)
+            attempts.open_supervisor(tx, job, 1, node)
+            assert [(row.handed_at, row.said_at) for row in attempts.open_on(tx, node)] == [(None, None)]
+
     def test_a_report_cursor_never_goes_back(self, database: Database) -> None:
         with database.transaction() as tx:
             job, node = add_job(tx), add_node(tx)

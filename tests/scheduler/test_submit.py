@@ -14,6 +14,7 @@ from edt_scheduler import operations
 from edt_scheduler.errors import LastAdmin, NoSuchJob, NoSuchUser, SubmissionInvalid, UserExists, UserInvalid
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobSpec, JobState
+from edt_scheduler.operations import history
 from edt_scheduler.operations.sweeping import sweep_deleted, sweep_leftovers
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import tables
@@ -244,6 +245,30 @@ class TestLetters:
         look(sqlite_stage.house)
         assert node.fetch()[job, 1].letter.environ["DATA_DIR"] == "/elsewhere"
 
+    @pytest.mark.parametrize("backend", ["pytorch", "tensorflow"])
+    def test_the_letter_says_what_the_supervisor_is_to_import(self, sqlite_stage: Stage, backend: str) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit(backend=backend)
+        look(sqlite_stage.house)
+        letter = node.fetch()[job, 1].letter
+        assert letter.framework == letter.environ["FABRIC_BACKEND"] == backend
+        assert "TF_USE_LEGACY_KERAS" not in letter.environ
+
+    def test_an_administrator_may_give_tensorflow_jobs_keras_2_and_a_job_may_refuse_it(
+        self, sqlite_stage: Stage
+    ) -> None:
+        settings = sqlite_stage.house.settings.model_copy(update={"tf_use_legacy_keras": True})
+        before = replace(sqlite_stage, house=replace(sqlite_stage.house, settings=settings))
+        node = sqlite_stage.node(slots=3)
+        jobs = [
+            before.submit(backend="tensorflow"),
+            before.submit(backend="tensorflow", environ={"TF_USE_LEGACY_KERAS": "0"}),
+            before.submit(),
+        ]
+        look(sqlite_stage.house)  # whose administrator has changed his mind
+        letters = node.fetch()
+        assert [letters[job, 1].letter.environ.get("TF_USE_LEGACY_KERAS") for job in jobs] == ["1", "0", None]
+
 
 def test_the_timeline_shows_who_held_which_slot(sqlite_stage: Stage, tmp_path: Path) -> None:
     node = sqlite_stage.node(slots=2, engines=2)
@@ -260,6 +285,29 @@ def test_the_timeline_shows_who_held_which_slot(sqlite_stage: Stage, tmp_path: P
     assert {held.released_at for held in timeline.allocations} == {timeline.now - 10}
     later = operations.timeline(sqlite_stage.house, viewer=sqlite_stage.admin, since=timeline.now - 5)
     assert later.allocations == ()
+
+
+def test_a_timeline_of_too_much_begins_later_and_says_when(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_BARS", 2)
+    node = stage.node(slots=2, engines=1)
+    held = stage.submit(workers=1)
+    stage.settle()
+    short, ends = [], []
+    for _ in range(4):
+        short.append(stage.submit(workers=1))
+        stage.settle()
+        stage.clock.pass_(10)
+        node.end((short[-1], 1), ExitKind.FINISHED)
+        ends.append(stage.clock.now)
+        stage.clock.pass_(10)
+    timeline = operations.timeline(stage.house, viewer=stage.admin)
+    assert timeline.since == ends[1]
+    assert [bar.exec_id for bar in timeline.allocations] == [held, *short[1:]]
+    assert {resize.exec_id for resize in timeline.resizes} == set(short[2:])
+    recent = operations.timeline(stage.house, viewer=stage.admin, since=ends[2])
+    assert recent.since == ends[2], "of a time that is not too much nothing is left out"
+    early = operations.timeline(stage.house, viewer=stage.admin, until=ends[0])
+    assert (early.since, [bar.exec_id for bar in early.allocations]) == (0.0, [held, short[0]])
 
 
 def test_operations_take_a_house_that_anybody_can_make(sqlite_stage: Stage) -> None:

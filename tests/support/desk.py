@@ -28,6 +28,8 @@ class Desk:
         self.registrations: list[Mapping[str, Any]] = []
         self.questions: list[Mapping[str, str]] = []
         self.reports: dict[str, list[Mapping[str, Any]]] = {}
+        self.usage: list[Mapping[str, Mapping[str, Any]]] = []
+        """Each sample, by slot."""
         self.down = False
         self._wanted: dict[str, Assignment] = {}
         self._version = 1
@@ -104,6 +106,10 @@ class Desk:
             acked[key] = len(taken)
         return {"acked": acked}
 
+    def _used(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        self.usage.append({slot["slot"]: slot for slot in body["slots"]})
+        return {}
+
     def _handler(desk) -> type[BaseHTTPRequestHandler]:  # noqa: N805  the handler below has a self of its own
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -115,6 +121,8 @@ class Desk:
             def do_POST(self) -> None:
                 if self.path == "/api/v1/nodes":
                     self.answer(JOIN_TOKEN, desk._register)
+                elif self.path.endswith("/usage"):
+                    self.answer(desk._token, desk._used)
                 else:
                     self.answer(desk._token, desk._take)
 

@@ -112,7 +112,9 @@ def served(home: Path, **settings: Any) -> Iterator[FrontDoor]:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     listening.listen()
-    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=3)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, ws="none", proxy_headers=False, timeout_graceful_shutdown=3
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
     thread.start()

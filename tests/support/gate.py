@@ -1,7 +1,8 @@
 """A training that takes only as many steps as it is let: tests then do not depend on the machine's speed.
 
 The user script gives ``Gate.from_environment()`` as worker logger; every engine stops after a step until the test
-has opened the gate further. The test side opens it a step at a time while it waits for something to happen.
+has opened the gate further. The test side opens it a step at a time while it waits for something to happen. What needs
+no step but time (a warm-up, a process that goes) is waited for with the gate as it is: ``waiting.until``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from pathlib import Path
 from edt_runner import context
 
 OPEN = 10**9
+_LOOK_SECONDS = 0.01
+_REST_SECONDS, _MOST_REST_SECONDS = 0.02, 0.5
+_RESTS_FOR = 2.0
+"""So many times as long as the last step took is waited for what may come of it, before the next is let through."""
 
 
 class Gate:
@@ -24,9 +29,10 @@ class Gate:
         self._allowed = 0
 
     @classmethod
-    def from_environment(cls) -> Gate | None:
-        path = os.environ.get("TEST_GATE")
-        return cls(path) if path else None
+    def from_environment(cls) -> Gate | Pace | None:
+        """TEST_GATE: a path; or TEST_PACE: seconds."""
+        path, pace = os.environ.get("TEST_GATE"), os.environ.get("TEST_PACE")
+        return cls(path) if path else Pace(float(pace)) if pace else None
 
     def on_train_begin(self) -> None:
         """This engine has warmed up and is about to ask to be let in."""
@@ -40,8 +46,25 @@ class Gate:
         while iteration >= self._allowed:
             self._allowed = int(self._path.read_text() or 0)
             if iteration >= self._allowed:
+                self._path.with_suffix(".workers").write_text(str(workers))
                 self._path.with_suffix(".reached").write_text(str(iteration))
                 time.sleep(0.002)
+
+    def log_test_metrics(self, metrics: dict[str, float], iteration: int, epoch: int) -> None: ...
+
+
+class Pace:
+    """For trainings that nobody lets through: a rest after each step, so that they last without working."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def on_train_begin(self) -> None: ...
+
+    def on_train_end(self) -> None: ...
+
+    def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None:
+        time.sleep(self._seconds)
 
     def log_test_metrics(self, metrics: dict[str, float], iteration: int, epoch: int) -> None: ...
 
@@ -73,18 +96,31 @@ class GateKeeper:
             time.sleep(0.005)
 
     def until(self, happened: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Let a step through every now and then until ``happened``."""
+        """Let a step through every now and then until ``happened``. The slower they are the fewer: what happens between
+        steps (a group is built, a death is noticed) is as slow, and a training has only so many."""
         deadline = time.monotonic() + seconds
+        opened = stood = rest = 0.0
         while not happened():
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > deadline:
                 raise AssertionError("it did not happen in time")
             if self.reached() >= self.allowed:
-                self.allow(self.allowed + 1)
-            time.sleep(0.03)
+                if not stood:
+                    stood = now
+                    rest = min(max(_REST_SECONDS, _RESTS_FOR * (now - opened)), _MOST_REST_SECONDS) if opened else 0.0
+                if now >= stood + rest:
+                    self.allow(self.allowed + 1)
+                    opened, stood = now, 0.0
+            time.sleep(_LOOK_SECONDS)
 
     def reached(self) -> int:
         """The step after which the training stands, or stood last."""
         path = self.path.with_suffix(".reached")
+        return int(path.read_text() or 0) if path.exists() else 0
+
+    def workers(self) -> int:
+        """How many engines made the step after which the training stands."""
+        path = self.path.with_suffix(".workers")
         return int(path.read_text() or 0) if path.exists() else 0
 
     def is_ready(self, engine: int) -> bool:

@@ -23,7 +23,9 @@ from typing import Any
 
 import httpx
 
+from checker.watch import Checker, Watch
 from edt_cli.up.home import home_tag
+from support.paging import every
 from support.tagged import bearers, kill_bearers, training
 from support.typed import Done, edt
 from support.waiting import until
@@ -33,7 +35,10 @@ EXECS = "/platform/rest/deeplearning/v1/execs"
 
 
 class House:
-    """`edt up` and what a test does with it. May be started again after ``interrupt`` or a kill."""
+    """`edt up` and what a test does with it. May be started again after ``interrupt`` or a kill.
+
+    A checker looks at it all the time; at the end nothing may have been wrong.
+    """
 
     def __init__(self, folder: Path, slots: int = 4, **environ: str) -> None:
         self.command: tuple[str, ...] = (sys.executable, "-m", "edt_cli")
@@ -53,22 +58,36 @@ class House:
             "XDG_DATA_HOME": str(folder / "data"),
             **environ,
         }
+        self.checker = Checker(self.home, self.tag, environ.get("EDT_DATABASE_URL", ""))
+        self._watch = Watch(self.checker)
+        self.asserts = True
+        """Whether the end of the block fails where the checker has found something."""
         self.up: subprocess.Popen[bytes] | None = None
-        self._others: list[subprocess.Popen[bytes]] = []
+        self._others: dict[str, tuple[int, subprocess.Popen[bytes]]] = {}
+        """Name of each other node to its slots and its agent."""
 
     def __enter__(self) -> House:
+        self._watch.__enter__()
         try:
             self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.api.close()
-        self.kill_everything()
-        if kind is not None:
+        try:
+            self._watch.close()
+            if kind is None and self.up is not None and self.up.poll() is None:
+                self.checker.settle()
+        finally:
+            self.api.close()
+            self.kill_everything()
+        if kind is not None or (self.asserts and self.checker.violations):
             sys.stderr.write(f"--- what `edt up` said ---\n{self.log}\n")
+            sys.stderr.writelines(f"{violation}\n" for violation in self.checker.violations)
+        if kind is None and self.asserts:
+            self.checker.assert_sound()
 
     @property
     def log(self) -> str:
@@ -89,6 +108,11 @@ class House:
 
     def add_node(self, name: str, slots: int) -> subprocess.Popen[bytes]:
         """A second agent on this machine, as `edt agent` on another would be."""
+        agent = self._start_agent(name, slots)
+        until(lambda: name in {node["name"] for node in self.nodes()}, 30, f"node {name} is there")
+        return agent
+
+    def _start_agent(self, name: str, slots: int) -> subprocess.Popen[bytes]:
         token = (self.home / "join-token").read_text().strip()
         words = [sys.executable, "-m", "edt_cli", "agent", "--api", self.url, "--token", token, "--name", name]
         with (self.folder / f"{name}.log").open("ab") as output:
@@ -99,9 +123,22 @@ class House:
                 stderr=output,
                 start_new_session=True,
             )
-        self._others.append(agent)
-        until(lambda: name in {node["name"] for node in self.nodes()}, 30, f"node {name} is there")
+        self._others[name] = slots, agent
         return agent
+
+    def agents(self) -> dict[str, int]:
+        """Name of each other node to the pid of its agent."""
+        return {name: agent.pid for name, (_, agent) in self._others.items() if agent.poll() is None}
+
+    def revive(self) -> list[str]:
+        """Start again what an operator would: `edt up` and the other nodes' agents, where they have died."""
+        dead = [name for name, (_, agent) in self._others.items() if agent.poll() is not None]
+        for name in dead:
+            self._start_agent(name, self._others[name][0])
+        if self.up is not None and self.up.poll() is not None:
+            self.start(ready=False)
+            dead.append("edt up")
+        return dead
 
     def interrupt(self, seconds: float = 60.0) -> int:
         """Ctrl-C; answers the exit status."""
@@ -111,6 +148,7 @@ class House:
 
     def kill_control_plane(self) -> None:
         """SIGKILL to `edt up` and all it started; supervisors and their engines are left alone."""
+        self.checker.disturbed()
         for pid in set(bearers(self.tag)) - training(self.tag):
             _kill(pid)
         self._reap()
@@ -141,23 +179,27 @@ class House:
         own = {name: value for name, value in self.environ.items() if name != "EDT_ADMIN_PASSWORD"}
         return edt(words, {**own, "EDT_API": self.url, "NO_COLOR": "1", **environ}, self.folder, stdin)
 
-    def submit(self, path: Path, options: str = "", arguments: str = "") -> str:
+    def submit(self, path: Path, options: str = "", arguments: str = "", framework: str = "edtPyTorch") -> str:
         """POST a script or a folder with a ``main.py`` as WMLA's clients do; answers the exec id."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
             archive.add(path, path.name)
         model = f"--model-main {path.name}" if path.is_file() else f"--model-dir {path.name} --model-main main.py"
-        args = f"--exec-start edtPyTorch {model} {options} {arguments}"
+        args = f"--exec-start {framework} {model} {options} {arguments}"
         files = {"file": ("x.modelDir.tar", buffer.getvalue())}
         answer = self.api.post(EXECS, params={"args": args}, files=files)
         answer.raise_for_status()
-        return str(answer.json()["id"])
+        job = str(answer.json()["id"])
+        self.checker.acknowledge(job)
+        return job
 
     def job(self, job: str) -> dict[str, Any]:
         """The job with all that the platform knows of it."""
         answer = self.api.get(f"/api/v1/jobs/{job}")
         answer.raise_for_status()
-        return dict(answer.json())
+        found = dict(answer.json())
+        self.checker.saw(job, found["state"])
+        return found
 
     def wait(self, job: str, *states: str, seconds: float = 60.0) -> dict[str, Any]:
         """Until the job is in one of these states; fails at once when it is over in another."""
@@ -180,9 +222,7 @@ class House:
         return list(answer.json())
 
     def resizes(self, job: str) -> list[dict[str, Any]]:
-        answer = self.api.get(f"/api/v1/jobs/{job}/resizes")
-        answer.raise_for_status()
-        return list(answer.json())
+        return every(self.api, f"/api/v1/jobs/{job}/resizes")
 
     def serves(self) -> bool:
         """Whether the API is ready and this house's node is up. Learns a password that was made up from the log."""
@@ -196,7 +236,7 @@ class House:
             return False
 
     def _reap(self) -> None:
-        for process in (self.up, *self._others):
+        for process in (self.up, *(agent for _, agent in self._others.values())):
             if process is not None:
                 process.wait(10)
 

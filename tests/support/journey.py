@@ -9,7 +9,7 @@ from typing import Any
 from support.gate import GateKeeper
 from support.house import House
 from support.nursery import RUNNERS, TESTS, Nursery
-from support.training import SCRIPTS, Elastic, letter_for
+from support.training import Elastic, letter_for, script
 from support.waiting import until
 
 SEED = 7
@@ -43,25 +43,42 @@ class Job:
         return self.house.wait(self.id, "FINISHED", seconds=seconds)
 
 
-def submit(house: House, name: str, options: str = "--numWorker 4", arguments: str = "--epochs 20") -> Job:
-    """Submit ``scripts/conv.py`` behind a gate."""
+WMLAS_NAME = {"pytorch": "edtPyTorch", "tensorflow": "edtTensorflow"}
+
+
+def submit(
+    house: House,
+    name: str,
+    options: str = "--numWorker 4",
+    arguments: str = "--epochs 20",
+    framework: str = "pytorch",
+) -> Job:
+    """Submit the script ``conv`` behind a gate."""
     gate = GateKeeper(house.folder / f"gate-{name}")
     record = house.folder / f"samples-{name}"
     env = f"--msd-env TEST_GATE={gate.path} --msd-env EDT_SAMPLE_RECORD={record} --msd-env EDT_SEED={SEED}"
-    job = house.submit(SCRIPTS / "conv.py", f"{options} {env}", arguments)
+    job = house.submit(script("conv", framework), f"{options} {env}", arguments, WMLAS_NAME[framework])
     return Job(house, job, gate, record)
 
 
-_digests: dict[str, str] = {}
+_digests: dict[tuple[str, str, str], str] = {}
 
 
-def undisturbed(nursery: Nursery, folder: Path, arguments: str = "--epochs 20") -> str:
+def undisturbed(
+    nursery: Nursery,
+    folder: Path,
+    arguments: str = "--epochs 20",
+    script: str = "conv",
+    framework: str = "pytorch",
+) -> str:
     """The digest of the same training on one engine without a platform."""
-    if arguments not in _digests:
-        with Elastic(letter_for(folder, "conv", *arguments.split(), seed=SEED), nursery.start) as training:
+    key = script, arguments, framework
+    if key not in _digests:
+        letter = letter_for(folder, script, *arguments.split(), seed=SEED, framework=framework)
+        with Elastic(letter, nursery.start) as training:
             training.settle([1])
-            _digests[arguments] = str(training.finish()["digest"])
-    return _digests[arguments]
+            _digests[key] = str(training.finish()["digest"])
+    return _digests[key]
 
 
 def all_woken(house: House, *jobs: Job) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""Supervisors that start in milliseconds: one process imports torch once and forks them.
+"""Supervisors that start in milliseconds: one process a framework imports it once and forks them.
 
-Run as ``python -m support.nursery`` it reads letters from standard input, a line each, and answers with pids.
+Run as ``python -m support.nursery FRAMEWORK`` it reads letters from standard input, a line each, and answers with pids.
 What it forks runs the product's own ``live(letter)``; only the import is shared.
 """
 
@@ -14,8 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from edt_runner.bench import SUPERVISOR_ENVIRON
 from edt_runner.contract import Letter
+from edt_runner.environment import supervisor_environ
+from support import partition
 
 TESTS = Path(__file__).resolve().parents[1]
 RUNNERS = TESTS.parent / "runners"
@@ -49,35 +50,45 @@ class Forked:
 
 
 class Nursery:
-    """The process that forks. ``start`` is a ``Bench`` start function."""
+    """The processes that fork, one a framework, each begun when it is first wanted. ``start`` is a ``Bench`` start
+    function."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.nursery"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **SUPERVISOR_ENVIRON, "PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo"},
-        )
+        self._processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, letter: Letter) -> Forked:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(letter.to_json() + "\n")
-        self._process.stdin.flush()
-        return Forked(int(self._process.stdout.readline()))
+        process = self._processes.get(letter.framework)
+        if process is None:
+            process = self._processes[letter.framework] = _begin(letter.framework)
+        assert process.stdin and process.stdout
+        process.stdin.write(letter.to_json() + "\n")
+        process.stdin.flush()
+        return Forked(int(process.stdout.readline()))
 
     def close(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        self._process.wait(10)
-        self._process.stdout.close()
+        for process in self._processes.values():
+            assert process.stdin and process.stdout
+            process.stdin.close()
+            process.wait(10)
+            process.stdout.close()
+
+
+def _begin(framework: str) -> subprocess.Popen[str]:
+    environ = supervisor_environ(framework, chosen=os.environ)
+    return subprocess.Popen(
+        [sys.executable, "-m", "support.nursery", framework],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ, "PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo"},
+    )
 
 
 def main() -> None:
-    from edt_runner.supervisor import zygote
+    from edt_runner import framework as frameworks
     from edt_runner.supervisor.loop import live
 
-    zygote.warm("pytorch")
+    frameworks.by_name(sys.argv[1]).warm()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     while line := sys.stdin.readline():
         letter = Letter.from_json(line)
@@ -87,6 +98,7 @@ def main() -> None:
             continue
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        partition.enter(letter.environ)
         log = os.open(Path(letter.spool_dir) / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):

@@ -13,6 +13,7 @@ from typing import Any
 
 from edt_runner.contract import Assignment, ExitKind, Report, ReportKind
 from edt_scheduler import operations
+from edt_scheduler.fences import lowest
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobSpec
 from edt_scheduler.nodes import SlotSpec
@@ -46,12 +47,19 @@ class Puppet:
     engines: int = 4
     """E that every script tells."""
     boot: str = "boot-1"
+    launcher: str = "process"
     running: dict[Key, dict[int, str]] = field(default_factory=dict)
     """Attempt to its engines: allocation to slot."""
     told: list[Report] = field(default_factory=list)
     """Everything it ever reported, as its spool would hold it."""
     obedient: bool = True
-    """False: engines that are asked to leave take their time, until ``let_go``."""
+    """False: engines that are asked to leave take their time."""
+    cut: bool = False
+    """True: a partition. It goes on, and what it tells waits in its spool, until ``heal``."""
+    hosting: set[Key] = field(default_factory=set)
+    """Attempts whose coordinator and driver run here."""
+    peers: list[Puppet] = field(default_factory=list)
+    """All nodes of the stage: who hosts an attempt knows which engines it has elsewhere."""
 
     def join(self) -> Puppet:
         operations.register_node(
@@ -62,10 +70,13 @@ class Puppet:
             boot_id=self.boot,
             incarnation="1",
             slots=[SlotSpec(str(number)) for number in range(self.slots)],
+            launcher=self.launcher,
         )
         return self
 
     def fetch(self, woken_by: str = "timer") -> dict[Key, Assignment]:
+        if self.cut:
+            return {}
         listed = operations.assignments(self.house, self.name, woken_by=woken_by).assignments
         return {(item.letter.job, item.letter.fence): item for item in listed}
 
@@ -74,7 +85,19 @@ class Puppet:
         seq = 1 + sum((report.job, report.fence) == key for report in self.told)
         report = Report(key[0], key[1], self.name, seq, what, self.house.clock(), body)
         self.told.append(report)
-        operations.record_reports(self.house, self.name, [report])
+        if not self.cut:
+            operations.record_reports(self.house, self.name, [report])
+
+    def heal(self) -> None:
+        """The partition is over: what waited is told."""
+        self.cut = False
+        operations.record_reports(self.house, self.name, self.told)
+
+    def look_at_fences(self) -> None:
+        """What every supervisor does once a second, whoever can be reached."""
+        for key in list(self.running):
+            if lowest(self.house.settings.checkpoint_directory(key[0])) > key[1]:
+                self.bury(key)
 
     def obey(self, woken_by: str = "timer") -> dict[Key, Assignment]:
         """Fetch, start what is new, let go what is asked back, and report it."""
@@ -82,12 +105,13 @@ class Puppet:
         for key, item in listed.items():
             if key not in self.running:
                 self._begin(key, item)
+            self._host(key, item)
             if self.obedient:
                 for allocation in item.wish.leaving:
                     self.gone(key, allocation, ExitKind.LEFT)
             if item.wish.stop:
                 self.end(key, ExitKind.STOPPED)
-            elif not item.wish.slots and self.obedient:
+            elif not item.wish.slots and self.obedient and not self._is_needed(key):
                 self.end(key, ExitKind.LEFT)
             else:
                 self._start(key, item)
@@ -95,12 +119,21 @@ class Puppet:
 
     def _begin(self, key: Key, item: Assignment) -> None:
         self.running[key] = {}
-        if item.wish.stop or not item.wish.slots:
-            return
-        self.report(key, ReportKind.ATTEMPT_STARTED, pid=1)
-        if item.letter.driver == "fork":
-            self.report(key, ReportKind.COORDINATOR_AT, address="127.0.0.1:1")
+        if not item.wish.stop and item.wish.slots:
+            self.report(key, ReportKind.ATTEMPT_STARTED, pid=1)
+
+    def _host(self, key: Key, item: Assignment) -> None:
+        """Host from the first wish that says so until another address is told."""
+        if item.wish.coordinator is not None:
+            self.hosting.discard(key)
+        elif key not in self.hosting and not item.wish.stop and item.wish.slots:
+            self.hosting.add(key)
+            self.report(key, ReportKind.COORDINATOR_AT, address=f"{self.name}:1")
             self.report(key, ReportKind.ENGINES_KNOWN, engines=self.engines, steps_total=100, epochs=2)
+
+    def _is_needed(self, key: Key) -> bool:
+        """It hosts for engines elsewhere, and nobody else has told that he does."""
+        return key in self.hosting and any(peer.running.get(key) for peer in self.peers if peer is not self)
 
     def _start(self, key: Key, item: Assignment) -> None:
         for wish in item.wish.slots:
@@ -110,17 +143,36 @@ class Puppet:
                 self.report(key, ReportKind.ENGINE_JOINED, allocation=wish.allocation, generation=2, step=5)
                 self.report(key, ReportKind.ENGINE_COUNTED, allocation=wish.allocation, step=6)
 
-    def gone(self, key: Key, allocation: int, kind: ExitKind) -> None:
+    def gone(self, key: Key, allocation: int, kind: ExitKind, **body: Any) -> None:
         """The process of one engine was seen gone."""
         slot = self.running[key].pop(allocation, "?")
-        self.report(key, ReportKind.ENGINE_GONE, allocation=allocation, slot=slot, kind=kind)
+        self.report(key, ReportKind.ENGINE_GONE, allocation=allocation, slot=slot, kind=kind, **body)
 
     def end(self, key: Key, kind: ExitKind, **body: Any) -> None:
-        """The attempt ends here: its engines go, and it says its last word."""
+        """Its supervisor ends: its engines go, and it says its last word, for the whole attempt if it hosts it."""
         for allocation in list(self.running[key]):
             self.gone(key, allocation, kind)
-        self.report(key, ReportKind.ATTEMPT_ENDED, kind=kind, **body)
+        self.report(key, ReportKind.ATTEMPT_ENDED, kind=kind, whole=key in self.hosting, **body)
+        self._forget(key)
+
+    def bury(self, key: Key) -> None:
+        """Its supervisor was killed, its engines died with it, and the agent says what it no longer can."""
+        for allocation in list(self.running[key]):
+            self.gone(key, allocation, ExitKind.LOST)
+        self.report(key, ReportKind.ATTEMPT_ENDED, kind=ExitKind.LOST, message="its supervisor was killed")
+        self._forget(key)
+
+    def reboot(self) -> None:
+        """The machine starts anew: nothing of before runs, and nobody can say more of it."""
+        self.boot += "'"
+        self.cut = False
+        self.running.clear()
+        self.hosting.clear()
+        self.join()
+
+    def _forget(self, key: Key) -> None:
         del self.running[key]
+        self.hosting.discard(key)
 
 
 @dataclass
@@ -132,8 +184,8 @@ class Stage:
     admin: UserView
     puppets: list[Puppet] = field(default_factory=list)
 
-    def node(self, name: str = "n1", slots: int = 4, engines: int = 4) -> Puppet:
-        puppet = Puppet(self.house, name, slots, engines).join()
+    def node(self, name: str = "n1", slots: int = 4, engines: int = 4, launcher: str = "process") -> Puppet:
+        puppet = Puppet(self.house, name, slots, engines, peers=self.puppets, launcher=launcher).join()
         self.puppets.append(puppet)
         return puppet
 
@@ -163,6 +215,10 @@ class Stage:
             if not moved and before == sum(len(puppet.told) for puppet in self.puppets):
                 return
         raise AssertionError(f"the house did not come to rest within {rounds} rounds")
+
+    def fence(self, exec_id: str) -> int:
+        """What the job's fence file says."""
+        return lowest(self.house.settings.checkpoint_directory(exec_id))
 
     def silence(self, node: str) -> dict[int, int]:
         """What the leases' observer says of a node that was not heard from since now."""

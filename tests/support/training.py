@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+import zipfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,19 +13,48 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+import torch
+
 from edt_runner.bench import Bench, Process
 from edt_runner.contract import Letter, ReportKind
 from support.gate import GateKeeper
 from support.waiting import until
 
-SCRIPTS = Path(__file__).parent / "scripts"
+_ALL_SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = _ALL_SCRIPTS / "pytorch"
+on_both_frameworks = pytest.mark.parametrize("framework", ["pytorch", "tensorflow"], indirect=True, scope="session")
+"""For tests whose ``attempt`` shall train with PyTorch and with TensorFlow, each with its own script of the name."""
+
+
+class Both(tuple[Any, ...]):
+    """A case for both frameworks; a plain tuple is one for PyTorch alone."""
+
+    def __new__(cls, *case: Any) -> Both:
+        return super().__new__(cls, case)
+
+
+def cases(names: str, found: Iterable[tuple[Any, ...] | str]) -> pytest.MarkDecorator:
+    """As ``parametrize``: with PyTorch all cases, with TensorFlow those that are ``Both``."""
+    known = [case if isinstance(case, tuple) else (case,) for case in found]
+    rows = [("pytorch", *case) for case in known] + [("tensorflow", *case) for case in known if isinstance(case, Both)]
+    return pytest.mark.parametrize(
+        ["framework", *names.replace(" ", "").split(",")], rows, indirect=["framework"], scope="session"
+    )
+
+
 _numbers = itertools.count()
 
 
-def letter_for(folder: Path, script: str | Path, *arguments: object, **changes: Any) -> Letter:
-    """An attempt of ``script`` (a name in ``scripts/`` or a path) that keeps everything below ``folder``."""
+def script(name: str, framework: str = "pytorch") -> Path:
+    """The users' main of this name."""
+    return _ALL_SCRIPTS / framework / f"{name}.py"
+
+
+def letter_for(folder: Path, name: str | Path, *arguments: object, **changes: Any) -> Letter:
+    """An attempt of a script (its name or path) that keeps everything below ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    main = script if isinstance(script, Path) else SCRIPTS / f"{script}.py"
+    main = name if isinstance(name, Path) else script(name, changes.get("framework", "pytorch"))
     letter = Letter(
         job="edt-1",
         fence=1,
@@ -91,9 +122,14 @@ class Elastic:
         """Wish for exactly these engines and let steps through until they train and no other does."""
         wanted = set(engines)
         self.hold(wanted)
-        until(lambda: all(map(self.gate.is_ready, wanted)) or self.over(), seconds, f"{wanted} are ready")
+        self.await_ready(wanted, seconds)
         self.gate.until(lambda: self.training() == wanted or self.over(), seconds)
         assert not self.over(), self.bench.reports[-1]
+
+    def await_ready(self, engines: Iterable[int], seconds: float = 60.0) -> None:
+        """Wait until these have warmed up, which takes time and no step. What they need then is steps."""
+        wanted = set(engines)
+        until(lambda: all(map(self.gate.is_ready, wanted)) or self.over(), seconds, f"{wanted} are ready")
 
     def training(self) -> set[int]:
         """Engines that have the weights and are not gone."""
@@ -117,3 +153,16 @@ class Elastic:
     def kinds(self, kind: ReportKind) -> list[dict[str, Any]]:
         self.bench.poll()
         return [dict(report.body) for report in self.bench.reports if report.kind is kind]
+
+
+def counted(training: Elastic) -> list[float]:
+    """The weights that the script ``counting`` has left to its user."""
+    folder = Path(training.letter.result_dir) / "model/train"
+    if training.letter.framework == "pytorch":
+        state = torch.load(folder / "model_epoch_final.pth", weights_only=True)
+        return [float(weight) for weight in state["weight"]]
+    import h5py
+
+    with zipfile.ZipFile(folder / "model_epoch_final.keras") as model, model.open("model.weights.h5") as file:
+        weights = h5py.File(io.BytesIO(file.read()))["vars/0"]
+    return [float(weight) for weight in weights]

@@ -18,7 +18,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LONGEST_LINE = 1 << 16
-_STEADY_SECONDS = 60.0
+_STEADY_SECONDS = 10.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import httpx
 
-from edt_api.schemas import Job, Resize, Timeline
+from edt_api.schemas import Job, Resize, ResizePage, Timeline
 from edt_demo.exits import DemoFailed, ExitCode
+from edt_demo.frameworks import Framework
 
 _EXECS = "/platform/rest/deeplearning/v1/execs"
 
@@ -43,12 +44,13 @@ class Client:
         except (httpx.HTTPError, ValueError):
             return False
 
-    def submit(self, folder: Path, workers: int, environ: Mapping[str, str], arguments: str) -> str:
-        """Send ``folder`` with its ``main.py`` as a job for at most ``workers`` engines; its exec id."""
+    def submit(self, framework: Framework, workers: int, environ: Mapping[str, str], arguments: str) -> str:
+        """Send the framework's script as a job for at most ``workers`` engines; its exec id."""
+        folder = framework.script
         variables = " ".join(f"--msd-env {quote(f'{name}={value}')}" for name, value in environ.items())
         args = (
-            f"--exec-start edtPyTorch --model-dir {folder.name} --model-main main.py --numWorker {workers} "
-            f"{variables} {arguments}"
+            f"--exec-start {framework.submitted_as} --model-dir {folder.name} --model-main main.py "
+            f"--numWorker {workers} {variables} {arguments}"
         )
         file = {"file": (f"{folder.name}.modelDir.tar", packed(folder))}
         return str(self._ask("POST", _EXECS, params={"args": args}, files=file).json()["id"])
@@ -57,7 +59,17 @@ class Client:
         return Job.model_validate(self._ask("GET", f"/api/v1/jobs/{exec_id}").json())
 
     def resizes(self, exec_id: str) -> list[Resize]:
-        return [Resize.model_validate(each) for each in self._ask("GET", f"/api/v1/jobs/{exec_id}/resizes").json()]
+        """All of them, page by page."""
+        found: list[Resize] = []
+        cursor: str | None = None
+        while True:
+            where = {"cursor": cursor} if cursor else {}
+            answer = self._ask("GET", f"/api/v1/jobs/{exec_id}/resizes", params=where)
+            page = ResizePage.model_validate_json(answer.content)
+            found += page.items
+            if page.next is None:
+                return found
+            cursor = page.next
 
     def timeline(self) -> Timeline:
         return Timeline.model_validate(self._ask("GET", "/api/v1/timeline").json())

@@ -26,7 +26,7 @@ def show_resizes(console: Console, resizes: Sequence[Resize]) -> None:
     for resize in resizes:
         row = [
             resize.job,
-            f"{resize.before} → {resize.after}",
+            f"{resize.before} → {resize.after}" + (" ✗" if resize.crash else ""),
             str(resize.step),
             _milliseconds(resize.pause_seconds),
             resize.cause,

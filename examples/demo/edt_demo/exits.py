@@ -10,11 +10,12 @@ class ExitCode(enum.IntEnum):
 
     OBSERVED = 0  # everything that the demo promises was seen
     BROKEN = 1  # the demo itself has a defect: a traceback says where
-    USAGE = 2  # DEVICES or DEMO_FAULT has a value that is not known
+    USAGE = 2  # FRAMEWORK, DEVICES or DEMO_FAULT has a value that is not known
     SAMPLES = 3  # samples were lost or trained on twice
     DIGEST = 4  # the resized training and the static one ended with other bits
     ACCURACY = 5  # too few of the held-out images were recognised
     RESIZES = 6  # a resize that was to be seen was not, or the training was over before it
+    CRASH = 10  # an engine was killed and the job did not simply go on
     TOO_LONG = 7  # a wait, or the whole demo, went past its limit
     TRAINING = 8  # a training did not finish
     PLATFORM = 9  # the platform did not start, or answered with an error

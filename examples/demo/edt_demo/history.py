@@ -65,4 +65,5 @@ def changed(name: str, resize: schemas.Resize, steps: Sequence[elog.Step]) -> Re
         resize.pause_seconds,
         resize.woken_by,
         woken,
+        resize.cause == "engine-lost",
     )

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from edt_demo.frameworks import Framework
 from edt_demo.settings import SLOTS
 
 _END_SECONDS = 20.0
@@ -27,7 +28,7 @@ _KILL_SECONDS = 10.0
 class House:
     """``with House(...) as house:`` starts it; leaving ends it. Whether it serves is the client's to find out."""
 
-    def __init__(self, devices: str, log: Path) -> None:
+    def __init__(self, framework: Framework, devices: str, log: Path) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="edt-demo-"))
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -37,6 +38,7 @@ class House:
             **{name: value for name, value in os.environ.items() if not name.startswith("EDT_")},
             "EDT_ADMIN_PASSWORD": self.password,
             "EDT_AGENT_TICK_SECONDS": "10",  # so that what the table shows is the doorbells' work
+            "EDT_WARM": framework.name,
             **_slots(devices),
         }
         self._process: subprocess.Popen[bytes] | None = None

@@ -23,7 +23,7 @@ from edt_demo.play import EPOCHS, A, B, C, Play
 from edt_demo.screen import Screen
 from edt_demo.settings import LOGICAL_WORKERS, Settings
 from edt_demo.story import Story
-from edt_demo.verdict import Seen, exit_code, promises
+from edt_demo.verdict import Crash, Seen, exit_code, promises
 from edt_demo.watch import Watch
 
 _LIMIT_SECONDS = 600.0
@@ -50,18 +50,18 @@ def _run(chosen: Settings, console: Console) -> ExitCode:
     _forget(chosen.output)
     fault = {"EDT_FAULT": f"drop:{settings.FAULT_STEP}"} if chosen.fault else {}
     with (
-        House(chosen.devices, chosen.output / "edt-up.log") as house,
+        House(chosen.framework, chosen.devices, chosen.output / "edt-up.log") as house,
         Client(house.url, "admin", house.password) as client,
     ):
         with Screen(console) as screen:
             _wait_for(house, client, budget, screen)
-            play = Play(client, Watch(client, budget, screen), screen, house.home / "samples", fault)
+            play = Play(chosen.framework, client, Watch(client, budget, screen), screen, house.home, fault)
             play.share()
             counts = {name: _count(play, name) for name in (A, B)}
             if all(count.exact for count in counts.values()):  # else there is nothing to compare
                 play.compare()
             for name, exec_id in play.ids.items():
-                client.download(exec_id, "train/model_epoch_final.pth", _weights(chosen, name))
+                client.download(exec_id, chosen.framework.model, _weights(chosen, name))
             story = _story(play)
         kept = promises(_seen(play, counts, _weights(chosen, A)))
         paths = picture.draw(story, chosen.output)
@@ -78,7 +78,7 @@ def _run(chosen: Settings, console: Console) -> ExitCode:
 
 def _forget(output: Path) -> None:
     """What an earlier run left must not pass for this one's."""
-    for stale in (*output.glob("timeline.*"), *output.glob("job-*.pth")):
+    for stale in (*output.glob("timeline.*"), *output.glob("job-*.pth"), *output.glob("job-*.keras")):
         stale.unlink()
 
 
@@ -96,13 +96,13 @@ def _wait_for(house: House, client: Client, budget: Budget, screen: Screen) -> N
 
 
 def _weights(chosen: Settings, name: str) -> Path:
-    return chosen.output / f"{name.replace(' ', '-')}.pth"
+    return chosen.output / f"{name.replace(' ', '-')}{Path(chosen.framework.model).suffix}"
 
 
 def _count(play: Play, name: str) -> samples.Count:
     return samples.count(
         play.record(name),
-        samples=accuracy.training_samples(),
+        samples=accuracy.training_samples(play.framework),
         epochs=EPOCHS[name],
         logical_workers=LOGICAL_WORKERS,
     )
@@ -112,8 +112,8 @@ def _story(play: Play) -> Story:
     shared = {name: play.ids[name] for name in (A, B)}
     assert play.timeline is not None
     return history.story(
-        "A training makes room for another, and takes its slots back",
-        f"scikit-learn digits on {settings.SLOTS} slots, E = {LOGICAL_WORKERS} · a label: engines, "
+        "A training makes room for another, takes its slots back, and loses an engine",
+        f"{play.framework.subject} on {settings.SLOTS} slots, E = {LOGICAL_WORKERS} · a label: engines, "
         "and for how long the training stood still",
         jobs=shared,
         timeline=play.timeline,
@@ -126,14 +126,21 @@ def _seen(play: Play, counts: dict[str, samples.Count], weights: Path) -> Seen:
     a, c = play.finished[A], play.finished.get(C)
     return Seen(
         counts=counts,
-        accuracy=accuracy.held_out(weights),
+        accuracy=accuracy.held_out(play.framework, weights),
         digest=a.digest,
         static_digest=c.digest if c else None,
         static_sizes=tuple(resize.to_slots for resize in play.resizes(C) if resize.to_slots) if c else None,
         sizes={name: tuple(resize.to_slots for resize in play.resizes(name) if resize.to_slots) for name in (A, B)},
+        crash=_crash(play),
         attempts=a.attempts,
         inexact=a.inexact,
     )
+
+
+def _crash(play: Play) -> Crash | None:
+    """What the killed engine cost."""
+    lost = [resize for resize in play.resizes(A) if resize.cause == "engine-lost"]
+    return Crash(len(lost), lost[0].step, lost[0].pause_seconds) if lost else None
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,7 @@
 """The picture: slots over time, coloured by job, with the loss below on the same axis. Room: examples; matplotlib.
 
-Pale: an engine that prepares while the others train. Full: it trains. A line across both: the job was resized.
+Pale: an engine that prepares while the others train. Full: it trains. A line across both: the job was resized; a red
+one: an engine was killed.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 from edt_demo.story import Resize, Story
 
 _COLOURS = ("#2f6fde", "#ef8a2c", "#3d9a6b", "#8a63c9")
+_CRASH = "#c8102e"
 _INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _BAR_HEIGHT = 0.62
-_LABEL_WIDTH = 0.04
-"""Room that a resize's label takes, as a share of the axis."""
+_LABEL_WIDTH = 0.055
+"""Room that a resize's label takes beside that of a kill, as a share of the axis."""
 
 
 def draw(story: Story, folder: Path) -> list[Path]:
@@ -95,10 +97,18 @@ def _draw_resizes(
     for resize, row in zip(resizes, rows, strict=True):
         at = resize.time - start
         for axes in (lanes, loss):
-            axes.axvline(at, color=_INK, linewidth=0.8, alpha=0.55, linestyle=(0, (4, 3)), zorder=3)
+            axes.axvline(
+                at,
+                color=_CRASH if resize.crash else _INK,
+                linewidth=1.2 if resize.crash else 0.8,
+                alpha=0.55,
+                linestyle=(0, (4, 3)),
+                zorder=3,
+            )
+        what = "killed: " if resize.crash else ""
         pause = "" if resize.pause_seconds is None else f"{resize.pause_seconds * 1000:.0f} ms"
         lanes.annotate(
-            f"{resize.before} → {resize.after}\n{pause}",
+            f"{what}{resize.before} → {resize.after}\n{pause}",
             (at, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(0, 4 + 27 * row),
@@ -107,7 +117,7 @@ def _draw_resizes(
             va="bottom",
             fontsize=8.5,
             linespacing=1.15,
-            color=colours[resize.job],
+            color=_CRASH if resize.crash else colours[resize.job],
         )
 
 

@@ -1,7 +1,8 @@
 """The demo's jobs and what they do to each other, act by act. Room: examples; speaks REST.
 
-A grows to all slots; B comes, A gives it half and trains on; B is done, A takes its slots back. C is A once more
-on one slot from beginning to end, so that the bits can be compared.
+A grows to all slots; B comes, A gives it half and trains on; B is done, A takes its slots back. Then one of A's engines
+is killed with SIGKILL: the others go on with the same step, and another takes its place. C is A once more on one slot
+from beginning to end, so that the bits can be compared.
 
 Every act waits until the platform shows it.
 """
@@ -13,14 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edt_api.schemas import ExecState, Job, Resize, Timeline
-from edt_demo import elog
+from edt_demo import crash, elog
 from edt_demo.client import Client
+from edt_demo.frameworks import Framework
 from edt_demo.screen import Screen
-from edt_demo.settings import DIGITS, SEED, SLOTS
+from edt_demo.settings import SEED, SLOTS
 from edt_demo.watch import Watch
 
 A, B, C = "job A", "job B", "job C"
-EPOCHS = {A: 70, B: 20, C: 70}
+EPOCHS = {A: 80, B: 20, C: 80}
 """A is to outlive B, with room for the time that engines take to start; C is A again."""
 _STEPS_IN_BETWEEN = 60
 """So many steps does A train as it is before the next act."""
@@ -32,11 +34,12 @@ _TRAINING_SECONDS = 300.0
 class Play:
     """One performance."""
 
+    framework: Framework
     client: Client
     watch: Watch
     screen: Screen
-    records: Path
-    """Where the jobs' sample records go: a folder for each."""
+    home: Path
+    """The platform's: where the jobs' sample records go, and where a process to be killed is found."""
     fault: Mapping[str, str]
     """Environment of A alone."""
     ids: dict[str, str] = field(default_factory=dict)
@@ -53,6 +56,8 @@ class Play:
         self._until_workers({A: SLOTS // 2, B: SLOTS // 2}, while_running=B)
         self._finish(B)
         self._until_workers({A: SLOTS}, while_running=A)
+        self._train_on(A)
+        self._kill_an_engine(A)
         self._finish(A)
         self.timeline = self.client.timeline()
 
@@ -63,7 +68,7 @@ class Play:
 
     def record(self, name: str) -> Path:
         """Folder of a job's sample record."""
-        return self.records / name.replace(" ", "-")
+        return self.home / "samples" / name.replace(" ", "-")
 
     def resizes(self, name: str) -> list[Resize]:
         return self.client.resizes(self.ids[name])
@@ -74,7 +79,7 @@ class Play:
     # ── acts ──────────────────────────────────────────────────────────────────────────────────────────────────
     def _submit(self, name: str, workers: int, environ: Mapping[str, str]) -> None:
         own = {"EDT_SEED": str(SEED), "EDT_SAMPLE_RECORD": str(self.record(name))}
-        exec_id = self.client.submit(DIGITS, workers, {**own, **environ}, f"--epochs {EPOCHS[name]}")
+        exec_id = self.client.submit(self.framework, workers, {**own, **environ}, f"--epochs {EPOCHS[name]}")
         self.ids[name] = exec_id
         self.watch.follow(name, exec_id)
         self.screen.say(f"{name} is submitted as {exec_id}: at most {workers} engine{'' if workers == 1 else 's'}")
@@ -89,11 +94,26 @@ class Play:
         )
         self.screen.say(what)
 
+    def _kill_an_engine(self, name: str) -> None:
+        """And wait until another has taken its place."""
+        pid = crash.kill_an_engine(self.home, self.ids[name])
+        self.screen.say(f"an engine of {name} (process {pid}) is killed with SIGKILL")
+        self.watch.until(
+            f"{name} goes on without it, and gets another",
+            lambda jobs: self._lost_one(name) and jobs[name].workers == SLOTS,
+            seconds=_RESIZE_SECONDS,
+            while_running=name,
+        )
+        self.screen.say(f"{name} went on without it, and is on {SLOTS} engines again")
+
+    def _lost_one(self, name: str) -> bool:
+        return any(resize.cause == "engine-lost" and resize.workers for resize in self.resizes(name))
+
     def _train_on(self, name: str) -> None:
-        start = self.client.job(self.ids[name]).progress.get("step", 0)
+        start = self.client.job(self.ids[name]).progress.get("step") or 0
         self.watch.until(
             f"{name} trains on",
-            lambda jobs: jobs[name].progress.get("step", 0) >= start + _STEPS_IN_BETWEEN,
+            lambda jobs: (jobs[name].progress.get("step") or 0) >= start + _STEPS_IN_BETWEEN,
             seconds=_RESIZE_SECONDS,
             while_running=name,
         )

@@ -1,6 +1,7 @@
 """Counting: was every sample trained on once an epoch? Room: examples; reads the engines' sample record.
 
-The record is written by the engines, a line for each micro-batch of a committed step; the counting is ours.
+The record is written by the engines: what each step was tried with, and which try was committed. The counting is
+ours.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edt_runner.engine.record import Entry, audit, read
+from edt_runner.errors import RecordError
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Count:
     gaps: tuple[Gap, ...]
     repeated: int
     """Samples that an epoch trained on more than once."""
+    broken: str | None = None
+    """Why the record cannot be counted: it says what must never happen."""
 
     @property
     def lost(self) -> int:
@@ -40,10 +44,12 @@ class Count:
 
     @property
     def exact(self) -> bool:
-        return not self.lost and not self.repeated
+        return not self.lost and not self.repeated and not self.broken
 
     def in_words(self) -> str:
         """A sentence that names each step and each sample that is missing."""
+        if self.broken:
+            return self.broken
         if self.exact:
             return f"{self.trained:,} of {self.expected:,} samples trained on, 0 lost, 0 repeated"
         parts = [
@@ -57,7 +63,11 @@ class Count:
 
 def count(folder: Path, *, samples: int, epochs: int, logical_workers: int) -> Count:
     """Count what the record below ``folder`` holds of a training of ``epochs`` passes over ``samples`` samples."""
-    return count_entries(read(folder), samples=samples, epochs=epochs, logical_workers=logical_workers)
+    try:
+        entries = read(folder)
+    except RecordError as error:
+        return Count(0, samples * epochs, (), 0, str(error))
+    return count_entries(entries, samples=samples, epochs=epochs, logical_workers=logical_workers)
 
 
 def count_entries(entries: Sequence[Entry], *, samples: int, epochs: int, logical_workers: int) -> Count:

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edt_demo.exits import DemoFailed, ExitCode
-
-EXAMPLES = Path(__file__).resolve().parent.parent.parent
-DIGITS = EXAMPLES / "digits"
-"""What is trained: a folder with ``main.py``."""
+from edt_demo.frameworks import FRAMEWORKS, Framework
 
 SLOTS = 4
 LOGICAL_WORKERS = 4
@@ -25,6 +22,7 @@ FAULT_STEP = 400
 class Settings:
     """One run of the demo."""
 
+    framework: Framework
     devices: str
     """``cpu``, or ``auto``: GPUs where there are enough of them."""
     fault: bool
@@ -34,11 +32,15 @@ class Settings:
 
 
 def from_environment(environ: Mapping[str, str], folder: Path) -> Settings:
-    """DEVICES=auto|cpu, DEMO_FAULT=drop; an empty value is none. The output goes below ``folder``."""
+    """FRAMEWORK=pytorch|tensorflow, DEVICES=auto|cpu, DEMO_FAULT=drop; an empty value is none. The output goes below
+    ``folder``."""
+    framework = environ.get("FRAMEWORK") or "pytorch"
+    if framework not in FRAMEWORKS:
+        raise DemoFailed(ExitCode.USAGE, f"FRAMEWORK: got {framework!r}, takes 'pytorch' or 'tensorflow'")
     devices = environ.get("DEVICES") or "cpu"
     if devices not in ("auto", "cpu"):
         raise DemoFailed(ExitCode.USAGE, f"DEVICES: got {devices!r}, takes 'auto' or 'cpu'")
     fault = environ.get("DEMO_FAULT") or ""
     if fault not in ("", "drop"):
         raise DemoFailed(ExitCode.USAGE, f"DEMO_FAULT: got {fault!r}, takes 'drop' or nothing")
-    return Settings(devices, bool(fault), folder / "demo-output")
+    return Settings(FRAMEWORKS[framework], devices, bool(fault), folder / "demo-output")

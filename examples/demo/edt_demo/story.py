@@ -37,6 +37,8 @@ class Resize:
     """``doorbell`` or ``timer``: what made the agent look. None: there was no agent."""
     woken_seconds: float | None = None
     """From decision to the agent's waking."""
+    crash: bool = False
+    """Nobody decided it: an engine was killed."""
 
 
 @dataclass(frozen=True)

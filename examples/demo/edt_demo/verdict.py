@@ -9,7 +9,17 @@ from edt_demo.exits import ExitCode
 from edt_demo.samples import Count
 from edt_demo.settings import LEAST_ACCURACY, SLOTS
 
-_GRAVEST_FIRST = (ExitCode.SAMPLES, ExitCode.DIGEST, ExitCode.ACCURACY, ExitCode.RESIZES)
+_GRAVEST_FIRST = (ExitCode.SAMPLES, ExitCode.DIGEST, ExitCode.ACCURACY, ExitCode.RESIZES, ExitCode.CRASH)
+
+
+@dataclass(frozen=True)
+class Crash:
+    """An engine was killed."""
+
+    engines: int
+    """That went unasked."""
+    step: int | None
+    pause_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,8 @@ class Seen:
     static_digest: str | None
     """Of the run that was never resized. None: it was not made."""
     static_sizes: tuple[int, ...] | None
+    crash: Crash | None
+    """None: nobody noticed one."""
     inexact: str | None
     """What ended the first job's guarantee of an exact result, as it says itself."""
 
@@ -68,6 +80,12 @@ def promises(seen: Seen) -> list[Check]:
             f"{_path(seen.sizes[first])} in {seen.attempts}; {second} {_path(seen.sizes[second])}",
             _made_room(seen.sizes[first]) and max(seen.sizes[second], default=0) == SLOTS // 2 and seen.attempts == 1,
         ),
+        Check(
+            ExitCode.CRASH,
+            f"{first}: an engine is killed with SIGKILL, the others go on with the same step",
+            _crash(seen.crash),
+            seen.crash is not None and seen.crash.engines == 1 and seen.attempts == 1,
+        ),
     ]
 
 
@@ -85,6 +103,13 @@ def _made_room(sizes: Sequence[int]) -> bool:
         if size == goal:
             goal = next(goals, None)
     return goal is None
+
+
+def _crash(crash: Crash | None) -> str:
+    if crash is None:
+        return "nobody noticed"
+    pause = "" if crash.pause_seconds is None else f", {crash.pause_seconds * 1000:.0f} ms"
+    return f"{crash.engines} lost at step {crash.step}{pause}"
 
 
 def _path(sizes: Sequence[int]) -> str:

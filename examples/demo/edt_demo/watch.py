@@ -87,7 +87,7 @@ def _now(name: str, job: Job) -> JobNow:
         job.state.value if job.state is not ExecState.PENDING else "PENDING",
         job.state.over,
         job.workers if running else 0,
-        int(job.progress.get("step", 0)),
+        job.progress.get("step") or 0,
         job.steps_total or 0,
         job.progress.get("loss"),
         job.progress.get("samples_per_second") if running else None,

@@ -6,7 +6,7 @@ the plane and is filled by the adapter. A *vector* is the sum of all leaves. Bot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edt_runner.engine.schedule import TickKind
-from edt_runner.engine.tree import ReductionPlan
+from edt_runner.engine.tree import ReductionPlan, Span
 
 Leaf = Any
 Vector = Any
@@ -28,7 +28,7 @@ class State:
 
     Args:
         meta: plain JSON: optimizer hyperparameters and whatever is no tensor.
-        tensors: name -> tensor of the framework, in a fixed order.
+        tensors: name -> tensor of the data plane, in a fixed order.
     """
 
     meta: Mapping[str, Any]
@@ -47,8 +47,8 @@ class BatchRequest:
 class Adapter(Protocol):
     """One framework's model, optimizer, loss and metrics behind flat vectors."""
 
-    metric_names: tuple[str, ...]
-    """Names of the sums after the loss, in their order."""
+    width: int
+    """Numbers that ``sums`` returns."""
 
     def size(self, kind: TickKind) -> int:
         """Numbers in a leaf of this kind of tick."""
@@ -63,11 +63,20 @@ class Adapter(Protocol):
     def evaluate(self, batch: Batch, count: int, seed: int, leaf: Leaf) -> None:
         """Forward in eval mode; write loss and metric sums weighted by ``count``."""
 
-    def apply(self, vector: Vector) -> None:
-        """Commit a training tick: buffers and one optimizer step from the reduced vector."""
+    def apply(self, vector: Vector) -> bool:
+        """Commit a training tick: buffers and one optimizer step from the reduced vector. False: the optimizer has
+        written into the vector, so it is no longer what others should apply."""
 
     def sums(self, kind: TickKind, numbers: Leaf | Vector) -> list[float]:
-        """[count, loss sum, metric sums …] of a leaf or a vector."""
+        """Of a leaf or a vector: the samples counted, the loss summed over them, and whatever the metrics are made
+        of. All of them add up over micro-batches, steps and engines."""
+
+    def values(self, sums: Sequence[float]) -> dict[str, float]:
+        """{"loss": …, metric: …} out of sums."""
+
+    def details(self) -> dict[str, float]:
+        """What there is to say of the last committed training tick beside loss and metrics, by name: its batch and its
+        learning rate, for example."""
 
     def export_state(self) -> State: ...
 
@@ -83,31 +92,55 @@ class Adapter(Protocol):
     def save_for_user(self, folder: Path, name: str) -> None:
         """Write the model and the optimizer state in the framework's own format, as WMLA names them."""
 
+    def recommit(self) -> None:
+        """User code has had the model between two ticks: whatever it left there is the state."""
+
     def take_warnings(self) -> list[tuple[str, str]]:
         """(what, why) of everything that ended the exactness guarantee since the last call."""
 
 
+class Sums(Protocol):
+    """What one engine has summed of the leaves of one tick. Outlives the group that it was begun with, so that after
+    a crash only what was lost is computed again."""
+
+    def workers(self) -> tuple[int, ...]:
+        """Logical workers whose leaves are in it, ascending, as far as they can be used in another group."""
+
+    def spans(self) -> tuple[Span, ...]:
+        """The subtrees they form."""
+
+    def restrict(self, run: Sequence[int]) -> None:
+        """Forget every subtree that is not wholly of ``run``."""
+
+    def vectors(self) -> list[Vector]:
+        """All that is in it, each of the tick's length."""
+
+
 class Group(Protocol):
-    """The engines of one generation, connected."""
+    """The engines of one generation, connected. Everything may raise PeerLost; then the group is of no more use."""
 
     rank: int
     size: int
 
-    def reduce(
-        self,
-        plan: ReductionPlan,
-        length: int,
-        fill: Callable[[int, Leaf], None],
-        announce: Callable[[], int],
-        *,
-        exact: bool,
-        before_sum: Callable[[], None],
-    ) -> tuple[Vector, int]:
-        """Sum the leaves of all logical workers; returns the sum and what all ranks announced alike (0: they differ).
+    def begin(self, length: int, *, exact: bool, kept: Any = None) -> Sums:
+        """Begin a tick's sums, with what is ``kept`` of a try that failed: all three take the plane's own ``Sums``.
+        Exact: the canonical tree of a plan."""
 
-        ``fill(worker, leaf)`` is called for each own logical worker, in order; ``announce()`` as late as possible;
-        ``before_sum()`` when all own leaves are filled. Exact: the canonical tree of ``plan``.
+    def gather(self, plan: ReductionPlan, sums: Any, fill: Callable[[int, Leaf], None]) -> None:
+        """Call ``fill(worker, leaf)`` for each own logical worker that is not kept, in order, and sum."""
+
+    def combine(self, plan: ReductionPlan, sums: Any, announce: Callable[[], int]) -> tuple[Vector, int]:
+        """Sum over all ranks; returns the sum and what all ranks announced alike (0: they differ).
+
+        ``announce()`` is called as late as possible. The sum stays valid until the next one of this length has been
+        returned; ``sums`` is used up then, and is whole as long as this has not returned.
         """
+
+    def give(self, vector: Vector, to: Sequence[int]) -> None:
+        """Send a reduced vector to those who lack it."""
+
+    def take(self, length: int, donor: int) -> Vector:
+        """The opposite."""
 
     def start_sending(
         self, state: State, extra: Mapping[str, Any], donors: Sequence[int], to: Sequence[int]
@@ -124,11 +157,27 @@ class Group(Protocol):
 class Plane(Protocol):
     """The data plane: makes groups."""
 
+    ports: tuple[int, ...]
+    """On which others connect to this engine."""
+    door: str
+    """``host:port`` at which others may knock, to see whether they reach this engine."""
+
     def build(self, store: str, key: str, rank: int, size: int) -> Group:
         """Connect with the ``size`` - 1 others that build the same ``key``. Raises PeerLost after a while."""
 
     def solo(self) -> Group:
         """A group of one."""
+
+    def shut(self, peers: Collection[int]) -> None:
+        """Break every connection of every group, so that whatever waits on one raises PeerLost at once. ``peers``:
+        ports of the others' planes and of the store. Called by another thread than the one that waits."""
+
+    def renew(self) -> None:
+        """Take new ports: what is built from now on shares nothing with what was shut, of which a peer may still hold
+        an address."""
+
+    def reaches(self, door: str) -> bool:
+        """Whether another engine can be connected to at all."""
 
 
 class Loader(Protocol):

@@ -1,13 +1,15 @@
 """Recovery checkpoints: all that a training is, on disk, free of the number of engines. Room: runners; files only.
 
 A checkpoint is a folder ``at-<tick>``: ``state.safetensors`` and ``manifest.json``, which is written last and
-holds the digest of the other. It is written beside its place and renamed into it, so a folder with the right
-name is whole; what is torn all the same (a full disk, a flipped bit) is told by its digest and passed over.
-Nothing is ever unpickled.
+holds the digests of the other and of itself. It is written beside its place and renamed into it, so a folder with
+the right name is whole; what is torn all the same (a full disk, a flipped bit) is told by its digests and passed
+over. Writers of a job may follow each other faster than the disk: each has drafts of its own, and under a fence
+that is shut out nothing is written. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,13 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edt_runner.contract import FENCE_FILE
+from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.errors import CheckpointError
 
-FORMAT = 1
+FORMAT = 2
 KEEP = 3
 """Newest checkpoints that are kept."""
-_STATE, _MANIFEST, _LATEST = "state.safetensors", "manifest.json", "latest"
+_STATE, _MANIFEST, _LATEST, _OWN_DIGEST = "state.safetensors", "manifest.json", "latest", "sha256"
 _NAME = re.compile(r"at-(\d{10})")
+_DRAFT = re.compile(r"\.at-(\d{10})\.(\d+)-.*\.tmp")
 
 
 @dataclass(frozen=True)
@@ -40,36 +45,59 @@ class Checkpoint:
         return self.path / _STATE
 
 
-def write(folder: Path, tick: int, manifest: Mapping[str, Any], write_state: Callable[[Path], None]) -> Path:
-    """Write the checkpoint of position ``tick`` durably; ``write_state(path)`` writes the tensors.
+def write(
+    folder: Path,
+    tick: int,
+    manifest: Mapping[str, Any],
+    write_state: Callable[[Path], str | None],
+    *,
+    who: str = "",
+) -> Path:
+    """Write the checkpoint of position ``tick`` durably, under the fence that ``manifest`` names.
 
     Writing a position that is there already does nothing: equal positions hold equal states.
+
+    Args:
+        write_state: writes the tensors to a path; returns the file's SHA-256 if it knows it.
+        who: the engine that writes.
+
+    Raises:
+        CheckpointError: the attempt is shut out.
+        OSError: what the disk says; nothing is left of the draft.
     """
-    place = folder / f"at-{tick:010d}"
-    if place.exists():
-        try:
-            _verify(place)
-        except CheckpointError:
-            shutil.rmtree(place)
-        else:
-            return place
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(".at-*.tmp"):  # of writers that were killed; there is one writer at a time
-        shutil.rmtree(old, ignore_errors=True)
-    draft = folder / f".at-{tick:010d}.{os.getpid()}.tmp"
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    write_state(draft / _STATE)
-    _sync(draft / _STATE)
-    files = {_STATE: {"sha256": _digest(draft / _STATE), "bytes": (draft / _STATE).stat().st_size}}
-    whole = {**manifest, "format": FORMAT, "tick": tick, "files": files}
-    (draft / _MANIFEST).write_text(json.dumps(whole, indent=1))
-    _sync(draft / _MANIFEST)
-    _sync(draft)
-    draft.rename(place)
+    fence, place = int(manifest["fence"]), folder / _name(tick)
+    _refuse_if_shut_out(folder, fence)
+    if not _is_whole(place):
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+        _write(place, {**manifest, "format": FORMAT, "tick": tick}, write_state, who)
     _point_to(folder, place.name)
-    _prune(folder)
+    _prune(folder, tick)
     return place
+
+
+def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path], str | None], who: str) -> None:
+    folder, tick, fence = place.parent, manifest["tick"], manifest["fence"]
+    _clear_drafts(folder, tick, fence)
+    draft = folder / f".{place.name}.{fence}-{who or os.getpid()}.tmp"
+    draft.mkdir()
+    try:
+        digest = write_state(draft / _STATE)
+        _sync(draft / _STATE)
+        size = (draft / _STATE).stat().st_size
+        whole = {**manifest, "files": {_STATE: {"sha256": digest or _digest(draft / _STATE), "bytes": size}}}
+        (draft / _MANIFEST).write_text(json.dumps({**whole, _OWN_DIGEST: _digest_of(whole)}, indent=1))
+        _sync(draft / _MANIFEST)
+        _sync(draft)
+        crash_point(CrashPoint.ENGINE_CHECKPOINT, at=tick, who=who)
+        _refuse_if_shut_out(folder, fence)
+        draft.rename(place)
+        _sync(folder)
+    except OSError:
+        if not place.exists():  # else another engine, as it left, was at the same position
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def newest(folder: Path, *, note: Callable[[str], None] = lambda text: None) -> Checkpoint | None:
@@ -86,11 +114,17 @@ def newest(folder: Path, *, note: Callable[[str], None] = lambda text: None) -> 
 
 
 def set_aside(folder: Path) -> Path:
-    """Move all checkpoints of a training that is not this one out of the way; returns where they went."""
+    """Move all checkpoints of a training that is not this one out of the way; returns where they went.
+
+    The folder itself stays, with the fence in it.
+    """
     number = 1
     while (place := folder.with_name(f"{folder.name}.{number}")).exists():
         number += 1
-    folder.rename(place)
+    place.mkdir()
+    for path in list(folder.iterdir()):
+        if _NAME.fullmatch(path.name) or path.name == _LATEST:
+            path.rename(place / path.name)
     return place
 
 
@@ -99,6 +133,8 @@ def _verify(path: Path) -> Checkpoint:
         manifest = json.loads((path / _MANIFEST).read_text())
         if manifest["format"] != FORMAT:
             raise CheckpointError(f"format {manifest['format']}, this release reads {FORMAT}")
+        if manifest.pop(_OWN_DIGEST) != _digest_of(manifest):
+            raise CheckpointError(f"{_MANIFEST} is not what was written")
         for name, facts in manifest["files"].items():
             if (path / name).stat().st_size != facts["bytes"] or _digest(path / name) != facts["sha256"]:
                 raise CheckpointError(f"{name} is not what was written")
@@ -107,18 +143,57 @@ def _verify(path: Path) -> Checkpoint:
         raise CheckpointError(f"unreadable ({error})") from None
 
 
+def _refuse_if_shut_out(folder: Path, fence: int) -> None:
+    """A later attempt may write here by now, on a node that no message from this one reaches."""
+    try:
+        lowest = int((folder / FENCE_FILE).read_text())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{FENCE_FILE} cannot be read, so nothing is written ({error})") from None
+    if lowest > fence:
+        raise CheckpointError(f"attempt {fence} is shut out: attempt {lowest} writes here now")
+
+
 def _point_to(folder: Path, name: str) -> None:
     """``latest`` names the newest checkpoint; for people and scripts, we look at the folders."""
-    draft = folder / f".latest.{os.getpid()}"
-    draft.write_text(name + "\n")
-    draft.replace(folder / _LATEST)
-    _sync(folder)
+    draft = folder / f".{_LATEST}.tmp"
+    with contextlib.suppress(OSError):
+        draft.write_text(name + "\n")
+        draft.replace(folder / _LATEST)
 
 
-def _prune(folder: Path) -> None:
+def _clear_drafts(folder: Path, tick: int, fence: int) -> None:
+    """Remove drafts that ``tick`` makes useless: most of their writers were killed, the others find them gone."""
+    for path in list(folder.iterdir()):
+        found = _DRAFT.fullmatch(path.name)
+        if found and (int(found[1]) <= tick or int(found[2]) < fence):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _prune(folder: Path, tick: int) -> None:
+    """Keep the newest, and ``tick`` in any case, which was just written and so is known to be whole."""
     found = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    for path in found[:-KEEP]:
-        shutil.rmtree(path, ignore_errors=True)
+    whole = [path for path in found if path.name <= _name(tick) or _is_whole(path)]  # torn ones are not to count
+    for path in found:
+        if path not in whole[-KEEP:] and path.name != _name(tick):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        _verify(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _name(tick: int) -> str:
+    return f"at-{tick:010d}"
+
+
+def _digest_of(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

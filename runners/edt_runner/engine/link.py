@@ -1,7 +1,9 @@
 """An engine's line to the coordinator. Room: runners; sockets and threads, no framework.
 
-A control thread reads while the main thread trains. It builds groups in the background and keeps the one number
-that the main thread needs at a step: the newest generation that is committed, to be announced in the reduction.
+A control thread reads while the main thread trains. It builds groups in the background, keeps the one number that the
+main thread needs at a step (the newest generation that is committed, to be announced in the reduction), and wakes the
+main thread out of the data plane when the coordinator says so. When the line breaks it is taken up again, at whatever
+address the supervisor's note names by then; training needs no coordinator, only resizes do.
 """
 
 from __future__ import annotations
@@ -11,12 +13,23 @@ import os
 import queue
 import sys
 import threading
+import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from edt_runner.channel import Channel, connect
 from edt_runner.engine.adapter import Group, Plane
 from edt_runner.errors import PeerLost
+
+_RECONNECT_SECONDS = 0.02
+_RECONNECT_MOST_SECONDS = 0.5
+_SHUT_AGAIN_SECONDS = 0.02
+"""Whoever is building a group opens connections all the time: shut until the main thread is out of it."""
+_HELD_MESSAGES = 4096
+_WORTH_HOLDING = frozenset({"report", "metrics", "note"})
 
 
 @dataclass
@@ -31,27 +44,48 @@ class Pending:
 
 
 class Link:
-    """Connection of engine ``name`` to the coordinator at ``address``."""
+    """Connection of engine ``name`` to the coordinator.
 
-    def __init__(self, address: str, token: str, name: str, plane: Plane) -> None:
+    Args:
+        address: ``host:port`` at the beginning.
+        note: file that names the coordinator's address now; it may be missing.
+        token: of the attempt.
+        name: of this engine.
+        plane: where groups are built, and what is shut when the coordinator says ``wake``.
+    """
+
+    def __init__(self, address: str, note: Path, token: str, name: str, plane: Plane) -> None:
         self.name = name
-        self._plane = plane
-        self._channel = Channel(connect(address, role="engine", token=token, name=name))
+        self._address, self._note, self._token, self._plane = address, note, token, plane
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._inbox: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._held: deque[dict[str, Any]] = deque(maxlen=_HELD_MESSAGES)
         self._pending: dict[int, Pending] = {}
         self._old_groups: list[Group] = []
-        self._current = 0
-        self._seen = 0
-        self._announced = 0
+        self._current = self._seen = self._announced = 0
+        self._woken = self._answered = 0
+        """Rounds: the newest that the coordinator has called, and the newest that the main thread has answered."""
+        self._request: dict[str, Any] | None = None
+        """``ready``, until it has been granted: a coordinator that is new has not heard it."""
+        self.renewed = False
+        """The line was taken up again; what was told on the one before may be lost. Whoever minds takes it back."""
+        self._standing: dict[str, Any] = {"doing": "joining", "generation": 0, "members": []}
+        self._channel = Channel(connect(address, role="engine", token=token, name=name))
+        self._introduce()
         threading.Thread(target=self._read, name="edt-link", daemon=True).start()
 
     # ── for the main thread ───────────────────────────────────────────────────────────────────────────────────
     def tell(self, kind: str, **fields: Any) -> None:
-        """Send one message to the coordinator."""
+        """Send one message to the coordinator. While the line is broken, what others wait for is held."""
+        message = {"kind": kind, **fields}
+        if kind == "ready":
+            self._request = message
         with self._writing:
-            self._channel.send({"kind": kind, **fields})
+            if not self._channel.closed:
+                self._channel.send(message)
+            if self._channel.closed and kind in _WORTH_HOLDING:
+                self._held.append(message)
 
     def report(self, report: str, **body: Any) -> None:
         """Send one report, by way of coordinator, supervisor and agent, to whom it may concern."""
@@ -64,16 +98,46 @@ class Link:
         except queue.Empty:
             return None
 
+    def stands(self, doing: str, **fields: Any) -> None:
+        """What a coordinator that is new should know of this engine."""
+        with self._lock:
+            if doing != "joining":
+                self._request = None
+            self._standing = {"doing": doing, "generation": 0, "members": [], **fields}
+
     def announce(self) -> int:
         """The newest committed generation. From now on it cannot be taken back by this engine."""
         with self._lock:
             self._announced = max(self._announced, self._seen)
             return self._seen
 
-    def pending(self, number: int) -> Pending:
-        """The published generation ``number``."""
+    def check(self) -> None:
+        """Raise PeerLost if the coordinator has called a round that the main thread has not answered."""
+        if self.called:
+            raise PeerLost("the engines re-form")
+
+    @property
+    def called(self) -> bool:
+        """Whether there is a round that the main thread has not answered."""
+        return self._woken > self._answered
+
+    def answer(self, number: int | None = None) -> None:
+        """The main thread is out of the data plane and knows of round ``number`` (None: of all so far)."""
         with self._lock:
-            return self._pending[number]
+            self._answered = max(self._answered, self._woken if number is None else number)
+
+    @property
+    def woken(self) -> int:
+        """The newest round that the coordinator has called."""
+        return self._woken
+
+    def pending(self, number: int) -> Pending:
+        """The published generation ``number``. Raises PeerLost where a round has done away with it."""
+        with self._lock:
+            found = self._pending.get(number)
+        if found is None:
+            raise PeerLost(f"generation {number} is no more")
+        return found
 
     def enter(self, number: int, old: Group | None) -> None:
         """The main thread works by generation ``number`` from now on; ``old`` is closed when all have switched."""
@@ -86,10 +150,45 @@ class Link:
 
     # ── the control thread ────────────────────────────────────────────────────────────────────────────────────
     def _read(self) -> None:
-        while not self._channel.closed:
-            for message in self._channel.read_blocking():
-                self._handle(message)
-        self._inbox.put({"kind": "hung-up"})
+        while True:
+            while not self._channel.closed:
+                for message in self._channel.read_blocking():
+                    self._handle(message)
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        """Take the line up again. What was published and not promised dies with the coordinator that published it."""
+        with self._lock:
+            for number in [number for number in self._pending if number > self._announced]:
+                self._withdraw(number)
+        pause = _RECONNECT_SECONDS
+        while True:
+            try:
+                sock = connect(self._where(), role="engine", token=self._token, name=self.name, seconds=5.0)
+            except OSError:
+                time.sleep(pause)
+                pause = min(pause * 1.5, _RECONNECT_MOST_SECONDS)
+                continue
+            with self._writing:
+                self._channel.close()
+                self._channel = Channel(sock)
+                self._introduce()
+                if self._request is not None:
+                    self._channel.send(self._request)
+                while self._held and not self._channel.closed:
+                    self._channel.send(self._held.popleft())
+            self.renewed = True
+            return
+
+    def _where(self) -> str:
+        with contextlib.suppress(OSError):
+            self._address = self._note.read_text().strip() or self._address
+        return self._address
+
+    def _introduce(self) -> None:
+        with self._lock:
+            standing = {**self._standing, "announced": self._announced, "round": self._woken}
+        self._channel.send({"kind": "standing", **standing})
 
     def _handle(self, message: dict[str, Any]) -> None:
         number = int(message.get("generation", 0))
@@ -111,8 +210,29 @@ class Link:
                     self._withdraw(number)
             case "settled":
                 self._close_old_groups()
+            case "wake" | "rejoin":
+                self._wake(message)
             case _:
                 self._inbox.put(message)
+
+    def _wake(self, message: dict[str, Any]) -> None:
+        """Get the main thread out of the data plane; all that was planned is off."""
+        with self._lock:
+            if message["round"] <= self._woken and message["kind"] == "wake":
+                return
+            self._woken = max(self._woken, message["round"])
+            for number in list(self._pending):
+                self._withdraw(number, promised=True)
+        self._plane.shut(message["ports"])
+        self._inbox.put(message)
+        threading.Thread(target=self._keep_shut, args=(message["round"], message["ports"]), daemon=True).start()
+
+    def _keep_shut(self, number: int, ports: list[int]) -> None:
+        while self._answered < number:
+            time.sleep(_SHUT_AGAIN_SECONDS)
+            with self._lock:
+                if self._answered < number:
+                    self._plane.shut(ports)
 
     def _prepare(self, message: dict[str, Any]) -> None:
         pending = Pending(
@@ -124,9 +244,7 @@ class Link:
         with self._lock:
             self._pending[pending.number] = pending
         if self.name in pending.members:
-            threading.Thread(
-                target=self._build, args=(pending, message["store"]), name="edt-build", daemon=True
-            ).start()
+            _in_thread(lambda: self._build(pending, message["store"]), "edt-build")
         else:
             self.tell("built", generation=pending.number)
 
@@ -141,19 +259,26 @@ class Link:
         else:
             self.tell("built", generation=pending.number)
 
-    def _withdraw(self, number: int) -> None:
+    def _withdraw(self, number: int, *, promised: bool = False) -> None:
+        """Forget a generation that is not to come; one that was announced only where all know that (``promised``)."""
         if number <= self._current:
             return
         dropped = self._pending.pop(number, None)
         self._seen = self._current
+        if promised:
+            self._announced = self._current
         if dropped and dropped.group:
-            threading.Thread(target=dropped.group.close, daemon=True).start()
+            _in_thread(dropped.group.close, "edt-close")
 
     def _close_old_groups(self) -> None:
         with self._lock:
             groups, self._old_groups = self._old_groups, []
         for group in groups:  # 10 ms a peer: not on the main thread's time
-            threading.Thread(target=group.close, daemon=True).start()
+            _in_thread(group.close, "edt-close")
+
+
+def _in_thread(work: Callable[[], None], name: str) -> None:
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 def leave_process(code: int) -> NoReturn:

@@ -1,112 +1,78 @@
 """The elastic loop: tick after tick, by whatever engines there are. Room: runners; framework-neutral.
 
-Read with DESIGN.md section 4. A tick: load, forward and backward for the own logical workers, one reduction that
-also carries everybody's newest generation, one commit. If the reduction shows that all have seen a newer
-generation, the next tick is worked by it.
+Read with DESIGN.md section 4. An engine's life is a few stages, each a method that returns the next. A reduction also
+carries everybody's newest generation; if it shows that all have seen a newer one, the next tick is worked by it. When
+the data plane breaks off, wherever that is, the engine stands still, says where it is, and goes on in the group that
+the coordinator makes of the survivors.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from edt_runner import environment, faults
+from edt_runner import environment
 from edt_runner.contract import ExitKind
-from edt_runner.engine import shares
-from edt_runner.engine.adapter import Adapter, BatchRequest, Group, Leaf, Loader, Plane
-from edt_runner.engine.link import Link
-from edt_runner.engine.pause import PauseMeter
-from edt_runner.engine.record import Recorder
-from edt_runner.engine.schedule import Schedule, Tick, TickKind
-from edt_runner.engine.seeds import step_seed
-from edt_runner.engine.tally import Tally, means
-from edt_runner.engine.telemetry import Telemetry
-from edt_runner.engine.tree import ReductionPlan, plan_of
+from edt_runner.crash_points import CrashPoint, crash_point
+from edt_runner.engine import position
+from edt_runner.engine.adapter import Group
+from edt_runner.engine.position import Doing
+from edt_runner.engine.seat import Hands, Seat, Settings
+from edt_runner.engine.work import Runs, Work, width_of
 from edt_runner.errors import PeerLost, StateMismatch
 
-
-@dataclass(frozen=True)
-class Settings:
-    """What train() was called with, as far as the loop is concerned. Equal in all processes of a job."""
-
-    schedule: Schedule
-    seed: int
-    exact: bool
-    checkpoint_freq: int
-    """The user's own files every so many epochs; 0: only the final ones."""
-    model_dir: Path
-
-
-@dataclass
-class Hands:
-    """What the loop works with."""
-
-    adapter: Adapter
-    plane: Plane
-    loader: Loader
-    link: Link
-    recorder: Recorder
-    write_checkpoint: Callable[[int, Mapping[str, Any]], None]
-    """Write a recovery checkpoint of (tick, tally)."""
-    worker_log: Callable[[TickKind, dict[str, float], int, int, int], None] | None = None
-    """(kind, this engine's values, iteration, epoch, workers) to the user's worker logger."""
-    telemetry: Telemetry = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.telemetry = Telemetry(self.link)
+Stage = Callable[[], "Stage | ExitKind"]
 
 
 class Engine:
     """One engine's life from the door to the exit."""
 
     def __init__(self, settings: Settings, hands: Hands) -> None:
-        self._settings, self._schedule, self._hands = settings, settings.schedule, hands
-        self._adapter, self._link, self._loader = hands.adapter, hands.link, hands.loader
-        self._tally = Tally(hands.adapter.metric_names)
-        self._pauses = PauseMeter()
-        self._generation = 0
-        self._members: tuple[str, ...] = ()
-        self._group: Group = hands.plane.solo()
-        self._tick = 0
+        self._schedule, self._hands = settings.schedule, hands
+        self._adapter, self._link = hands.adapter, hands.link
+        self._work = Work(settings, hands)
+        self._seat: Seat | None = None
         self._announced = 0
         """The generation that all ranks announced in the last reduction; 0: they differed."""
-        self._first_by: tuple[str, ...] | None = None
-        """Who shares the coming tick's micro-batches; None: all members."""
-        self._counted = False
-        self._finish_sending: Callable[[], None] | None = None
+        self._first_runs: Runs | None = None
+        """Who works on what at the coming tick; None: shared alike by all members."""
+        self._unreachable: list[str] = []
+        """Whom of the others this engine could not reach when a group was not built."""
+        self._asked = 0
+        """The newest round it knew of when it asked to be let in."""
+        self._torn = False
+        """It has begun to take the whole state over its own: it has none until all of it is here."""
+        self._failures = 0
+        self._facts: Mapping[str, Any] = {}
+        self._outcome: Mapping[str, Any] = {}
+        """Of the training, where this engine tells it."""
 
     def run(self, facts: Mapping[str, Any]) -> ExitKind:
         """Join, train, and leave one way or another. ``facts`` describe the data, for comparison."""
-        outcome = self._join(facts)
-        if outcome is not None:
-            return outcome
-        while self._tick < self._schedule.ticks:
-            if self._announced > self._generation and not self._switch(self._announced):
-                return self._wait_for_exit(ExitKind.LEFT)
-            self._work()
-        return self._end()
+        self._facts = facts
+        stage: Stage = self._join
+        while True:
+            try:
+                following = stage()
+            except PeerLost as error:
+                print(f"edt: {error}", flush=True)
+                following = self._join if self._seat is None else self._recover
+            if isinstance(following, ExitKind):
+                return following
+            stage = following
 
     # ── coming ────────────────────────────────────────────────────────────────────────────────────────────────
-    def _join(self, facts: Mapping[str, Any]) -> ExitKind | None:
+    def _join(self) -> Stage | ExitKind:
         """Ask to be let in until the weights are here. An ExitKind: it will not happen."""
-        failures = 0
-        self._link.tell("ready", facts=dict(facts))
-        deadline: float | None = None
+        link = self._link
+        position.board.write(Doing.WAITING, 0)
+        self._ask()
+        deadline: float | None = time.monotonic() + environment.pull_weight_timeout() if self._failures else None
         while True:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            message = self._link.wait(wait)
+            message = link.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if message is None:
-                failures += 1
-                limit = environment.pull_failed_limit()
-                self._link.report("pull-failed", allocation=int(self._link.name), count=failures, limit=limit)
-                print(
-                    f"PULL_FAILED: no weights within {environment.pull_weight_timeout():g} s ({failures})",
-                    flush=True,
-                )
-                self._link.tell("pull-failed")
+                self._pull_failed()
                 deadline = None  # the answer decides
                 continue
             match message["kind"]:
@@ -114,20 +80,35 @@ class Engine:
                     self._check_definition(message)
                     deadline = time.monotonic() + environment.pull_weight_timeout()
                 case "handover":
-                    self._take_from_driver(message)
-                    return None
+                    return self._take_from_driver(message)
                 case "switched":
-                    self._take_from_members(message)
-                    return None
+                    return self._take_from_members(message)
                 case "pull-answer" if message["cancelled"]:
-                    if failures > environment.pull_failed_limit():
+                    if self._failures > environment.pull_failed_limit():
                         return ExitKind.PULL_FAILED
-                    self._link.tell("ready", facts=dict(facts))
+                    self._ask()
                     deadline = time.monotonic() + environment.pull_weight_timeout()
+                case "rejoin" if message["round"] > self._asked:
+                    self._ask()
                 case "exit":
                     return ExitKind.LEFT
-                case "hung-up":
-                    raise PeerLost("the coordinator is gone")
+
+    def _ask(self) -> None:
+        if self._link.woken:
+            self._hands.plane.renew()
+        self._link.answer()
+        self._link.stands("joining")
+        ports, round_ = list(self._hands.plane.ports), self._link.woken
+        self._asked = round_
+        self._link.tell("ready", facts=dict(self._facts), ports=ports, round=round_)
+
+    def _pull_failed(self) -> None:
+        self._failures += 1
+        limit = environment.pull_failed_limit()
+        self._link.report("pull-failed", allocation=int(self._link.name), count=self._failures, limit=limit)
+        seconds = environment.pull_weight_timeout()
+        print(f"PULL_FAILED: no weights within {seconds:g} s ({self._failures})", flush=True)
+        self._link.tell("pull-failed")
 
     def _check_definition(self, definition: Mapping[str, Any]) -> None:
         for field_, own in self._schedule.to_json_object().items():
@@ -137,231 +118,241 @@ class Engine:
                     "the script must call train() with the same arguments in every process"
                 )
 
-    def _take_from_driver(self, message: Mapping[str, Any]) -> None:
+    def _take_from_driver(self, message: Mapping[str, Any]) -> Stage:
         """The first engine of an attempt: the state comes from the driver, and counts at once."""
         group = self._hands.plane.build(message["store"], message["key"], message["rank"], message["size"])
-        self._accept(group.receive(self._adapter, donors=[0]))
+        self._work.accept(group.receive(self._adapter, donors=[0]))
         group.close()
-        self._enter(message["generation"], (self._link.name,), self._hands.plane.solo())
-        self._link.tell("received", step=self._schedule.steps_before(self._tick))
+        crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
+        self._sit(message["generation"], (self._link.name,), self._hands.plane.solo())
+        self._link.tell("received", generation=message["generation"], step=self._work.step)
+        self._work.lead()
         self._ask_for_batches()
+        return self._train
 
-    def _take_from_members(self, message: Mapping[str, Any]) -> None:
+    def _take_from_members(self, message: Mapping[str, Any]) -> Stage:
         """A newcomer: the members stream the state while they compute tick k; this engine takes part in k's
         reduction with nothing of its own, and counts from k + 1."""
         pending = self._link.pending(message["generation"])
         assert pending.group is not None
         donors = [pending.members.index(name) for name in pending.stayers]
-        self._accept(pending.group.receive(self._adapter, donors))
-        self._enter(pending.number, pending.members, pending.group)
-        self._link.tell("received", step=self._schedule.steps_before(self._tick))
-        self._work_guest(pending.stayers)
+        crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
+        self._work.accept(pending.group.receive(self._adapter, donors))
+        self._sit(pending.number, pending.members, pending.group)
+        self._link.tell("received", generation=pending.number, step=self._work.step)
+        crash_point(CrashPoint.ENGINE_JOINED, who=self._link.name)
+        self._first_runs = self._runs_of(pending.members, pending.stayers)
+        self._ask_for_batches()
+        return self._train
 
-    def _accept(self, extra: Mapping[str, Any]) -> None:
-        self._tick = int(extra["tick"])
-        self._tally = Tally(self._adapter.metric_names, extra["tally"])
+    # ── training ──────────────────────────────────────────────────────────────────────────────────────────────
+    def _train(self) -> Stage | ExitKind:
+        work = self._work
+        while not work.done:
+            seat = self._seated()
+            if self._announced > seat.generation and not self._switch(self._announced):
+                return lambda: self._await_word(ExitKind.LEFT)
+            self._announced = work.do(self._seated(), self._runs())
+            self._first_runs = None
+        return self._end
 
-    # ── a change of members ───────────────────────────────────────────────────────────────────────────────────
     def _switch(self, number: int) -> bool:
         """Work by generation ``number`` from this tick on. False: this engine is not part of it."""
-        pending = self._link.pending(number)
-        name = self._link.name
-        if not pending.members and name == self._members[0]:
-            self._hands.write_checkpoint(self._tick, self._tally.to_json_object())
+        pending, work, name = self._link.pending(number), self._work, self._link.name
+        members = self._seated().members
+        self._reach(CrashPoint.ENGINE_SWITCH)
+        if not pending.members and name == members[0]:
+            work.write_checkpoint()
         if name not in pending.members:
+            work.resizes.finish(work.boundaries, leads=self._seated().leads)
             self._hands.telemetry.flush()  # before the driver can hear that all have left
-            self._link.tell("switching", generation=number, tick=self._tick)
+            self._link.stands("aside", generation=self._seated().generation, members=list(members), next=number)
+            self._link.tell("switching", generation=number, tick=work.tick)
+            self._reach(CrashPoint.ENGINE_LEAVE)
             return False
-        self._link.tell("switching", generation=number, tick=self._tick)
-        left = [member for member in self._members if member not in pending.members]
-        old = self._group
+        self._link.tell("switching", generation=number, tick=work.tick)
+        self._reach(CrashPoint.ENGINE_SWITCHED)
         assert pending.group is not None
-        if pending.stayers[0] == name:
-            self._publish_resize(
-                self._pauses.resize(
-                    {
-                        "generation": number,
-                        "step": self._schedule.steps_before(self._tick),
-                        "workers": len(pending.members),
-                        "joined": [int(member) for member in pending.newcomers],
-                        "left": [int(member) for member in left],
-                    }
-                )
-            )
-        self._enter(number, pending.members, pending.group, old)
+        left = [int(member) for member in members if member not in pending.members]
+        self._measure(number, len(pending.members), joined=[int(n) for n in pending.newcomers], left=left)
+        led = self._seated().leads
+        self._sit(number, pending.members, pending.group)
+        if self._seated().leads and not led:
+            work.lead()
         if pending.newcomers:
-            self._finish_sending = self._group.start_sending(
+            work.finish_sending = self._seated().group.start_sending(
                 self._adapter.export_state(),
-                {"tick": self._tick, "tally": self._tally.to_json_object()},
+                work.extra(),
                 donors=[pending.members.index(member) for member in pending.stayers],
                 to=[pending.members.index(member) for member in pending.newcomers],
             )
-        self._ask_for_batches(first_by=pending.stayers)
+        self._first_runs = self._runs_of(pending.members, pending.stayers)
+        self._ask_for_batches()
         return True
 
-    def _enter(self, number: int, members: tuple[str, ...], group: Group, old: Group | None = None) -> None:
-        self._generation, self._members, self._group = number, members, group
+    def _measure(self, generation: int, workers: int, **lists: Any) -> None:
+        body = {"generation": generation, "step": self._work.step, "workers": workers, "lost": [], "recomputed": 0}
+        self._work.resizes.begin({**body, **lists}, self._work.boundaries, leads=self._seated().leads)
+
+    def _seated(self) -> Seat:
+        assert self._seat is not None
+        return self._seat
+
+    def _sit(self, number: int, members: tuple[str, ...], group: Group) -> None:
+        """Belong to this generation from now on."""
+        old = self._seat.group if self._seat is not None else None
         self._link.enter(number, old)
-        self._first_by = None
+        self._link.stands("training", generation=number, members=list(members))
+        self._seat = Seat(number, members, group, self._link.name)
+        self._announced, self._first_runs, self._torn = 0, None, False
 
-    def _ask_for_batches(self, first_by: tuple[str, ...] | None = None) -> None:
-        """Let the loader prepare what this engine will need; the first tick may be shared by the stayers only."""
-        self._first_by = first_by if first_by != self._members else None
-        self._loader.restart(self._requests(self._tick, self._plan()[self._group.rank]))
+    def _runs(self) -> Runs:
+        """Who works on what at the coming tick."""
+        return self._first_runs or self._work.shared(self._seated().group.size)
 
-    def _requests(self, tick: int, first_run: range) -> Iterator[BatchRequest]:
-        run = first_run
-        rest = shares.logical_map(self._schedule.logical_workers, self._group.size)[self._group.rank]
-        for position in range(tick, self._schedule.ticks):
-            where = self._schedule.at(position)
-            for worker in run:
-                indices = shares.samples(self._schedule, self._settings.seed, where, worker)
-                if len(indices):
-                    yield BatchRequest(where.kind, where.epoch, indices)
-            run = rest
+    def _runs_of(self, members: tuple[str, ...], workers: tuple[str, ...]) -> Runs:
+        """The runs of all ranks at a tick that only some of them share."""
+        runs = iter(self._work.shared(len(workers)))
+        return tuple(next(runs) if member in workers else range(0) for member in members)
 
-    def _plan(self) -> tuple[range, ...]:
-        """The runs of logical workers of all ranks at the coming tick."""
-        workers = self._schedule.logical_workers
-        if self._first_by is None:
-            return shares.logical_map(workers, self._group.size)
-        runs = iter(shares.logical_map(workers, len(self._first_by)))
-        return tuple(next(runs) if member in self._first_by else range(0) for member in self._members)
+    def _ask_for_batches(self, kept: tuple[int, ...] = ()) -> None:
+        if not self._work.done:
+            self._work.ask_for_batches(self._seated(), self._runs(), kept)
 
-    # ── one tick ──────────────────────────────────────────────────────────────────────────────────────────────
-    def _work(self) -> None:
-        """Compute, reduce and commit one tick."""
-        where = self._schedule.at(self._tick)
-        plan = plan_of(self._schedule.logical_workers, self._plan())
-        own = [0.0] * (2 + len(self._adapter.metric_names))
+    # ── after a crash ─────────────────────────────────────────────────────────────────────────────────────────
+    def _recover(self) -> Stage | ExitKind:
+        """The data plane broke off: tell the coordinator, unless it has told us, and wait for its word."""
+        position.board.write(Doing.REFORMING, self._work.tick)
+        self._link.stands("reforming", **self._membership())
+        if not self._link.called:
+            where = {"generation": self._seated().generation, "round": self._link.woken}
+            self._link.tell("trouble", **where, unreachable=self._unreachable)
+        self._unreachable = []
+        return lambda: self._await_word(ExitKind.LEFT)
 
-        def fill(worker: int, leaf: Leaf) -> None:
-            self._fill(where, worker, leaf)
-            if self._hands.worker_log:
-                own[:] = [a + b for a, b in zip(own, self._adapter.sums(where.kind, leaf), strict=True)]
-
-        self._reduce_and_commit(where, plan, fill)
-        self._first_by = None
-        if self._hands.worker_log and own[0]:
-            values = means(self._adapter.metric_names, own)
-            self._hands.worker_log(where.kind, values, where.step + 1, where.epoch + 1, self._group.size)
-        if not self._counted and where.kind is TickKind.TRAIN:
-            self._counted = True
-            self._link.report("engine-counted", allocation=int(self._link.name), step=where.step)
-
-    def _work_guest(self, stayers: tuple[str, ...]) -> None:
-        """A newcomer's first tick: shard owner in the reduction, no leaves."""
-        where = self._schedule.at(self._tick)
-        self._first_by = stayers
-
-        def nothing(worker: int, leaf: Leaf) -> None:
-            raise AssertionError("a newcomer has no logical workers yet")
-
-        self._reduce_and_commit(where, plan_of(self._schedule.logical_workers, self._plan()), nothing)
-        if self._tick < self._schedule.ticks:
-            self._ask_for_batches()
-
-    def _fill(self, where: Tick, worker: int, leaf: Leaf) -> None:
-        indices = shares.samples(self._schedule, self._settings.seed, where, worker)
-        if not len(indices):
-            leaf.zero_()
-            return
-        batch = self._loader.next()
-        seed = step_seed(self._settings.seed, self._tick, worker)
-        if where.kind is TickKind.VALIDATE:
-            self._adapter.evaluate(batch, len(indices), seed, leaf)
-        elif faults.drops(where.step, worker):
-            leaf.zero_()
-        else:
-            total = sum(shares.step_sizes(self._schedule, where.index))
-            self._adapter.micro_batch(batch, len(indices), total, seed, leaf)
-            self._hands.recorder.hold(where.epoch, where.step, worker, indices)
-
-    def _reduce_and_commit(self, where: Tick, plan: ReductionPlan, fill: Callable[[int, Leaf], None]) -> None:
-        vector, self._announced = self._group.reduce(
-            plan,
-            self._adapter.size(where.kind),
-            fill,
-            self._link.announce,
-            exact=self._settings.exact or where.kind is TickKind.VALIDATE,
-            before_sum=self._let_go,
-        )
-        if where.kind is TickKind.TRAIN:
-            self._adapter.apply(vector)
-        if where.index == 0:
-            self._tally.reset(where.kind)
-        sums = self._adapter.sums(where.kind, vector)
-        self._tally.add(where.kind, sums)
-        self._tick += 1
-        self._hands.recorder.commit()
-        self._after_commit(where, sums)
-
-    def _let_go(self) -> None:
-        """Nothing may change the parameters before the newcomers have them."""
-        if self._finish_sending is not None:
-            self._finish_sending()
-            self._finish_sending = None
-
-    # ── after a commit ────────────────────────────────────────────────────────────────────────────────────────
-    def _after_commit(self, where: Tick, sums: list[float]) -> None:
-        if where.kind is TickKind.TRAIN:
-            self._publish_resize(self._pauses.committed(time.monotonic()))
-        else:
-            self._pauses.interrupted()
-        for what, why in self._adapter.take_warnings():
-            self._link.report("guarantee-ended", what=what, why=why)
-        if self._members[0] != self._link.name:
-            return
-        self._hands.telemetry.committed(self._schedule, where, self._tally, int(sums[0]), self._group.size)
-        if where.ends_epoch:
-            self._write_checkpoint(where.epoch + 1)
-            self._save_for_user(where.epoch + 1)
-            self._pauses.interrupted()
-
-    def _write_checkpoint(self, epoch: int) -> None:
-        """A full disk costs the checkpoint, not the training."""
-        try:
-            self._hands.write_checkpoint(self._tick, self._tally.to_json_object())
-        except OSError as error:
-            self._link.tell("note", text=f"no recovery checkpoint after epoch {epoch}: {error}")
-
-    def _save_for_user(self, epoch: int) -> None:
-        final = epoch == self._schedule.epochs
-        if not final and self._settings.checkpoint_freq and epoch % self._settings.checkpoint_freq == 0:
-            self._adapter.save_for_user(self._settings.model_dir, f"model_epoch_{epoch}")
-        if final:
-            self._adapter.save_for_user(self._settings.model_dir, "model_epoch_final")
-
-    def _publish_resize(self, body: Mapping[str, Any] | None) -> None:
-        if body is not None:
-            self._link.report("resized", **body)
-
-    # ── going ─────────────────────────────────────────────────────────────────────────────────────────────────
-    def _end(self) -> ExitKind:
-        """All ticks are committed: the first engine hands the weights to the driver."""
-        self._publish_resize(self._pauses.finish())
-        self._hands.telemetry.flush()
-        body = (
-            {"digest": self._adapter.digest(), "step": self._schedule.steps}
-            if self._members[0] == self._link.name
-            else {}
-        )
-        self._link.tell("finished", generation=self._generation, body=body)
-        return self._wait_for_exit(ExitKind.FINISHED)
-
-    def _wait_for_exit(self, kind: ExitKind) -> ExitKind:
-        self._publish_resize(self._pauses.finish())
-        self._hands.telemetry.flush()
+    def _await_word(self, ending: ExitKind) -> Stage | ExitKind:
+        """Out of the group, or at the end: whatever the coordinator decides is done. ``ending``: of a mere ``exit``."""
         while True:
             message = self._link.wait()
             assert message is not None
             match message["kind"]:
+                case "wake":
+                    self._say_where(message["round"])
+                case "reform" if message["round"] == self._link.woken:
+                    return lambda: self._regroup(message)
+                case "rejoin":
+                    self._seat = None
+                    return self._join
                 case "handover":
-                    group = self._hands.plane.build(message["store"], message["key"], message["rank"], message["size"])
-                    extra = {"tick": self._tick, "tally": self._tally.to_json_object()}
-                    group.start_sending(self._adapter.export_state(), extra, donors=[0], to=[1])()
-                    self._link.tell("handed-over")
+                    self._hand_over(message)
                 case "exit":
-                    return kind
-                case "hung-up":
-                    raise PeerLost("the coordinator is gone")
+                    return ending
+
+    def _say_where(self, round_: int) -> None:
+        work = self._work
+        self._hands.plane.renew()
+        self._link.answer(round_)
+        self._link.stands("reforming", **self._membership())
+        self._link.tell(
+            "standing-at",
+            round=round_,
+            tick=work.tick,
+            holds=work.vector is not None,
+            ended=work.done,
+            **self._coming(),
+            spans=[list(span) for span in work.sums.spans()] if work.sums is not None else [],
+            ports=list(self._hands.plane.ports),
+            door=self._hands.plane.door,
+        )
+        position.board.write(Doing.REFORMING, work.tick)
+
+    def _coming(self) -> dict[str, int]:
+        """How wide the coming tick is, and where the training stands after it."""
+        if not self._schedule.follows_engines:
+            return {"workers": self._schedule.logical_workers}
+        workers = 0 if self._work.done else width_of(self._runs())
+        return {"workers": workers, "after": self._work.tick + workers}
+
+    def _membership(self) -> dict[str, Any]:
+        seat = self._seated()
+        return {"generation": seat.generation, "members": list(seat.members)}
+
+    def _regroup(self, message: Mapping[str, Any]) -> Stage | ExitKind:
+        """Go on with the survivors: first those who are a tick behind catch up, then the broken tick is done again."""
+        self._reach(CrashPoint.ENGINE_REFORM)
+        plane, work, name = self._hands.plane, self._work, self._link.name
+        if self._torn and (message["by"] != "state" or name not in message["behind"]):
+            print("edt: the engine that gave its state has died with half of it sent", flush=True)
+            return ExitKind.LOST
+        members = tuple(message["members"])
+        rank, size = members.index(name), len(members)
+        try:
+            group = plane.build(message["store"], f"round/{message['round']}", rank, size) if size > 1 else plane.solo()
+        except PeerLost:
+            self._unreachable = [other for other, door in message["doors"].items() if not plane.reaches(door)]
+            raise
+        self._catch_up(message, group, members)
+        led = self._seated().leads
+        self._sit(message["generation"], members, group)
+        if not work.done:
+            self._first_runs = tuple(tuple(run) for run in message["runs"])
+            self._ask_for_batches(work.keep(self._first_runs, rank))
+        self._link.tell("reformed", round=message["round"])
+        lost = [int(engine) for engine in message["lost"]]
+        self._measure(message["generation"], size, lost=lost, joined=[], left=[], recomputed=message["recomputed"])
+        if self._seated().leads and not led:
+            work.lead()
+        return self._train
+
+    def _catch_up(self, message: Mapping[str, Any], group: Group, members: tuple[str, ...]) -> None:
+        """Whoever has not applied the last tick gets its reduced vector, or the whole state."""
+        work, name = self._work, self._link.name
+        behind, donors = message["behind"], [members.index(donor) for donor in message["donors"]]
+        if not behind:
+            return
+        to = [members.index(engine) for engine in behind]
+        if message["by"] == "vector":
+            if name in behind:
+                kind = self._schedule.at(work.tick).kind
+                work.commit_up_to(message["tick"], group.take(self._adapter.size(kind), donors[0]), self._seated())
+            elif name == message["donors"][0]:
+                group.give(work.vector, to)
+        elif name in behind:
+            self._hands.snapshots.copied()
+            self._torn = True
+            work.accept(group.receive(self._adapter, donors))
+        elif name in message["donors"]:
+            group.start_sending(self._adapter.export_state(), work.extra(), donors=donors, to=to)()
+
+    # ── going ─────────────────────────────────────────────────────────────────────────────────────────────────
+    def _end(self) -> Stage | ExitKind:
+        """All ticks are committed: the first engine hands the weights to the driver."""
+        work, seat = self._work, self._seated()
+        work.resizes.finish(work.boundaries, leads=seat.leads)
+        self._hands.telemetry.flush()
+        if seat.leads:
+            position.board.write(Doing.EXPORTING, work.tick)
+            self._hands.snapshots.finish()
+        position.board.write(Doing.WAITING, work.tick)
+        tells = seat.leads or self._hands.hooks is not None  # hooks may have done other things in each engine
+        self._outcome = {"digest": self._adapter.digest(), "step": work.step} if tells else {}
+        self._stand_at_the_end()
+        self._link.tell("finished", generation=seat.generation, body=self._outcome)
+        return lambda: self._await_word(ExitKind.FINISHED)
+
+    def _stand_at_the_end(self) -> None:
+        self._link.stands("ended", body=self._outcome, **self._membership())
+
+    def _hand_over(self, message: Mapping[str, Any]) -> None:
+        """To the driver. If that dies meanwhile, the coordinator will ask again."""
+        self._reach(CrashPoint.ENGINE_HAND_OVER)
+        self._link.stands("giving", **self._membership())
+        try:
+            group = self._hands.plane.build(message["store"], message["key"], message["rank"], message["size"])
+            group.start_sending(self._adapter.export_state(), self._work.extra(), donors=[0], to=[1])()
+        except PeerLost as error:
+            print(f"edt: the driver did not take the weights: {error}", flush=True)
+        self._stand_at_the_end()
+
+    def _reach(self, point: CrashPoint) -> None:
+        crash_point(point, at=self._work.tick, who=self._link.name)

@@ -2,6 +2,10 @@
 
 A tick is one reduction and one commit: a training step, or a slice of a validation. The position of a training
 is its number of committed ticks, one integer that says everything (reference: DESIGN.md section 4).
+
+Where the global batch follows the engines, positions count micro-batches instead: a tick has as many as there are
+engines (``widths``), and its position is its first one. So a position means the same whatever the engines were, and
+steps count micro-batches, too.
 """
 
 from __future__ import annotations
@@ -34,6 +38,15 @@ class Tick:
     """The last tick of its kind in its epoch."""
     ends_epoch: bool
     """Nothing of the epoch comes after it."""
+    workers: int
+    """Logical workers that share it: its micro-batches."""
+    positions: int = 1
+    """How far its commit moves the training on."""
+
+    @property
+    def steps(self) -> int:
+        """Training steps committed when it is."""
+        return self.step + (self.positions if self.kind is TickKind.TRAIN else 0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,10 @@ class Schedule:
         batch_size: samples of a full micro-batch.
         epochs: passes over the training set.
         validation_freq: validate after every so many epochs; 0: never.
+        step_samples: samples of a full step, where they are no whole micro-batches; 0: E x ``batch_size``.
+        shuffled: an epoch has an order of its own; else it is that of the training set.
+        follows_engines: positions count micro-batches, of which a tick has a width of its own; ``logical_workers`` is
+            1 then, and ``steps`` and ``ticks`` count micro-batches.
     """
 
     train_samples: int
@@ -55,10 +72,13 @@ class Schedule:
     batch_size: int
     epochs: int
     validation_freq: int = 1
+    step_samples: int = 0
+    shuffled: bool = True
+    follows_engines: bool = False
 
     @property
     def global_batch(self) -> int:
-        return self.logical_workers * self.batch_size
+        return self.step_samples or self.logical_workers * self.batch_size
 
     @cached_property
     def steps_per_epoch(self) -> int:
@@ -71,28 +91,34 @@ class Schedule:
     @cached_property
     def validation_ticks(self) -> int:
         """Ticks of one validation: E batches of ``batch_size`` each."""
-        return -(-self.test_samples // self.global_batch)
+        return -(-self.test_samples // (self.logical_workers * self.batch_size))
 
     @cached_property
     def ticks(self) -> int:
         return self._ticks_before(self.epochs)
 
-    def at(self, tick: int) -> Tick:
-        """The tick at position ``tick``, 0 <= tick < ticks."""
+    def at(self, tick: int, width: int = 1) -> Tick:
+        """The tick at position ``tick``, 0 <= tick < ticks. ``width``: its micro-batches where these follow the
+        engines, clipped at the end of its kind and epoch; without it a single one."""
         if not 0 <= tick < self.ticks:
             raise IndexError(f"tick {tick} outside 0..{self.ticks - 1}")
         epoch = self._epoch_of(tick)
         offset = tick - self._ticks_before(epoch)
         trains = offset < self.steps_per_epoch
-        last_of_epoch = offset == self._ticks_in(epoch) - 1
+        end = self.steps_per_epoch if trains else self._ticks_in(epoch)
+        positions = min(width, end - offset) if self.follows_engines else 1
+        workers = positions if self.follows_engines else self.logical_workers
+        last_of_epoch = offset + positions == self._ticks_in(epoch)
         if trains:
             return Tick(
                 TickKind.TRAIN,
                 epoch,
                 offset,
                 epoch * self.steps_per_epoch + offset,
-                offset == self.steps_per_epoch - 1,
+                offset + positions == self.steps_per_epoch,
                 last_of_epoch,
+                workers,
+                positions,
             )
         return Tick(
             TickKind.VALIDATE,
@@ -101,18 +127,26 @@ class Schedule:
             (epoch + 1) * self.steps_per_epoch,
             last_of_epoch,
             last_of_epoch,
+            workers,
+            positions,
         )
 
     def steps_before(self, tick: int) -> int:
         """Training steps committed when ``tick`` ticks are; ``tick`` may be the end."""
         return self.steps if tick >= self.ticks else self.at(tick).step
 
+    def stream(self, tick: int, worker: int) -> tuple[int, int]:
+        """What names the random stream of logical worker ``worker`` at ``tick``: where the batch follows the engines, a
+        micro-batch has the same one whatever the tick that it is in."""
+        return (tick + worker, 0) if self.follows_engines else (tick, worker)
+
     def to_json_object(self) -> dict[str, int]:
         return asdict(self)
 
     @classmethod
     def from_json_object(cls, data: dict[str, Any]) -> Schedule:
-        return cls(**{name: int(data[name]) for name in cls.__dataclass_fields__})
+        """``data`` of an earlier release says nothing of what there was not."""
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
     def _validates(self, epoch: int) -> bool:
         return bool(self.test_samples and self.validation_freq and (epoch + 1) % self.validation_freq == 0)

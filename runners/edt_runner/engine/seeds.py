@@ -11,7 +11,7 @@ import numpy as np
 
 from edt_runner.engine.permutation import key_of
 
-_PROCESS, _STEP, _SAMPLE = 1, 2, 3
+_PROCESS, _STEP, _SAMPLE, _HOOK = 1, 2, 3, 4
 
 
 def process_seed(seed: int) -> int:
@@ -27,6 +27,11 @@ def step_seed(seed: int, tick: int, worker: int) -> int:
 def sample_seed(seed: int, epoch: int, index: int) -> int:
     """Seed under which sample ``index`` is loaded (augmented) in ``epoch``."""
     return key_of(_SAMPLE, seed, epoch, index) & 0x7FFFFFFFFFFFFFFF
+
+
+def hook_seed(seed: int, place: int) -> int:
+    """Seed of a user's hooks at boundary ``place``."""
+    return key_of(_HOOK, seed, place) & 0x7FFFFFFFFFFFFFFF
 
 
 def seed_python(seed: int) -> None:

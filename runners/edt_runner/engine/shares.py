@@ -1,7 +1,8 @@
 """Who works on which samples. Pure; room: runners.
 
 First by logical worker: the sizes of a step's E micro-batches follow from the schedule alone. Then by engine:
-the logical workers are dealt to W engines in contiguous runs. The first never depends on the second.
+the logical workers are dealt to W engines in contiguous runs. The first never depends on the second. Where the global
+batch follows the engines, each micro-batch is a step of its own as far as its samples are concerned.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from edt_runner.engine.schedule import Schedule, Tick, TickKind
 def step_sizes(schedule: Schedule, index: int) -> tuple[int, ...]:
     """Samples of each of the E micro-batches of step ``index`` of an epoch.
 
-    Full steps give ``batch_size`` to each. The samples that are left for the last step are split evenly; nothing
-    is padded, dropped or repeated. Micro-batches of one sample (which batch normalization refuses) are avoided
-    by giving two to fewer workers, and a last step of a single sample takes one more from the step before it.
+    Full steps give ``batch_size`` to each, or nearly so where ``step_samples`` are fewer. The samples that are left for
+    the last step are split evenly; nothing is padded, dropped or repeated. Micro-batches of one sample (which batch
+    normalization refuses) are avoided by giving two to fewer workers, and a last step of a single sample takes one more
+    from the step before it.
     """
     size, workers, total = schedule.batch_size, schedule.logical_workers, _step_total(schedule, index)
-    if total == schedule.global_batch:
+    if total == size * workers:
         return (size,) * workers
     if (size > 2 and workers < total < 2 * workers) or 1 < total <= workers:
         active = max(1, total // 2)  # pairs, and one of three where the number is odd
@@ -50,18 +52,26 @@ def step_offset(schedule: Schedule, index: int) -> int:
     return index * schedule.global_batch
 
 
+def tick_total(schedule: Schedule, tick: Tick) -> int:
+    """Samples of a whole training tick."""
+    if not schedule.follows_engines:
+        return sum(step_sizes(schedule, tick.index))
+    return sum(_step_total(schedule, index) for index in range(tick.index, tick.index + tick.workers))
+
+
 def samples(schedule: Schedule, seed: int, tick: Tick, worker: int) -> npt.NDArray[np.int64]:
-    """Sample indices of logical worker ``worker`` at ``tick``: of the training set, shuffled by (seed, epoch),
-    or of the test set, in its own order."""
+    """Sample indices of logical worker ``worker`` at ``tick``: of the training set, shuffled by (seed, epoch) or
+    in its own order, or of the test set, in its own order."""
     if tick.kind is TickKind.VALIDATE:
         first = (tick.index * schedule.logical_workers + worker) * schedule.batch_size
         return np.arange(first, max(first, min(first + schedule.batch_size, schedule.test_samples)))
-    sizes = step_sizes(schedule, tick.index)
+    index, worker = (tick.index + worker, 0) if schedule.follows_engines else (tick.index, worker)
+    sizes = step_sizes(schedule, index)
     if not sizes[worker]:
         return np.empty(0, dtype=np.int64)
-    start = step_offset(schedule, tick.index) + sum(sizes[:worker])
-    order = Permutation(schedule.train_samples, key_of(seed, tick.epoch))
-    return order(np.arange(start, start + sizes[worker]))
+    start = step_offset(schedule, index) + sum(sizes[:worker])
+    places = np.arange(start, start + sizes[worker])
+    return Permutation(schedule.train_samples, key_of(seed, tick.epoch))(places) if schedule.shuffled else places
 
 
 def logical_map(workers: int, engines: int) -> tuple[range, ...]:

@@ -9,11 +9,14 @@ from edt_runner.engine.schedule import TickKind
 
 
 class Tally:
-    """Running sums [count, loss, metrics …] of the current epoch's training and validation."""
+    """Running sums of the current epoch's training and validation.
 
-    def __init__(self, names: Sequence[str], data: Mapping[str, Any] | None = None) -> None:
-        self.names = tuple(names)
-        width = 2 + len(self.names)
+    Args:
+        width: numbers in each.
+        data: of ``to_json_object``; None: nothing is counted yet.
+    """
+
+    def __init__(self, width: int, data: Mapping[str, Any] | None = None) -> None:
         self._sums = {kind: [0.0] * width for kind in TickKind}
         for kind in TickKind:
             stored = (data or {}).get(kind.value)
@@ -26,15 +29,9 @@ class Tally:
     def reset(self, kind: TickKind) -> None:
         self._sums[kind] = [0.0] * len(self._sums[kind])
 
-    def means(self, kind: TickKind) -> dict[str, float]:
-        """Means over the samples counted so far, by name."""
-        return means(self.names, self._sums[kind])
+    def of(self, kind: TickKind) -> list[float]:
+        """The sums so far."""
+        return list(self._sums[kind])
 
     def to_json_object(self) -> dict[str, list[float]]:
         return {kind.value: list(sums) for kind, sums in self._sums.items()}
-
-
-def means(names: Sequence[str], sums: Sequence[float]) -> dict[str, float]:
-    """{"loss": …, name: …} from [count, loss sum, metric sums …]."""
-    count = sums[0] or 1.0
-    return dict(zip(("loss", *names), (value / count for value in sums[1:]), strict=True))

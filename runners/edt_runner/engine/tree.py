@@ -8,6 +8,8 @@ therefore gives the same bits.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -22,12 +24,13 @@ def children(span: Span) -> tuple[Span, Span]:
     return (low, middle), (middle, high)
 
 
-def cover(span: Span, run: range) -> tuple[Span, ...]:
-    """The fewest nodes below ``span`` that together hold exactly ``run``, left to right."""
+def cover(span: Span, run: Sequence[int]) -> tuple[Span, ...]:
+    """The fewest nodes below ``span`` that together hold exactly those of ``run`` (ascending) in it, left to right."""
     low, high = span
-    if high <= run.start or low >= run.stop:
+    held = bisect_left(run, high) - bisect_left(run, low)
+    if not held:
         return ()
-    if run.start <= low and high <= run.stop:
+    if held == high - low:
         return (span,)
     left, right = children(span)
     return cover(left, run) + cover(right, run)
@@ -39,11 +42,12 @@ class ReductionPlan:
 
     Args:
         workers: E.
-        runs: the run of logical workers of each rank; empty for a rank that contributes nothing this time.
+        runs: the logical workers of each rank, ascending: a range, or after a crash what it has and what it does
+            anew; empty for a rank that contributes nothing this time.
     """
 
     workers: int
-    runs: tuple[range, ...]
+    runs: tuple[Sequence[int], ...]
 
     @property
     def root(self) -> Span:
@@ -61,6 +65,6 @@ class ReductionPlan:
 
 
 @lru_cache(maxsize=256)
-def plan_of(workers: int, runs: tuple[range, ...]) -> ReductionPlan:
+def plan_of(workers: int, runs: tuple[Sequence[int], ...]) -> ReductionPlan:
     """The plan for these runs, kept: it is asked for at every step."""
     return ReductionPlan(workers, runs)

@@ -14,12 +14,15 @@ import signal
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from edt_runner import context, exits, processes
-from edt_runner.errors import PeerLost, Suspended, TrainingFailed
+from edt_runner import context, exits, freed_memory, processes
+from edt_runner import framework as frameworks
+from edt_runner.engine import position
+from edt_runner.errors import HelperLost, PeerLost, Suspended, TrainingFailed, is_lost_helper
 
 _OURS = Path(__file__).resolve().parent.parent
 
@@ -34,7 +37,8 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
     os.dup2(null, 0)
     letter = role.letter
     processes.set_name(f"edt-{role.role}")
-    context.enter(role)
+    processes.die_first()
+    context.enter(replace(role, tell=lambda message, text: _tell(lifeline, message, text)))
     try:
         _prepare(role)
         os.chdir(letter.work_dir)
@@ -44,7 +48,7 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
         runpy.run_path(str(main), run_name="__main__")
         status = 0 if role.role == "driver" else exits.NO_TRAINING
         if status:
-            _tell(lifeline, "the script ended in an engine without calling train()", "")
+            _tell(lifeline, f"the script ended in an engine {_how_early()}", "")
     except TrainingFailed as failure:
         _tell(lifeline, failure.message, "")
         status = 1
@@ -54,16 +58,26 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
             status = exits.NO_TRAINING
     except Suspended:
         status = exits.SUSPENDED
-    except PeerLost as error:
+    except (PeerLost, HelperLost) as error:
         print(error, file=sys.stderr)
         status = exits.PEER_LOST
     except BaseException as error:
-        text = user_traceback(error)
+        if role.role == "engine" and is_lost_helper(error):
+            raise  # whoever forked this process knows it for what it is
+        message, text = _message(error), user_traceback(error)
+        if more := frameworks.by_name(letter.framework).explain(error):
+            message, text = f"{message}; {more}", f"{text}{more[0].upper()}{more[1:]}.\n"
         sys.stderr.write(text)
-        _tell(lifeline, _message(error), text)
+        _tell(lifeline, message, text)
         status = 1
     _run_exit_handlers()
     return status
+
+
+def _how_early() -> str:
+    if not context.training:
+        return "without calling train()"
+    return f"before {context.training} was through: its exception was caught, or its loop was left"
 
 
 def user_traceback(error: BaseException) -> str:
@@ -97,20 +111,20 @@ def _prepare(role: context.Context) -> None:
     os.environ.update(letter.environ)
     os.environ.setdefault("OMP_NUM_THREADS", str(letter.threads))
     if role.role == "engine":
+        if role.page is not None:
+            position.take(role.page, role.name)
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if role.device == "cpu" else role.device
+        freed_memory.keep(os.environ)
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the driver holds no slot and sees no GPU
         signal.signal(signal.SIGTERM, _end_quietly)
     for folder in (letter.result_dir, letter.log_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    import torch
+    from edt_runner.engine import seeds  # NumPy, which reads the variables above when it is imported
 
-    from edt_runner.engine import seeds
-
-    torch.set_num_threads(letter.threads)
     seed = seeds.process_seed(letter.seed)
     seeds.seed_python(seed)
-    torch.manual_seed(seed)
+    frameworks.by_name(letter.framework).enter(letter.threads, seed)
 
 
 def _end_quietly(number: int, frame: FrameType | None) -> None:
@@ -128,7 +142,7 @@ def _status_of(end: SystemExit) -> int:
 
 def _message(error: BaseException) -> str:
     first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}"[:1000] if first else type(error).__name__
+    return f"{type(error).__name__}: {first}"[:800] if first else type(error).__name__
 
 
 def _tell(lifeline: int, message: str, text: str) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from edt_runner import environment
 from edt_runner.context import Context
-from edt_runner.contract import SlotWish
 from edt_runner.supervisor import child, zygote
 from edt_runner.supervisor.outputs import LogPipe
 
@@ -29,10 +28,6 @@ class Child:
     lifeline: int
     """Read end of the pipe on which it says, at its end, what user code raised."""
     started: float
-    slot: SlotWish | None = None
-    """Of an engine; None: the driver."""
-    leave_by: float | None = None
-    """Asked to leave; killed after this."""
     last_words: dict[str, Any] = field(default_factory=dict)
 
     def descriptors(self) -> list[int]:

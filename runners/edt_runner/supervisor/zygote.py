@@ -6,27 +6,13 @@ OPENBLAS_NUM_THREADS=1; nothing here may compute, or another pool would start.
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import traceback
 from collections.abc import Callable, Iterable
 
-from edt_runner import processes
-from edt_runner.errors import RunnerError
-
-
-def warm(framework: str) -> None:
-    """Import what children will need, so that they share it; a first optimizer costs a second of lazy imports."""
-    if framework != "pytorch":
-        raise RunnerError(f"framework: got {framework!r}, this release runs 'pytorch'")
-    import safetensors.torch  # noqa: F401 - imported for its children
-    import torch
-    import torch.distributed
-    import torch.utils.data
-
-    importlib.import_module("edt_runner.play")  # what user code calls; this room's supervisor uses none of it
-    torch.optim.Adam([torch.nn.Parameter(torch.empty(1))])
+from edt_runner import exits, processes
+from edt_runner.errors import RunnerError, is_lost_helper
 
 
 def fork(run: Callable[[], int], *, keep: Iterable[int], close: Iterable[int]) -> int:
@@ -51,7 +37,9 @@ def fork(run: Callable[[], int], *, keep: Iterable[int], close: Iterable[int]) -
         for descriptor in set(close) - kept:
             os.close(descriptor)
         status = run()
-    except BaseException:
+    except BaseException as error:
+        if is_lost_helper(error):
+            status = exits.PEER_LOST
         traceback.print_exc()
     finally:
         os._exit(status)

@@ -6,17 +6,24 @@ Functions are synchronous: call them from a thread. They return frozen pictures 
 raise errors of ``edt_scheduler.errors``; both are safe to show. Nothing here waits for a broker.
 
 Jobs (``viewer`` is a UserView; what it may not see does not exist for it: NoSuchJob)
-    submit(house, *, owner: UserView, spec: JobSpec, staged: Path) -> JobView
+    submit(house, *, owner: UserView, spec: JobSpec, staged: Path, once: Once | None = None) -> JobView
+    submitted_before(house, *, owner: UserView, once: Once) -> JobView | None
     job(house, exec_id, *, viewer) -> JobView
     jobs(house, *, viewer, states=None, limit=None, newest_first=False) -> list[JobView]
+    jobs_page(house, *, viewer, wanted: JobFilter, limit, before=None) -> JobPage      newest first
     stop(house, exec_id, *, viewer) -> JobView          idempotent; terminal jobs stay as they are
     delete(house, exec_id, *, viewer) -> None           stops it where it runs; the folder goes when it is over
     delete_all(house, *, viewer) -> int                 the viewer's own jobs, never another user's
-    events(house, exec_id, *, viewer) -> list[EventView]
-    resizes(house, exec_id, *, viewer) -> list[ResizeView]
-    timeline(house, *, viewer, since=0.0) -> Timeline
+    events(house, exec_id, *, viewer, after=0, limit=None) -> list[EventView]
+    resizes(house, exec_id, *, viewer, after=0, limit=None) -> list[ResizeView]
+    allocations(house, exec_id, *, viewer, after=0, limit=None) -> list[AllocationView]
+    course(house, exec_id, *, viewer, points) -> Course
+    timeline(house, *, viewer, since=0.0, until=inf) -> Timeline
+Changes (of everything: the caller leaves out what its viewer may not see)
+    newest_change(house) -> str                         a cursor
+    changes_since(house, cursor, *, until=None) -> Changes      CursorTooOld, CursorInvalid
 Users and tokens
-    add_user(house, name, password_hash, role=Role.USER) -> UserView
+    add_user(house, name, password_hash, role=Role.USER, *, by=None, once=None) -> UserView
     user(house, name) -> UserView                       NoSuchUser
     users(house) -> list[UserView]
     set_password(house, name, password_hash) -> None    revokes the user's tokens
@@ -25,15 +32,19 @@ Users and tokens
     verify_token(house, secret) -> UserView | None
     revoke_token(house, secret) -> None
 Nodes
-    register_node(house, *, name, host, cores, boot_id, incarnation, slots: Sequence[SlotSpec]) -> Registration
+    register_node(house, *, name, host, cores, boot_id, incarnation, slots: Sequence[SlotSpec],
+                  launcher="process") -> Registration
     verify_node_token(house, secret) -> str | None      the node's name
     node(house, name) -> NodeView;  nodes(house) -> list[NodeView]
+    beat(house) -> None                                 by an API that serves, every few seconds
+    usage(house, name, *, since, until, points) -> dict[str, list[UseOverTime]]    by slot
     cordon(house, name) / uncordon(house, name) / drain(house, name) -> NodeView
 Agents
     assignments(house, node, *, woken_by="timer") -> NodeAssignments      also the heartbeat
     assignments_version(house, node) -> int             one cheap read, writes nothing: for the long poll.
                                                         It is no heartbeat: hold a poll for 10 s at most (lease: 30 s)
     record_reports(house, node, reports: Sequence[Report]) -> dict[str, int]   {"edt-7/2": 41}: taken up to there
+    record_usage(house, node, samples: Sequence[SlotUse]) -> None
 
 What an agent may rely on, and what is relied on of it:
 
@@ -65,8 +76,10 @@ from edt_scheduler.operations.accounts import (
     verify_token,
 )
 from edt_scheduler.operations.agents import assignments, assignments_version, record_reports
-from edt_scheduler.operations.execs import delete, delete_all, job, jobs, stop, submit
+from edt_scheduler.operations.execs import delete, delete_all, job, jobs, jobs_page, stop, submit, submitted_before
+from edt_scheduler.operations.feed import changes_since, newest_change
 from edt_scheduler.operations.fleet import (
+    beat,
     cordon,
     drain,
     node,
@@ -75,13 +88,18 @@ from edt_scheduler.operations.fleet import (
     uncordon,
     verify_node_token,
 )
-from edt_scheduler.operations.history import events, resizes, timeline
+from edt_scheduler.operations.history import allocations, course, events, resizes, timeline
+from edt_scheduler.operations.usage import record_usage, usage
 
 __all__ = [
     "add_user",
+    "allocations",
     "assignments",
     "assignments_version",
+    "beat",
+    "changes_since",
     "cordon",
+    "course",
     "delete",
     "delete_all",
     "drain",
@@ -89,9 +107,12 @@ __all__ = [
     "issue_token",
     "job",
     "jobs",
+    "jobs_page",
+    "newest_change",
     "node",
     "nodes",
     "record_reports",
+    "record_usage",
     "register_node",
     "remove_user",
     "resizes",
@@ -99,8 +120,10 @@ __all__ = [
     "set_password",
     "stop",
     "submit",
+    "submitted_before",
     "timeline",
     "uncordon",
+    "usage",
     "user",
     "users",
     "verify_node_token",

@@ -12,8 +12,10 @@ from edt_scheduler import lifecycle
 from edt_scheduler.errors import LastAdmin, NoSuchUser, UserExists, UserInvalid
 from edt_scheduler.house import House
 from edt_scheduler.jobs import ACTIVE
-from edt_scheduler.store import jobs, pictures
+from edt_scheduler.once import Once
+from edt_scheduler.store import jobs, keys, pictures
 from edt_scheduler.store import users as store
+from edt_scheduler.store.database import retried
 from edt_scheduler.views import Role, UserView
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
@@ -21,14 +23,32 @@ TOKEN_BYTES = 32
 """All tokens are equally long: ``dlicmd`` keeps the tail of a longer one that it overwrites."""
 
 
-def add_user(house: House, name: str, password_hash: str, role: Role = Role.USER) -> UserView:
-    """Add a user. Raises UserExists and UserInvalid. A removed user who comes back finds their jobs."""
+@retried(if_done=False)
+def add_user(
+    house: House,
+    name: str,
+    password_hash: str,
+    role: Role = Role.USER,
+    *,
+    by: UserView | None = None,
+    once: Once | None = None,
+) -> UserView:
+    """Add a user. Raises UserExists and UserInvalid. A removed user who comes back finds their jobs.
+
+    ``once``, of the user ``by``: where it has added this user before, that is the answer. Raises KeyReused.
+    """
     if not NAME.fullmatch(name):
         raise UserInvalid("name", f"{name!r}: letters, digits and _ . @ -, at most 64, not beginning with . @ -")
     with house.database.transaction() as tx:
-        if store.get(tx, name) is not None:
-            raise UserExists(name)
-        store.add(tx, name, role, password_hash, house.clock())
+        now = house.clock()
+        asking = store.get(tx, by.name) if by is not None else None
+        before = keys.made(tx, asking.id, once, now) if asking is not None and once is not None else None
+        if before is None:
+            if store.get(tx, name) is not None:
+                raise UserExists(name)
+            store.add(tx, name, role, password_hash, now)
+            if asking is not None and once is not None:
+                keys.put(tx, asking.id, once, name, now)
         row = store.get(tx, name)
         if row is None:
             raise NoSuchUser(name)
@@ -48,6 +68,7 @@ def users(house: House) -> list[UserView]:
         return [pictures.user(row) for row in store.every(tx)]
 
 
+@retried(if_done=True)
 def set_password(house: House, name: str, password_hash: str) -> None:
     """Change a password; every token issued under the old one ends."""
     with house.database.transaction() as tx:
@@ -57,6 +78,7 @@ def set_password(house: House, name: str, password_hash: str) -> None:
         store.set_password(tx, row.id, password_hash)
 
 
+@retried(if_done=False)
 def remove_user(house: House, name: str) -> None:
     """Remove a user and their tokens, and stop their jobs. The last admin stays."""
     with house.database.transaction() as tx:
@@ -72,6 +94,7 @@ def remove_user(house: House, name: str) -> None:
     house.doorbells.ring()
 
 
+@retried(if_done=True)
 def issue_token(house: House, name: str, lifetime_seconds: float) -> str:
     """A new secret that stands for this user for a while."""
     secret = secrets.token_urlsafe(TOKEN_BYTES)
@@ -91,6 +114,7 @@ def verify_token(house: House, secret: str) -> UserView | None:
     return pictures.user(row) if row is not None else None
 
 
+@retried(if_done=True)
 def revoke_token(house: House, secret: str) -> None:
     """End a token. An unknown one is no error: it is not valid either way."""
     with house.database.transaction() as tx:

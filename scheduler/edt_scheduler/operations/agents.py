@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from edt_runner.contract import Report
+from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import letters, reports
 from edt_scheduler.errors import NoSuchNode, ReportForeign
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id, job_number
 from edt_scheduler.store import allocations, attempts, nodes, outbox, resizes
+from edt_scheduler.store.database import retried
+from edt_scheduler.store.outages import outage
 from edt_scheduler.views import NodeAssignments
 
 log = logging.getLogger("edt.reports")
@@ -23,6 +26,7 @@ log = logging.getLogger("edt.reports")
 WOKEN_BY = ("doorbell", "timer", "start")
 
 
+@retried(if_done=True)
 def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssignments:
     """What this node should be running now. Being asked is the node's heartbeat.
 
@@ -66,6 +70,7 @@ def assignments_version(house: House, node: str) -> int:
     return version
 
 
+@retried(if_done=True)
 def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str, int]:
     """Take a node's reports, each number of a (job, fence) once and in order; how far each is taken now.
 
@@ -98,6 +103,7 @@ def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str,
                     seq = report.seq
             attempts.ack(tx, number, fence, row.id, seq)
             acked[f"{exec_id(number)}/{fence}"] = seq
+        crash_point(CrashPoint.API_REPORTS)
     house.doorbells.ring()
     return acked
 
@@ -108,9 +114,9 @@ def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: floa
     try:
         with tx.begin_nested():
             reports.take(tx, node, number, report, now)
-    except OperationalError:
-        raise  # the database, not the report
-    except Exception:
+    except Exception as error:
+        if isinstance(error, DBAPIError) and outage(error) is not None:
+            raise  # the database, not the report
         log.exception("%s/%d: report %d (%s) could not be taken", report.job, report.fence, report.seq, report.kind)
         return report.kind not in reports.NEVER_SKIPPED
     return True

@@ -6,49 +6,85 @@ import os
 import secrets
 import shutil
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from edt_runner.crash_points import CrashPoint, crash_point
+from edt_runner.environment import KERAS2_VARIABLE
 from edt_scheduler import lifecycle
-from edt_scheduler.errors import NoSuchJob, NoSuchUser, SubmissionInvalid
+from edt_scheduler.errors import DatabaseUnavailable, NoSuchJob, NoSuchUser, SubmissionInvalid
 from edt_scheduler.house import House
-from edt_scheduler.jobs import JobSpec, JobState, exec_id, job_number
+from edt_scheduler.jobs import JobFilter, JobSpec, JobState, exec_id, job_number
 from edt_scheduler.letters import SUBMITTED_CODE
 from edt_scheduler.nodes import threads_per_engine
+from edt_scheduler.once import Once, made_up
 from edt_scheduler.storable import storable
 from edt_scheduler.store import jobs as store
-from edt_scheduler.store import nodes, outbox, pictures
+from edt_scheduler.store import keys, nodes, outbox, pictures
 from edt_scheduler.store import users as user_store
-from edt_scheduler.views import JobView, UserView
+from edt_scheduler.store.database import retried
+from edt_scheduler.views import JobPage, JobView, UserView
 
 SEED_VARIABLE = "EDT_SEED"
 MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
 """WMLA's plain TensorFlow samples create RESULT_DIR/model themselves; all others expect to find it."""
 
 
-def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path) -> JobView:
+def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path, once: Once | None = None) -> JobView:
     """Take a job. ``staged``: its code, complete and fsynced, a folder below ``settings.staged``; it is moved.
 
-    When this returns, row, arguments and code survive the death of everything. When it raises, no job exists;
-    ``staged`` is then the caller's to remove, and what a crash leaves of it ``sweep`` removes.
+    When this returns, row, arguments and code survive the death of everything. When it raises, no job exists, or
+    with OutcomeUnknown perhaps one; ``staged`` is then the caller's to remove, and what a crash leaves of it
+    ``sweep`` removes. ``once``: where it made a job before, that job is the answer and ``staged`` stays. Raises
+    KeyReused.
     """
+    if house.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
+        # The job's for life, whatever the setting is later: all its engines must have one Keras.
+        spec = replace(spec, environ={KERAS2_VARIABLE: "1", **spec.environ})
     work_dir = _work_dir(spec, staged)
-    seed = _seed(spec)
+    view = _submit(house, owner, spec, work_dir, _seed(spec), _Code(staged), once or made_up())
+    house.doorbells.ring()
+    return view
+
+
+def submitted_before(house: House, *, owner: UserView, once: Once) -> JobView | None:
+    """The job that this request made when it came before. Raises KeyReused."""
+    with house.database.snapshot() as tx:
+        user = user_store.get(tx, owner.name)
+        made = keys.made(tx, user.id, once, house.clock()) if user is not None else None
+        return _made(tx, house, made) if made is not None else None
+
+
+@retried(if_done=True)
+def _submit(
+    house: House, owner: UserView, spec: JobSpec, work_dir: PurePosixPath, seed: int, code: _Code, once: Once
+) -> JobView:
+    """One transaction. Every submit has a key, if only one that we made up: a second try finds the job of the first."""
     with house.database.transaction() as tx:
         now = house.clock()
         user = user_store.get(tx, owner.name)
         if user is None:
             raise NoSuchUser(owner.name)
+        made = keys.made(tx, user.id, once, now)
+        if made is not None:
+            return _made(tx, house, made)
         threads = threads_per_engine(nodes.cores_and_slots(tx))
         number = store.add(tx, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads, now=now)
+        keys.put(tx, user.id, once, exec_id(number), now)
         outbox.put_scheduler(tx, now)
         # Inside the transaction: folder first, commit last. A folder without a row is swept, never the reverse.
-        _lay_out(house.settings.job_directory(exec_id(number)), staged, spec)
+        code.take_back()
+        code.lay_out(house.settings.job_directory(exec_id(number)), spec)
+        crash_point(CrashPoint.API_LAID_OUT)
         (view,) = pictures.jobs(tx, house.settings, [store.get(tx, number)])
-    house.doorbells.ring()
+    return view
+
+
+def _made(tx: Connection, house: House, made: str) -> JobView:
+    (view,) = pictures.jobs(tx, house.settings, [store.get(tx, job_number(made) or 0)])
     return view
 
 
@@ -85,17 +121,38 @@ def _seed(spec: JobSpec) -> int:
         raise SubmissionInvalid("--msd-env EDT_SEED", f"takes a whole number, got {told!r}") from None
 
 
-def _lay_out(directory: Path, staged: Path, spec: JobSpec) -> None:
-    if directory.exists():
-        shutil.rmtree(directory)  # of a submit that did not commit: no row bears this number yet
-    directory.mkdir()
-    for name in ("log", "checkpoint", "spool"):
-        (directory / name).mkdir()
-    if spec.framework not in MAKES_ITS_OWN_MODEL_FOLDER:
-        (directory / "model").mkdir()
-    staged.rename(directory / SUBMITTED_CODE)
-    for folder in (directory, directory.parent, staged.parent):
-        _sync(folder)
+@dataclass
+class _Code:
+    """What was submitted, and where it lies: staged, or in a job's folder. Moved under the writer's lock only."""
+
+    staged: Path
+    directory: Path | None = None
+    inode: int = 0
+
+    def lay_out(self, directory: Path, spec: JobSpec) -> None:
+        """Make the job's folder around it."""
+        if directory.exists():
+            shutil.rmtree(directory)  # of a submit that did not commit: no row bears this number yet
+        directory.mkdir()
+        for name in ("log", "checkpoint", "spool"):
+            (directory / name).mkdir()
+        if spec.framework not in MAKES_ITS_OWN_MODEL_FOLDER:
+            (directory / "model").mkdir()
+        self.directory, self.inode = directory, self.staged.stat().st_ino
+        self.staged.rename(directory / SUBMITTED_CODE)
+        for folder in (directory, directory.parent, self.staged.parent):
+            _sync(folder)
+
+    def take_back(self) -> None:
+        """Undo ``lay_out``, where its transaction did not commit. The number may be another job's by now."""
+        if self.directory is None or self.staged.exists():
+            return
+        laid = self.directory / SUBMITTED_CODE
+        if not laid.exists() or laid.stat().st_ino != self.inode:
+            raise DatabaseUnavailable("went away, and the code with it", passing=False)
+        laid.rename(self.staged)
+        shutil.rmtree(self.directory)
+        self.directory = None
 
 
 def _sync(folder: Path) -> None:
@@ -127,6 +184,19 @@ def jobs(
         return pictures.jobs(tx, house.settings, rows)
 
 
+def jobs_page(house: House, *, viewer: UserView, wanted: JobFilter, limit: int, before: int | None = None) -> JobPage:
+    """At most ``limit`` of the viewer's jobs that the filter finds, newest first, from ``before`` (not itself) on."""
+    if not viewer.is_admin:
+        if wanted.owner not in {None, viewer.name}:
+            return JobPage((), None, 0)
+        wanted = replace(wanted, owner=viewer.name)
+    with house.database.snapshot() as tx:
+        rows = store.page(tx, wanted, limit + 1, before)
+        views = pictures.jobs(tx, house.settings, rows[:limit])
+        return JobPage(tuple(views), rows[limit - 1].id if len(rows) > limit else None, store.count(tx, wanted))
+
+
+@retried(if_done=True)
 def stop(house: House, exec_id: str, *, viewer: UserView) -> JobView:
     """Ask for a job's end. At once KILLED if nothing of it runs, else when its last process is gone."""
     with house.database.transaction() as tx:
@@ -137,6 +207,7 @@ def stop(house: House, exec_id: str, *, viewer: UserView) -> JobView:
     return view
 
 
+@retried(if_done=True)
 def delete(house: House, exec_id: str, *, viewer: UserView) -> None:
     """Take a job off the lists for good. It is stopped if it runs; its folder goes once it is over."""
     with house.database.transaction() as tx:
@@ -144,6 +215,7 @@ def delete(house: House, exec_id: str, *, viewer: UserView) -> None:
     house.doorbells.ring()
 
 
+@retried(if_done=True)
 def delete_all(house: House, *, viewer: UserView) -> int:
     """``delete`` for each of the viewer's own jobs, an admin's too; how many there were."""
     with house.database.transaction() as tx:

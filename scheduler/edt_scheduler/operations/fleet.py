@@ -9,19 +9,20 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from edt_runner.contract import ExitKind
-from edt_scheduler import lifecycle
+from edt_scheduler import parts
 from edt_scheduler.errors import NodeInvalid, NoSuchNode
 from edt_scheduler.house import House
 from edt_scheduler.nodes import Intent, SlotSpec
-from edt_scheduler.store import allocations, attempts, outbox, pictures
+from edt_scheduler.store import front_door, outbox, pictures
 from edt_scheduler.store import nodes as store
+from edt_scheduler.store.database import retried
 from edt_scheduler.views import NodeView, Registration
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 """Part of a queue's name and of folder names."""
 
 
+@retried(if_done=True)
 def register_node(
     house: House,
     *,
@@ -31,6 +32,7 @@ def register_node(
     boot_id: str,
     incarnation: str,
     slots: Sequence[SlotSpec],
+    launcher: str = "process",
 ) -> Registration:
     """A node's agent has started. It gets a new token; an older agent of the same name is shut out by that.
 
@@ -40,13 +42,21 @@ def register_node(
     token = secrets.token_urlsafe(32)
     with house.database.transaction() as tx:
         now = house.clock()
-        facts = {"host": host, "cores": cores, "boot_id": boot_id, "incarnation": incarnation}
+        facts = {
+            "host": host,
+            "cores": cores,
+            "boot_id": boot_id,
+            "incarnation": incarnation,
+            "launcher": launcher,
+        }
         node_id, last_boot = store.register(tx, name, token, now, **facts)
         store.set_slots(tx, node_id, slots)
         if last_boot is not None and last_boot != boot_id:
-            _forget_processes(tx, node_id, name, now)
+            row = store.find(tx, name)
+            if row is not None:
+                parts.forget(tx, row, now)
         outbox.put_scheduler(tx, now)
-        view = _view(tx, name)
+        view = _view(tx, name, now)
     house.doorbells.ring()
     return Registration(view, token)
 
@@ -61,16 +71,11 @@ def _check(name: str, cores: int, slots: Sequence[SlotSpec]) -> None:
         raise NodeInvalid("slots", f"{names}: each slot once")
 
 
-def _forget_processes(tx: Connection, node_id: int, name: str, now: float) -> None:
-    """The machine was started anew: what ran on it is gone, whatever its reports may not have said."""
-    for row in attempts.open_on(tx, node_id):
-        for allocation in allocations.open_of(tx, row.job_id, row.fence, node_id):
-            allocations.close(tx, allocation.id, ExitKind.LOST, now)
-        attempts.end_supervisor(tx, row.job_id, row.fence, node_id, ExitKind.LOST, now)
-        attempt = attempts.find(tx, row.job_id, row.fence)
-        if attempt is not None and attempt.ended_at is None:
-            lifecycle.end_attempt(tx, row.job_id, row.fence, ExitKind.LOST, f"node {name} was restarted", None, now)
-            lifecycle.settle(tx, row.job_id, now)
+@retried(if_done=True)
+def beat(house: House) -> None:
+    """An API serves: until it says so no more, a node that is not heard from is silent by its own doing."""
+    with house.database.transaction() as tx:
+        front_door.beat(tx)
 
 
 def verify_node_token(house: House, secret: str) -> str | None:
@@ -81,12 +86,12 @@ def verify_node_token(house: House, secret: str) -> str | None:
 
 def node(house: House, name: str) -> NodeView:
     with house.database.snapshot() as tx:
-        return _view(tx, name)
+        return _view(tx, name, house.clock())
 
 
 def nodes(house: House) -> list[NodeView]:
     with house.database.snapshot() as tx:
-        return pictures.nodes_of(tx, store.every(tx))
+        return pictures.nodes_of(tx, store.every(tx), house.clock())
 
 
 def cordon(house: House, name: str) -> NodeView:
@@ -104,20 +109,22 @@ def drain(house: House, name: str) -> NodeView:
     return _intend(house, name, Intent.DRAINING)
 
 
+@retried(if_done=True)
 def _intend(house: House, name: str, intent: Intent) -> NodeView:
     with house.database.transaction() as tx:
         row = store.find(tx, name)
         if row is None:
             raise NoSuchNode(name)
         store.intend(tx, row.id, intent)
-        outbox.put_scheduler(tx, house.clock())
-        view = _view(tx, name)
+        now = house.clock()
+        outbox.put_scheduler(tx, now)
+        view = _view(tx, name, now)
     house.doorbells.ring()
     return view
 
 
-def _view(tx: Connection, name: str) -> NodeView:
+def _view(tx: Connection, name: str, now: float) -> NodeView:
     row: Any = store.find(tx, name)
     if row is None:
         raise NoSuchNode(name)
-    return pictures.nodes_of(tx, [row])[0]
+    return pictures.nodes_of(tx, [row], now)[0]

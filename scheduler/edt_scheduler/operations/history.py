@@ -1,44 +1,94 @@
-"""Use cases of looking back: a job's history, its resizes, slots over time. Room: scheduler, operations."""
+"""Use cases of looking back: a job's history, resizes, slots and course; slots over time. Room: scheduler, operations.
+
+Lists go by number: ``after`` is that of the last one already seen, ``limit`` how many more; None: all.
+"""
 
 from __future__ import annotations
 
+import math
+
+from sqlalchemy import Connection
+
+from edt_scheduler import course as courses
 from edt_scheduler.errors import NoSuchJob
 from edt_scheduler.house import House
-from edt_scheduler.jobs import job_number
-from edt_scheduler.store import allocations, nodes, pictures
+from edt_scheduler.jobs import JobState, exec_id, job_number
+from edt_scheduler.store import allocations as allocation_store
+from edt_scheduler.store import failures, metrics, nodes, pictures
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import resizes as resize_store
-from edt_scheduler.views import EventView, ResizeView, Timeline, UserView
+from edt_scheduler.views import AllocationView, Course, EventView, ResizeView, Timeline, TimelineJob, UserView
+
+MOST_BARS = 50_000
+"""A picture has about so many bars, and those held now. One of years would take minutes, and all memory."""
 
 
-def events(house: House, exec_id: str, *, viewer: UserView) -> list[EventView]:
+def events(
+    house: House, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
+) -> list[EventView]:
     """A job's history, complete and in order."""
     with house.database.snapshot() as tx:
-        number = job_number(exec_id)
-        owner = None if viewer.is_admin else viewer.name
-        if number is None or store.find(tx, number, owner) is None:
-            raise NoSuchJob(exec_id)
-        return [pictures.event(row) for row in store.history(tx, number)]
+        number = _visible(tx, exec_id, viewer)
+        return [pictures.event(row) for row in store.history(tx, number, after, limit)]
 
 
-def resizes(house: House, exec_id: str, *, viewer: UserView) -> list[ResizeView]:
+def resizes(
+    house: House, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
+) -> list[ResizeView]:
     """Each change of a job's size, in order."""
     with house.database.snapshot() as tx:
-        number = job_number(exec_id)
-        owner = None if viewer.is_admin else viewer.name
-        if number is None or store.find(tx, number, owner) is None:
-            raise NoSuchJob(exec_id)
-        return [pictures.resize(row) for row in resize_store.of_job(tx, number)]
+        number = _visible(tx, exec_id, viewer)
+        return [pictures.resize(row) for row in resize_store.of_job(tx, number, after, limit)]
 
 
-def timeline(house: House, *, viewer: UserView, since: float = 0.0) -> Timeline:
-    """Who held which slot from ``since`` on. Everybody sees that a slot is held; by which of others' jobs, too:
-    a cluster is shared, and an exec id is no secret."""
+def allocations(
+    house: House, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
+) -> list[AllocationView]:
+    """Each slot that a job held, in order."""
+    with house.database.snapshot() as tx:
+        number = _visible(tx, exec_id, viewer)
+        return [pictures.allocation(row) for row in allocation_store.of_job(tx, number, after, limit)]
+
+
+def course(house: House, exec_id: str, *, viewer: UserView, points: int) -> Course:
+    """How a job's training went, in at most about so many points."""
+    with house.database.snapshot() as tx:
+        rows = metrics.of_job(tx, _visible(tx, exec_id, viewer))
+    standing = courses.standing([pictures.metric_point(row) for row in rows])
+    return Course(tuple(courses.with_few_metrics(courses.thinned(standing, points))), len(standing))
+
+
+def timeline(house: House, *, viewer: UserView, since: float = 0.0, until: float = math.inf) -> Timeline:
+    """Who held which slot at some instant of a time, and what happened in it. Where that would be too much the picture
+    begins later, as its ``since`` says. Everybody sees that a slot is held; by which of others' jobs, too: a cluster is
+    shared, and an exec id is no secret. What else a viewer may know of others' jobs is the API's to leave out."""
     del viewer  # any user may look; the argument keeps the API from asking without one
     with house.database.snapshot() as tx:
+        now = house.clock()
+        since = allocation_store.few_since(tx, since, until, MOST_BARS)
+        held = allocation_store.between(tx, since, until)
+        resized = resize_store.between(tx, since, until)
+        failed = failures.between(tx, since, until)
+        named = {row.job_id for rows in (held, resized, failed) for row in rows}
         return Timeline(
-            now=house.clock(),
-            nodes=tuple(pictures.nodes_of(tx, nodes.every(tx))),
-            allocations=tuple(pictures.allocation(row) for row in allocations.since(tx, since)),
-            resizes=tuple(pictures.resize(row) for row in resize_store.since(tx, since)),
+            now=now,
+            since=since,
+            until=min(now, until),
+            earliest=allocation_store.earliest(tx),
+            nodes=tuple(pictures.nodes_of(tx, nodes.every(tx), now)),
+            jobs={
+                exec_id(row.id): TimelineJob(row.owner, JobState(row.state), row.app_name, row.deleted_at is not None)
+                for row in store.in_short(tx, named)
+            },
+            allocations=pictures.allocations_in_short(held),
+            resizes=pictures.resizes_in_short(resized),
+            failures=tuple(pictures.failure(row) for row in failed),
         )
+
+
+def _visible(tx: Connection, name: str, viewer: UserView) -> int:
+    """The number of a job that the viewer may see. Raises NoSuchJob."""
+    number = job_number(name)
+    if number is None or store.find(tx, number, None if viewer.is_admin else viewer.name) is None:
+        raise NoSuchJob(name)
+    return number

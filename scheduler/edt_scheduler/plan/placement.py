@@ -53,5 +53,5 @@ def room_for(job: Job, free: Mapping[str, int]) -> int:
 
 
 def home_of(alloc: Mapping[str, int]) -> str:
-    """The node that hosts a new attempt's coordinator and driver: where most of its engines are."""
+    """The node that is to host an attempt's coordinator and driver: where most of its engines are, then by name."""
     return min(alloc, key=lambda node: (-alloc[node], node))

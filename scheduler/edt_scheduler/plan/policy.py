@@ -2,7 +2,7 @@
 
 A slot that is being vacated belongs to nobody: whoever is to have it waits until its process is seen gone. So a
 round takes back what is above its job's share at once, and gives from what is free: to jobs that start, in submit
-order, then to the smallest.
+order, then to the smallest; before them to those that need a node that starts containers, since no other will do.
 """
 
 from __future__ import annotations
@@ -11,39 +11,109 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edt_scheduler.nodes import Health
-from edt_scheduler.plan.placement import give_back, room_for, take
-from edt_scheduler.plan.shares import shares, sizes
+from edt_scheduler.plan.placement import give_back, home_of, room_for, take
+from edt_scheduler.plan.shares import rungs, shares
 from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, Phase, Plan, State, Verb
 
 
 def plan(state: State) -> Plan:
     """Decide, for every job, what it should hold now."""
     nodes = {node.id: node for node in state.nodes}
-    jobs = sorted(state.jobs, key=lambda job: (job.submit, job.id))
-    kept = {job.id: _stay(job, nodes) for job in jobs}
+    asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
+    kept = {job.id: _stay(job, nodes) for job in asked}
+    jobs = [_fitted(_rehomed(_capped(job, state.now), kept[job.id]), nodes) for job in asked]
     targets = shares([_settled(job, kept[job.id]) for job in jobs], nodes, state.now)
+    lacking = sum(_lacking(job, targets[job.id], state.now) for job in jobs)
+    held = {name: sum(slots.values()) for name, slots in kept.items()}
+    for job in reversed(jobs):
+        kept[job.id] = _cleared(job, kept, lacking, nodes)
+    cleared = {name for name, slots in kept.items() if sum(slots.values()) < held[name]}
     free = {node.id: node.free for node in state.nodes if node.health is Health.UP}
     alloc: dict[str, Mapping[str, int]] = {}
     for job in jobs:
         stays = kept[job.id]
         above = max(0, sum(stays.values()) - targets[job.id]) if job.phase is Phase.RUNNING else 0
         alloc[job.id] = give_back(job, stays, above, nodes) if above and stays else stays
-    for job in sorted(jobs, key=lambda job: (sum(alloc[job.id].values()), job.submit, job.id)):
+    for job in sorted(jobs, key=lambda job: (job.image is None, sum(alloc[job.id].values()), job.submit, job.id)):
         grown = _grow(job, alloc[job.id], targets[job.id], free, state.now)
+        if job.id in cleared:
+            grown = _sized(job, grown, nodes)
         for node, number in grown.items():
             if node in free:
-                free[node] -= number - alloc[job.id].get(node, 0)
+                free[node] -= max(0, number - alloc[job.id].get(node, 0))
         alloc[job.id] = grown
     short = tuple(job.id for job in jobs if targets[job.id] > job.held)
-    actions = tuple(action for job in jobs if (action := _action(job, alloc[job.id], short, nodes)))
-    return Plan(alloc, actions, _explain(jobs, alloc, targets, nodes, sum(free.values()), state.now))
+    homes = {job.id: _home(job, alloc[job.id]) for job in jobs if alloc[job.id]}
+    actions = tuple(action for job in asked if (action := _action(job, alloc[job.id], homes.get(job.id), short, nodes)))
+    return Plan(alloc, actions, homes, _explain(jobs, alloc, targets, nodes, sum(free.values()), state.now))
 
 
 def _stay(job: Job, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """What a job keeps of what it holds. Without its home nothing: the attempt ends and starts elsewhere."""
-    if job.phase is not Phase.RUNNING or not job.alloc.get(job.home or "") or _leaves(nodes[job.home or ""]):
+    """What a job keeps of what it holds. Nothing left: the attempt ends and starts elsewhere."""
+    if job.phase is not Phase.RUNNING:
         return {}
     return {node: slots for node, slots in job.alloc.items() if slots and not _leaves(nodes[node])}
+
+
+def _rehomed(job: Job, kept: Mapping[str, int]) -> Job:
+    """A job that keeps no slot at home, but some elsewhere, lives there from now on."""
+    return replace(job, home=home_of(kept)) if kept and job.home not in kept else job
+
+
+def _capped(job: Job, now: float) -> Job:
+    """The job with its maximum lowered, as long as that lasts."""
+    if job.cap is None or job.cap_until is None or job.cap_until <= now:
+        return replace(job, cap=None, cap_until=None)
+    return replace(job, max=min(job.max, job.cap))
+
+
+def _fitted(job: Job, nodes: Mapping[str, Node]) -> Job:
+    """The job with all nodes that will not do for it among those it avoids."""
+    unfit = {
+        node.id
+        for node in nodes.values()
+        if (job.image is not None and not node.containers)
+        or (node.fixed and (job.alloc.get(node.id) or job.leaving.get(node.id)))
+    }
+    return replace(job, avoid=job.avoid | unfit) if unfit else job
+
+
+def _cleared(
+    job: Job, kept: Mapping[str, Mapping[str, int]], lacking: int, nodes: Mapping[str, Node]
+) -> dict[str, int]:
+    """What a job keeps when ``lacking`` others could start in containers only, and it holds places for them.
+
+    It gives back what it can do without there, and grows again where it is free to. Its home keeps a slot.
+    """
+    left = dict(kept[job.id])
+    if job.image is not None:
+        return left
+    places = [node for node in nodes.values() if node.containers and node.health is Health.UP]
+    coming = sum(node.slots - sum(held.get(node.id, 0) for held in kept.values()) for node in places)
+    for node in sorted(places, key=lambda node: (node.id == job.home, node.id)):
+        spare = left.get(node.id, 0) - (1 if node.id == job.home else 0)
+        taken = max(0, min(spare, lacking - coming))
+        left[node.id] = left.get(node.id, 0) - taken
+        coming += taken
+    return {node: slots for node, slots in left.items() if slots}
+
+
+def _sized(job: Job, alloc: Mapping[str, int], nodes: Mapping[str, Node]) -> Mapping[str, int]:
+    """``alloc`` cut down to one of the job's sizes."""
+    size = sum(alloc.values())
+    return give_back(job, alloc, size - max(rung for rung in rungs(job) if rung <= size), nodes)
+
+
+def _lacking(job: Job, target: int, now: float) -> bool:
+    """It could start at once, if only there were a place that starts containers."""
+    due = job.not_before is None or job.not_before <= now
+    return job.image is not None and job.phase is Phase.WAITING and target > 0 and due
+
+
+def _home(job: Job, alloc: Mapping[str, int]) -> str:
+    if job.phase is Phase.RUNNING and job.home is not None and job.home in alloc:
+        return job.home
+    return home_of(alloc)
 
 
 def _leaves(node: Node) -> bool:
@@ -51,7 +121,7 @@ def _leaves(node: Node) -> bool:
 
 
 def _settled(job: Job, kept: Mapping[str, int]) -> Job:
-    """The job as its share sees it: one that loses its home is on its way out."""
+    """The job as its share sees it: one that keeps nothing is on its way out."""
     phase = Phase.ENDING if job.phase is Phase.RUNNING and not kept else job.phase
     return replace(job, phase=phase, alloc=kept)
 
@@ -64,29 +134,36 @@ def _grow(job: Job, kept: Mapping[str, int], target: int, free: Mapping[str, int
         return kept
     held = sum(kept.values())
     reach = min(target, held + room_for(job, free))
-    size = max((size for size in sizes(job.engines, job.max) if size <= reach), default=0)
+    size = max((size for size in rungs(job) if size <= reach), default=0)
     return take(job, kept, size - held, free) if size > held else kept
 
 
-def _action(job: Job, alloc: Mapping[str, int], short: tuple[str, ...], nodes: Mapping[str, Node]) -> Action | None:
+def _action(
+    job: Job, alloc: Mapping[str, int], home: str | None, short: tuple[str, ...], nodes: Mapping[str, Node]
+) -> Action | None:
     """What changes for a job, and why, in words. ``short``: jobs that hold less than their share."""
     held = {node: slots for node, slots in job.alloc.items() if slots}
     before, after = job.held, sum(alloc.values())
-    if job.phase is Phase.ENDING or dict(alloc) == held:
+    if job.phase is Phase.ENDING or (dict(alloc) == held and home == job.home):
         return None
     if job.phase is Phase.WAITING:
-        return Action(job.id, Verb.START, before, after, f"starts on {_slots(after)}")
+        return Action(job.id, Verb.START, before, after, f"starts on {_slots(after)}") if after else None
     if not alloc:
-        why = f"is {nodes[job.home].health}" if job.home in held else "holds no engine any more"
-        return Action(job.id, Verb.MOVE, before, after, f"its first node {job.home} {why}")
+        return Action(job.id, Verb.MOVE, before, after, _emptied(sorted(held), nodes))
+    if dict(alloc) == held:
+        return Action(job.id, Verb.HAND_OVER, before, after, f"{job.home} holds no engine of it any more")
     emptied = sorted(node for node in held if _leaves(nodes[node]))
     if emptied:
         verb = Verb.SHRINK if after < before else Verb.GROW
-        return Action(job.id, verb, before, after, f"node {', '.join(emptied)} is {nodes[emptied[0]].health}")
+        return Action(job.id, verb, before, after, _emptied(emptied, nodes))
     if after < before:
         takers = ", ".join(other for other in short if other != job.id)
         return Action(job.id, Verb.SHRINK, before, after, f"makes room for {takers or 'others'}")
     return Action(job.id, Verb.GROW, before, after, f"{_slots(after - before)} came free")
+
+
+def _emptied(names: list[str], nodes: Mapping[str, Node]) -> str:
+    return f"node {', '.join(names)} is {nodes[names[0]].health}"
 
 
 def _explain(
@@ -99,27 +176,35 @@ def _explain(
 ) -> dict[str, Explanation]:
     """Every job has a reason; waiting ones a rank and what they lack."""
     rank = 0
-    up = sum(node.slots for node in nodes.values() if node.health is Health.UP)
     explained = {}
     for job in jobs:
         target, held = targets[job.id], sum(alloc[job.id].values())
         if held or job.phase is not Phase.WAITING:
             reason = "ends" if job.phase is Phase.ENDING or not held else f"holds {_slots(held)} of its share {target}"
+            if job.cap is not None and held:
+                reason += f", kept at {_slots(job.max)} for now: its newcomers could not get the weights"
             explained[job.id] = Explanation(target, 0, 0, free, None, reason)
             continue
         rank += 1
-        blocking, reason = _obstacle(job, target, up, now)
+        blocking, reason = _obstacle(job, target, nodes, now)
         explained[job.id] = Explanation(target, rank, 1, free, blocking, reason)
     return explained
 
 
-def _obstacle(job: Job, target: int, up: int, now: float) -> tuple[Blocking, str]:
+def _obstacle(job: Job, target: int, nodes: Mapping[str, Node], now: float) -> tuple[Blocking, str]:
+    open_nodes = [node for node in nodes.values() if node.health is Health.UP]
+    up = sum(node.slots for node in open_nodes)
+    in_containers = sum(node.slots for node in open_nodes if node.containers)
     if job.not_before is not None and job.not_before > now:
         return Blocking.COOLDOWN, "its last attempt was lost; the next one follows after a back-off"
     if not up:
         return Blocking.NODES, "no node takes work"
+    if job.image is not None and not in_containers:
+        return Blocking.NODES, f"its image {job.image} needs a node that starts containers, and none is up"
     if target:
         return Blocking.VACATING, "its slot is still being vacated"
+    if job.image is not None and in_containers < up:
+        return Blocking.CAPACITY, f"all {_slots(in_containers)} that start containers are shared by earlier jobs"
     return Blocking.CAPACITY, f"all {_slots(up)} are shared by jobs submitted before it"
 
 

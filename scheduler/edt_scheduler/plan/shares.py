@@ -3,7 +3,8 @@
 Equal shares by water-filling. Every job first gets its smallest size, in submit order; then, again and again, the
 job with the fewest slots climbs to its next size, if that still fits; submit order breaks ties. A job's sizes are
 those at which ceil(E/n) drops: E micro-batches on n engines take ceil(E/n) turns, and a size between two of them
-takes a GPU without saving a turn. Until E is known the only size is 1.
+takes a GPU without saving a turn. Of a job whose batch follows its engines E is an epoch's micro-batches: there are so
+many that hardly a size is left out. Until E is known the only size is 1.
 """
 
 from __future__ import annotations
@@ -28,13 +29,23 @@ def sizes(engines: int | None, most: int) -> tuple[int, ...]:
     return (1, *(n for n, (before, after) in enumerate(pairwise(turns), start=2) if after < before))
 
 
+def rungs(job: Job) -> tuple[int, ...]:
+    """The sizes of a job now. What it is held at for a while is one of them: no slot is taken from it for that."""
+    allowed = sizes(job.engines, job.max)
+    if job.cap is None or job.engines is None:
+        return allowed
+    return tuple(sorted({*allowed, min(job.cap, job.max, job.engines)}))
+
+
 def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[str, int]:
     """Job to the slots it should hold, over all slots of nodes that are up, those being vacated included.
 
-    What a job holds on a cordoned node is its own as long as it stays there: nobody else can use it.
+    What a job holds on a cordoned node is its own as long as it stays there: nobody else can use it. Jobs with an
+    image share what starts containers, and count among all for the rest.
     """
     open_slots = sum(node.slots for node in nodes.values() if node.health is Health.UP)
-    rungs = {job.id: sizes(job.engines, job.max) for job in jobs}
+    for_images = sum(node.slots for node in nodes.values() if node.health is Health.UP and node.containers)
+    ladders = {job.id: rungs(job) for job in jobs}
     granted = {job.id: 0 for job in jobs}
     used = {job.id: 0 for job in jobs}
     for_all = open_slots
@@ -42,13 +53,15 @@ def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[s
     heapq.heapify(heap)
     while heap:
         _, submit, key, rung, job = heapq.heappop(heap)
-        size = rungs[key][rung]
+        size = ladders[key][rung]
         takes = _open_use(job, size, nodes)
-        if takes - used[key] > for_all:
+        more = takes - used[key]
+        if more > for_all or (job.image is not None and more > for_images):
             continue
-        for_all -= takes - used[key]
+        for_all -= more
+        for_images -= more if job.image is not None else 0
         granted[key], used[key] = size, takes
-        if rung + 1 < len(rungs[key]):
+        if rung + 1 < len(ladders[key]):
             heapq.heappush(heap, (size, submit, key, rung + 1, job))
     return granted
 

@@ -28,6 +28,10 @@ class Node:
     slots: int
     free: int
     health: Health
+    containers: bool = False
+    """It runs jobs in containers, so a job may bring an image of its own."""
+    fixed: bool = False
+    """A container keeps the slots that it begins with: a job that is there cannot grow there."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,16 @@ class Job:
     leaving: Mapping[str, int] = field(default_factory=dict)
     """Node to slots that were asked back and are still in use."""
     home: str | None = None
-    """Node of the attempt's coordinator and driver: the attempt lives as long as it holds a slot there."""
+    """Node of the attempt's coordinator and driver. It holds a slot there; without one the home moves."""
     avoid: frozenset[str] = frozenset()
     """Nodes that this attempt is leaving: until its supervisor there has ended, no other can take its place."""
     not_before: float | None = None
     """No new slot before this time: back-off."""
+    cap: int | None = None
+    """No more slots than this until ``cap_until``: its newcomers could not get the weights."""
+    cap_until: float | None = None
+    image: str | None = None
+    """Image that its containers are to be made of: only nodes that start containers will do."""
     total_work: int | None = None
     """Steps of the whole training, once known."""
     done_work: int = 0
@@ -80,7 +89,8 @@ class Verb(enum.StrEnum):
     START = "start"  # its next attempt begins
     GROW = "grow"
     SHRINK = "shrink"
-    MOVE = "move"  # its home is being emptied: it leaves everywhere and starts again elsewhere
+    HAND_OVER = "hand-over"  # its home moves to another of its nodes, and nothing else changes
+    MOVE = "move"  # all its nodes are being emptied: it leaves everywhere and starts again elsewhere
 
 
 @dataclass(frozen=True)
@@ -125,4 +135,6 @@ class Plan:
 
     alloc: Mapping[str, Mapping[str, int]]
     actions: tuple[Action, ...]
+    homes: Mapping[str, str]
+    """The home of every job that holds slots then: where it was, or a successor among the nodes it keeps."""
     explain: Mapping[str, Explanation]

@@ -5,10 +5,10 @@ An allocation is open until ``close``; a trigger lets that happen once. Asking i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
 from edt_runner.contract import ExitKind
 from edt_scheduler.store.tables import allocations, jobs, nodes, slots, supervisors
@@ -33,6 +33,12 @@ def find(tx: Connection, allocation: int, job_id: int, fence: int, node_id: int)
     return tx.execute(select(allocations).where(key)).one_or_none()
 
 
+def of_attempt(tx: Connection, allocation: int, job_id: int, fence: int) -> Row[Any] | None:
+    """An allocation by its number, if it belongs to this attempt, on whatever node."""
+    key = and_(allocations.c.id == allocation, allocations.c.job_id == job_id, allocations.c.fence == fence)
+    return tx.execute(select(allocations).where(key)).one_or_none()
+
+
 def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None) -> list[Row[Any]]:
     """What an attempt holds, on one node or on all, oldest first."""
     query = select(allocations).where(
@@ -40,6 +46,14 @@ def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None)
     )
     if node_id is not None:
         query = query.where(allocations.c.node_id == node_id)
+    return list(tx.execute(query.order_by(allocations.c.id)))
+
+
+def on_node(tx: Connection, job_id: int, fence: int, node_id: int) -> list[Row[Any]]:
+    """All that an attempt holds or held on a node, oldest first."""
+    query = select(allocations).where(
+        allocations.c.job_id == job_id, allocations.c.fence == fence, allocations.c.node_id == node_id
+    )
     return list(tx.execute(query.order_by(allocations.c.id)))
 
 
@@ -92,6 +106,19 @@ def close(tx: Connection, allocation: int, kind: ExitKind, now: float) -> bool:
     return tx.execute(update(allocations).where(key).values(released_at=now, kind=kind)).rowcount == 1
 
 
+def unasked_ends(tx: Connection, job_id: int, since: float) -> list[float]:
+    """When the job's engines were lost since then: those that nobody had asked back. Newcomers without weights have
+    a rule of their own."""
+    query = select(allocations.c.released_at).where(
+        allocations.c.job_id == job_id,
+        allocations.c.released_at >= since,
+        allocations.c.shrunk_by.is_not(None),
+        allocations.c.release_asked_at.is_(None),
+        allocations.c.kind != ExitKind.PULL_FAILED,
+    )
+    return list(tx.execute(query).scalars())
+
+
 def last_holder(tx: Connection, held: Sequence[tuple[int, str]]) -> Row[Any, Any, Any, Any] | None:
     """The newest closed allocation of these slots, with its job's ``state``."""
     slot = or_(*(and_(allocations.c.node_id == node, allocations.c.slot == name) for node, name in held))
@@ -105,12 +132,54 @@ def last_holder(tx: Connection, held: Sequence[tuple[int, str]]) -> Row[Any, Any
     return tx.execute(query).one_or_none()
 
 
-def since(tx: Connection, time: float) -> list[Row[Any]]:
-    """What was held at ``time`` or later, with the node's name."""
-    query = (
-        select(allocations, nodes.c.name.label("node"))
-        .join(nodes, nodes.c.id == allocations.c.node_id)
-        .where(or_(allocations.c.released_at.is_(None), allocations.c.released_at >= time))
-        .order_by(allocations.c.id)
-    )
-    return list(tx.execute(query))
+def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
+    """What was held at some instant of a time, in order and in short."""
+    held = or_(allocations.c.released_at.is_(None), allocations.c.released_at >= since)
+    return list(tx.execute(_in_short().where(held, allocations.c.decided_at <= until).order_by(allocations.c.id)))
+
+
+def few_since(tx: Connection, since: float, until: float, most: int) -> float:
+    """From when on no more than about ``most`` came to an end that were held before ``until``: ``since``, or later."""
+    over = allocations.c.released_at
+    query = select(over).where(over >= since, allocations.c.decided_at <= until).order_by(over.desc())
+    found: float | None = tx.execute(query.offset(most).limit(1)).scalar()
+    return since if found is None else found
+
+
+def of_job(tx: Connection, job_id: int, after: int = 0, limit: int | None = None) -> list[Row[Any]]:
+    """What a job holds or held behind number ``after``, in order, with the node's name."""
+    query = _named().where(allocations.c.job_id == job_id, allocations.c.id > after)
+    return list(tx.execute(query.order_by(allocations.c.id).limit(limit)))
+
+
+def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
+    """These, in order and in short, with the node's id behind."""
+    query = _in_short().add_columns(allocations.c.node_id)
+    return list(tx.execute(query.where(allocations.c.id.in_(list(numbers))).order_by(allocations.c.id)))
+
+
+def earliest(tx: Connection) -> float | None:
+    """When the first slot was ever given."""
+    found: float | None = tx.execute(select(func.min(allocations.c.decided_at))).scalar_one()
+    return found
+
+
+def _in_short() -> Any:
+    """The columns of ``views.TimelineAllocation``, the job's number for its name."""
+    held = allocations.c
+    return select(
+        held.id,
+        held.job_id,
+        held.fence,
+        nodes.c.name,
+        held.slot,
+        held.decided_at,
+        held.started_at,
+        held.counted_at,
+        held.released_at,
+        held.kind,
+    ).join(nodes, nodes.c.id == held.node_id)
+
+
+def _named() -> Any:
+    return select(allocations, nodes.c.name.label("node")).join(nodes, nodes.c.id == allocations.c.node_id)

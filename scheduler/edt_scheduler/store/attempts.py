@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import Connection, Row, and_, insert, or_, select, update
 
 from edt_runner.contract import ExitKind
 from edt_scheduler.store.tables import attempts, jobs, nodes, supervisors, users
@@ -47,12 +47,17 @@ def change(tx: Connection, job_id: int, fence: int, **values: Any) -> None:
 def open_supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> None:
     """See to it that the attempt has a supervisor on this node.
 
-    One that left, or ended without ever having been listed to an agent, opens again: its row stands for another
-    process, which no agent has heard of yet, and whose reports go on from the cursor. Any other end is one of the
-    attempt, and the planner keeps away from its node.
+    One that left, that was lost and spoken for, or that ended without ever having been listed to an agent, opens
+    again: its row stands for another process, which no agent has heard of yet, and whose reports go on from the
+    cursor. After any other end the planner keeps away from its node.
     """
-    key = and_(_key(job_id, fence, node_id), supervisors.c.kind == ExitKind.LEFT)
-    reopened = update(supervisors).where(key).values(ended_at=None, kind=None, handed_at=None)
+    over = or_(
+        supervisors.c.handed_at.is_(None),
+        supervisors.c.kind == ExitKind.LEFT,
+        and_(supervisors.c.kind == ExitKind.LOST, supervisors.c.said_at.is_not(None)),
+    )
+    key = and_(_key(job_id, fence, node_id), over)
+    reopened = update(supervisors).where(key).values(ended_at=None, kind=None, handed_at=None, said_at=None)
     if tx.execute(reopened).rowcount == 0 and supervisor(tx, job_id, fence, node_id) is None:
         tx.execute(insert(supervisors).values(job_id=job_id, fence=fence, node_id=node_id))
 
@@ -97,6 +102,7 @@ def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
             users.c.name.label("owner"),
             attempts.c.fence.label("attempt_fence"),
             attempts.c.home_node_id,
+            attempts.c.host_node_id,
             attempts.c.token,
             attempts.c.coordinator,
             attempts.c.kind.label("attempt_kind"),
@@ -127,6 +133,16 @@ def ack(tx: Connection, job_id: int, fence: int, node_id: int, seq: int) -> None
 def end_supervisor(tx: Connection, job_id: int, fence: int, node_id: int, kind: ExitKind, now: float) -> None:
     key = and_(_key(job_id, fence, node_id), supervisors.c.ended_at.is_(None))
     tx.execute(update(supervisors).where(key).values(ended_at=now, kind=kind))
+
+
+def said(tx: Connection, job_id: int, fence: int, node_id: int, now: float) -> None:
+    """Its last word was taken: what was told of it so far is all."""
+    tx.execute(update(supervisors).where(_key(job_id, fence, node_id)).values(said_at=now))
+
+
+def can_open_again(row: Row[Any]) -> bool:
+    """Whether a supervisor that has ended may be followed by another of its attempt: what ``open_supervisor`` does."""
+    return row.handed_at is None or row.kind == ExitKind.LEFT or (row.kind == ExitKind.LOST and row.said_at is not None)
 
 
 def _key(job_id: int, fence: int, node_id: int) -> Any:

@@ -4,19 +4,39 @@ Write transactions run one at a time on both: SQLite by BEGIN IMMEDIATE, Postgre
 first. So every use case reads what it decides on under the lock under which it writes; nothing it has read can
 change before it commits, no two can deadlock, and what was tested on one database holds on the other. Writes
 are a few rows and one fsync each; the lock is never held while anything but the database is waited for.
+
+A database goes away and comes back. What it then raises leaves this room as DatabaseUnavailable: nothing was
+written; or as OutcomeUnknown: the connection was lost during COMMIT. ``retried`` is the one place that tries again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown, Unavailable
+from edt_scheduler.store.outages import after_commit, outage
 
 WRITER_LOCK = 0x454454
 """Key of PostgreSQL's advisory lock for write transactions."""
-BUSY_TIMEOUT_SECONDS = 30
+BUSY_TIMEOUT_SECONDS = 10
+"""So long a transaction waits for the one before it, and a request for a connection."""
+STUCK_SECONDS = 30
+"""A writer that was stopped (SIGSTOP, swap) in the middle of a transaction is put out by the server after this."""
+CONNECT_SECONDS = 5
+RETRY_PAUSES_SECONDS = (0.05, 0.2, 0.5)
+TROUBLE_SECONDS = 15
+"""So long is a write that failed told to those who ask how the database is, unless a later one succeeds."""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def database_url(url: str) -> URL:
@@ -32,19 +52,54 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(database_url(url))
+        self._trouble: tuple[float, Unavailable] | None = None
+
+    @property
+    def trouble(self) -> Unavailable | None:
+        """Why the newest write failed, a moment ago: reading may go on where a disk is full or a lock is held."""
+        since, error = self._trouble or (0.0, None)
+        return error if time.monotonic() < since + TROUBLE_SECONDS else None
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One write transaction: committed at the end of the block, rolled back by an exception."""
-        with self.engine.connect() as connection, connection.begin():
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITER_LOCK})
-            yield connection
+        """One write transaction: committed at the end of the block, rolled back by an exception.
+
+        Raises DatabaseUnavailable where it was surely not committed, OutcomeUnknown where nobody knows.
+        """
+        try:
+            with _told(), self._write() as connection:
+                yield connection
+        except Unavailable as error:
+            self._trouble = time.monotonic(), error
+            raise
+        self._trouble = None
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection:
+            begun = connection.begin()
+            try:
+                if connection.dialect.name == "postgresql":
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITER_LOCK})
+                yield connection
+            except BaseException:
+                begun.rollback()
+                raise
+            try:
+                begun.commit()
+            except DBAPIError as error:
+                unavailable = after_commit(error)
+                if unavailable is None:
+                    raise
+                raise unavailable from error
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """One consistent picture, for reading; it waits for no writer and none waits for it."""
-        with self.engine.connect() as fresh:
+        """One consistent picture, for reading; it waits for no writer and none waits for it.
+
+        Raises DatabaseUnavailable.
+        """
+        with _told(), self.engine.connect() as fresh:
             if fresh.dialect.name == "postgresql":
                 connection = fresh.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             else:
@@ -56,13 +111,81 @@ class Database:
         self.engine.dispose()
 
 
+def retried(*, if_done: bool) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """A use case of one write transaction that is begun again where the database went away before its COMMIT.
+
+    ``if_done``: also after a COMMIT of which nobody knows. Legal only where doing it twice is as good as once: the
+    use case sets what is wanted (stop, delete, drain), or finds that it has been done (numbered reports, a job
+    under its Idempotency-Key). A lost writer still holds the writer's lock until the server has ended it, so the
+    second try sees what became of the first.
+    """
+
+    def decorate(use_case: Callable[_P, _T]) -> Callable[_P, _T]:
+        @functools.wraps(use_case)
+        def persistent(*given: _P.args, **named: _P.kwargs) -> _T:
+            for pause in RETRY_PAUSES_SECONDS:
+                try:
+                    return use_case(*given, **named)
+                except OutcomeUnknown:
+                    if not if_done:
+                        raise
+                except DatabaseUnavailable as error:
+                    if not error.passing:
+                        raise
+                time.sleep(pause)
+            return use_case(*given, **named)
+
+        return persistent
+
+    return decorate
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except (DBAPIError, PoolTimeout) as error:
+        unavailable = outage(error)
+        if unavailable is None:
+            raise
+        raise unavailable from error
+
+
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+        engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS}, pool_timeout=BUSY_TIMEOUT_SECONDS)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return create_engine(url, pool_pre_ping=True)
+    patience = keepalive(url)
+    engine = create_engine(url, pool_pre_ping=True, pool_timeout=BUSY_TIMEOUT_SECONDS, connect_args=patience)
+    event.listen(engine, "connect", _prepare_postgresql)
+    return engine
+
+
+def keepalive(url: URL) -> dict[str, int]:
+    """How a PostgreSQL server is noticed that is there no more and never said goodbye; what the URL says wins."""
+    ours = {
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 15_000,
+    }
+    return {name: value for name, value in ours.items() if name not in url.query}
+
+
+def _prepare_postgresql(connection: Any, _record: Any) -> None:
+    """Durable commits, whatever the server's own setting is; and nobody waits for ever, neither for the writer's lock
+    nor for a writer that was stopped while it held it."""
+    connection.autocommit = True  # settings of a session outlive its transactions, once they are committed
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        cursor.execute(f"SET lock_timeout = '{BUSY_TIMEOUT_SECONDS}s'")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{STUCK_SECONDS}s'")
+    connection.autocommit = False
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -9,10 +9,26 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Text,
+    cast,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
-from edt_scheduler.jobs import ACTIVE, TERMINAL, JobSpec, JobState, advance
+from edt_scheduler.jobs import ACTIVE, TERMINAL, JobFilter, JobSpec, JobState, advance, exec_id
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
+
+MOST_NAMED = 5000
+"""So many values one statement may hold on every database."""
 
 
 def add(tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float) -> int:
@@ -29,8 +45,10 @@ def add(tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int
         arguments=list(spec.arguments),
         environ=dict(spec.environ),
         data_path=spec.data_path,
+        image=spec.image,
         num_worker=spec.num_worker,
         worker_device_num=spec.worker_device_num,
+        max_restarts=spec.max_restarts,
         seed=seed,
         threads=threads,
         progress={},
@@ -71,6 +89,48 @@ def listed(
     return list(tx.execute(query))
 
 
+def page(tx: Connection, wanted: JobFilter, limit: int, before: int | None = None) -> list[Row[Any]]:
+    """Jobs that the filter finds, newest first, from ``before`` (not itself) on."""
+    query = _joined().where(*_conditions(wanted)).order_by(jobs.c.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(jobs.c.id < before)
+    return list(tx.execute(query))
+
+
+def count(tx: Connection, wanted: JobFilter) -> int:
+    """How many jobs the filter finds."""
+    query = select(func.count()).select_from(jobs).join(users).where(*_conditions(wanted))
+    return int(tx.execute(query).scalar_one())
+
+
+def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [jobs.c.deleted_at.is_(None)]
+    if wanted.owner is not None:
+        conditions.append(users.c.name == wanted.owner)
+    if wanted.states is not None:
+        conditions.append(jobs.c.state.in_(list(wanted.states)))
+    if wanted.framework is not None:
+        conditions.append(jobs.c.framework == wanted.framework)
+    if wanted.text:
+        name = literal(exec_id(0)[:-1]) + cast(jobs.c.id, Text)
+        fields = (name, jobs.c.app_name, users.c.name)
+        conditions.append(or_(*(field.icontains(wanted.text, autoescape=True) for field in fields)))
+    return conditions
+
+
+def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
+    """These jobs, deleted ones too, in submit order."""
+    return list(tx.execute(_joined().where(jobs.c.id.in_(list(numbers))).order_by(jobs.c.id)))
+
+
+def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any, Any, Any, Any, Any]]:
+    """id, owner, state, app_name and deleted_at of these jobs, deleted ones too."""
+    query = select(jobs.c.id, users.c.name.label("owner"), jobs.c.state, jobs.c.app_name, jobs.c.deleted_at).join(users)
+    wanted = sorted(numbers)
+    parts = (wanted[start : start + MOST_NAMED] for start in range(0, len(wanted), MOST_NAMED))
+    return [row for part in parts for row in tx.execute(query.where(jobs.c.id.in_(part)))]
+
+
 def active(tx: Connection) -> list[Row[Any]]:
     """Jobs that are not over, in submit order."""
     return list(tx.execute(_joined().where(jobs.c.state.in_(ACTIVE)).order_by(jobs.c.id)))
@@ -80,6 +140,11 @@ def deleted(tx: Connection) -> list[int]:
     """Jobs whose user wants their folder gone and that are over."""
     query = select(jobs.c.id).where(jobs.c.deleted_at.is_not(None), jobs.c.state.in_(TERMINAL))
     return list(tx.execute(query).scalars())
+
+
+def fences_due(tx: Connection) -> list[Row[Any]]:
+    """Jobs, whatever their state, whose fence file has still to be raised."""
+    return list(tx.execute(_joined().where(jobs.c.fence_due.is_not(None)).order_by(jobs.c.id)))
 
 
 def numbers(tx: Connection) -> set[int]:
@@ -128,8 +193,11 @@ def record(tx: Connection, number: int, kind: str, message: str, data: Mapping[s
     )
 
 
-def history(tx: Connection, number: int) -> list[Row[Any]]:
-    return list(tx.execute(select(job_events).where(job_events.c.job_id == number).order_by(job_events.c.seq)))
+def history(tx: Connection, number: int, after: int = 0, limit: int | None = None) -> list[Row[Any]]:
+    """A job's events behind ``after``, in order."""
+    behind = job_events.c.seq > literal(after, BigInteger)  # a cursor may hold more than the column does
+    query = select(job_events).where(job_events.c.job_id == number, behind)
+    return list(tx.execute(query.order_by(job_events.c.seq).limit(limit)))
 
 
 def transitions(tx: Connection) -> set[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, insert, select, update
@@ -53,6 +53,10 @@ def name(tx: Connection, node_id: int) -> str:
 
 def every(tx: Connection) -> list[Row[Any]]:
     return list(tx.execute(select(nodes).order_by(nodes.c.id)))
+
+
+def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
+    return list(tx.execute(select(nodes).where(nodes.c.id.in_(list(numbers))).order_by(nodes.c.id)))
 
 
 def of_token(tx: Connection, secret: str) -> str | None:

@@ -11,18 +11,24 @@ from sqlalchemy import Connection, Row, func, select
 from edt_runner.contract import ExitKind
 from edt_scheduler.jobs import JobState, exec_id
 from edt_scheduler.nodes import Intent, health
+from edt_scheduler.pace import PACE, eta_seconds
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import nodes
+from edt_scheduler.store import jobs as store
+from edt_scheduler.store import nodes, usage
 from edt_scheduler.store.tables import allocations
 from edt_scheduler.views import (
     AllocationView,
     EventView,
+    FailureView,
     JobView,
+    MetricPoint,
     NodeView,
     ResizeCause,
     ResizeView,
     Role,
     SlotView,
+    TimelineAllocation,
+    TimelineResize,
     UserView,
     Waiting,
 )
@@ -56,6 +62,8 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         args_verbatim=row.args_verbatim,
         num_worker=row.num_worker,
         worker_device_num=row.worker_device_num,
+        max_restarts=row.max_restarts,
+        restarts=row.restarts,
         created_at=row.created_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
@@ -66,27 +74,40 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         epochs=row.epochs,
         slots=slots,
         workers=row.workers,
-        progress=row.progress,
+        progress={key: value for key, value in row.progress.items() if key != PACE},
         message=row.message,
         digest=row.digest,
         inexact=row.inexact,
         checkpoint_step=row.checkpoint_step,
         seed=row.seed,
         threads=row.threads,
+        image=row.image,
+        eta_seconds=eta_seconds(row.progress.get(PACE), row.steps_total) if row.state == JobState.RUNNING else None,
         waiting=Waiting(**row.waiting) if row.waiting else None,
         directory=directory,
         work_dir=directory / row.work_dir,
     )
 
 
-def nodes_of(tx: Connection, rows: Iterable[Row[Any]]) -> list[NodeView]:
-    """Pictures of node rows with their slots."""
+def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeView]:
+    """Pictures of node rows with their slots, who holds these and how busy they are."""
     rows = list(rows)
     slots: dict[int, list[SlotView]] = {row.id: [] for row in rows}
-    for slot in nodes.slot_rows(tx, slots):
+    found = nodes.slot_rows(tx, slots)
+    owners = {row.id: row.owner for row in store.in_short(tx, {slot.job_id for slot in found} - {None})}
+    used = usage.newest(tx, slots, now)
+    for slot in found:
         holder = exec_id(slot.job_id) if slot.job_id is not None else None
-        leaving = slot.release_asked_at is not None
-        slots[slot.node_id].append(SlotView(slot.slot, slot.device, slot.label, holder, leaving))
+        view = SlotView(
+            slot=slot.slot,
+            device=slot.device,
+            label=slot.label,
+            exec_id=holder,
+            leaving=slot.release_asked_at is not None,
+            owner=owners.get(slot.job_id),
+            use=used.get((slot.node_id, slot.slot)),
+        )
+        slots[slot.node_id].append(view)
     return [
         NodeView(
             name=row.name,
@@ -97,6 +118,9 @@ def nodes_of(tx: Connection, rows: Iterable[Row[Any]]) -> list[NodeView]:
             incarnation=row.incarnation,
             registered_at=row.registered_at,
             seen_at=row.seen_at,
+            lease_age_seconds=max(0.0, now - row.seen_at),
+            lost_at=row.lost_at,
+            launcher=row.launcher,
             slots=tuple(slots[row.id]),
         )
         for row in rows
@@ -104,7 +128,7 @@ def nodes_of(tx: Connection, rows: Iterable[Row[Any]]) -> list[NodeView]:
 
 
 def allocation(row: Row[Any]) -> AllocationView:
-    """Of a row of ``allocations.since``."""
+    """Of a row with its node's name."""
     return AllocationView(
         allocation=row.id,
         exec_id=exec_id(row.job_id),
@@ -121,11 +145,30 @@ def allocation(row: Row[Any]) -> AllocationView:
     )
 
 
+def allocations_in_short(rows: Iterable[Sequence[Any]]) -> tuple[TimelineAllocation, ...]:
+    """Of rows of ``allocations.between`` and ``of_numbers``."""
+    return tuple(TimelineAllocation(row[0], exec_id(row[1]), *row[2:10]) for row in rows)
+
+
+def resizes_in_short(rows: Iterable[Sequence[Any]]) -> tuple[TimelineResize, ...]:
+    """Of rows of ``resizes.between`` and ``of_numbers``."""
+    return tuple(TimelineResize(row[0], exec_id(row[1]), *row[2:]) for row in rows)
+
+
 def resize(row: Row[Any]) -> ResizeView:
     values = row._asdict()
     number, job_id = values.pop("id"), values.pop("job_id")
     cause = ResizeCause(values.pop("cause"))
     return ResizeView(number=number, exec_id=exec_id(job_id), cause=cause, **values)
+
+
+def failure(row: Row[Any]) -> FailureView:
+    kind = ExitKind(row.kind)
+    return FailureView(exec_id(row.job_id), row.owner, row.node, row.slot, row.time, kind, row.message or None)
+
+
+def metric_point(row: Row[Any]) -> MetricPoint:
+    return MetricPoint(row.step, row.time, row.epoch, row.workers, row.loss, row.samples_per_second, row.metrics)
 
 
 def event(row: Row[Any]) -> EventView:

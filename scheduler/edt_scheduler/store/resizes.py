@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
-from edt_scheduler.store.tables import resize_nodes, resizes
+from edt_scheduler.store.tables import jobs, resize_nodes, resizes, users
 from edt_scheduler.views import ResizeCause
 
 
@@ -37,12 +37,54 @@ def add(
     return number
 
 
-def of_job(tx: Connection, job_id: int) -> list[Row[Any]]:
-    return list(tx.execute(select(resizes).where(resizes.c.job_id == job_id).order_by(resizes.c.id)))
+def get(tx: Connection, number: int) -> Row[Any]:
+    return tx.execute(select(resizes).where(resizes.c.id == number)).one()
 
 
-def since(tx: Connection, time: float) -> list[Row[Any]]:
-    return list(tx.execute(select(resizes).where(resizes.c.decided_at >= time).order_by(resizes.c.id)))
+def of_job(tx: Connection, job_id: int, after: int = 0, limit: int | None = None) -> list[Row[Any]]:
+    """A job's resizes behind number ``after``, in order, with its owner's name."""
+    query = _joined().where(resizes.c.job_id == job_id, resizes.c.id > after)
+    return list(tx.execute(query.order_by(resizes.c.id).limit(limit)))
+
+
+def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
+    """What was decided in a time, in order and in short."""
+    query = _in_short().where(resizes.c.decided_at >= since, resizes.c.decided_at <= until)
+    return list(tx.execute(query.order_by(resizes.c.id)))
+
+
+def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
+    """These, in order and in short."""
+    return list(tx.execute(_in_short().where(resizes.c.id.in_(list(numbers))).order_by(resizes.c.id)))
+
+
+def _in_short() -> Any:
+    """The columns of ``views.TimelineResize``, the job's number for its name."""
+    this = resizes.c
+    return (
+        select(
+            this.id,
+            this.job_id,
+            users.c.name.label("owner"),
+            this.cause,
+            this.detail,
+            this.decided_at,
+            this.from_slots,
+            this.to_slots,
+            this.pause_seconds,
+            this.recomputed,
+        )
+        .join(jobs, jobs.c.id == this.job_id)
+        .join(users, users.c.id == jobs.c.user_id)
+    )
+
+
+def _joined() -> Any:
+    return (
+        select(resizes, users.c.name.label("owner"))
+        .join(jobs, jobs.c.id == resizes.c.job_id)
+        .join(users, users.c.id == jobs.c.user_id)
+    )
 
 
 def counts(tx: Connection) -> dict[int, tuple[int, float]]:
@@ -70,12 +112,22 @@ def mark(tx: Connection, number: int | None, **values: Any) -> None:
 
 
 def switched(
-    tx: Connection, ids: Iterable[int], *, generation: Any, step: Any, workers: Any, pause: float | None
+    tx: Connection,
+    ids: Iterable[int],
+    *,
+    generation: Any,
+    step: Any,
+    workers: Any,
+    pause: float | None,
+    recomputed: int | None = None,
 ) -> None:
-    """The engines have changed over. Where that took several changes, the longest pause stands."""
+    """The engines have changed over. Where that took several changes, the longest pause and the most work stand."""
     for number in sorted(set(ids)):
         this = resizes.c.id == number
         tx.execute(update(resizes).where(this).values(generation=generation, step=step, workers=workers))
+        if recomputed is not None:
+            more = or_(resizes.c.recomputed.is_(None), resizes.c.recomputed < recomputed)
+            tx.execute(update(resizes).where(this, more).values(recomputed=recomputed))
         if pause is not None:
             longer = or_(resizes.c.pause_seconds.is_(None), resizes.c.pause_seconds < pause)
             tx.execute(update(resizes).where(this, longer).values(pause_seconds=pause))

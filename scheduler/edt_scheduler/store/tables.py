@@ -90,8 +90,10 @@ jobs = Table(
     Column("arguments", Json, nullable=False),
     Column("environ", Json, nullable=False),  # secrets: read for letters only
     Column("data_path", Text),
+    Column("image", Text),  # of its containers; None: the node's own
     Column("num_worker", Integer, nullable=False),
     Column("worker_device_num", Integer, nullable=False),
+    Column("max_restarts", Integer, nullable=False, server_default="0"),
     Column("seed", BigInteger, nullable=False),
     Column("threads", Integer, nullable=False),
     # as its attempts told
@@ -107,6 +109,14 @@ jobs = Table(
     Column("message", Text),
     Column("losses", Integer, nullable=False, server_default="0"),  # attempts lost in a row
     Column("not_before", Double),  # no new slot until then
+    Column("restarts", Integer, nullable=False, server_default="0"),  # of max_restarts
+    Column("raised", Text),  # the exception that its script died of last
+    Column("raised_step", BigInteger),
+    Column("ooms", Integer, nullable=False, server_default="0"),  # engines killed for memory
+    Column("pull_failures", Integer, nullable=False, server_default="0"),  # in a row
+    Column("cap", Integer),  # the most slots for it until cap_until, after a pull failure
+    Column("cap_until", Double),
+    Column("fence_due", Integer),  # still to be written into its fence file; nothing of it starts before
     Column(
         "waiting", JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
     ),  # views.Waiting
@@ -149,6 +159,8 @@ nodes = Table(
     Column("version", BigInteger, nullable=False, server_default="1"),  # moves when its assignments do
     Column("registered_at", Double, nullable=False),
     Column("seen_at", Double, nullable=False),
+    Column("launcher", Text, nullable=False, server_default="process"),  # in what its jobs run
+    Column("usage_at", Double),  # time of the newest slot_usage
     CheckConstraint("intent IN ('open', 'cordoned', 'draining')", name="intent"),
     CheckConstraint("cores >= 1", name="cores"),
 )
@@ -169,7 +181,8 @@ attempts = Table(
     metadata,
     Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
     Column("fence", Integer, primary_key=True, autoincrement=False),
-    Column("home_node_id", Id, ForeignKey("nodes.id"), nullable=False),  # hosts coordinator and driver
+    Column("home_node_id", Id, ForeignKey("nodes.id"), nullable=False),  # is to host coordinator and driver
+    Column("host_node_id", Id, ForeignKey("nodes.id")),  # told the address: hosts them until the home has told one
     Column("token", Text, nullable=False),
     Column("coordinator", Text),
     Column("created_at", Double, nullable=False),
@@ -178,6 +191,8 @@ attempts = Table(
     Column("kind", Text),  # how it ended; set while its last processes may still be going
     Column("message", Text),
     Column("code", Integer),
+    Column("failed_step", BigInteger),  # at which the script raised
+    Column("oom", Boolean),  # something of it was killed for memory
     Column("ended_at", Double),  # no process of it is left
     CheckConstraint("fence >= 1", name="fence"),
     Index(
@@ -199,6 +214,7 @@ supervisors = Table(
     Column("handed_at", Double),  # first listed to the agent
     Column("ended_at", Double),
     Column("kind", Text),
+    Column("said_at", Double),  # its last word was taken: nothing of it will be told any more
     ForeignKeyConstraint(["job_id", "fence"], ["attempts.job_id", "attempts.fence"]),
     Index(
         "ix_supervisors_open",
@@ -230,6 +246,7 @@ resizes = Table(
     Column("step", BigInteger),
     Column("workers", Integer),
     Column("pause_seconds", Double),
+    Column("recomputed", Integer),  # micro-batches done again
     CheckConstraint("woken_by IN ('doorbell', 'timer', 'start')", name="woken_by"),
     sqlite_autoincrement=True,
 )
@@ -273,6 +290,8 @@ allocations = Table(
         postgresql_where=text("released_at IS NULL"),
     ),
     Index("ix_allocations_job", "job_id", "fence"),
+    Index("ix_allocations_decided_at", "decided_at"),
+    Index("ix_allocations_released_at", "released_at"),
     sqlite_autoincrement=True,
 )
 
@@ -285,5 +304,63 @@ outbox = Table(
     Column("arguments", Json, nullable=False),
     Column("resize_id", Id, ForeignKey("resizes.id")),  # whose rung_at this doorbell sets
     Column("created_at", Double, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_sha256", Text, nullable=False),
+    Column("made", Text, nullable=False),  # an exec id, or a user's name
+    Column("created_at", Double, nullable=False, index=True),
+)
+
+front_door = Table(
+    "front_door",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("counter", BigInteger, nullable=False, server_default="0"),  # moves while any API serves
+    CheckConstraint("id = 1", name="one"),
+)
+
+metric_points = Table(
+    "metric_points",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # of the PROGRESS reports of all attempts
+    Column("fence", Integer, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("epoch", Integer),
+    Column("workers", Integer),
+    Column("loss", Double),
+    Column("samples_per_second", Double),
+    Column("metrics", Json, nullable=False),
+)
+
+slot_usage = Table(
+    "slot_usage",
+    metadata,
+    Column("node_id", Id, primary_key=True),
+    Column("slot", Text, primary_key=True),
+    Column("time", Double, primary_key=True, index=True),
+    Column("utilisation", Double, nullable=False),  # 0 to 1
+    Column("memory_bytes", BigInteger),
+    Column("memory_total_bytes", BigInteger),
+    Column("power_watts", Double),
+    Column("temperature_c", Double),
+    ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
+)
+
+changes = Table(
+    "changes",  # written by triggers alone
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("xid", BigInteger, nullable=False, index=True),  # PostgreSQL's number of the transaction; SQLite: 0
+    Column("topic", Text, nullable=False),  # job, node, allocation, resize, attempt
+    Column("key", BigInteger, nullable=False),  # id of the row that changed; of an attempt, which has ended, its job's
+    Column("time", Double, nullable=False),  # the database's clock
     sqlite_autoincrement=True,
 )

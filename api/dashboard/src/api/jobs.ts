@@ -1,0 +1,162 @@
+/** Jobs: lists, one, its parts, and what may be done with it. Room: dashboard, api. */
+
+import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+
+import { answer, ask, client } from "./client";
+import { type JobFilter, keys } from "./keys";
+import { Problem } from "./problem";
+import type { Job, JobPage, Page } from "./types";
+
+const PAGE = 100;
+const MOST_PAGES = 20;
+
+/** A list of jobs, newest first, page by page. */
+export function jobsQuery(filter: JobFilter) {
+  return infiniteQueryOptions({
+    queryKey: keys.jobs(filter),
+    initialPageParam: null as string | null,
+    queryFn: ({ pageParam, signal }): Promise<JobPage> =>
+      answer(client.GET("/api/v1/jobs", { params: { query: jobsQueryString(filter, pageParam) }, signal })),
+    getNextPageParam: (last: JobPage) => last.next ?? null,
+  });
+}
+
+function jobsQueryString(filter: JobFilter, cursor: string | null) {
+  return {
+    limit: PAGE,
+    ...(cursor !== null && { cursor }),
+    ...(filter.states.length > 0 && { state: filter.states.join(",") }),
+    ...(filter.owner !== "" && { owner: filter.owner }),
+    ...(filter.text !== "" && { q: filter.text }),
+  };
+}
+
+export function jobQuery(id: string) {
+  return queryOptions({
+    queryKey: keys.job(id),
+    queryFn: ({ signal }) => answer(client.GET("/api/v1/jobs/{exec_id}", { params: { path: { exec_id: id } }, signal })),
+  });
+}
+
+/** A job's whole history, oldest first. */
+export function eventsQuery(id: string) {
+  return queryOptions({
+    queryKey: keys.jobPart(id, "events"),
+    queryFn: ({ signal }) =>
+      everyPage((cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/events", { params: part(id, cursor), signal }))),
+  });
+}
+
+/** Each change of a job's size, oldest first. */
+export function resizesQuery(id: string) {
+  return queryOptions({
+    queryKey: keys.jobPart(id, "resizes"),
+    queryFn: ({ signal }) =>
+      everyPage((cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/resizes", { params: part(id, cursor), signal }))),
+  });
+}
+
+/** Which slots it held, and when. */
+export function allocationsQuery(id: string) {
+  return queryOptions({
+    queryKey: keys.jobPart(id, "allocations"),
+    queryFn: ({ signal }) =>
+      everyPage((cursor) =>
+        answer(client.GET("/api/v1/jobs/{exec_id}/allocations", { params: part(id, cursor), signal })),
+      ),
+  });
+}
+
+/** Loss, workers, throughput over steps and time, as columns. */
+export function metricsQuery(id: string, points = 600) {
+  return queryOptions({
+    queryKey: keys.jobPart(id, "metrics"),
+    queryFn: ({ signal }) =>
+      answer(
+        client.GET("/api/v1/jobs/{exec_id}/metrics", { params: { path: { exec_id: id }, query: { points } }, signal }),
+      ),
+  });
+}
+
+/** The files of its log. */
+export function logFilesQuery(id: string) {
+  return queryOptions({
+    queryKey: keys.jobPart(id, "logs"),
+    queryFn: ({ signal }) =>
+      answer(client.GET("/api/v1/jobs/{exec_id}/logs", { params: { path: { exec_id: id } }, signal })),
+  });
+}
+
+function part(id: string, cursor: string | null) {
+  return { path: { exec_id: id }, query: { limit: 500, ...(cursor !== null && { cursor }) } };
+}
+
+/** All pages of a list that is short by nature; a longer one is cut, which `cut` says. */
+async function everyPage<T>(fetchPage: (cursor: string | null) => Promise<Page<T>>): Promise<{ items: T[]; cut: boolean }> {
+  const items: T[] = [];
+  let cursor: string | null = null;
+  for (let count = 0; count < MOST_PAGES; count += 1) {
+    const page: Page<T> = await fetchPage(cursor);
+    items.push(...page.items);
+    cursor = page.next ?? null;
+    if (cursor === null) return { items, cut: false };
+  }
+  return { items, cut: true };
+}
+
+const EXEC = "/platform/rest/deeplearning/v1/execs/{exec_id}";
+
+/** Ask for a job's end. */
+export function useStopJob() {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: (id: string) => answer(client.POST(`${EXEC}/stop`, { params: { path: { exec_id: id } } })),
+    onSettled: () => queries.invalidateQueries({ queryKey: keys.live }),
+  });
+}
+
+/** Remove a job with its logs and results. */
+export function useRemoveJob() {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: (id: string) => answer(client.DELETE(EXEC, { params: { path: { exec_id: id } } })),
+    onSuccess: (_, id) => {
+      queries.removeQueries({ queryKey: keys.job(id) });
+      return queries.invalidateQueries({ queryKey: keys.jobLists });
+    },
+  });
+}
+
+export type ResultState = { readonly bytes: number } | { readonly missing: string };
+
+/** Whether a job has a result, and how large it is; else why there is none. Asked again as the job moves on. */
+export function resultQuery(job: Pick<Job, "id" | "state" | "attempts">) {
+  return queryOptions({
+    queryKey: ["result", job.id, job.state, job.attempts] as const,
+    enabled: job.attempts > 0,
+    queryFn: async (): Promise<ResultState> => {
+      const asking = new AbortController();
+      try {
+        const answered = await ask(resultUrl(job.id), { signal: asking.signal });
+        return { bytes: Number(answered.headers.get("Content-Length") ?? 0) };
+      } catch (error) {
+        if (error instanceof Problem && !error.passing) return { missing: error.detail || error.title };
+        throw error;
+      } finally {
+        asking.abort(); // its head was enough
+      }
+    },
+  });
+}
+
+/** Have the browser save a job's result. */
+export function downloadResult(id: string): void {
+  const link = document.createElement("a");
+  link.href = resultUrl(id);
+  link.download = "";
+  link.click();
+}
+
+function resultUrl(id: string): string {
+  return `/platform/rest/deeplearning/v1/execs/${encodeURIComponent(id)}/result`;
+}

@@ -1,0 +1,27 @@
+/** Names of everything in the query cache. Room: dashboard, api. What stands under "live" the stream keeps fresh. */
+
+/** What the Jobs page asks for; empty strings ask for everything. */
+export interface JobFilter {
+  readonly states: readonly string[];
+  readonly owner: string;
+  readonly text: string;
+}
+
+export const EVERY_JOB: JobFilter = { states: [], owner: "", text: "" };
+
+export const keys = {
+  me: ["me"] as const,
+  frameworks: ["frameworks"] as const,
+  /** Everything that the stream patches or outdates. */
+  live: ["live"] as const,
+  jobLists: ["live", "jobs"] as const,
+  jobs: (filter: JobFilter) => ["live", "jobs", filter] as const,
+  job: (id: string) => ["live", "job", id] as const,
+  /** Prefix of all that hangs on a job: its history, its resizes, its metrics. */
+  jobParts: (id: string) => ["live", "job-parts", id] as const,
+  jobPart: (id: string, part: "events" | "resizes" | "allocations" | "metrics" | "logs") =>
+    ["live", "job-parts", id, part] as const,
+  nodes: ["live", "nodes"] as const,
+  nodeUsage: (name: string, seconds: number) => ["live", "node-usage", name, seconds] as const,
+  timeline: (range: string) => ["live", "timeline", range] as const,
+};

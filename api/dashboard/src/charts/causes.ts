@@ -1,0 +1,29 @@
+/** Why a job's size changed and how engines ended, in words. Pure. Room: dashboard, charts. */
+
+const CAUSES: Readonly<Record<string, string>> = {
+  submit: "It started",
+  restart: "It started again",
+  "E-known": "Its script said how many engines it can use",
+  "job-finished": "Another job ended",
+  "slots-free": "Slots came free",
+  room: "It made room for another job",
+  stop: "It was stopped",
+  drain: "Its node is being drained",
+  "node-lost": "Its node was lost",
+  "engine-lost": "An engine was lost",
+};
+
+/** The cause of a resize as a sentence; a cause of a newer release as it came. */
+export function causeWords(cause: string): string {
+  return CAUSES[cause] ?? cause;
+}
+
+const FAILURES: Readonly<Record<string, string>> = {
+  lost: "Engine lost",
+  "script-error": "The script failed",
+  "pull-failed": "A newcomer did not get the weights",
+};
+
+export function failureWords(kind: string): string {
+  return FAILURES[kind] ?? kind;
+}

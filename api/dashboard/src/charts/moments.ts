@@ -1,0 +1,15 @@
+/** Moments in words: exact ones, for hover cards and tables. Room: dashboard, charts. Reads the machine's time zone. */
+
+import { clockLabel, dayLabel } from "./ticks";
+
+/** `12:03:09`, with the day before it where that is not today's. */
+export function moment(seconds: number, now = Date.now() / 1000): string {
+  const time = new Date(seconds * 1000);
+  const clock = clockLabel(time, true);
+  return time.toDateString() === new Date(now * 1000).toDateString() ? clock : `${dayLabel(time)} ${clock}`;
+}
+
+/** The same in UTC, for titles. */
+export function momentUtc(seconds: number): string {
+  return `${new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}

@@ -1,0 +1,41 @@
+/** What all resizes of a job cost together. Room: dashboard, pages. */
+
+import type { Job, Resize } from "../../../api/types";
+import { Hint } from "../../../components/Hint";
+import { count, duration } from "../../../components/format";
+import { totals } from "./course";
+import styles from "./Elasticity.module.css";
+
+export function ResizeTotals({ job, resizes }: { readonly job: Job; readonly resizes: readonly Resize[] }) {
+  const sum = totals(resizes);
+  const tiles = [
+    { name: "Resizes", value: count(resizes.length), hint: "Changes of the number of slots, its start and end included." },
+    { name: "Pause, all told", value: duration(sum.pause), hint: "Time in which the training stood still for a resize." },
+    {
+      name: "Done again",
+      value: `${count(sum.recomputed)} micro-batches`,
+      hint: "Computed a second time, since an engine died with them. Their result counts once.",
+    },
+    {
+      name: "Samples lost",
+      value: job.inexact === null ? "0" : "see Facts",
+      hint:
+        job.inexact === null
+          ? "Every sample counts exactly once in every epoch, whatever the number of workers."
+          : job.inexact,
+    },
+    { name: "Engines or nodes lost", value: count(sum.losses), hint: "Resizes that nobody asked for." },
+  ];
+  return (
+    <dl className={styles.totals}>
+      {tiles.map(({ name, value, hint }) => (
+        <Hint key={name} text={hint}>
+          <div tabIndex={0}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        </Hint>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,79 @@
+/** How a job stands: progress, why it waits or ended, its states over time, its history, the key facts. Room: dashboard, pages. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Hourglass, TriangleAlert } from "lucide-react";
+import { Link } from "react-router";
+
+import { eventsQuery } from "../../../api/jobs";
+import { isOver, type Job } from "../../../api/types";
+import { Panel } from "../../../components/Panel";
+import { ProblemNote } from "../../../components/ProblemNote";
+import { Skeleton } from "../../../components/Skeleton";
+import { JobFacts } from "./JobFacts";
+import { History } from "./History";
+import styles from "./Overview.module.css";
+import { ProgressTiles } from "./ProgressTiles";
+import { StateStrip } from "./StateStrip";
+
+export function OverviewTab({ job }: { readonly job: Job }) {
+  const events = useQuery(eventsQuery(job.id));
+  return (
+    <div className={styles.columns}>
+      <div className={styles.column}>
+        <Remark job={job} />
+        <Panel title="Progress">
+          <ProgressTiles job={job} />
+        </Panel>
+        <Panel title="States">
+          {events.data ? <StateStrip job={job} events={events.data.items} /> : <Skeleton lines={1} height={26} />}
+        </Panel>
+        <Panel title="History" flush>
+          {events.data ? (
+            <History events={events.data.items} cut={events.data.cut} />
+          ) : events.error ? (
+            <ProblemNote error={events.error} onRetry={() => void events.refetch()} />
+          ) : (
+            <div className={styles.padded}>
+              <Skeleton lines={5} />
+            </div>
+          )}
+        </Panel>
+      </div>
+      <div className={styles.column}>
+        <Panel title="Facts">
+          <JobFacts job={job} />
+        </Panel>
+      </div>
+    </div>
+  );
+}
+
+/** Why it waits, or what it died of. */
+function Remark({ job }: { readonly job: Job }) {
+  if (job.waiting) {
+    const { reason, rank, need, free } = job.waiting;
+    return (
+      <div className={styles.remark} data-tone="warn">
+        <Hourglass size={18} aria-hidden />
+        <div>
+          <strong>{reason}</strong>
+          <p>
+            Place {rank} among the waiting jobs · needs {need} · {free} free now
+          </p>
+        </div>
+      </div>
+    );
+  }
+  if (job.message === null || job.state === "FINISHED") return null;
+  const failed = job.state === "ERROR";
+  return (
+    <div className={styles.remark} data-tone={failed ? "bad" : "calm"} {...(failed && { role: "alert" })}>
+      <TriangleAlert size={18} aria-hidden />
+      <div>
+        <strong>{failed ? "The job failed" : isOver(job.state) ? "How it ended" : "Its last attempt ended"}</strong>
+        <p className={styles.message}>{job.message}</p>
+        {failed && <Link to={`/jobs/${job.id}/logs?stream=err`}>What it wrote to standard error</Link>}
+      </div>
+    </div>
+  );
+}

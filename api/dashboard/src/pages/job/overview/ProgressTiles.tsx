@@ -1,0 +1,93 @@
+/** Step, epoch, loss, throughput, time left: the numbers one looks for first. Room: dashboard, pages. */
+
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+
+import { metricsQuery } from "../../../api/jobs";
+import type { Job } from "../../../api/types";
+import { Sparkline } from "../../../charts/Sparkline";
+import { count, duration, number, percent } from "../../../components/format";
+import { Bar, shareDone } from "../../../components/ProgressBar";
+import { Lasting } from "../../../components/Time";
+import { Workers } from "../../../components/Workers";
+import { metricWord, otherMetrics } from "../words";
+import styles from "./Overview.module.css";
+
+export function ProgressTiles({ job }: { readonly job: Job }) {
+  const { progress } = job;
+  const metrics = useQuery(metricsQuery(job.id)).data;
+  const share = shareDone(job);
+  const total = progress.steps_total ?? job.steps_total;
+  const epochs = progress.epochs ?? job.epochs;
+  const running = job.state === "RUNNING";
+  const others = otherMetrics(progress.metrics ?? {});
+  return (
+    <div className={styles.progress}>
+      <div className={styles.bar}>
+        <div className={styles.share}>
+          <strong className="num">{share === null ? "–" : percent(share)}</strong>
+          <span className="num">
+            {progress.step != null ? `step ${count(progress.step)}${total != null ? ` of ${count(total)}` : ""}` : "no step yet"}
+            {progress.epoch != null && ` · epoch ${count(progress.epoch)}${epochs != null ? ` of ${count(epochs)}` : ""}`}
+          </span>
+          <span className={styles.left}>
+            {running && job.eta_seconds != null ? `about ${duration(job.eta_seconds)} left` : null}
+          </span>
+        </div>
+        <Bar share={share ?? 0} label="Progress" done={job.state === "FINISHED"} />
+      </div>
+      <dl className={styles.tiles}>
+        <Tile name="Workers">
+          <Workers job={job} />
+        </Tile>
+        <Tile name="Loss" line={metrics && <Course label="Loss" values={metrics.loss} x={metrics.step} />}>
+          {progress.loss != null ? number(progress.loss) : "–"}
+        </Tile>
+        {others.map(([name, value]) => (
+          <Tile
+            key={name}
+            name={metricWord(name)}
+            line={metrics?.metrics[name] && <Course label={metricWord(name)} values={metrics.metrics[name]} x={metrics.step} />}
+          >
+            {value === null ? "–" : number(value)}
+          </Tile>
+        ))}
+        <Tile
+          name="Samples per second"
+          line={metrics && <Course label="Samples per second" values={metrics.samples_per_second} x={metrics.step} />}
+        >
+          {progress.samples_per_second != null ? number(progress.samples_per_second) : "–"}
+        </Tile>
+        <Tile name={job.finished_at === null ? "Since its start" : "From start to end"}>
+          {job.started_at === null ? "–" : <Lasting from={job.started_at} to={job.finished_at} />}
+        </Tile>
+      </dl>
+    </div>
+  );
+}
+
+function Tile({ name, line, children }: { readonly name: string; readonly line?: ReactNode; readonly children: ReactNode }) {
+  return (
+    <div className={styles.tile}>
+      <dt>{name}</dt>
+      <dd>
+        <span className={styles.value}>{children}</span>
+        {line}
+      </dd>
+    </div>
+  );
+}
+
+function Course({
+  label,
+  values,
+  x,
+}: {
+  readonly label: string;
+  readonly values: readonly (number | null)[];
+  readonly x: readonly number[];
+}) {
+  const known = values.filter((value) => value !== null);
+  if (known.length < 3) return null;
+  return <Sparkline label={`${label} over the training`} values={values} x={x} width={60} height={26} />;
+}

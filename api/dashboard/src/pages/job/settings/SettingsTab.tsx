@@ -1,0 +1,93 @@
+/** What a job was submitted with, and how to submit the same again. Room: dashboard, pages. */
+
+import { useState } from "react";
+
+import { useMe } from "../../../api/session";
+import type { Job } from "../../../api/types";
+import { Command } from "../../../components/Command";
+import { CopyButton } from "../../../components/CopyButton";
+import { Facts, Panel } from "../../../components/Panel";
+import { Tabs } from "../../../components/Tabs";
+import { frameworkWord } from "../words";
+import { asCurl, asEdt, option, submitted } from "./commands";
+import styles from "./Settings.module.css";
+
+export function SettingsTab({ job }: { readonly job: Job }) {
+  const told = submitted(job.args);
+  const folder = option(told, "--model-dir");
+  const data = option(told, "--cs-datastore-meta", "--data-source");
+  return (
+    <div className={styles.columns}>
+      <div className={styles.column}>
+        <Panel title="What runs">
+          <Facts
+            facts={[
+              ["Main script", <code key="m">{option(told, "--model-main") ?? "–"}</code>],
+              folder === undefined ? null : ["Folder", <code key="f">{folder}</code>],
+              ["Arguments", told.own.length > 0 ? <Words key="a" words={told.own} /> : <span className="quiet">none</span>],
+              ["Framework", `${frameworkWord(job.framework)} (${job.framework})`],
+              ["Image", job.image === null ? <span className="quiet">the platform’s</span> : <code>{job.image}</code>],
+              ["Variables", told.environment.length > 0 ? <Words key="v" words={told.environment} /> : <span className="quiet">none</span>],
+              data === undefined ? null : ["Data", <code key="d">{data}</code>],
+            ]}
+          />
+        </Panel>
+        <Panel title="Limits and seed">
+          <Facts
+            facts={[
+              ["Workers", `${job.min_workers} to ${job.max_workers}`],
+              job.worker_device_num > 1 ? ["As asked", `${job.num_worker} workers of ${job.worker_device_num} slots`] : null,
+              ["Restarts", job.max_restarts === 0 ? "none after an exception of its script" : `at most ${job.max_restarts}`],
+              ["Seed", job.seed],
+              ["Threads", `${job.threads} for each micro-batch`],
+              ["Work folder", <code key="w">{job.work_dir}</code>],
+            ]}
+          />
+        </Panel>
+      </div>
+      <div className={styles.column}>
+        <Again job={job} />
+        <Panel title="Args as they came" tools={<CopyButton text={job.args} label="Copy the args" />}>
+          <pre className={styles.args} tabIndex={0}>
+            {job.args}
+          </pre>
+          {told.environment.length > 0 && <p className={styles.note}>Values of variables are masked.</p>}
+        </Panel>
+      </div>
+    </div>
+  );
+}
+
+function Again({ job }: { readonly job: Job }) {
+  const [way, setWay] = useState("edt");
+  const me = useMe();
+  const told = submitted(job.args);
+  const text = way === "edt" ? asEdt(told) : asCurl(told, job.args, window.location.origin, me.name);
+  return (
+    <Panel title="Submit the same again">
+      <Tabs
+        small
+        label="Submit with"
+        tabs={[
+          { value: "edt", label: "edt" },
+          { value: "curl", label: "curl" },
+        ]}
+        value={way}
+        onChange={setWay}
+      >
+        <Command text={text} />
+        {told.environment.length > 0 && <p className={styles.note}>{way === "edt" ? "The variables’ values come from your shell." : "Put the variables’ values in for ****."}</p>}
+      </Tabs>
+    </Panel>
+  );
+}
+
+function Words({ words }: { readonly words: readonly string[] }) {
+  return (
+    <span className={styles.words}>
+      {words.map((word, at) => (
+        <code key={at}>{word}</code>
+      ))}
+    </span>
+  );
+}

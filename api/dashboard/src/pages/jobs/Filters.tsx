@@ -1,0 +1,110 @@
+/** What narrows the list of jobs: a text, states, for admins an owner. Room: dashboard, pages. */
+
+import { Search, X } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+
+import type { JobFilter } from "../../api/keys";
+import { useIsAdmin } from "../../api/session";
+import { JOB_STATES } from "../../api/types";
+import { stateWord } from "../../components/Badge";
+import { Button } from "../../components/Button";
+import styles from "./Filters.module.css";
+import { isEmpty, toggled } from "./filter";
+
+const PAUSE_MS = 220;
+
+export function Filters({
+  filter,
+  onChange,
+}: {
+  readonly filter: JobFilter;
+  readonly onChange: (filter: JobFilter) => void;
+}) {
+  const admin = useIsAdmin();
+  return (
+    <search className={styles.filters}>
+      <Typed
+        label="Search"
+        placeholder={admin ? "Id, name or owner" : "Id or name"}
+        value={filter.text}
+        onChange={(text) => onChange({ ...filter, text })}
+        wide
+      />
+      {admin && (
+        <Typed
+          label="Owner"
+          placeholder="Owner"
+          value={filter.owner}
+          onChange={(owner) => onChange({ ...filter, owner })}
+        />
+      )}
+      <div role="group" aria-label="States" className={styles.states}>
+        {JOB_STATES.map((state) => (
+          <button
+            key={state}
+            type="button"
+            className={styles.state}
+            aria-pressed={filter.states.includes(state)}
+            onClick={() => onChange({ ...filter, states: toggled(filter.states, state) })}
+          >
+            {stateWord(state)}
+          </button>
+        ))}
+      </div>
+      {!isEmpty(filter) && (
+        <Button look="ghost" icon={X} onClick={() => onChange({ states: [], owner: "", text: "" })}>
+          Clear
+        </Button>
+      )}
+    </search>
+  );
+}
+
+/** A field whose text takes effect once its typist pauses. */
+function Typed({
+  label,
+  placeholder,
+  value,
+  onChange,
+  wide = false,
+}: {
+  readonly label: string;
+  readonly placeholder: string;
+  readonly value: string;
+  readonly onChange: (value: string) => void;
+  readonly wide?: boolean;
+}) {
+  const [text, setText] = useState(value);
+  const told = useRef(value);
+  const tell = useRef(onChange);
+  useEffect(() => {
+    tell.current = onChange;
+  });
+  useEffect(() => {
+    if (value !== told.current) setText(value); // changed from elsewhere: the address, the button that clears
+    told.current = value;
+  }, [value]);
+  useEffect(() => {
+    const next = text.trim();
+    if (next === told.current) return undefined;
+    const timer = window.setTimeout(() => {
+      told.current = next;
+      tell.current(next);
+    }, PAUSE_MS);
+    return () => window.clearTimeout(timer);
+  }, [text]);
+  return (
+    <span className={styles.typed} data-wide={wide}>
+      {wide && <Search size={15} aria-hidden />}
+      <input
+        type="search"
+        aria-label={label}
+        placeholder={placeholder}
+        value={text}
+        spellCheck={false}
+        autoCapitalize="none"
+        onChange={(event) => setText(event.target.value)}
+      />
+    </span>
+  );
+}

@@ -1,0 +1,85 @@
+/** Cordon, uncordon, drain: the buttons, which admins alone see, and the question before each. Room: dashboard, nodes. */
+
+import { useNavigate } from "react-router";
+
+import { type NodeVerb, useNodeVerb } from "../../api/nodes";
+import { useIsAdmin } from "../../api/session";
+import type { Node } from "../../api/types";
+import { jobClass } from "../../charts/palette";
+import { Button } from "../../components/Button";
+import { Confirm } from "../../components/Dialog";
+import { plural } from "../../components/format";
+import { toast } from "../../components/toasts";
+import styles from "./Nodes.module.css";
+import { holders, whatHappens } from "./standing";
+
+export const VERBS: Readonly<Record<NodeVerb, { word: string; done: string }>> = {
+  cordon: { word: "Cordon", done: "is cordoned" },
+  uncordon: { word: "Uncordon", done: "is used again" },
+  drain: { word: "Drain", done: "is being drained" },
+};
+
+export function isVerb(word: string | undefined): word is NodeVerb {
+  return word !== undefined && word in VERBS;
+}
+
+/** What can be asked of a node as it is. */
+function possible(node: Node): readonly NodeVerb[] {
+  if (node.health === "up") return ["cordon", "drain"];
+  if (node.health === "cordoned") return ["uncordon", "drain"];
+  return node.health === "draining" ? ["uncordon"] : [];
+}
+
+export function NodeVerbs({ node }: { readonly node: Node }) {
+  const admin = useIsAdmin();
+  const navigate = useNavigate();
+  if (!admin) return null;
+  return (
+    <span className={styles.verbs}>
+      {possible(node).map((verb) => (
+        <Button
+          key={verb} size="small" look={verb === "drain" ? "danger" : "plain"} aria-label={`${VERBS[verb].word} ${node.name}`}
+          onClick={() => void navigate(`/nodes/${encodeURIComponent(node.name)}/${verb}`)}
+        >
+          {VERBS[verb].word}
+        </Button>
+      ))}
+    </span>
+  );
+}
+
+/** The question before a verb. It has an address of its own, so that it can be sent to a colleague. */
+export function VerbDialog({ node, verb }: { readonly node: Node; readonly verb: NodeVerb }) {
+  const navigate = useNavigate();
+  const { mutate, isPending } = useNodeVerb();
+  const close = (): void => void navigate("/nodes", { replace: true });
+  const act = (): void =>
+    mutate({ name: node.name, verb }, {
+      onSuccess: () => {
+        toast.say(`${node.name} ${VERBS[verb].done}`);
+        close();
+      },
+      onError: (error) => toast.problem(error),
+    });
+  const on = verb === "uncordon" ? [] : holders(node);
+  return (
+    <Confirm
+      title={`${VERBS[verb].word} ${node.name}?`} action={VERBS[verb].word} danger={verb === "drain"} busy={isPending}
+      onConfirm={act} onClose={close}
+    >
+      <p>{whatHappens(verb, node)}</p>
+      {on.length > 0 && (
+        <ul className={styles.concerned} aria-label="Jobs on this node">
+          {on.slice(0, 12).map((each) => (
+            <li key={each.execId}>
+              <i className={`job-swatch ${jobClass(each.execId)}`} />
+              <span>{each.execId}</span>
+              <span className="quiet num">{plural(each.slots, "slot")}{each.leaving > 0 ? `, ${each.leaving} leaving` : ""}</span>
+            </li>
+          ))}
+          {on.length > 12 && <li className="quiet">and {on.length - 12} more</li>}
+        </ul>
+      )}
+    </Confirm>
+  );
+}

@@ -1,0 +1,20 @@
+/** The 403 page: what a user is shown where an admin would be let in. Room: dashboard, pages. */
+
+import { ShieldX } from "lucide-react";
+
+import { useMe } from "../../api/session";
+import { HomeLink, Message } from "./ProblemPage";
+
+export function ForbiddenPage() {
+  const me = useMe();
+  return (
+    <Message title="403: this is for admins" icon={ShieldX}>
+      <p>
+        You are logged in as <strong>{me.name}</strong>
+        {me.role === "admin" ? ", who is an admin: the page that you came from should have let you in." : ", a user."} An
+        admin can open this page, or make you an admin.
+      </p>
+      <HomeLink />
+    </Message>
+  );
+}

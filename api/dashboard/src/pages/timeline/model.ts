@@ -1,0 +1,224 @@
+/**
+ * All that the timeline knows: who held which slot, what happened, whose the jobs are. Room: dashboard, timeline.
+ *
+ * A fetched picture is loaded, the stream's events are put on top. An event may arrive while a picture is on its way
+ * that was drawn before it: so those heard since the asking are played again after the loading.
+ */
+
+import { type Bar, BarStore } from "../../charts/bars";
+import type { FailureFact, ResizeFact } from "../../charts/marks";
+
+interface AllocationIn {
+  readonly allocation: number;
+  readonly exec_id: string;
+  readonly node: string;
+  readonly slot: string;
+  readonly decided_at: number;
+  readonly started_at: number | null;
+  readonly released_at: number | null;
+}
+
+interface ResizeIn {
+  readonly number: number;
+  readonly exec_id: string;
+  readonly cause: string;
+  readonly time: number;
+  readonly from_slots: number;
+  readonly to_slots: number;
+  readonly pause_seconds: number | null;
+  readonly recomputed: number | null;
+  readonly detail: string | null;
+}
+
+interface FailureIn {
+  readonly exec_id: string;
+  readonly node: string | null;
+  readonly slot: string | null;
+  readonly time: number;
+  readonly kind: string;
+  readonly message: string | null;
+}
+
+export interface Happened {
+  readonly allocations: readonly AllocationIn[];
+  readonly resizes: readonly ResizeIn[];
+  readonly failures: readonly FailureIn[];
+}
+
+export interface PictureNode {
+  readonly name: string;
+  readonly health: string;
+  readonly health_since?: number | null;
+  readonly seen_at: number;
+  readonly slots: readonly { readonly slot: string; readonly label: string }[];
+}
+
+/** A job as far as this user may know it. */
+export interface PictureJob {
+  readonly state: string;
+  readonly owner?: string | null;
+  readonly app_name?: string | null;
+  /** It was removed: its bars stay, and lead nowhere. */
+  readonly removed?: boolean;
+}
+
+export interface Picture extends Happened {
+  readonly now: number;
+  readonly earliest?: number | null;
+  readonly nodes: readonly PictureNode[];
+  readonly jobs: Readonly<Record<string, PictureJob>>;
+}
+
+export interface JobsHeard {
+  readonly items: readonly ({ readonly id: string } & PictureJob)[];
+  readonly removed: readonly string[];
+}
+
+/** For so long an event may be needed again. */
+const KEPT_MS = 120_000;
+
+export class TimelineModel {
+  readonly bars = new BarStore();
+  /** Grows with each change. */
+  version = 0;
+  nodes: readonly PictureNode[] = [];
+  readonly jobs = new Map<string, PictureJob>();
+  /** Seconds that the API's clock is ahead of ours. */
+  private ahead = 0;
+  private told: number | null = null;
+  private readonly resizesByKey = new Map<string, ResizeFact>();
+  private readonly failuresByKey = new Map<string, FailureFact>();
+  private heard: { at: number; play: () => void }[] = [];
+  private sorted: { resizes: readonly ResizeFact[]; failures: readonly FailureFact[] } | null = null;
+  private readonly watchers = new Set<() => void>();
+
+  /** Seconds since the epoch, by the API's clock. */
+  now(ourMs = Date.now()): number {
+    return ourMs / 1000 + this.ahead;
+  }
+
+  get earliest(): number | null {
+    return this.told ?? this.bars.earliest;
+  }
+
+  /** In the order of time. */
+  get resizes(): readonly ResizeFact[] {
+    return this.lists().resizes;
+  }
+
+  get failures(): readonly FailureFact[] {
+    return this.lists().failures;
+  }
+
+  /** Why the job's page cannot be opened; null: it can. Whose a job is, is told to its owner and to admins alone. */
+  closed(execId: string): string | null {
+    const job = this.jobs.get(execId);
+    if (job?.removed) return "Removed job";
+    return job?.owner ? null : "Another user’s job";
+  }
+
+  readonly watch = (watcher: () => void): (() => void) => {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  };
+
+  readonly snapshot = (): number => this.version;
+
+  /** Take a picture in place of all that is known; `askedMs` is our clock when it was asked for. */
+  load(picture: Picture, askedMs: number, ourMs = Date.now()): void {
+    // The answer was drawn somewhere between asking and now; the shorter the way, the better the clock.
+    this.ahead = picture.now - (askedMs + ourMs) / 2000;
+    this.told = picture.earliest ?? null;
+    this.nodes = picture.nodes;
+    this.bars.clear();
+    this.resizesByKey.clear();
+    this.failuresByKey.clear();
+    this.jobs.clear();
+    for (const [id, job] of Object.entries(picture.jobs)) this.jobs.set(id, job);
+    this.put(picture);
+    for (const { at, play } of this.heard) if (at >= askedMs) play();
+    this.changed();
+  }
+
+  hear(event: Happened, ourMs = Date.now()): void {
+    this.play(ourMs, () => this.put(event));
+  }
+
+  hearNodes(nodes: readonly PictureNode[], ourMs = Date.now()): void {
+    this.play(ourMs, () => {
+      const told = new Map(nodes.map((node) => [node.name, node]));
+      const known = this.nodes.map((node) => told.get(node.name) ?? node);
+      const names = new Set(known.map((node) => node.name));
+      this.nodes = [...known, ...nodes.filter((node) => !names.has(node.name))];
+    });
+  }
+
+  hearJobs(event: JobsHeard, ourMs = Date.now()): void {
+    this.play(ourMs, () => {
+      for (const job of event.items) this.jobs.set(job.id, job);
+      for (const id of event.removed) {
+        const job = this.jobs.get(id);
+        if (job) this.jobs.set(id, { ...job, removed: true });
+      }
+    });
+  }
+
+  private play(ourMs: number, play: () => void): void {
+    this.heard = [...this.heard.filter((each) => each.at > ourMs - KEPT_MS), { at: ourMs, play }];
+    play();
+    this.changed();
+  }
+
+  private put(event: Happened): void {
+    this.bars.put(event.allocations.map(barOf));
+    for (const each of event.resizes) this.resizesByKey.set(`${each.exec_id} ${each.number}`, resizeOf(each));
+    for (const each of event.failures) {
+      this.failuresByKey.set(`${each.exec_id} ${each.node} ${each.slot} ${each.time}`, failureOf(each));
+    }
+    this.sorted = null;
+  }
+
+  private lists() {
+    const byTime = <T extends { readonly time: number }>(facts: Iterable<T>): T[] =>
+      [...facts].sort((one, other) => one.time - other.time);
+    return (this.sorted ??= {
+      resizes: byTime(this.resizesByKey.values()),
+      failures: byTime(this.failuresByKey.values()),
+    });
+  }
+
+  private changed(): void {
+    this.version++;
+    for (const watcher of this.watchers) watcher();
+  }
+}
+
+function barOf(each: AllocationIn): Bar {
+  return {
+    allocation: each.allocation,
+    execId: each.exec_id,
+    node: each.node,
+    slot: each.slot,
+    from: each.decided_at,
+    started: each.started_at,
+    to: each.released_at,
+  };
+}
+
+function resizeOf(each: ResizeIn): ResizeFact {
+  return {
+    number: each.number,
+    execId: each.exec_id,
+    cause: each.cause,
+    time: each.time,
+    fromSlots: each.from_slots,
+    toSlots: each.to_slots,
+    pauseSeconds: each.pause_seconds,
+    recomputed: each.recomputed,
+    detail: each.detail,
+  };
+}
+
+function failureOf({ exec_id: execId, node, slot, time, kind, message }: FailureIn): FailureFact {
+  return { execId, node, slot, time, kind, message };
+}

@@ -1,0 +1,93 @@
+"""The OpenAPI document: what typed clients are generated from. Room: api. Pure.
+
+The framework describes parameters and shapes; here is what it cannot know: short, stable operation ids
+(``jobs_listing`` is ``listing`` in jobs.py), the errors of both surfaces, the credentials, and the shapes that only
+the stream sends. ``python -m edt_api --openapi`` writes it, the dashboard's client is made of that.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic.json_schema import models_json_schema
+
+from edt_api import schemas
+from edt_api.access import Door, door
+from edt_api.answers import is_wmla
+
+API_VERSION = "1"
+_REFERENCE = "#/components/schemas/{model}"
+_METHODS = frozenset({"get", "put", "post", "delete", "patch", "head"})
+_SENT_ELSEWHERE = (schemas.Problem, schemas.JobsChanged, schemas.NodesChanged, schemas.TimelineChanged, schemas.Beat)
+"""Shapes that no route names as its answer."""
+_PROBLEM = {
+    "description": "Refused or failed; `code` is for programs, `detail` for people.",
+    "content": {"application/problem+json": {"schema": {"$ref": _REFERENCE.format(model="Problem")}}},
+}
+_PLAIN = {
+    "description": "Refused or failed: `Error <status>: <sentence>`, as WMLA writes it.",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+}
+_CREDENTIALS = {
+    "password": {"type": "http", "scheme": "basic"},
+    "token": {"type": "http", "scheme": "bearer"},
+    "tokenHeader": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"},
+    "session": {"type": "apiKey", "in": "cookie", "name": "edt_session"},
+}
+
+
+def install(app: FastAPI) -> None:
+    """Have ``app`` describe itself so."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the framework's own way to do this
+
+
+def text(app: FastAPI) -> str:
+    """The document as a file: the same text for the same routes, whatever the machine."""
+    return json.dumps(app.openapi(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            _name(route)
+    described = get_openapi(
+        title=app.title,
+        version=API_VERSION,
+        description=app.description,
+        routes=list(app.routes),
+    )
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            if method in _METHODS:
+                _complete(operation, door(method.upper(), path)[0], _PLAIN if is_wmla(path) else _PROBLEM)
+    components = described.setdefault("components", {})
+    _, sent = models_json_schema([(model, "serialization") for model in _SENT_ELSEWHERE], ref_template=_REFERENCE)
+    shapes = components.setdefault("schemas", {}) | sent.get("$defs", {})
+    components["schemas"] = {name: shape for name, shape in shapes.items() if not name.endswith("ValidationError")}
+    components["securitySchemes"] = _CREDENTIALS
+    return described
+
+
+def _name(route: APIRoute) -> None:
+    module = route.endpoint.__module__.rpartition(".")[2]
+    route.operation_id = f"{module}_{route.endpoint.__name__}"
+    if route.path.endswith("/"):  # the same once more, for clients that write it so
+        route.include_in_schema = False
+
+
+def _complete(operation: dict[str, Any], whose: Door, error: dict[str, Any]) -> None:
+    """What a caller may show, and how a refusal looks; a wrong parameter is a refusal like any other."""
+    responses = operation["responses"]
+    responses.pop("422", None)
+    responses["default"] = error
+    operation["security"] = [] if whose is Door.ANYONE else [{name: []} for name in _CREDENTIALS]

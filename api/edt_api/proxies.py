@@ -1,0 +1,35 @@
+"""What a proxy in front says of a request, where it is believed: scheme, host, client. Room: api.
+
+Nobody is believed who is not named in EDT_FORWARDED_ALLOW_IPS, since anybody can send these headers. The host
+counts because a page's ``Origin`` is compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+
+class Forwarded:
+    """Middleware around all else: requests of believed proxies look as they did before the proxy."""
+
+    def __init__(self, app: ASGIApp, believed: str) -> None:
+        """``believed``: addresses and networks by commas; ``*``: everybody; empty: nobody."""
+        self._forwarded = ProxyHeadersMiddleware(app, believed)  # type: ignore[arg-type]  # its own names for the same
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer = scope.get("client")
+        if scope["type"] == "http" and peer and peer[0] in self._forwarded.trusted_hosts:
+            host = forwarded_host(Headers(scope=scope))
+            if host:
+                others = [(key, value) for key, value in scope["headers"] if key != b"host"]
+                scope = {**scope, "headers": [(b"host", host.encode("latin-1")), *others]}
+        await self._forwarded(scope, receive, send)  # type: ignore[arg-type]
+
+
+def forwarded_host(headers: Mapping[str, str]) -> str:
+    """The host that the nearest proxy was asked for; each proxy adds its own behind a comma."""
+    return headers.get("x-forwarded-host", "").rpartition(",")[2].strip()

@@ -1,0 +1,83 @@
+"""What crosses the wire, as shapes. Room: api. Touches pydantic alone: the CLI reads it without a server.
+
+``Exec`` and ``Framework`` have WMLA's names and are flat (notebooks do ``DataFrame(body, index=[0])``);
+all else is ours, under ``/api/v1``. Times are seconds since the epoch where nothing else is said; None: not yet.
+What a person sends must not hold unknown keys; of what an agent of another version sends they are dropped.
+"""
+
+from __future__ import annotations
+
+from edt_api.schemas.agents import Acked, Assignments, NodeOffer, Registered, ReportIn, SlotOffer, SlotSample, UsageIn
+from edt_api.schemas.base import Page
+from edt_api.schemas.jobs import (
+    Allocation,
+    AllocationPage,
+    Event,
+    EventPage,
+    Job,
+    JobPage,
+    LogFile,
+    Metrics,
+    Progress,
+    Resize,
+    ResizePage,
+    Waiting,
+)
+from edt_api.schemas.nodes import Node, NodeUsage, Slot, SlotUsage
+from edt_api.schemas.problems import Problem, Ready
+from edt_api.schemas.session import Me, NewSession
+from edt_api.schemas.stream import Beat, JobsChanged, NodesChanged, TimelineChanged
+from edt_api.schemas.timeline import Timeline, TimelineAllocation, TimelineFailure, TimelineJob, TimelineResize
+from edt_api.schemas.users import NewPassword, NewUser, Password, RoleName, User
+from edt_api.schemas.wmla import Exec, ExecState, Framework, Logon, Message
+
+__all__ = [
+    "Acked",
+    "Allocation",
+    "AllocationPage",
+    "Assignments",
+    "Beat",
+    "Event",
+    "EventPage",
+    "Exec",
+    "ExecState",
+    "Framework",
+    "Job",
+    "JobPage",
+    "JobsChanged",
+    "LogFile",
+    "Logon",
+    "Me",
+    "Message",
+    "Metrics",
+    "NewPassword",
+    "NewSession",
+    "NewUser",
+    "Node",
+    "NodeOffer",
+    "NodeUsage",
+    "NodesChanged",
+    "Page",
+    "Password",
+    "Problem",
+    "Progress",
+    "Ready",
+    "Registered",
+    "ReportIn",
+    "Resize",
+    "ResizePage",
+    "RoleName",
+    "Slot",
+    "SlotOffer",
+    "SlotSample",
+    "SlotUsage",
+    "Timeline",
+    "TimelineAllocation",
+    "TimelineChanged",
+    "TimelineFailure",
+    "TimelineJob",
+    "TimelineResize",
+    "UsageIn",
+    "User",
+    "Waiting",
+]

@@ -1,0 +1,42 @@
+"""Users. Room: api."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+from pydantic import Field
+
+from edt_api.schemas.base import Shown, Typed
+
+
+class RoleName(enum.StrEnum):
+    """What a user may do."""
+
+    ADMIN = "admin"  # sees every job, runs nodes and users
+    USER = "user"  # sees and stops their own jobs
+
+
+Password = Annotated[str, Field(min_length=8, max_length=1024)]
+
+
+class User(Shown):
+    """One user."""
+
+    name: str
+    role: RoleName
+    created_at: float
+
+
+class NewUser(Typed):
+    """A user to be added."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    password: Password
+    role: RoleName = RoleName.USER
+
+
+class NewPassword(Typed):
+    """A password to be set; it ends every token of its user."""
+
+    password: Password

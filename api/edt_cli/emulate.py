@@ -1,0 +1,143 @@
+"""Room: api, CLI. ``edt emulate``: what would elasticity have done to my accuracy, under each learning-rate rule?
+
+The trainings are the runner's (``python -m edt_runner.emulate``), which also reads the trace. Here is what speaks HTTP:
+the sizes that a job has had, out of its log, whose loggers write a line for every update, and out of its resizes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from edt_api.schemas import Job, ResizePage
+from edt_cli.errors import CannotStart, CliError
+from edt_cli.follow import Log, Stream
+from edt_cli.session import OURS, Session, session
+
+PYTHON = (sys.executable, "-P", "-m", "edt_runner.emulate")
+_PAGE = 500
+_UPDATE = re.compile(rb"Train,.*?Global steps: (\d+),\s*Iteration: (\d+)")
+
+
+def emulate(
+    context: typer.Context,
+    words: Annotated[
+        list[str], typer.Argument(metavar="TRACE SCRIPT [ARGUMENTS]", help="With --job: SCRIPT [ARGUMENTS].")
+    ],
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of the learning rate; repeatable. linear, legw:epochs=2, … or script: its own. "
+            "Default: constant, linear, sqrt, adascale."
+        ),
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="Take the sizes that this job has had; no TRACE then.")] = None,
+    save_history: Annotated[Path | None, typer.Option(help="Keep what --job fetched: a TRACE for later.")] = None,
+    engines_max: Annotated[int | None, typer.Option(min=1, help="The most engines of a trace of devices.")] = None,
+    unit: Annotated[int, typer.Option(min=1, help="Devices of such a trace that an engine takes.")] = 1,
+    step_seconds: Annotated[
+        float | None, typer.Option(help="How long an update lasts; default: the trace lasts for the training.")
+    ] = None,
+    column: Annotated[str | None, typer.Option(help="Its column of counts, where it cannot be told.")] = None,
+    trace_end: Annotated[
+        str | None, typer.Option(help="When the trace has ended: hold, cycle or error; default hold, devices: cycle.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="What is compared; default an accuracy, or else the loss.")] = None,
+    picture: Annotated[str, typer.Option(help="PNG, SVG or PDF to draw; - draws none.")] = "emulation.png",
+    as_json: Annotated[Path | None, typer.Option("--json", help="File for all figures.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Folder for what the trainings leave.")] = None,
+) -> None:
+    """Train a script on this machine under changing batch sizes, once for each learning-rate rule, and compare.
+
+    TRACE: a CSV of batch sizes (step,batchsize), of devices over time (Time,GPUs), or a saved history. Options stand
+    before it; what follows the script is the script's.
+    """
+    options = [f"--rule={name}" for name in rule or []]
+    given = {
+        "--engines-max": engines_max,
+        "--unit": unit,
+        "--step-seconds": step_seconds,
+        "--column": column,
+        "--trace-end": trace_end,
+        "--metric": metric,
+        "--picture": picture,
+        "--json": as_json,
+        "--keep": keep,
+    }
+    options += [f"{name}={value}" for name, value in given.items() if value is not None]
+    if save_history is not None and job is None:
+        raise CannotStart("--save-history keeps what --job fetches: name a job")
+    if job is None and len(words) < 2:
+        raise CannotStart("name a TRACE and a script, or a job's sizes with --job and a script")
+    with _history_file(context.obj, job, save_history) as fetched:
+        command = [*PYTHON, *options, *([str(fetched)] if fetched else []), *words]
+        raise typer.Exit(_status(command))
+
+
+def _status(command: Sequence[str]) -> int:
+    """Run it to its end. The terminal's Ctrl-C it hears as well, and it cleans up then: so it is waited for."""
+    process = subprocess.Popen(command)
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            status = process.wait()
+            return status if status >= 0 else 128 - status
+
+
+@contextlib.contextmanager
+def _history_file(api_address: str | None, job: str | None, keep: Path | None) -> Iterator[Path | None]:
+    """A file with the job's history; None: no job is asked for."""
+    if job is None:
+        yield None
+        return
+    with session(api_address) as api:
+        text = json.dumps(history(api, job))
+    with tempfile.TemporaryDirectory(prefix="edt-emulate-") as folder:
+        path = keep or Path(folder) / f"{job}.json"
+        try:
+            path.write_text(text)
+        except OSError as error:
+            raise CliError(f"{path} cannot be written: {error.strerror}") from error
+        yield path
+
+
+def history(api: Session, job: str) -> dict[str, Any]:
+    """What a replay of the job needs, as ``edt_runner.scaling.histories`` reads it."""
+    told = api.one(Job, f"{OURS}/jobs/{job}")
+    resizes = [each for page in api.pages(ResizePage, f"{OURS}/jobs/{job}/resizes", limit=_PAGE) for each in page.items]
+    log = Log(api, job, Stream.ELOG)
+    unit, updates = _updates(iter(lambda: log.piece(Stream.ELOG), b""), told.max_workers)
+    return {
+        "job": told.model_dump(mode="json"),
+        "micro_batches_a_step": unit,
+        "updates": updates,
+        "resizes": [each.model_dump(mode="json") for each in resizes],
+    }
+
+
+def _updates(log: Iterable[bytes], most: int) -> tuple[int | None, list[list[int]]]:
+    """Micro-batches that a step counts (None: the log tells none), and where the size of an update changes: (steps
+    before, steps of an update), of which there are at most ``most``. A log whose beginning is gone begins later."""
+    unit: int | None = None
+    found: list[list[int]] = []
+    before, rest = 0, b""
+    for piece in log:
+        *lines, rest = (rest + piece).split(b"\n")
+        for match in filter(None, map(_UPDATE.search, lines)):
+            step, iteration = int(match[1]), int(match[2])
+            if unit is None:
+                unit = max(1, iteration // max(1, step))
+                before = step if step > most else 0
+            if step > before:
+                if not found or found[-1][1] != step - before:
+                    found.append([before, step - before])
+                before = step
+    return unit, found

@@ -1,0 +1,275 @@
+"""Builds OpenEDT's container images: ``make images``, or ``python deploy/images.py [IMAGE …]``.
+
+What needs the network happens here, before the build: wheels are collected once per set of requirements into
+``build/images``, with this machine's own pip and its settings, and a build takes them from its context. An image
+whose inputs have not changed is not built again; when only our own code has, a small last layer is.
+
+    EDT_BASE_IMAGE      image with Python to build upon; default python:3.x-slim with this Python's x
+    TORCH_INDEX_URL     package index that holds the build of torch that is wanted (the Makefile's)
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "images"
+DEFAULT_BASE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
+INPUTS_LABEL = "edt.inputs"
+
+
+@dataclass(frozen=True)
+class Image:
+    """What an image is made of."""
+
+    dockerfile: str
+    extras: tuple[str, ...]
+    """Of openedt's own: ``[server]`` and so on."""
+    packages: tuple[str, ...] = ()
+    """What it holds besides."""
+    alone: tuple[str, ...] = ()
+    """More of openedt's extras, whose packages come without what they ask for: it is there under another name."""
+    base: str | None = None
+    """Another of these images, whose stage ``runtime`` it builds upon."""
+
+
+@dataclass(frozen=True)
+class Python:
+    """An interpreter of this machine, and the version of the one that it stands for."""
+
+    path: str
+    version: str
+
+
+TELL_VERSION = "import platform; print(platform.python_version())"
+IMAGES = {
+    "api": Image("api/Dockerfile", ("server",)),
+    "scheduler": Image("scheduler/Dockerfile", ("server",)),
+    "runner-torch": Image("runners/Dockerfile.torch", ("torch",), ("scikit-learn",)),
+    "runner-tensorflow": Image(
+        "runners/Dockerfile.tensorflow", ("tensorflow",), alone=("keras2",), base="runner-torch"
+    ),
+    "agent": Image("runners/Dockerfile.agent", ("agent", "docker"), base="runner-torch"),
+}
+
+
+def main() -> int:
+    """Exit status 0: the images are there."""
+    parser = argparse.ArgumentParser(prog="deploy/images.py", description="Build OpenEDT's container images.")
+    parser.add_argument("images", nargs="*", metavar="IMAGE", help=f"of {', '.join(IMAGES)}; default all")
+    parser.add_argument("--tag", default="latest", help="default latest, which is tagged with the version, too")
+    parser.add_argument("--base", default=os.environ.get("EDT_BASE_IMAGE") or DEFAULT_BASE)
+    given = parser.parse_args()
+    if unknown := set(given.images) - set(IMAGES):
+        parser.error(f"no such image: {', '.join(sorted(unknown))}; there are {', '.join(IMAGES)}")
+    wanted = [name for name in IMAGES if name in with_bases(given.images or IMAGES)]
+    BUILD.mkdir(parents=True, exist_ok=True)
+    try:
+        with (BUILD / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # who builds at the same time waits, and finds it done
+            python = python_like(given.base)
+            forget_old_packages(python)
+            product = own_wheel()
+            for name in wanted:
+                build(name, given.tag, given.base, python, product)
+    except subprocess.CalledProcessError as error:
+        return error.returncode or 1
+    return 0
+
+
+def python_like(base: str) -> Python:
+    """A Python of this machine that asks an index for what the image's Python will need.
+
+    The same version where there is one: some packages are needed up to a patch release only.
+    """
+    version = output("docker", "run", "--rm", "--network", "none", "--entrypoint", "python3", base, "-c", TELL_VERSION)
+    minor = ".".join(version.split(".")[:2])
+    found = (sys.executable, f"/usr/bin/python{minor}", shutil.which(f"python{minor}"))
+    there = {path: output(path, "-c", TELL_VERSION) for path in found if path and Path(path).exists()}
+    for same in (version, minor):
+        for path, its_version in there.items():
+            if f"{its_version}.".startswith(f"{same}."):
+                return Python(path, version)
+    sys.exit(f"{base} holds Python {version}, and this machine has no Python {minor} to collect packages for it")
+
+
+def with_bases(names: Iterable[str]) -> set[str]:
+    """The images, and those that they are built upon."""
+    chosen = set(names)
+    return chosen | {base for name in chosen if (base := IMAGES[name].base)}
+
+
+def build(name: str, tag: str, base: str, python: Python, product: Path) -> None:
+    """Build one image, unless it is there with the same inputs."""
+    image, full = IMAGES[name], f"openedt/{name}:{tag}"
+    base = f"openedt/{image.base}:{tag}-runtime" if image.base else base
+    wheels = packages(image, python)
+    dockerfile = (ROOT / image.dockerfile).read_text()
+    inputs = digest(dockerfile, wheels.name, product.read_bytes().hex(), image_id(base) or base)
+    if label(full) == inputs:
+        print(f"{full} is there", flush=True)
+        return
+    context = BUILD / "context" / name
+    shutil.rmtree(context, ignore_errors=True)
+    shutil.copytree(wheels, context / "packages", copy_function=os.link)
+    (context / "product").mkdir()
+    shutil.copy2(product, context / "product")
+    (context / "Dockerfile").write_text(dockerfile)
+    began = time.monotonic()
+    command = ("docker", "build", "--network", "none", "--build-arg", f"BASE={base}")
+    if name in {other.base for other in IMAGES.values()}:
+        run(*command, "--target", "runtime", "-t", f"{full}-runtime", context)
+    run(*command, "--label", f"{INPUTS_LABEL}={inputs}", "-t", full, context)
+    if tag == "latest":
+        run("docker", "tag", full, f"openedt/{name}:{version()}")
+    shutil.rmtree(context)
+    print(f"{full} built in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def requirements(image: Image) -> list[str]:
+    """What is installed in it besides openedt, and besides what the image that it is built upon has."""
+    table = _project()
+    lines = {*table["dependencies"], *_extras(image.extras), *image.packages}
+    return sorted(_plain(lines) - (set(requirements(IMAGES[image.base])) if image.base else set()))
+
+
+def requirements_alone(image: Image) -> list[str]:
+    """What is installed without what it asks for."""
+    return sorted(_plain(_extras(image.alone)))
+
+
+def _extras(names: Iterable[str]) -> set[str]:
+    """The lines of openedt's extras, and of those that they name."""
+    table, found = _project()["optional-dependencies"], set()
+    for name in names:
+        for line in table[name]:
+            own = re.fullmatch(r"openedt\[([\w,-]+)\]", line)
+            found |= _extras(own[1].split(",")) if own else {line}
+    return found
+
+
+def _plain(lines: Iterable[str]) -> set[str]:
+    return {re.sub(r"\s+", " ", line) for line in lines}
+
+
+def _project() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def packages_folder(image: Image, python: Python) -> Path:
+    """Where its wheels lie. Images with the same requirements share one."""
+    constraints = (ROOT / "constraints.txt").read_text()
+    index = os.environ.get("TORCH_INDEX_URL", "")
+    wanted = (*requirements(image), *requirements_alone(image))
+    return BUILD / "packages" / digest(*wanted, constraints, python.version, index)
+
+
+def packages(image: Image, python: Python) -> Path:
+    """The folder with all wheels that the image needs, filled where it is missing."""
+    folder = packages_folder(image, python)
+    if folder.is_dir():
+        return folder
+    draft = folder.with_name(f".{folder.name}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    lists = {"requirements.txt": requirements(image), "alone.txt": requirements_alone(image)}
+    for name, lines in lists.items():
+        if lines:
+            (draft / name).write_text("".join(f"{line}\n" for line in lines))
+    began = time.monotonic()
+    command = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python.path,
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+    )
+    # Of two builds of one version pip takes the one with the longer name, 2.13.0+cpu.
+    indexes = ("--extra-index-url", index) if (index := os.environ.get("TORCH_INDEX_URL", "")) else ()
+    files = ("--only-binary", ":all:", "-c", ROOT / "constraints.txt", "-d", draft)
+    run(*command, *indexes, *files, "-r", draft / "requirements.txt")
+    if lists["alone.txt"]:
+        run(*command, *indexes, *files, "--no-deps", "-r", draft / "alone.txt")
+    draft.rename(folder)
+    print(f"packages for [{','.join(image.extras)}] collected in {time.monotonic() - began:.0f} s", flush=True)
+    return folder
+
+
+def forget_old_packages(python: Python) -> None:
+    """Remove wheels that no image needs any more."""
+    needed = {packages_folder(image, python) for image in IMAGES.values()}
+    for folder in (BUILD / "packages").glob("*"):
+        if folder not in needed:
+            shutil.rmtree(folder)
+
+
+def own_wheel() -> Path:
+    """openedt's own wheel, built anew; equal sources give equal bytes."""
+    folder = BUILD / "product"
+    shutil.rmtree(folder, ignore_errors=True)
+    isolation = ("--no-build-isolation",) if importlib.util.find_spec("hatchling") else ()
+    command = (sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps")
+    run(*command, *isolation, "-w", folder, ROOT)
+    return next(folder.glob("*.whl"))
+
+
+def version() -> str:
+    """openedt's."""
+    return str(_project()["version"])
+
+
+def image_id(name: str) -> str | None:
+    """None: the daemon does not have it."""
+    return _inspect(name, "{{.Id}}")
+
+
+def label(name: str) -> str | None:
+    """The digest of what an image was made of."""
+    return _inspect(name, f'{{{{index .Config.Labels "{INPUTS_LABEL}"}}}}')
+
+
+def _inspect(name: str, template: str) -> str | None:
+    command = ("docker", "image", "inspect", "-f", template, name)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def run(*command: str | Path) -> None:
+    """Run it; what it said is shown where it failed."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr, file=sys.stderr)
+        done.check_returncode()
+
+
+def output(*command: str) -> str:
+    return subprocess.run(
+        command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Makes what `docker-compose up` needs besides ``.env``: the passwords, one a file, and the folders: ``make secrets``.
+
+What is there already stays as it is. Run by root, everything is given to the user that ``.env`` names (EDT_UID,
+EDT_GID); run by anybody else, ``.env`` is made to name that user. No password is printed, or written elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = ("postgres-password", "valkey-password", "admin-password", "join-token")
+PRIVATE, PUBLIC = 0o700, 0o755
+FOLDERS = {"EDT_HOME": PRIVATE, "EDT_DATA_FS": PUBLIC, "EDT_RUNTIME_DIR": PRIVATE}
+
+
+class Environment:
+    """The file ``.env``: its settings, and how to change one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text = path.read_text()
+
+    def __getitem__(self, name: str) -> str:
+        found = re.findall(rf"^{name}=(.*)$", self._text, re.MULTILINE)
+        return found[-1].strip() if found else ""
+
+    def put(self, name: str, value: str) -> None:
+        """Change a setting, and say so."""
+        if self[name] == value:
+            return
+        text, count = re.subn(rf"^{name}=.*$", f"{name}={value}", self._text, flags=re.MULTILINE)
+        self._text = text if count else f"{text.rstrip()}\n{name}={value}\n"
+        self._path.write_text(self._text)
+        print(f"{self._path}: {name}={value}")
+
+
+def main() -> int:
+    """Exit status 2, with one sentence: it cannot be done."""
+    parser = argparse.ArgumentParser(prog="deploy/prepare.py", description="Make passwords and folders.")
+    parser.add_argument("--directory", type=Path, default=ROOT, help="where .env lies")
+    directory: Path = parser.parse_args().directory
+    try:
+        prepare(directory)
+    except FileNotFoundError as error:
+        return refuse(f"{error.filename} is missing: cp .env.example .env")
+    except PermissionError as error:
+        return refuse(
+            f"{error.filename} may not be made or changed by this user: choose another in .env, or run as root"
+        )
+    except ValueError as error:
+        return refuse(str(error))
+    return 0
+
+
+def prepare(directory: Path) -> None:
+    """Folders, passwords, and in ``.env`` what depends on this machine."""
+    environment = Environment(directory / ".env")
+    if os.getuid() != 0:
+        environment.put("EDT_UID", str(os.getuid()))
+        environment.put("EDT_GID", str(os.getgid()))
+    owner = number(environment, "EDT_UID"), number(environment, "EDT_GID")
+    if "docker" in environment["COMPOSE_PROFILES"].split(","):
+        socket = Path(environment["EDT_DOCKER_SOCKET"] or "/var/run/docker.sock")
+        environment.put("EDT_DOCKER_GID", str(socket.stat().st_gid))
+    for name, mode in FOLDERS.items():
+        folder = Path(environment[name])
+        if not folder.is_absolute():
+            raise ValueError(f"{name}: {environment[name]!r}; it is a path that begins with /")
+        make_folder(folder, mode, owner)
+    make_folder(directory / "secrets", PRIVATE, (os.getuid(), os.getgid()))
+    for name in NAMES:
+        make_secret(directory / "secrets" / name, owner)
+    print(f"the password of the user admin is in {directory / 'secrets' / 'admin-password'}")
+
+
+def make_folder(folder: Path, mode: int, owner: tuple[int, int]) -> None:
+    """One that is there keeps its content; its owner is changed only where it is new."""
+    if folder.is_dir():
+        return
+    folder.mkdir(mode, parents=True)
+    give(folder, owner)
+
+
+def make_secret(path: Path, owner: tuple[int, int]) -> None:
+    """A password that nobody else can read, at no moment."""
+    if path.exists():
+        return
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with os.fdopen(handle, "w") as file:
+        file.write(secrets.token_urlsafe(24) + "\n")
+    give(draft, owner)
+    draft.rename(path)
+
+
+def give(path: Path, owner: tuple[int, int]) -> None:
+    if os.getuid() == 0:
+        os.chown(path, *owner)
+
+
+def number(environment: Environment, name: str) -> int:
+    if not environment[name].isdecimal() or int(environment[name]) == 0:
+        raise ValueError(f"{name}: {environment[name]!r}; it is the number of a user or group, and not root's")
+    return int(environment[name])
+
+
+def refuse(sentence: str) -> int:
+    print(sentence, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

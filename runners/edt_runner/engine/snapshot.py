@@ -1,0 +1,100 @@
+"""Recovery checkpoints in the background, each of one step boundary. Room: runners; threads, framework-neutral.
+
+At a boundary a thread begins to copy the state. Parameters stand still until the end of the next step, so the copy
+runs while that step computes; whoever changes them asks ``copied()`` first. Writing the copy to disk takes as long
+as it takes. Only one is under way, so there is one copy in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class Snapshots:
+    """Begins, waits for and finishes recovery checkpoints. All methods belong to the thread that trains.
+
+    Args:
+        interval_seconds: between the beginnings of two.
+        copy: makes the copy, in another thread, while the state stands still.
+        write: (tick, tally, copy) -> writes it durably, in another thread.
+        note: hears why there is none, from any thread: a full disk costs the checkpoint, not the training.
+    """
+
+    def __init__(
+        self,
+        interval_seconds: float,
+        copy: Callable[[], Any],
+        write: Callable[[int, Mapping[str, Any], Any], None],
+        note: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._interval, self._copy, self._write, self._note, self._clock = interval_seconds, copy, write, note, clock
+        self._next = clock() + interval_seconds
+        self._thread: threading.Thread | None = None
+        self._copied = threading.Event()
+        self._copied.set()
+        self._waiting: tuple[int, Mapping[str, Any]] | None = None
+        """Forced while another was under way; its state still stands."""
+
+    def due(self) -> bool:
+        """The interval is over since the last began, and none is under way."""
+        return self._clock() >= self._next and not self.under_way
+
+    def begin(self, tick: int, tally: Mapping[str, Any], *, force: bool = False) -> None:
+        """At a boundary: begin one if it is due, or if ``force``.
+
+        A forced one that finds another under way is begun at the first boundary after that.
+        """
+        if self.under_way:
+            if force:
+                self._waiting = (tick, tally)
+                self._next = self._clock()
+            return
+        if not force and not self.due():
+            return
+        self._begun()
+        self._copied.clear()
+        self._thread = threading.Thread(target=self._work, args=(tick, tally), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def copied(self) -> None:
+        """Called before the state changes: waits until it is copied, if it is being copied."""
+        self._copied.wait()
+        self._waiting = None  # its state is about to go; due() asks for the next one
+
+    def finish(self) -> None:
+        """Wait until what was begun is on disk."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._waiting is not None:
+            tick, tally = self._waiting
+            self._begun()
+            self._work(tick, tally)
+
+    def write_now(self, tick: int, tally: Mapping[str, Any]) -> None:
+        """Write one of the state as it is and return when it is on disk."""
+        self._waiting = (tick, tally)
+        self.finish()
+
+    def _begun(self) -> None:
+        self._waiting = None
+        self._next = self._clock() + self._interval
+
+    @property
+    def under_way(self) -> bool:
+        """One is being copied or written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _work(self, tick: int, tally: Mapping[str, Any]) -> None:
+        try:
+            try:
+                copy = self._copy()
+            finally:
+                self._copied.set()
+            self._write(tick, tally, copy)
+        except Exception as error:  # whatever it is, the training goes on without this checkpoint
+            self._note(f"no recovery checkpoint at position {tick}: {str(error) or type(error).__name__}")

@@ -1,0 +1,140 @@
+"""What a Keras user gave to FabricModel, checked. Room: runners; Keras, of the generation that the model is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from edt_runner.errors import UsageError
+from edt_runner.tensorflow.generation import Generation
+from edt_runner.tensorflow.generations import generation_of
+from edt_runner.tensorflow.trainable import KerasTrainable
+from fabric_model.arguments import usage
+
+_OWN_LOOPS = ("train_step", "test_step", "make_train_function", "make_test_function")
+
+
+def trainable(
+    model: Any, loss_function: Any, optimizer: Any, metrics: Any, keras_custom_objects: Any
+) -> KerasTrainable:
+    """The model compiled with them. Raises UsageError naming the argument, what it got and what it takes."""
+    keras = generation_of(model)
+    check_model(keras, model)
+    register(keras, keras_custom_objects)
+    loss_function, optimizer, metrics = (_by_name(keras, value) for value in (loss_function, optimizer, metrics))
+    check_losses(keras, loss_function)
+    chosen = optimizer_of(keras, optimizer)
+    check_metrics(keras, metrics)
+    if metrics is None:
+        metrics = ["accuracy"] if _scores_classes(model, loss_function) else []
+    keras.compile(model, chosen, loss_function, metrics)
+    return KerasTrainable(keras, model)
+
+
+def check_model(keras: Generation, model: Any) -> None:
+    """A step's micro-batches are computed and summed apart: a loop of the user's own would never be called."""
+    for name in _OWN_LOOPS:
+        if getattr(type(model), name) is not getattr(keras.keras.Model, name):
+            raise UsageError(
+                f"model: {type(model).__name__} has a {name} of its own, which would not be called: many engines "
+                "compute one step, so it is done here; takes a model that overrides compute_loss or compute_metrics, "
+                "or uses add_loss, instead"
+            )
+
+
+def register(keras: Generation, objects: Any) -> None:
+    """Let names stand for a user's own classes and functions, in this process."""
+    if objects is None:
+        return
+    takes = "a dict of name -> class or function"
+    if not isinstance(objects, Mapping):
+        raise usage("keras_custom_objects", objects, takes)
+    for name, value in objects.items():
+        if not isinstance(name, str):
+            raise usage("keras_custom_objects", name, takes)
+        if not callable(value):
+            raise usage(f"keras_custom_objects[{name!r}]", value, "a class or a function")
+    keras.keras.utils.get_custom_objects().update(objects)
+
+
+def check_losses(keras: Generation, losses: Any) -> None:
+    takes = "the name of a Keras loss, a keras.losses.Loss, a function (y_true, y_pred), or a list or dict of those"
+    if losses is None:
+        raise usage("loss_function", losses, takes)
+    for place, loss in _leaves("loss_function", losses):
+        if isinstance(loss, str):
+            if loss not in ("crossentropy", "ce"):
+                _resolve(place, loss, keras.keras.losses.get, takes)
+        elif isinstance(loss, type):
+            raise usage(place, loss, "an instance, not the class")
+        elif loss is not None and not callable(loss):
+            raise usage(place, loss, takes)
+
+
+def optimizer_of(keras: Generation, optimizer: Any) -> Any:
+    """An optimizer instance for an instance or a name."""
+    kind = f"{keras.keras.__name__}.optimizers.Optimizer"
+    takes = f"a {kind} instance or the name of one, such as 'adam'"
+    if isinstance(optimizer, type):
+        raise usage("optimizer", optimizer, "an instance, not the class")
+    if isinstance(optimizer, str):
+        return _resolve("optimizer", optimizer, keras.keras.optimizers.get, takes)
+    if not isinstance(optimizer, keras.optimizer_types):
+        raise usage("optimizer", optimizer, takes)
+    return optimizer
+
+
+def check_metrics(keras: Generation, metrics: Any) -> None:
+    takes = "the name of a Keras metric, a keras.metrics.Metric or a function (y_true, y_pred)"
+    if metrics is None:
+        return
+    if not isinstance(metrics, list | tuple | Mapping):
+        raise usage("metrics", metrics, f"a list or dict, each item {takes}")
+    for place, metric in _leaves("metrics", metrics):
+        if isinstance(metric, str):
+            if metric.lower() not in ("accuracy", "acc", "crossentropy", "ce"):
+                _resolve(place, metric, keras.keras.metrics.get, takes)
+        elif isinstance(metric, type):
+            raise usage(place, metric, "an instance, not the class")
+        elif metric is not None and not callable(metric):
+            raise usage(place, metric, takes)
+
+
+def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """(where, what) of everything inside lists and dicts."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(f"{place}[{key!r}]", item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(f"{place}[{index}]", item)
+    else:
+        yield place, value
+
+
+def _by_name(keras: Generation, value: Any) -> Any:
+    """With a user's own things in the place of their registered names, which Keras resolves for its own layers only."""
+    if isinstance(value, Mapping):
+        return {key: _by_name(keras, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_by_name(keras, item) for item in value)
+    if not isinstance(value, str):
+        return value
+    found = keras.keras.utils.get_custom_objects().get(value, value)
+    return found() if isinstance(found, type) else found
+
+
+def _resolve(place: str, name: str, get: Callable[[str], Any], takes: str) -> Any:
+    try:
+        found = get(name)
+    except ValueError:
+        found = name
+    if isinstance(found, str):  # Keras 2 returns some names that it does not know
+        raise usage(place, name, takes)
+    return found
+
+
+def _scores_classes(model: Any, loss: Any) -> bool:
+    """One output and a loss over classes: accuracy has a meaning."""
+    name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")
+    return "crossentropy" in str(name) and len(getattr(model, "outputs", None) or [None]) == 1

@@ -1,0 +1,63 @@
+"""What a PyTorch user gave to FabricModel, checked. Room: runners; torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from edt_runner.errors import UsageError
+from edt_runner.pytorch.trainable import TorchTrainable
+from fabric_model.arguments import check_callable, check_instance, usage
+from fabric_model.torch_metrics import named, top1_accuracy
+
+
+def trainable(
+    model: nn.Module, loss_function: Any, optimizer: Any, metrics: Any, keras_custom_objects: Any
+) -> TorchTrainable:
+    """Raises UsageError naming the argument, what it got and what it takes."""
+    check_parameters(model)
+    check_callable("loss_function", loss_function)
+    check_instance("optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer instance")
+    check_optimizer_covers(model, optimizer)
+    check_metrics(metrics)
+    if keras_custom_objects is not None:
+        raise UsageError("keras_custom_objects: got a value, takes None: the model is a torch.nn.Module")
+    chosen = {"accuracy": top1_accuracy} if metrics is None else named(metrics)
+    return TorchTrainable(model, optimizer, loss_function, chosen)
+
+
+def check_parameters(model: nn.Module) -> None:
+    """Gradients are summed as real numbers."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_complex():
+            raise UsageError(
+                f"model: parameter {name} is complex, takes real parameters (torch.view_as_real keeps both parts)"
+            )
+
+
+def check_optimizer_covers(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Gradients are only made for the model's parameters: an optimizer of other tensors would stand still."""
+    known = {id(parameter) for parameter in model.parameters()}
+    foreign = sum(1 for group in optimizer.param_groups for parameter in group["params"] if id(parameter) not in known)
+    if foreign:
+        raise UsageError(
+            f"optimizer: got {foreign} parameters that are not the model's, "
+            "takes an optimizer built over model.parameters()"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise usage("optimizer", optimizer, "an optimizer whose step() needs no closure")
+    if getattr(getattr(optimizer, "runai", None), "steps", 1) > 1:  # its sums would be no part of the engines' state
+        raise usage("optimizer", optimizer, "one that does not accumulate: effective_batch_size does it over engines")
+
+
+def check_metrics(metrics: object) -> None:
+    if metrics is None:
+        return
+    if not isinstance(metrics, Sequence) or isinstance(metrics, str):
+        raise usage("metrics", metrics, "a list of functions (outputs, targets) -> number")
+    for index, metric in enumerate(metrics):
+        if not callable(metric):
+            raise usage(f"metrics[{index}]", metric, "a function (outputs, targets) -> number")

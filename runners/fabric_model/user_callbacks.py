@@ -1,0 +1,98 @@
+"""What a user gave as ``user_callback``, checked and brought to one form. Room: runners; imports no framework."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from edt_runner.errors import UsageError
+from edt_runner.user_callbacks.hooks import KerasCallback, UserCallback, WmlaCallback
+from fabric_model.arguments import usage
+
+_HOOKS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end")
+_TAKES = "a callbacks.Callback instance or a list of them"
+_OTHER_HOOK = re.compile(r"on_((train_|test_|predict_)?batch|test|predict|validation)_(begin|end)")
+_OWN_LOGS = "give a driver_logger_callback instead: it gets the values of every step, from all engines"
+_INSTEAD = {
+    "ModelCheckpoint": "the model's files are written every checkpoint_freq epochs",
+    "BackupAndRestore": "a training goes on from its own recovery checkpoints (recovery_interval)",
+    "OrbaxCheckpoint": "a training goes on from its own recovery checkpoints (recovery_interval)",
+    "TensorBoard": _OWN_LOGS,
+    "CSVLogger": _OWN_LOGS,
+    "RemoteMonitor": _OWN_LOGS,
+    "ProgbarLogger": "the driver shows the training's progress",
+    "TerminateOnNaN": "raise in a driver_logger_callback where metrics['loss'] is not a number",
+    "SwapEMAWeights": "it swaps the weights for each validation batch; keras.optimizers take use_ema=True",
+}
+"""Keras's own callbacks that write files from each process, or need each batch, and what there is for their purpose."""
+
+
+def attached(given: object, *, keras: bool) -> Sequence[UserCallback]:
+    """The callbacks, in order. ``keras``: the model is a Keras model.
+
+    Raises:
+        UsageError: naming what is no callback, or one that cannot run in a training of several engines.
+    """
+    if given is None:
+        return ()
+    several = isinstance(given, (list, tuple))
+    callbacks: Sequence[Any] = given if isinstance(given, (list, tuple)) else [given]
+    found = [
+        _attached(f"user_callback[{index}]" if several else "user_callback", callback, keras)
+        for index, callback in enumerate(callbacks)
+    ]
+    if len({id(callback) for callback in callbacks}) < len(callbacks):
+        raise UsageError("user_callback: got the same callback twice, takes each once")
+    return found
+
+
+def _attached(name: str, callback: Any, keras: bool) -> UserCallback:
+    if isinstance(callback, type):
+        raise usage(name, callback, "an instance, not the class")
+    base = _keras_base(type(callback))
+    if base is not None:
+        if not keras:
+            raise UsageError(f"{name}: got a Keras callback, takes {_TAKES}: the model is a torch.nn.Module")
+        _check_keras(name, callback, base)
+        return KerasCallback(callback)
+    if not any(callable(getattr(callback, hook, None)) for hook in _HOOKS) or not hasattr(callback, "__dict__"):
+        raise usage(name, callback, _TAKES)
+    if callable(getattr(callback, "log_train_metrics", None)):
+        raise usage(name, callback, f"{_TAKES}; a logger goes to driver_logger_callback or worker_logger_callback")
+    _refuse_others(name, callback, [hook for hook in dir(callback) if _OTHER_HOOK.match(hook)])
+    return WmlaCallback(callback)
+
+
+def _check_keras(name: str, callback: Any, base: type) -> None:
+    for kind in type(callback).__mro__:
+        if kind.__name__ in _INSTEAD and _is_kerass(kind):
+            raise UsageError(
+                f"{name}: keras.callbacks.{kind.__name__} cannot run in several processes at once; "
+                f"{_INSTEAD[kind.__name__]}"
+            )
+    others = [hook for hook in dir(base) if hook.startswith("on_") and hook not in _HOOKS]
+    own = [hook for hook in others if _function_of(getattr(callback, hook, None)) is not getattr(base, hook)]
+    _refuse_others(name, callback, own)
+
+
+def _refuse_others(name: str, callback: Any, hooks: Sequence[str]) -> None:
+    """They would never be called."""
+    if hooks:
+        raise UsageError(
+            f"{name}: {type(callback).__name__} has {', '.join(hooks)}, takes the hooks {', '.join(_HOOKS)}: no "
+            "process has a whole batch, since engines share a step. A worker_logger_callback is called after each step"
+        )
+
+
+def _function_of(hook: Any) -> Any:
+    return getattr(hook, "__func__", hook)
+
+
+def _keras_base(kind: type) -> type | None:
+    """Keras's ``Callback`` among the classes it derives from."""
+    return next((base for base in reversed(kind.__mro__) if base.__name__ == "Callback" and _is_kerass(base)), None)
+
+
+def _is_kerass(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("keras", "tf_keras")

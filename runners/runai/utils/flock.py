@@ -1,0 +1,32 @@
+"""A lock file between processes. Room: runners; files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from types import TracebackType
+
+
+class Flock:
+    """Within the block no other process of this machine is in one with the same ``path``. The file is made, and stays.
+
+    Raises OSError where the file cannot be opened or locked.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path, self._file = path, -1
+
+    def __enter__(self) -> Flock:
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            os.close(file)
+            raise
+        self._file = file
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)  # which unlocks it

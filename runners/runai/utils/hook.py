@@ -1,0 +1,60 @@
+"""A function in another's place for a while. Room: runners; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+
+class Hook:
+    """While enabled, ``getattr(module, method)`` is ``hook``.
+
+    A subclass may define ``__hook__`` instead of giving one. The original is in ``__original__``.
+
+    Args:
+        module: whatever has the attribute.
+        method: its name.
+        hook: called with the arguments of the original.
+        recursion: whether a call that the hook itself makes comes to the hook again; else it reaches the original.
+    """
+
+    def __init__(
+        self, module: Any, method: str, hook: Callable[..., Any] | None = None, recursion: bool = False
+    ) -> None:
+        self.module, self.method, self.recursion = module, method, recursion
+        self.hook = self.__hook__ if hook is None else hook
+        self.__original__: Callable[..., Any] = getattr(module, method)
+        self._own = vars(module).get(method) if hasattr(module, "__dict__") else None
+        self._inside = False
+
+    def enable(self) -> None:
+        setattr(self.module, self.method, self._call)
+
+    def disable(self) -> None:
+        """What was there is there again: also a static method, and nothing on an object whose class has it."""
+        if self._own is None and not isinstance(self.module, type) and hasattr(type(self.module), self.method):
+            delattr(self.module, self.method)
+        else:
+            setattr(self.module, self.method, self.__original__ if self._own is None else self._own)
+
+    def __enter__(self) -> Hook:
+        self.enable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.disable()
+
+    def __hook__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}: give hook=, or define __hook__")
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        if self._inside and not self.recursion:
+            return self.__original__(*args, **kwargs)
+        before, self._inside = self._inside, True
+        try:
+            return self.hook(*args, **kwargs)
+        finally:
+            self._inside = before

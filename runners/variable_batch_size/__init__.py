@@ -1,0 +1,56 @@
+"""Training with a batch size that changes by a trace, under the names of ETH's library. Room: runners; torch.
+
+    import variable_batch_size as vbs
+
+    sampler = vbs.CustomSampler(dataset, trace="trace.csv", minibatch_size=32)
+    loader = DataLoader(dataset, batch_sampler=sampler)
+    optimizer = vbs.LinearRuleOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), sampler, ref_batchsize=128)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        optimizer.set_epoch(epoch)
+        for inputs, targets in loader:
+            loss(model(inputs), targets).backward()
+            optimizer.step()                           # True where the weights have changed
+
+The trace has the global batch of each update. Each process takes its share of an update's micro-batches, which may be
+another number than its neighbours', and ``step`` accumulates, reduces and applies: in one process, in a process group
+(gloo, NCCL) and under torch_xla.
+"""
+
+from edt_runner.scaling.traces import Trace, TraceEnded
+from variable_batch_size.adascale import AdamScaleOptimizer, AdaScaleOptimizer
+from variable_batch_size.hosts import all_reduce_tensors, all_reduce_tensors_mesh, init_group
+from variable_batch_size.optimizer import CustomOptimizer
+from variable_batch_size.rules import (
+    AdamSquareRootOptimizer,
+    ConstantOptimizer,
+    ConstantRuleOptimizer,
+    LegwOptimizer,
+    LinearRuleMomentumOptimizer,
+    LinearRuleOptimizer,
+    LinearWarmupRuleOptimizer,
+    RootRuleOptimizer,
+    RuleOptimizer,
+)
+from variable_batch_size.sampler import CustomSampler
+
+__all__ = [
+    "AdaScaleOptimizer",
+    "AdamScaleOptimizer",
+    "AdamSquareRootOptimizer",
+    "ConstantOptimizer",
+    "ConstantRuleOptimizer",
+    "CustomOptimizer",
+    "CustomSampler",
+    "LegwOptimizer",
+    "LinearRuleMomentumOptimizer",
+    "LinearRuleOptimizer",
+    "LinearWarmupRuleOptimizer",
+    "RootRuleOptimizer",
+    "RuleOptimizer",
+    "Trace",
+    "TraceEnded",
+    "all_reduce_tensors",
+    "all_reduce_tensors_mesh",
+    "init_group",
+]

@@ -1,0 +1,184 @@
+"""The gradients of one update: from micro-batches to their mean over all processes, measured. Room: runners; torch.
+
+While an update is measured, each micro-batch's gradient is taken out of ``.grad`` and added to a sum of our own, so
+that its norm is its own and not a difference of sums. That costs one set of gradients, and only where this process has
+several micro-batches of an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from edt_runner.scaling.moments import Norms
+from variable_batch_size.collective import Collective
+
+_SAME = 1e-9
+"""Sums of the same weights may differ by rounding, where the processes' devices do."""
+Groups = Sequence[Sequence[Tensor]]
+"""Parameters by parameter group."""
+
+
+class Gradients:
+    """What this process has of the coming update.
+
+    Args:
+        measure: take the norms of each micro-batch's gradient.
+        differences: the first micro-batch of an update is measured as its difference from the sum of the update
+            before, which is a defect of ETH's library; for who needs its numbers.
+    """
+
+    def __init__(self, *, measure: bool, differences: bool = False) -> None:
+        self.measure = measure
+        self._differences = differences
+        self._sums: dict[Tensor, Tensor] = {}
+        self._before: dict[Tensor, Tensor] = {}
+        self._squares: Tensor | None = None
+        self._count = 0
+        self._overflows = 0
+        self._compared = False
+        """Whether the processes' weights have been: before the first update."""
+        self.overflowed = False
+        """Whether the last update has a micro-batch, of any process, whose gradients a GradScaler found infinite."""
+
+    def add(self, groups: Groups, scale: Tensor | None = None, infinite: Tensor | None = None) -> None:
+        """Count in the gradients of one micro-batch, which are in ``.grad``.
+
+        Args:
+            scale: what they are too large by, of a GradScaler, which may change it after each micro-batch.
+            infinite: above 0: it found one of them infinite.
+        """
+        self._count += 1
+        self._overflows += infinite is not None and bool(infinite.item())
+        if scale is not None:
+            factor = scale.double().reciprocal().to(scale.dtype)
+            for parameter in (parameter for group in groups for parameter in group):
+                if parameter.grad is not None:
+                    parameter.grad.mul_(factor.to(parameter.grad.device))
+        if self.measure:
+            squares = torch.stack([_squared_norm(group, self._before) for group in groups])
+            self._squares = squares if self._squares is None else self._squares + squares
+        elif infinite is None:
+            return
+        for parameter in (parameter for group in groups for parameter in group):
+            if parameter.grad is None:
+                continue
+            if parameter in self._sums:
+                self._sums[parameter].add_(parameter.grad)
+            else:
+                self._sums[parameter] = parameter.grad.detach()
+            parameter.grad = None
+        self._before = {}
+
+    def reduce(
+        self, groups: Groups, collective: Collective, *, count: int, samples: int, mean: bool, index: int
+    ) -> Norms | None:
+        """Put the update's gradient into ``.grad``: the sum over all processes, or the mean over its micro-batches.
+
+        Args:
+            count: micro-batches of the update, over all processes.
+            samples: of them.
+            mean: divide by ``count``.
+            index: of the update, for processes that are not at the same one.
+
+        Returns:
+            What was measured; None: nothing was to be, or a gradient is not finite.
+        """
+        parameters = [parameter for group in groups for parameter in group]
+        for parameter, total in self._sums.items():
+            parameter.grad = total
+        squares = self._squares
+        if squares is None:
+            squares = torch.zeros(len(groups), dtype=_wide(parameters[0]), device=parameters[0].device)
+        if self._differences:
+            self._before = {p: p.grad.detach().clone() for p in parameters if p.grad is not None}
+        self.overflowed = bool(self._overflows)
+        if collective.size > 1:
+            squares = self._add_up(parameters, squares, collective, count, index)
+        if mean and count > 1:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(1.0 / count)
+        self._forget()
+        return self._norms(groups, squares, count, samples, mean) if self.measure else None
+
+    def drop(self, groups: Groups) -> None:
+        """Forget all micro-batches of the coming update."""
+        self._forget()
+        for group in groups:
+            for parameter in group:
+                parameter.grad = None
+
+    def _forget(self) -> None:
+        self._sums, self._squares, self._count, self._overflows = {}, None, 0, 0
+
+    def _add_up(
+        self, parameters: Sequence[Tensor], squares: Tensor, collective: Collective, count: int, index: int
+    ) -> Tensor:
+        """A parameter that has a gradient anywhere has one everywhere; one that has none anywhere stays without, and
+        the optimizer leaves it alone."""
+        present = [float(parameter.grad is not None) for parameter in parameters]
+        weights = 0.0 if self._compared else sum(float(p.detach().sum(dtype=_wide(p))) for p in parameters)
+        alike = [value for fact in (count, index, weights) for value in (fact, fact**2)]
+        facts = squares.new_tensor([*present, self._overflows, self._count, *alike])
+        numbers = torch.cat([facts, squares])
+        collective.add_up([numbers])
+        *there, overflows, made, counts, count_squares, indices, index_squares, sums, sum_squares = numbers[
+            : len(facts)
+        ].tolist()
+        # sums of squares show whether all gave the same, to all alike: nobody goes on and waits for the others
+        size = collective.size
+        same_update = count_squares * size == counts**2 and index_squares * size == indices**2
+        if not same_update or made * size != counts:
+            raise RuntimeError(
+                f"update {index}: the processes brought {made:.0f} micro-batches, and it has {count}: each needs the "
+                "same trace, seed and epoch, a rank of its own, and one step() for every batch of its sampler"
+            )
+        if sum_squares * size - sums**2 > _SAME * sums**2:
+            raise RuntimeError(
+                "the processes begin with different weights: seed them alike, or broadcast those of rank 0"
+            )
+        self.overflowed, self._compared = bool(overflows), True
+        shared = [parameter for parameter, anywhere in zip(parameters, there, strict=True) if anywhere]
+        for parameter in shared:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+        collective.add_up([parameter.grad for parameter in shared if parameter.grad is not None])
+        return numbers[len(facts) :]
+
+    def _norms(self, groups: Groups, squares: Tensor, count: int, samples: int, mean: bool) -> Norms | None:
+        """One read from the device for all numbers."""
+        whole = torch.stack([_squared_norm(group, {}) for group in groups])
+        both = torch.stack([squares.to(whole.device), whole]).double().cpu()
+        if not bool(torch.isfinite(both).all()):
+            return None
+        mean_square, square_mean = both.numpy()
+        return Norms(count, samples, mean_square / count, square_mean if mean else square_mean / count**2)
+
+
+def _squared_norm(group: Sequence[Tensor], minus: Mapping[Tensor, Tensor]) -> Tensor:
+    """Of a group's gradients, less those of ``minus``."""
+    values = [
+        torch.linalg.vector_norm(
+            _values(parameter.grad - minus[parameter] if parameter in minus else parameter.grad), dtype=_wide(parameter)
+        ).square()
+        for parameter in group
+        if parameter.grad is not None
+    ]
+    if values:
+        return torch.stack([value.to(values[0].device) for value in values]).sum()
+    place = group[0] if group else torch.empty(0)
+    return torch.zeros((), dtype=_wide(place), device=place.device)
+
+
+def _values(gradient: Tensor) -> Tensor:
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    """Of sums of squares; Apple's devices have no float64."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64

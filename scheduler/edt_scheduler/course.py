@@ -1,0 +1,56 @@
+"""A training's course, as a curve shows it: what stands of it, and few enough points. Room: scheduler. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+
+from edt_scheduler.views import MetricPoint
+
+MOST_METRICS = 64
+"""So many metrics a training has. A script that names one after each step would have as many curves as points."""
+_KEPT_OF_A_PART = 4
+
+
+def standing(points: Sequence[MetricPoint]) -> list[MetricPoint]:
+    """The points of the steps that count. ``points`` come as they were told: an attempt goes on from a checkpoint, and
+    what the one before had done beyond it is done again."""
+    kept: list[MetricPoint] = []
+    for point in points:
+        while kept and kept[-1].step >= point.step:
+            kept.pop()
+        kept.append(point)
+    return kept
+
+
+def thinned(points: Sequence[MetricPoint], most: int) -> list[MetricPoint]:
+    """At most ``most`` points (never fewer than 4) that keep the shape of the loss: of each of several parts, equally
+    long, the first, the last, the least and the greatest. The very first and last are among them."""
+    parts = max(1, most // _KEPT_OF_A_PART)
+    if len(points) <= max(most, _KEPT_OF_A_PART):
+        return list(points)
+    kept: set[int] = set()
+    for part in range(parts):
+        begin, end = len(points) * part // parts, len(points) * (part + 1) // parts
+        told = [index for index in range(begin, end) if points[index].loss is not None]
+        kept |= {begin, end - 1}
+        if told:
+            kept |= {
+                min(told, key=lambda index: _loss(points[index])),
+                max(told, key=lambda index: _loss(points[index])),
+            }
+    return [points[index] for index in sorted(kept)]
+
+
+def with_few_metrics(points: Sequence[MetricPoint]) -> list[MetricPoint]:
+    """The points with those metrics alone that are named first."""
+    few = frozenset(islice({name: None for point in points for name in point.metrics}, MOST_METRICS))
+    return [
+        replace(point, metrics={name: value for name, value in point.metrics.items() if name in few})
+        for point in points
+    ]
+
+
+def _loss(point: MetricPoint) -> float:
+    return point.loss if point.loss is not None else 0.0

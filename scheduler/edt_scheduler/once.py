@@ -1,0 +1,38 @@
+"""A request that may come twice and is meant once, told by its Idempotency-Key. Room: scheduler. Pure.
+
+Next: store/keys.py, which remembers what such a request made, in the transaction that made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+
+from edt_scheduler.errors import KeyInvalid
+
+HEADER = "Idempotency-Key"
+KEPT_SECONDS = 24 * 3600
+"""So long a key means its first request; after that it may mean another one."""
+MOST_CHARACTERS = 255
+
+
+@dataclass(frozen=True)
+class Once:
+    """One user's key, and which request it stands for."""
+
+    key: str
+    request_sha256: str
+
+
+def once(key: str, *request: str | None) -> Once:
+    """``request``: all that makes it this request and no other; of an upload its SHA-256. Raises KeyInvalid."""
+    if not 1 <= len(key) <= MOST_CHARACTERS or not all("!" <= letter <= "~" for letter in key):
+        raise KeyInvalid(HEADER, f"got {key[:64]!r}; it takes 1 to {MOST_CHARACTERS} visible ASCII characters")
+    return Once(key, hashlib.sha256(json.dumps(request).encode()).hexdigest())
+
+
+def made_up() -> Once:
+    """For a request that came without a key, so that we can find out ourselves whether it was done."""
+    return Once(f"none-{secrets.token_hex(16)}", "")

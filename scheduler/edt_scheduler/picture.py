@@ -1,0 +1,117 @@
+"""What the planner is shown, made of rows. Room: scheduler. Reads only. Next: reconcile.py, which acts on it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from edt_scheduler.jobs import exec_id
+from edt_scheduler.nodes import Intent, health
+from edt_scheduler.plan import Job, Node, Phase, State
+from edt_scheduler.store import allocations, attempts, jobs, nodes, resizes
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The planner's state, and the rows it was made of."""
+
+    state: State
+    jobs: Mapping[str, Row[Any]]
+    nodes: Mapping[str, Row[Any]]
+    held: Mapping[str, list[Row[Any]]]
+    """Job to its live attempt's open allocations that were not asked back, oldest first."""
+    slots: Mapping[int, list[Row[Any]]]
+    """Node to its present slots."""
+
+    @property
+    def draining(self) -> frozenset[int]:
+        return frozenset(row.id for row in self.nodes.values() if row.intent == Intent.DRAINING)
+
+
+def read(tx: Connection, now: float) -> Picture:
+    node_rows = {row.id: row for row in nodes.every(tx)}
+    live = {row.job_id: row for row in attempts.every_live(tx)}
+    open_rows: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in allocations.every_open(tx):
+        if row.job_id in live and row.fence == live[row.job_id].fence:
+            open_rows[row.job_id].append(row)
+    going: dict[int, set[int]] = defaultdict(set)
+    for row in attempts.every_live_supervisor(tx):
+        kept = any(a.node_id == row.node_id and a.release_asked_at is None for a in open_rows[row.job_id])
+        if not kept and not attempts.can_open_again(row):
+            going[row.job_id].add(row.node_id)
+    slots: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in nodes.slot_rows(tx):
+        if row.present:
+            slots[row.node_id].append(row)
+    counts = resizes.counts(tx)
+    rows = jobs.active(tx)
+    state = State(
+        now=now,
+        nodes=tuple(_node(row, slots[row.id]) for row in node_rows.values()),
+        jobs=tuple(
+            _job(row, live.get(row.id), open_rows[row.id], going[row.id], node_rows, counts.get(row.id)) for row in rows
+        ),
+    )
+    held = {exec_id(row.id): [a for a in open_rows[row.id] if a.release_asked_at is None] for row in rows}
+    return Picture(
+        state=state,
+        jobs={exec_id(row.id): row for row in rows},
+        nodes={row.name: row for row in node_rows.values()},
+        held=held,
+        slots=slots,
+    )
+
+
+def _node(row: Row[Any], slots: list[Row[Any]]) -> Node:
+    return Node(
+        id=row.name,
+        slots=len(slots),
+        free=sum(slot.allocation is None for slot in slots),
+        health=health(Intent(row.intent), lost=row.lost_at is not None),
+        containers=row.launcher.startswith("docker"),
+        fixed=row.launcher == "docker-fixed",
+    )
+
+
+def _job(
+    row: Row[Any],
+    attempt: Row[Any] | None,
+    open_rows: list[Row[Any]],
+    going: set[int],
+    node_rows: Mapping[int, Row[Any]],
+    resized: tuple[int, float] | None,
+) -> Job:
+    held = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is None)
+    leaving = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is not None)
+    if attempt is None:
+        phase = Phase.WAITING
+    elif attempt.kind or attempt.trained_at or row.stop_requested_at or not held:
+        phase = Phase.ENDING
+    else:
+        phase = Phase.RUNNING
+    return Job(
+        id=exec_id(row.id),
+        user=row.owner,
+        submit=row.id,
+        max=row.num_worker * row.worker_device_num,
+        phase=phase,
+        engines=row.engines,
+        alloc=dict(held),
+        leaving=dict(leaving),
+        home=node_rows[attempt.home_node_id].name if attempt is not None else None,
+        avoid=frozenset(node_rows[node].name for node in going),
+        not_before=math.inf if row.fence_due is not None else row.not_before,
+        cap=row.cap,
+        cap_until=row.cap_until,
+        image=row.image,
+        total_work=row.steps_total,
+        done_work=int(row.progress.get("step") or 0),
+        resizes=resized[0] if resized else 0,
+        last_resize=resized[1] if resized else None,
+    )

@@ -1,0 +1,93 @@
+"""What failed: engines that nobody had asked to go, nodes with all that a job had there, whole attempts. Room:
+scheduler, store. Read from what is stored of them anyway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, literal, null, select, union_all
+
+from edt_runner.contract import ExitKind
+from edt_scheduler.store.tables import allocations, attempts, jobs, nodes, resize_nodes, resizes, users
+from edt_scheduler.views import ResizeCause
+
+_FAILED = (ExitKind.LOST, ExitKind.SCRIPT_ERROR, ExitKind.PULL_FAILED)
+
+
+def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
+    """All failures of a time, in order: job_id, owner, node, slot, time, kind, message."""
+    return _listed(
+        tx,
+        and_(allocations.c.released_at >= since, allocations.c.released_at <= until),
+        and_(resizes.c.decided_at >= since, resizes.c.decided_at <= until),
+        and_(attempts.c.ended_at >= since, attempts.c.ended_at <= until),
+    )
+
+
+def of_changed(tx: Connection, allocation_ids: list[int], resize_ids: list[int], job_ids: list[int]) -> list[Row[Any]]:
+    """The failures that these rows tell of; of the jobs the attempt's that ended last."""
+    ended = attempts.alias()
+    last = select(func.max(ended.c.fence)).where(ended.c.job_id == attempts.c.job_id, ended.c.ended_at.is_not(None))
+    return _listed(
+        tx,
+        allocations.c.id.in_(allocation_ids),
+        resizes.c.id.in_(resize_ids),
+        and_(attempts.c.job_id.in_(job_ids), attempts.c.fence == last.scalar_subquery()),
+    )
+
+
+def _listed(
+    tx: Connection, engines: ColumnElement[bool], lost: ColumnElement[bool], whole: ColumnElement[bool]
+) -> list[Row[Any]]:
+    found = union_all(_engines().where(engines), _nodes().where(lost), _attempts().where(whole)).subquery()
+    query = (
+        select(found, users.c.name.label("owner"))
+        .join(jobs, jobs.c.id == found.c.job_id)
+        .join(users, users.c.id == jobs.c.user_id)
+        .order_by(found.c.time, found.c.job_id, found.c.slot.is_(None), found.c.slot)
+    )
+    return list(tx.execute(query))
+
+
+def _engines() -> Select[Any]:
+    """Engines that ended unasked."""
+    return (
+        select(
+            allocations.c.job_id,
+            nodes.c.name.label("node"),
+            allocations.c.slot,
+            allocations.c.released_at.label("time"),
+            allocations.c.kind,
+            resizes.c.detail.label("message"),
+        )
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+        .outerjoin(resizes, resizes.c.id == allocations.c.shrunk_by)
+        .where(
+            allocations.c.released_at.is_not(None),
+            allocations.c.release_asked_at.is_(None),
+            allocations.c.kind.in_(_FAILED),
+        )
+    )
+
+
+def _nodes() -> Select[Any]:
+    """What a job had on a node that was not heard from."""
+    return (
+        select(
+            resizes.c.job_id,
+            nodes.c.name,
+            null(),
+            resizes.c.decided_at,
+            literal(ExitKind.LOST.value),
+            resizes.c.detail,
+        )
+        .join(resize_nodes, resize_nodes.c.resize_id == resizes.c.id)
+        .join(nodes, nodes.c.id == resize_nodes.c.node_id)
+        .where(resizes.c.cause == ResizeCause.NODE_LOST)
+    )
+
+
+def _attempts() -> Select[Any]:
+    return select(attempts.c.job_id, null(), null(), attempts.c.ended_at, attempts.c.kind, attempts.c.message).where(
+        attempts.c.ended_at.is_not(None), attempts.c.kind.in_(_FAILED)
+    )

@@ -1,0 +1,82 @@
+"""Points of a training's course, as its reports told them; a bounded number a job. Room: scheduler, store.
+
+Reports are numbered 0, 1, 2 … over all attempts. Kept is every ``stride``-th one, and always the newest; the stride
+doubles whenever there are too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select
+
+from edt_scheduler.course import MOST_METRICS
+from edt_scheduler.jobs import TERMINAL
+from edt_scheduler.store.tables import jobs, metric_points
+
+MOST = 4096
+"""A job holds no more points than this, and the newest."""
+
+
+def stride(number: int) -> int:
+    """Of how many reports one is kept, once ``number`` is there: the least power of two that leaves at most MOST."""
+    return 1 << (number // MOST).bit_length()
+
+
+def add(tx: Connection, job_id: int, fence: int, time: float, told: Mapping[str, Any]) -> None:
+    """Keep what a report told, if it told a step."""
+    step = _whole(told.get("step"))
+    if step is None:
+        return
+    this = metric_points.c.job_id == job_id
+    newest = tx.execute(select(func.max(metric_points.c.number)).where(this)).scalar_one()
+    number = 0 if newest is None else newest + 1
+    every = stride(number)
+    if newest is not None and every > stride(newest):
+        tx.execute(delete(metric_points).where(this, metric_points.c.number % every != 0))
+    elif newest is not None and newest % every:
+        tx.execute(delete(metric_points).where(this, metric_points.c.number == newest))
+    metrics = told.get("metrics")
+    values = {
+        "fence": fence,
+        "step": step,
+        "time": time,
+        "epoch": _whole(told.get("epoch")),
+        "workers": _whole(told.get("workers")),
+        "loss": _number(told.get("loss")),
+        "samples_per_second": _number(told.get("samples_per_second")),
+        "metrics": _named(metrics) if isinstance(metrics, Mapping) else {},
+    }
+    tx.execute(insert(metric_points).values(job_id=job_id, number=number, **values))
+
+
+def of_job(tx: Connection, job_id: int) -> list[Row[Any]]:
+    """All points of a job that are kept, oldest first."""
+    query = select(metric_points).where(metric_points.c.job_id == job_id).order_by(metric_points.c.number)
+    return list(tx.execute(query))
+
+
+def of_deleted(tx: Connection) -> list[int]:
+    """Jobs that were deleted and are over, and still have points."""
+    has = select(metric_points.c.number).where(metric_points.c.job_id == jobs.c.id).exists()
+    query = select(jobs.c.id).where(jobs.c.deleted_at.is_not(None), jobs.c.state.in_(TERMINAL), has)
+    return list(tx.execute(query).scalars())
+
+
+def forget(tx: Connection, job_ids: Iterable[int]) -> None:
+    for job_id in job_ids:
+        tx.execute(delete(metric_points).where(metric_points.c.job_id == job_id))
+
+
+def _named(metrics: Mapping[str, Any]) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in islice(metrics.items(), MOST_METRICS)}
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31 else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,73 @@
+"""What an error of the database says about the database. Room: scheduler, store. Pure.
+
+Three things are told apart: a mistake of ours, which goes on as it came; a database that cannot serve just now
+(gone, locked, full, shutting down), where nothing was written; and a connection lost during COMMIT, where nobody
+knows. A server that answers a COMMIT with an error has not committed, unless that error is its own end.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown, Unavailable
+
+_SQLITE_AWAY = {
+    sqlite3.SQLITE_BUSY: "is locked by another process",
+    sqlite3.SQLITE_LOCKED: "is locked by another process",
+    sqlite3.SQLITE_FULL: "has no room left on its disk",
+    sqlite3.SQLITE_IOERR: "cannot be read or written",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
+    sqlite3.SQLITE_READONLY: "may only be read",
+    sqlite3.SQLITE_PROTOCOL: "is locked by another process",
+    sqlite3.SQLITE_NOMEM: "has no memory left",
+}
+_SQLITE_SAYS_NO = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT})
+"""A COMMIT that ends like this has not committed."""
+
+_POSTGRESQL_AWAY = {
+    "25006": "may only be read",  # a server that became a standby
+    "25P03": "took this session for dead",  # idle in a transaction for too long: we were stopped, or swapped out
+    "53100": "has no room left on its disk",
+    "53300": "has no connection left",
+    "55P03": "is locked by another process",
+}
+_POSTGRESQL_SAYS_NO = ("40", "23")
+"""Classes of SQLSTATE with which the server refuses a COMMIT: rolled back, or a constraint."""
+_WAITED = frozenset({"25006", "25P03", "53100", "55P03"})
+"""What waiting a second will not mend."""
+
+
+def outage(error: DBAPIError | PoolTimeout) -> DatabaseUnavailable | None:
+    """The error as everybody else is told it, if the database is what is the matter; None: a mistake of ours."""
+    if isinstance(error, PoolTimeout):
+        return DatabaseUnavailable("is asked too much at once", passing=False)
+    if isinstance(error.orig, sqlite3.Error):
+        how = _SQLITE_AWAY.get(_sqlite_code(error.orig))
+        return DatabaseUnavailable(how, passing=False) if how is not None else None
+    state = _sqlstate(error)
+    if state in _POSTGRESQL_AWAY:
+        return DatabaseUnavailable(_POSTGRESQL_AWAY[state], passing=state not in _WAITED)
+    if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+        return DatabaseUnavailable("does not answer", passing=True)
+    return None
+
+
+def after_commit(error: DBAPIError) -> Unavailable | None:
+    """``outage`` for an error out of COMMIT itself."""
+    if isinstance(error.orig, sqlite3.Error):
+        refused = _sqlite_code(error.orig) in _SQLITE_SAYS_NO
+    else:
+        refused = _sqlstate(error).startswith(_POSTGRESQL_SAYS_NO)
+    return outage(error) if refused else OutcomeUnknown()
+
+
+def _sqlite_code(error: sqlite3.Error) -> int:
+    """The primary result code; the upper bytes say more than we need. Some errors are the driver's own: 0."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+def _sqlstate(error: DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or ""

@@ -1,0 +1,88 @@
+"""The agent is stopped, continued and killed in a loop: what trains does not notice, what was asked is carried out."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from support.tagged import lives
+from support.waiting import until
+
+
+def test_an_agent_that_stood_still_goes_on_where_it_was(node, desk):
+    node.start()
+    pid = node.runs()
+    node.agent.send_signal(signal.SIGSTOP)
+    told = len(desk.reports["edt-1/1"])
+    desk.want(node.assignment(slots=2))
+    desk.want(node.assignment(job="edt-2"))
+    time.sleep(2.0)
+    assert lives(pid)
+    node.agent.send_signal(signal.SIGCONT)
+    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2, what="what was asked meanwhile is done")
+    until(lambda: "engine-started" in desk.kinds("edt-2/1"))
+    assert len(desk.reports["edt-1/1"]) > told + 20, "what was trained meanwhile is told"
+    assert [each["seq"] for each in desk.reports["edt-1/1"]] == list(range(1, len(desk.reports["edt-1/1"]) + 1))
+    assert desk.last("edt-1/1", "attempt-started")["pid"] == pid
+
+
+def test_an_agent_whose_token_ended_while_it_stood_still_registers_anew(node, desk):
+    node.start()
+    node.runs()
+    node.agent.send_signal(signal.SIGSTOP)
+    desk.forget_tokens()
+    node.agent.send_signal(signal.SIGCONT)
+    until(lambda: len(desk.registrations) == 2)
+    desk.want(node.assignment(slots=2))
+    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
+
+
+def test_twenty_deaths_of_the_agent_touch_no_training(node, desk):
+    node.start()
+    pids = [node.runs(job="edt-1"), node.runs(job="edt-2", slots=2)]
+    until(lambda: desk.kinds("edt-2/1").count("engine-started") == 2)
+    before = set(node.processes(EDT_NODE="n1"))
+    for _ in range(20):
+        node.signal(signal.SIGKILL)
+        node.start()
+        time.sleep(0.5)
+    desk.want(node.assignment(job="edt-1", slots=2))
+    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2, 30, "it is adopted and obeys")
+    after = set(node.processes(EDT_NODE="n1"))
+    assert before < after and len(after) == len(before) + 1, "nobody died, and one engine came"
+    for key, pid in zip(("edt-1/1", "edt-2/1"), pids, strict=True):
+        assert desk.kinds(key).count("attempt-started") == 1
+        assert desk.last(key, "attempt-started")["pid"] == pid
+        assert {"engine-gone", "attempt-ended"}.isdisjoint(desk.kinds(key))
+        seqs = [each["seq"] for each in desk.reports[key]]
+        assert seqs == list(range(1, len(seqs) + 1))
+
+
+def test_a_stop_that_was_pending_when_the_agent_died_is_carried_out_by_the_next(node, desk):
+    node.start()
+    deaf = {"STAND_IN": "mute"}
+    desk.want(node.assignment(environ=deaf, grace_seconds=1.0))
+    until(lambda: "attempt-started" in desk.kinds("edt-1/1"))
+    pid = desk.last("edt-1/1", "attempt-started")["pid"]
+    desk.want(node.assignment(environ=deaf, grace_seconds=1.0, stop=True))
+    asked = len(desk.questions)
+    until(lambda: len(desk.questions) > asked, what="the agent has heard of it")
+    node.signal(signal.SIGKILL)
+    time.sleep(0.5)
+    assert lives(pid), "its supervisor ignores every wish"
+    node.start()
+    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"), 20)
+    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "stopped"
+    assert not lives(pid)
+    until(lambda: not node.processes(EDT_NODE="n1"), what="no process is left")
+
+
+def test_a_stop_that_was_asked_while_there_was_no_agent_is_carried_out(node, desk):
+    node.start()
+    pid = node.runs()
+    node.signal(signal.SIGKILL)
+    desk.want(node.assignment(stop=True))
+    node.start()
+    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
+    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "stopped"
+    assert not lives(pid)

@@ -1,0 +1,261 @@
+"""What only containers have: walls, limits, images, GPUs, and a daemon that may go away. Against a real daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edt_agent.container import LABEL_JOB, LABEL_NODE, LABEL_TAG, Node, container_spec
+from edt_agent.docker_settings import DockerSettings
+from edt_agent.dockerd import Dockerd
+from edt_agent.errors import StartFailed
+from edt_agent.slots import Slot
+from edt_runner.contract import SlotWish, Wish
+from support.places import IMAGE, Place, docker
+from support.waiting import until
+from support.wire import Wire
+
+pytestmark = pytest.mark.docker
+
+MIB = 1 << 20
+LOOK_AROUND = """
+import ctypes, json, os, time
+from pathlib import Path
+
+def writes(path):
+    try:
+        Path(path, "probe").write_text("x")
+    except OSError as error:
+        return error.strerror
+    return "yes"
+
+if os.fork() == 0:  # an orphan, which process 1 must reap
+    if os.fork() == 0:
+        os._exit(0)
+    os._exit(0)
+time.sleep(0.5)
+status = dict(line.split(":\\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\\t" in line)
+states = [Path(p, "stat").read_text().rpartition(")")[2].split()[:2] for p in Path("/proc").glob("[0-9]*")]
+print(json.dumps({
+    "uid": os.getuid(), "first": Path("/proc/1/comm").read_text().strip(),
+    "capabilities": [status[name].strip() for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")],
+    "no_new_privileges": status["NoNewPrivs"].strip(),
+    "writes": {path: writes(path) for path in ("/", "/etc", "/usr", "/tmp", "/data", os.getcwd())},
+    "home": os.listdir(os.environ["AROUND"]), "shm": os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize,
+    "orphans": sum(state == "Z" and parent == "1" for state, parent in states),
+}))
+"""
+
+
+def test_inside_nobody_is_root_and_only_the_jobs_folder_and_tmp_can_be_written(docker_place: Place) -> None:
+    place = docker_place
+    jobs = place.folder("edt-1").parent
+    (jobs / "edt-99").mkdir(parents=True)
+    place.job("edt-1", LOOK_AROUND, environ={"AROUND": str(jobs)})
+    assert place.ends("edt-1")["kind"] == "finished"
+    seen = json.loads((place.folder("edt-1") / "log/driver.out").read_text())
+    assert seen["uid"] == 10001
+    assert set(seen["capabilities"]) == {"0000000000000000"}
+    assert seen["no_new_privileges"] == "1"
+    assert seen["writes"].pop("/tmp") == seen["writes"].pop(str(place.folder("edt-1"))) == "yes"
+    assert set(seen["writes"].values()) <= {"Read-only file system", "No such file or directory"}
+    assert seen["first"] == "edt-supervisor"
+    assert seen["home"] == ["edt-1"], "no other job's folder is there"
+    assert seen["orphans"] == 0
+    assert (place.folder("edt-1") / "log").stat().st_uid == 10001
+
+
+def test_memory_and_processor_time_follow_the_engines(docker_place: Place) -> None:
+    place = docker_place
+
+    def allowed() -> tuple[int, float]:
+        [container] = place.containers("edt-2")
+        host = container["HostConfig"]
+        assert host["MemorySwap"] == host["Memory"]
+        return host["Memory"] // MIB, host["CpuQuota"] / host["CpuPeriod"]
+
+    cores = len(os.sched_getaffinity(0))
+    place.job("edt-2")
+    place.reaches("edt-2", "engine-counted")
+    assert allowed() == (900, min(cores, 1 + cores / 2))
+    place.job("edt-2", slots=2)
+    place.reaches("edt-2", "engine-started", times=2)
+    assert allowed()[0] == 1200
+    place.job("edt-2", slots=1)
+    place.reaches("edt-2", "engine-gone")
+    until(lambda: allowed()[0] == 900, what="what the second engine had is taken back")
+    place.job("edt-2", slots=1, stop=True)
+    place.ends("edt-2")
+
+
+def test_docker_stop_means_leave_with_a_checkpoint(docker_place: Place) -> None:
+    place = docker_place
+    place.job("edt-3")
+    place.reaches("edt-3", "engine-counted")
+    [container] = place.containers("edt-3")
+    docker("stop", container["Id"])
+    assert place.ends("edt-3")["kind"] == "left"
+    assert "checkpointed" in place.desk.kinds("edt-3/1")
+
+
+def test_an_image_of_the_jobs_own_that_is_not_there_ends_the_job_with_its_name(docker_place: Place) -> None:
+    place = docker_place
+    assignment = place.node.assignment(job="edt-4")
+    place.desk.want(replace(assignment, letter=replace(assignment.letter, image="no/such-image:1")))
+    end = place.ends("edt-4")
+    assert end["kind"] == "script-error"
+    assert end["message"].startswith("image no/such-image:1 (--msd-image-name) is not on node n1")
+
+
+def test_an_image_without_a_runner_tells_what_it_lacks(docker_place: Place) -> None:
+    place = docker_place
+    assignment = place.node.assignment(job="edt-5")
+    place.desk.want(replace(assignment, letter=replace(assignment.letter, image="openedt-test/base")))
+    until(lambda: "edt-5/1 was not started: its container could not be started" in place.node.log, 20)
+    assert '"python": executable file not found' in place.node.log
+    place.desk.drop("edt-5/1")
+
+
+def test_what_an_earlier_agent_left_is_swept_and_what_others_have_is_not(own_docker_place: Place) -> None:
+    place = own_docker_place
+    marks = {LABEL_TAG: place.node.tag, LABEL_NODE: "n1", LABEL_JOB: "edt-9"}
+
+    def make(**changes: str) -> str:
+        labels = {**marks, **changes}
+        words = [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
+        return docker("create", *words, IMAGE).strip()
+
+    ours, of_another_node = make(), make(**{LABEL_NODE: "n2"})
+    place.start()
+    until(lambda: [each["Id"] for each in place.containers()] == [of_another_node], what="ours is gone")
+    assert ours
+
+
+def test_a_daemon_that_goes_away_ends_nothing_and_starts_nothing_twice(own_docker_place: Place, tmp_path: Path) -> None:
+    place = own_docker_place
+    with Wire(tmp_path / "docker.sock", "/var/run/docker.sock") as wire:
+        place.start(DOCKER_HOST=f"unix://{wire.path}")
+        place.job("edt-1")
+        place.reaches("edt-1", "engine-counted")
+        wire.cut()
+        place.job("edt-2", "print('ran')")
+        until(lambda: "edt-2/1 waits" in place.node.log, what="the second job waits")
+        time.sleep(2)
+        assert "attempt-ended" not in place.desk.kinds("edt-1/1")
+        os.kill(place.supervisor("edt-1"), signal.SIGKILL)
+        time.sleep(0.5)
+        assert "attempt-ended" not in place.desk.kinds("edt-1/1"), "nobody has told that it is gone"
+        wire.mend()
+        assert place.ends("edt-1")["message"] == "its supervisor was ended by signal 9"
+        assert place.ends("edt-2")["kind"] == "finished"
+        assert (place.folder("edt-2") / "log/driver.out").read_text() == "ran\n"
+        assert place.desk.kinds("edt-2/1").count("attempt-started") == 1
+
+
+def test_the_gpus_of_the_node_are_asked_for_by_name(own_docker_place: Place) -> None:
+    """On the real call that makes a container. It is not started: there is no GPU here to give it."""
+    gpus = tuple(Slot(str(n), f"GPU-{n}", "a GPU") for n in range(2))
+    node = Node("n1", own_docker_place.node.tag, gpus, 8 << 30, 2)
+    letter = own_docker_place.node.assignment().letter
+    settings = DockerSettings(data=Path("/nowhere"), image_pytorch=IMAGE)
+
+    async def made(fixed: bool) -> None:
+        wish = Wish(1, (SlotWish(1, "1", "GPU-1"),))
+        told = replace(settings, fixed_gpus=fixed)
+        spec = container_spec(letter, wish, told, node, user=(10001, 10001), with_data=False)
+        spec["host_config"]["mounts"] = []
+        dockerd = Dockerd()
+        container = await dockerd.create(spec)
+        with pytest.raises(StartFailed, match="could not select device driver"):
+            await dockerd.start(container)
+
+    for fixed, expected in ((False, ["GPU-0", "GPU-1"]), (True, ["GPU-1"])):
+        asyncio.run(made(fixed))
+        [container] = own_docker_place.containers()
+        assert container["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == expected
+        docker("rm", container["Id"])
+
+
+LARGE_BATCHES = """
+import os, torch
+from torch import nn
+from torch.utils.data import Dataset
+from fabric_model import FabricModel
+
+class Large(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.full((12 << 20,), 1.0 + index), index  # 48 MB
+
+class Mean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, images):
+        return images[:, :2].mean(1) * self.weight
+
+shm = os.statvfs("/dev/shm")
+print(shm.f_blocks * shm.f_frsize >> 20, flush=True)
+model = Mean()
+FabricModel(
+    model, lambda: (Large(), None), lambda out, target: -out.mean(), torch.optim.SGD(model.parameters(), lr=1.0),
+).train(1, 2, 2, num_dataloader_threads=1, checkpoint_freq=0)
+print(model.weight.item(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("megabytes", [64, 1])
+def test_batches_larger_than_dev_shm_come_from_loader_processes(own_docker_place: Place, megabytes: int) -> None:
+    own_docker_place.start(EDT_DOCKER_SHM=f"{megabytes}m")
+    own_docker_place.job("edt-1", LARGE_BATCHES)
+    end = own_docker_place.ends("edt-1")
+    assert (end["kind"], end["message"]) == ("finished", "")
+    shm, weight = (own_docker_place.folder("edt-1") / "log/driver.out").read_text().split()
+    assert (int(shm), float(weight)) == (megabytes, 9.0), "every sample counted once"
+
+
+KERAS = """
+import os
+import numpy as np
+import tensorflow as tf
+from fabric_model import FabricModel
+
+class Points:
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return np.float32([index, 1]), np.float32(index)
+
+slow = {"lr": 1e-3} if os.environ.get("TF_USE_LEGACY_KERAS") == "1" else {"learning_rate": 1e-3}
+model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+FabricModel(model, lambda: (Points(), Points()), "mse", tf.keras.optimizers.SGD(**slow)).train(2, 4, 2)
+saved = os.listdir(os.environ["RESULT_DIR"] + "/model/train")
+print(type(model).__module__.partition(".")[0], os.getuid(), sorted(saved))
+"""
+
+
+def test_the_image_for_tensorflow_trains_with_keras_3_and_with_keras_2(own_docker_place: Place) -> None:
+    place = own_docker_place
+    place.start()
+    wanted: dict[str, dict[str, str]] = {"edt-1": {}, "edt-2": {"TF_USE_LEGACY_KERAS": "1"}}
+    for job, environ in wanted.items():
+        place.job(job, KERAS, framework="tensorflow", environ={**environ, "RESULT_DIR": str(place.folder(job))})
+    said = []
+    for job in wanted:
+        end = place.ends(job)
+        assert (end["kind"], end["message"]) == ("finished", "")
+        said.append((place.folder(job) / "log/driver.out").read_text().split(maxsplit=2))
+    assert [keras for keras, _, _ in said] == ["keras", "tf_keras"]
+    assert {user for _, user, _ in said} == {"10001"}
+    assert all("model_epoch_final.keras" in files for _, _, files in said)

@@ -1,0 +1,183 @@
+"""What holds whatever supervisors run in. Every test runs once with processes and once with real containers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from edt_runner.crash_points import MARKS, VARIABLE, CrashPoint
+from support.memory_cgroup import memory_cgroup
+from support.places import TRAINING, Place
+from support.waiting import until
+
+
+def test_a_script_runs_to_its_end_and_leaves_only_its_papers(place: Place) -> None:
+    script = "import os, sys; print('hello from', os.environ['GREETED']); print('trouble', file=sys.stderr)"
+    assignment = place.job("edt-1", script, environ={"GREETED": "x" * 300_000})
+    end = place.ends("edt-1")
+    assert (end["kind"], end["code"]) == ("finished", 0)
+    log = place.folder("edt-1") / "log"
+    assert (log / "driver.out").read_text() == f"hello from {'x' * 300_000}\n"
+    assert (log / "driver.err").read_text() == "trouble\n"
+    spool = {path.name for path in Path(assignment.letter.spool_dir).iterdir()}
+    assert {"reports.jsonl", "supervisor.log"} <= spool
+
+
+def test_a_scripts_own_status_is_told(place: Place) -> None:
+    place.job("edt-2", "raise SystemExit(7)")
+    end = place.ends("edt-2")
+    assert (end["kind"], end["code"]) == ("script-error", 7)
+
+
+def test_engines_join_and_leave_as_processes_beside_each_other(place: Place) -> None:
+    place.job("edt-3")
+    place.reaches("edt-3", "engine-counted")
+    assert place.engines("edt-3") == 1
+    place.job("edt-3", slots=2)
+    place.reaches("edt-3", "engine-counted", times=2)
+    assert place.engines("edt-3") == 2
+    before = place.supervisor("edt-3")
+    place.job("edt-3", slots=1)
+    assert place.reaches("edt-3", "engine-gone")["kind"] == "left"
+    until(lambda: place.engines("edt-3") == 1, what="one engine is left")
+    assert place.supervisor("edt-3") == before, "nothing was started anew"
+    place.job("edt-3", slots=1, stop=True)
+    assert place.ends("edt-3")["kind"] == "stopped"
+
+
+def test_a_script_that_is_deaf_is_killed_when_its_grace_is_over(place: Place) -> None:
+    script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)\n"
+    place.job("edt-4", script + "time.sleep(600)", grace_seconds=1)
+    until(lambda: printed(place, "edt-4"), 90)
+    started = time.monotonic()
+    place.job("edt-4", script + "time.sleep(600)", grace_seconds=1, stop=True)
+    assert place.ends("edt-4")["kind"] == "stopped"
+    assert time.monotonic() - started < 10
+
+
+def test_what_a_script_leaves_behind_goes_with_it(place: Place) -> None:
+    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n"
+    place.job("edt-5", script)
+    assert place.ends("edt-5")["kind"] == "finished"
+
+
+def test_a_supervisor_that_is_killed_is_a_loss_and_takes_everything_with_it(place: Place) -> None:
+    place.job("edt-6", slots=2)
+    place.reaches("edt-6", "engine-started", times=2)
+    os.kill(place.supervisor("edt-6"), signal.SIGKILL)
+    end = place.ends("edt-6")
+    assert (end["kind"], end["message"]) == ("lost", "its supervisor was ended by signal 9")
+    assert end["oom"] is False
+
+
+def test_sigterm_to_a_supervisor_means_leave_with_a_checkpoint(place: Place) -> None:
+    place.job("edt-7")
+    place.reaches("edt-7", "engine-counted")
+    os.kill(place.supervisor("edt-7"), signal.SIGTERM)
+    assert place.ends("edt-7")["kind"] == "left"
+    assert "checkpointed" in place.desk.kinds("edt-7/1")
+
+
+def test_no_secret_of_a_letter_or_of_the_agent_can_be_seen_from_outside(place: Place) -> None:
+    secret = "a-secret-of-the-job"
+    script = "import os, time; print(os.environ['KEY'], os.environ.get('EDT_PASSWORD'), flush=True); time.sleep(600)"
+    place.job("edt-8", script, environ={"KEY": secret})
+    until(lambda: printed(place, "edt-8"), 90)
+    assert printed(place, "edt-8") == f"{secret} None\n"
+    seen = [Path(f"/proc/{pid}/cmdline") for pid in place.processes("edt-8")]
+    seen.append(Path(f"/proc/{place.supervisor('edt-8')}/environ"))
+    shown = str(place.containers("edt-8")) + "".join(path.read_text() for path in seen)
+    assert "edt_runner.supervisor" in shown
+    assert secret not in shown and "a secret of the agent" not in shown
+    place.job("edt-8", script, environ={"KEY": secret}, stop=True)
+    place.ends("edt-8")
+
+
+def test_an_agent_that_is_killed_is_followed_by_one_that_adopts(own_place: Place) -> None:
+    place = own_place
+    place.start()
+    place.job("edt-1")
+    place.reaches("edt-1", "engine-counted")
+    before = place.supervisor("edt-1")
+    place.kill_agent()
+    place.start()
+    place.job("edt-1", slots=2)
+    place.reaches("edt-1", "engine-started", times=2)
+    assert place.supervisor("edt-1") == before
+    assert place.desk.kinds("edt-1/1").count("attempt-started") == 1
+    assert place.node.signal(signal.SIGINT) == 0
+    assert place.desk.last("edt-1/1", "attempt-ended")["kind"] == "left"
+    assert not place.left_of("edt-1")
+
+
+def test_an_agent_that_dies_between_start_and_letter_leaves_nothing_that_runs(own_place: Place) -> None:
+    place = own_place
+    place.start(**{VARIABLE: CrashPoint.AGENT_LETTER})
+    place.job("edt-1", "print('ran', flush=True)")
+    until(lambda: place.node.agent.poll() is not None, 90, "it has died")
+    until(lambda: not place.processes("edt-1"), what="the supervisor goes without a letter")
+    assert not printed(place, "edt-1")
+    place.start()
+    assert place.ends("edt-1")["kind"] == "finished"
+    assert printed(place, "edt-1") == "ran\n"
+
+
+def test_wherever_the_agent_dies_a_job_runs_once_and_nothing_is_left(own_place: Place) -> None:
+    place = own_place
+    points = [point for point in CrashPoint if point.startswith("agent.")]
+    marks = place.node.home / "crashes"
+    crashes = {VARIABLE: ",".join(points), MARKS: str(marks)}
+    script = "print('ran', flush=True); import time; time.sleep(1)"
+    place.start(**crashes)
+    place.job("edt-1", script)
+
+    def all_over() -> bool:
+        if place.node.agent.poll() is not None:
+            place.start(**crashes)
+        return "attempt-ended" in place.desk.kinds("edt-1/1") and not place.left_of("edt-1")
+
+    until(all_over, 80, "it ends although the agent dies everywhere")
+    until(lambda: all_over() and len(list(marks.iterdir())) == len(points), 20)
+    assert printed(place, "edt-1") == "ran\n"
+    assert Counter(place.desk.kinds("edt-1/1"))["attempt-started"] == 1
+    assert place.desk.last("edt-1/1", "attempt-ended")["kind"] == "finished"
+
+
+def printed(place: Place, job: str) -> str:
+    """What its driver has printed so far."""
+    path = place.folder(job) / "log" / "driver.out"
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.docker
+def test_an_engine_killed_for_memory_is_told_from_one_that_was_killed_in_a_container(docker_place: Place) -> None:
+    memory_and_murder(docker_place, "edt-20")
+
+
+@pytest.mark.memory_cgroup
+def test_an_engine_killed_for_memory_is_told_from_one_that_was_killed_in_a_process(process_place: Place) -> None:
+    with memory_cgroup(2 << 30) as group:
+        process_place.start()
+        (group / "cgroup.procs").write_text(str(process_place.node.agent.pid))
+        try:
+            memory_and_murder(process_place, "edt-20")
+        finally:
+            process_place.close()
+            until(lambda: not (group / "cgroup.procs").read_text().strip(), what="the cgroup is empty")
+
+
+def memory_and_murder(place: Place, job: str) -> None:
+    place.job(job, TRAINING, slots=2)
+    place.reaches(job, "engine-counted", times=2)
+    (place.folder(job) / "die").touch()
+    killed = place.reaches(job, "engine-gone")
+    assert (killed["kind"], killed["signal"], killed["oom"]) == ("lost", signal.SIGKILL, False)
+    (place.folder(job) / "eat").touch()
+    starved = place.reaches(job, "engine-gone", times=2)
+    assert (starved["kind"], starved["signal"], starved["oom"]) == ("lost", signal.SIGKILL, True)
+    place.ends(job)

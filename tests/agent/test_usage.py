@@ -1,0 +1,188 @@
+"""How busy slots are: worked out from what supervisors write, and told to the API; what cannot be told is dropped."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from edt_agent.gpus import Gpus, GpuUse
+from edt_agent.ledger import Key
+from edt_agent.slots import gpus
+from edt_agent.usage import Reading, Sample, cpu_samples, readings, written
+from edt_runner.contract import USAGE_FILE
+from support.waiting import until
+
+JOB = Key("edt-1", 1)
+FIRST, SECOND = (JOB, "1"), (JOB, "2")
+
+
+def told(when: float, **engines: tuple[str, float, float]) -> str:
+    """What a supervisor writes; by allocation: slot, CPU seconds, bytes."""
+    named = {
+        name.strip("_"): {"slot": slot, "cpu_seconds": seconds, "rss_bytes": size}
+        for name, (slot, seconds, size) in engines.items()
+    }
+    return json.dumps({"time": when, "engines": named})
+
+
+class TestSamples:
+    def test_a_slot_is_as_busy_as_its_share_of_the_cores(self) -> None:
+        before = {FIRST: Reading("0", 100.0, 10.0, 5)}
+        now = {FIRST: Reading("0", 110.0, 25.0, 7)}
+        assert cpu_samples(["0", "1"], before, now, 2.0) == [Sample("0", 0.75, 7), Sample("1", 0.0, 0)]
+
+    def test_more_than_its_share_is_full_and_less_than_nothing_is_idle(self) -> None:
+        before = {FIRST: Reading("0", 0.0, 5.0, 1), SECOND: Reading("1", 0.0, 5.0, 1)}
+        now = {FIRST: Reading("0", 1.0, 9.0, 1), SECOND: Reading("1", 1.0, 4.0, 1)}
+        assert [sample.utilisation for sample in cpu_samples(["0", "1"], before, now, 1.0)] == [1.0, 0.0]
+
+    def test_of_an_engine_that_is_new_or_not_measured_again_nothing_is_said(self) -> None:
+        reading = Reading("0", 1.0, 5.0, 1)
+        assert cpu_samples(["0"], {}, {FIRST: reading}, 1.0) == []
+        assert cpu_samples(["0"], {FIRST: reading}, {FIRST: reading}, 1.0) == []
+
+    def test_an_engine_that_follows_another_on_its_slot_is_not_taken_for_it(self) -> None:
+        before = {FIRST: Reading("0", 0.0, 500.0, 1)}
+        assert cpu_samples(["0"], before, {SECOND: Reading("0", 5.0, 1.0, 1)}, 1.0) == []
+
+    def test_a_slot_that_is_held_is_not_called_idle_while_its_engine_cannot_be_measured(self) -> None:
+        assert cpu_samples(["0", "1"], {}, {}, 1.0, held={FIRST: "0"}) == [Sample("1", 0.0, 0)]
+
+    def test_an_engine_speaks_for_the_slot_that_it_holds_and_for_no_other(self) -> None:
+        before = {FIRST: Reading("1", 0.0, 0.0, 1), SECOND: Reading("2", 0.0, 0.0, 1)}
+        now = {FIRST: Reading("1", 1.0, 0.5, 7), SECOND: Reading("2", 1.0, 1.0, 7)}
+        told = cpu_samples(["0", "1", "2"], before, now, 1.0, held={FIRST: "0"})
+        assert told == [Sample("0", 0.5, 7), Sample("1", 0.0, 0), Sample("2", 0.0, 0)]
+
+
+class TestReadings:
+    def test_they_are_what_a_supervisor_wrote(self) -> None:
+        assert readings(JOB, told(99.0, _1=("0", 2.5, 7)), 100.0) == {FIRST: Reading("0", 99.0, 2.5, 7)}
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "[]",
+            "{}",
+            '{"time": 99}',
+            told(50.0, _1=("0", 1, 1)),
+            told(200.0, _1=("0", 1, 1)),
+            '{"time":"x"}',
+            "[" * 100_000,
+        ],
+    )
+    def test_what_is_old_or_of_another_life_of_the_machine_or_unreadable_says_nothing(self, text: str) -> None:
+        assert readings(JOB, text, 100.0) == {}
+
+    @pytest.mark.parametrize(
+        ("seconds", "size"), [(1.0, float("inf")), (1.0, -1), (1.0, 1 << 70), (float("nan"), 1), (float("inf"), 1)]
+    )
+    def test_numbers_that_the_api_would_refuse_for_the_whole_node_say_nothing(
+        self, seconds: float, size: float
+    ) -> None:
+        assert readings(JOB, told(99.0, _1=("0", seconds, size)), 100.0) == {}
+
+
+class TestFiles:
+    """The job's own processes may write into its spool, and the agent may be another user."""
+
+    def test_what_a_supervisor_wrote_is_read(self, tmp_path: Path) -> None:
+        (tmp_path / USAGE_FILE).write_text("{}")
+        assert written(tmp_path) == "{}"
+
+    @pytest.mark.parametrize("what", ["a link", "a pipe", "a folder", "more than any supervisor writes", "nothing"])
+    def test_anything_else_in_its_place_is_passed_over_at_once(self, tmp_path: Path, what: str) -> None:
+        file = tmp_path / USAGE_FILE
+        match what:
+            case "a link":
+                file.symlink_to("/dev/zero")
+            case "a pipe":
+                os.mkfifo(file)
+            case "a folder":
+                file.mkdir()
+            case "more than any supervisor writes":
+                file.write_text("{}" + " " * (1 << 20))
+        assert written(tmp_path) is None
+
+
+class TestTelling:
+    def test_a_busy_slot_and_free_ones_are_told_as_long_as_the_attempt_lives(self, node, desk) -> None:
+        node.start(EDT_USAGE_SECONDS="0.2", EDT_CPU_SLOTS="2")
+        node.runs(slots=1)
+        file = Path(node.assignment().letter.spool_dir) / USAGE_FILE
+        begun = time.monotonic()
+
+        def work() -> bool:
+            """An engine that uses all of its cores, as its supervisor would write it."""
+            now = time.monotonic()
+            file.with_suffix(".tmp").write_text(told(now, _100=("0", 1000 * (now - begun), 4096)))
+            file.with_suffix(".tmp").replace(file)
+            return any("0" in sample and sample["0"]["utilisation"] > 0 for sample in desk.usage)
+
+        until(work, what="the busy slot is told")
+        assert desk.usage[-1]["0"] == {"slot": "0", "utilisation": 1.0, "memory_bytes": 4096}
+        assert desk.usage[-1]["1"] == {"slot": "1", "utilisation": 0.0, "memory_bytes": 0}
+
+    def test_samples_that_cannot_be_told_are_dropped_and_the_agent_goes_on(self, node, desk) -> None:
+        node.start(EDT_USAGE_SECONDS="0.1")
+        until(lambda: desk.usage, what="the first sample")
+        desk.down = True
+        until(lambda: "is not told for now" in node.log, what="it is said once")
+        time.sleep(0.5)
+        before = len(desk.usage)
+        desk.down = False
+        until(lambda: len(desk.usage) > before, what="it goes on")
+        assert node.log.count("is not told for now") == 1
+        time.sleep(0.2)
+        assert len(desk.usage) - before < 20, "nothing was kept to be told later"
+
+
+class TestGpus:
+    def test_a_node_without_gpus_asks_no_driver(self) -> None:
+        assert Gpus({}).measure() == {}
+
+    def test_a_gpu_that_does_not_answer_is_left_out(self) -> None:
+        assert Gpus({"0": "GPU-00000000-0000-0000-0000-000000000000"}).measure() == {}
+
+    def test_what_the_driver_says_is_told_in_our_units_and_what_it_does_not_say_is_left_out(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import pynvml
+
+        def refuses(*_: object) -> None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+        played = {
+            "nvmlInit": lambda: None,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
+            "nvmlDeviceGetUtilizationRates": lambda handle: (
+                SimpleNamespace(gpu=75) if handle != b"GPU-c" else refuses()
+            ),
+            "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(used=1 << 30, total=1 << 37),
+            "nvmlDeviceGetPowerUsage": lambda handle: 250_500 if handle == b"GPU-a" else refuses(),
+            "nvmlDeviceGetTemperature": lambda *_: 61,
+        }
+        for name, play in played.items():
+            monkeypatch.setattr(pynvml, name, play)
+        measured = Gpus({"0": "GPU-a", "1": "GPU-b", "2": "GPU-c"}).measure()
+        assert measured == {
+            "0": GpuUse(0.75, 1 << 30, 1 << 37, 250.5, 61.0),
+            "1": GpuUse(0.75, 1 << 30, 1 << 37, None, 61.0),
+        }
+
+    @pytest.mark.cuda
+    def test_each_gpu_says_how_busy_it_is(self) -> None:
+        slots = {slot.slot: slot.device for slot in gpus()}
+        measured = Gpus(slots).measure()
+        assert set(measured) == set(slots)
+        for use in measured.values():
+            assert isinstance(use, GpuUse) and 0 <= use.utilisation <= 1
+            assert use.memory_total_bytes is not None and use.memory_bytes is not None
+            assert 0 <= use.memory_bytes <= use.memory_total_bytes
+            assert use.power_watts is None or use.power_watts > 0

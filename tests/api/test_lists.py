@@ -1,0 +1,336 @@
+"""Lists in pages, a training's course, logs, slots over time: what pages show, and to whom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edt_api import schemas
+from edt_api.paging import cursor_of
+from edt_runner.contract import ExitKind
+from edt_scheduler.reconcile import look
+from edt_scheduler.views import JobView
+from support.front_door import ARGS, EXECS, FrontDoor, served
+from support.paging import every
+from support.seeded import Past, seed
+
+PAST = Past(jobs=60, nodes=2, slots=2, spells=2, running=2, waiting=3, points=200, usage_minutes=5)
+RUNNING = "edt-57"
+SAMPLE = {"slots": [{"slot": "0", "utilisation": 0.5, "memory_bytes": 7, "later": "keys are dropped"}]}
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+    """An API over a home with a past: 60 jobs of ana and bob in turn."""
+    with served(tmp_path_factory.mktemp("home")) as door:
+        seed(door.house.database, time.time(), PAST)
+        yield door
+
+
+def ids(listed: list[dict[str, Any]]) -> list[str]:
+    return [each["id"] for each in listed]
+
+
+class TestJobs:
+    def test_they_come_newest_first_page_by_page_and_each_once(self, past: FrontDoor) -> None:
+        client = past.client("admin")
+        first = schemas.JobPage.model_validate(client.get("/api/v1/jobs", params={"limit": 25}).json())
+        assert [job.id for job in first.items] == [f"edt-{number}" for number in range(60, 35, -1)]
+        assert first.total == 60
+        listed = every(client, "/api/v1/jobs", limit=25)
+        assert ids(listed) == [f"edt-{number}" for number in range(60, 0, -1)]
+
+    def test_jobs_that_come_meanwhile_shift_no_page(self, fresh_door: FrontDoor) -> None:
+        client = fresh_door.client("ana")
+        for _ in range(3):
+            fresh_door.submit()
+        page = client.get("/api/v1/jobs", params={"limit": 2}).json()
+        fresh_door.submit()
+        rest = client.get("/api/v1/jobs", params={"limit": 2, "cursor": page["next"]}).json()
+        assert (ids(page["items"]), ids(rest["items"]), rest["next"]) == (["edt-3", "edt-2"], ["edt-1"], None)
+
+    def test_a_user_sees_his_own_whatever_he_asks_for(self, past: FrontDoor) -> None:
+        client = past.client("ana")
+        mine = every(client, "/api/v1/jobs")
+        assert len(mine) == 30 and {job["owner"] for job in mine} == {"ana"}
+        assert client.get("/api/v1/jobs", params={"owner": "bob"}).json() == {"items": [], "next": None, "total": 0}
+        assert client.get("/api/v1/jobs", params={"q": "bob"}).json()["total"] == 0
+
+    @pytest.mark.parametrize(
+        ("asked", "expected"),
+        [
+            ({"state": "RUNNING"}, {"edt-57", "edt-56"}),
+            ({"state": "RUNNING,PENDING_CRD_SCHEDULER"}, {f"edt-{number}" for number in range(56, 61)}),
+            ({"q": "edt-12"}, {"edt-12"}),
+            ({"q": "DIGITS-5"}, {"edt-58", "edt-50"}),
+            ({"q": "digits-5", "owner": "ana", "framework": "edtPyTorch"}, {"edt-58", "edt-50"}),
+            ({"q": "%"}, set()),
+            ({"q": "_"}, set()),
+            ({"framework": "tensorflow"}, set()),
+            ({"owner": "nobody"}, set()),
+        ],
+    )
+    def test_filters_narrow_the_list_and_its_total(
+        self, past: FrontDoor, asked: dict[str, str], expected: set[str]
+    ) -> None:
+        page = past.client("admin").get("/api/v1/jobs", params={**asked, "limit": 500}).json()
+        assert set(ids(page["items"])) == expected
+        assert page["total"] == len(expected)
+
+    @pytest.mark.parametrize(
+        ("asked", "names"),
+        [
+            ({"cursor": "x"}, "cursor"),
+            ({"cursor": "ünicode"}, "cursor"),
+            ({"cursor": cursor_of("events", 3)}, "cursor"),
+            ({"cursor": cursor_of("jobs", 2**70)}, "cursor"),
+            ({"limit": 0}, "limit"),
+            ({"limit": 501}, "limit"),
+            ({"state": "SLEEPING"}, "state"),
+        ],
+    )
+    def test_what_cannot_be_asked_is_refused_by_name(self, past: FrontDoor, asked: dict[str, str], names: str) -> None:
+        answer = past.client("admin").get("/api/v1/jobs", params=asked)
+        assert answer.status_code == 400
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["detail"].startswith(f"{names}: ")
+
+    def test_a_running_job_says_how_far_it_is(self, past: FrontDoor) -> None:
+        job = schemas.Job.model_validate(past.client("admin").get(f"/api/v1/jobs/{RUNNING}").json())
+        assert (job.min_workers, job.image, job.state) == (1, None, schemas.ExecState.RUNNING)
+        assert job.progress["epochs"] == 10 and 0 < (job.progress["step"] or 0) < 20_000
+        assert set(job.progress["metrics"]) == {"loss", "accuracy"}
+
+    def test_an_image_that_was_asked_for_is_shown(self, fresh_door: FrontDoor) -> None:
+        job = fresh_door.submit(args=f"{ARGS} --msd-image-name openedt/own:1")
+        assert fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}").json()["image"] == "openedt/own:1"
+
+
+class TestHistories:
+    @pytest.mark.parametrize(("what", "key"), [("events", "seq"), ("resizes", "number"), ("allocations", "allocation")])
+    def test_they_come_oldest_first_page_by_page(self, past: FrontDoor, what: str, key: str) -> None:
+        path = f"/api/v1/jobs/{RUNNING}/{what}"
+        client = past.client("admin")
+        numbers = [each[key] for each in every(client, path)]
+        assert len(numbers) >= 2 and numbers == sorted(set(numbers))
+        assert [each[key] for each in every(client, path, limit=1)] == numbers
+        assert client.get(path, params={"cursor": cursor_of("jobs", 1)}).status_code == 400
+
+    def test_an_allocation_has_all_its_times(self, past: FrontDoor) -> None:
+        page = schemas.AllocationPage.model_validate(past.client("admin").get("/api/v1/jobs/edt-1/allocations").json())
+        held = page.items[0]
+        assert held.started_at is not None and held.counted_at is not None and held.released_at is not None
+        assert held.decided_at < held.started_at < held.counted_at < held.released_at
+        assert (held.exec_id, held.node, held.slot) == ("edt-1", "node-01", "0")
+
+    @pytest.mark.parametrize("what", ["", "/events", "/resizes", "/allocations", "/metrics", "/logs", "/log"])
+    def test_of_others_jobs_there_is_nothing(self, past: FrontDoor, what: str) -> None:
+        answer = past.client("ana").get(f"/api/v1/jobs/edt-1{what}")
+        owner = past.client("bob").get(f"/api/v1/jobs/edt-1{what}")
+        assert (answer.status_code, owner.status_code) == (404, 200)
+        assert answer.json()["code"] == "no-such-job"
+        assert past.client().get(f"/api/v1/jobs/edt-1{what}").status_code == 401
+
+
+class TestMetrics:
+    def test_they_are_columns_of_one_length_in_as_few_points_as_asked_for(self, past: FrontDoor) -> None:
+        client, path = past.client("admin"), f"/api/v1/jobs/{RUNNING}/metrics"
+        whole = schemas.Metrics.model_validate(client.get(path).json())
+        assert whole.total == len(whole.step) == 200
+        few = schemas.Metrics.model_validate(client.get(path, params={"points": 40}).json())
+        assert few.total == 200 and len(few.step) <= 40
+        assert (few.step[0], few.step[-1]) == (whole.step[0], whole.step[-1])
+        columns = [few.time, few.epoch, few.workers, few.loss, few.samples_per_second, *few.metrics.values()]
+        assert {len(column) for column in columns} == {len(few.step)}
+        assert set(few.metrics) == {"loss", "accuracy"}
+        assert client.get(path, params={"points": 3}).status_code == 400
+
+    def test_a_job_that_has_not_trained_has_none(self, past: FrontDoor) -> None:
+        empty = past.client("admin").get("/api/v1/jobs/edt-60/metrics").json()
+        assert empty["step"] == [] and empty["metrics"] == {} and empty["total"] == 0
+
+
+class TestLogs:
+    @pytest.fixture
+    def job(self, door: FrontDoor) -> JobView:
+        job = door.submit()
+        for name, text in {
+            "stdout": "[2026] Train, Loss: 1\n",
+            "driver.out": "hello\n",
+            "engine-12.out": "twelve\n",
+            "engine-2.err": "two\n",
+            "engine-2.out": "",
+            "engine-2.out.1": "turned over",
+            "notes.txt": "not a stream",
+        }.items():
+            (job.log_dir / name).write_text(text)
+        (job.log_dir / "engine-3.out").symlink_to("/etc/passwd")
+        (job.log_dir / "engine-4.out").mkdir()
+        return job
+
+    def test_the_files_are_listed_the_drivers_first_and_engines_in_order(self, door: FrontDoor, job: JobView) -> None:
+        listed = door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/logs").json()
+        assert [(each["stream"], each["bytes"]) for each in listed] == [
+            ("elog", 22), ("out", 6), ("engine-2.out", 0), ("engine-2.err", 4), ("engine-12.out", 7),
+        ]  # fmt: skip
+
+    def test_each_of_them_can_be_followed(self, door: FrontDoor, job: JobView) -> None:
+        client, path = door.client("ana"), f"/api/v1/jobs/{job.exec_id}/log"
+        answer = client.get(path, params={"stream": "engine-12.out", "offset": 3})
+        assert (answer.text, answer.headers["edt-log-offset"]) == ("lve\n", "7")
+        with (job.log_dir / "engine-12.out").open("a") as file:
+            file.write("more\n")
+        assert client.get(path, params={"stream": "engine-12.out", "offset": 7}).text == "more\n"
+        assert client.get(path, params={"stream": "engine-99.out"}).text == "", "it has not begun"
+        assert client.get(path, params={"stream": "engine-3.out"}).text == "", "a link leads nowhere"
+
+    @pytest.mark.parametrize(
+        "stream", ["notes.txt", "../spool/x", "engine-2.out.1", "engine-2.out/..", "engine-x.out", "ENGINE-2.out", ""]
+    )
+    def test_no_other_file_is_ever_shown(self, door: FrontDoor, job: JobView, stream: str) -> None:
+        answer = door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/log", params={"stream": stream})
+        assert answer.status_code == 400
+        assert answer.json()["detail"].startswith("stream: ")
+
+    def test_a_job_without_a_log_has_no_files(self, door: FrontDoor) -> None:
+        job = door.submit()
+        assert door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/logs").json() == []
+
+
+class TestTimeline:
+    def test_it_has_what_overlaps_its_window_and_nothing_else(self, past: FrontDoor) -> None:
+        client = past.client("admin")
+        whole = schemas.Timeline.model_validate(client.get("/api/v1/timeline").json())
+        assert whole.earliest == min(held.decided_at for held in whole.allocations)
+        since = whole.now - 12 * 3600
+        until = since + 1800
+        part = client.get("/api/v1/timeline", params={"since": since, "until": until})
+        shown = schemas.Timeline.model_validate(part.json())
+        assert (shown.since, shown.until) == (since, until)
+        expected = [
+            held.allocation
+            for held in whole.allocations
+            if held.decided_at <= until and (held.released_at is None or held.released_at >= since)
+        ]
+        assert [held.allocation for held in shown.allocations] == expected and expected
+        assert [each.number for each in shown.resizes] == [
+            each.number for each in whole.resizes if since <= each.time <= until
+        ]
+        named = {each.exec_id for each in (*shown.allocations, *shown.resizes, *shown.failures)}
+        assert set(shown.jobs) == named
+
+    def test_it_says_exactly_what_its_shape_says(self, past: FrontDoor) -> None:
+        told = past.client("admin").get("/api/v1/timeline").json()
+        shown = schemas.Timeline.model_validate(told)
+        assert told == shown.model_dump(mode="json")
+
+    def test_of_others_jobs_a_user_sees_slots_and_sizes_but_no_owner_no_name_and_no_words(
+        self, past: FrontDoor
+    ) -> None:
+        everything = past.client("admin").get("/api/v1/timeline").json()
+        told = past.client("ana").get("/api/v1/timeline").json()
+        assert told["allocations"] == everything["allocations"]
+        mine = {name for name, job in everything["jobs"].items() if job["owner"] == "ana"}
+        assert {name for name, job in told["jobs"].items() if job["owner"] is not None} == mine
+        for name, job in told["jobs"].items():
+            assert job["state"] == everything["jobs"][name]["state"]
+            assert (job["app_name"] is not None) == (name in mine)
+        for each in told["resizes"]:
+            assert (each["detail"] is not None) == (each["exec_id"] in mine)
+        assert {each["exec_id"] for each in told["failures"]} - mine
+        for each in told["failures"]:
+            assert each["exec_id"] in mine or each["message"] is None
+
+    def test_lost_engines_and_failed_attempts_are_failures(self, past: FrontDoor) -> None:
+        shown = schemas.Timeline.model_validate(past.client("admin").get("/api/v1/timeline").json())
+        engines = [each for each in shown.failures if each.slot is not None]
+        assert engines and {each.kind for each in engines} == {ExitKind.LOST.value}
+        lost = {each.allocation for each in shown.allocations if each.kind == ExitKind.LOST}
+        assert len(engines) == len(lost)
+        assert all("was lost" in (each.message or "") for each in engines)
+        errors = {name for name, job in shown.jobs.items() if job.state is schemas.ExecState.ERROR}
+        assert {each.exec_id for each in shown.failures if each.node is None} == errors
+
+    def test_a_window_that_ends_before_it_begins_is_refused(self, past: FrontDoor) -> None:
+        answer = past.client("ana").get("/api/v1/timeline", params={"since": 10, "until": 5})
+        assert answer.status_code == 400 and answer.json()["detail"].startswith("until: ")
+
+
+class TestNodes:
+    def test_a_slot_says_whose_job_it_holds_only_to_that_user_and_to_admins(self, fresh_door: FrontDoor) -> None:
+        fresh_door.register("node-a", slots=1)
+        fresh_door.submit("ana")
+        look(fresh_door.house)
+        owners = {}
+        for user in ("admin", "ana", "bob"):
+            (node,) = fresh_door.client(user).get("/api/v1/nodes").json()
+            owners[user] = (node["slots"][0]["exec_id"], node["slots"][0]["owner"])
+        assert owners == {"admin": ("edt-1", "ana"), "ana": ("edt-1", "ana"), "bob": ("edt-1", None)}
+
+    def test_a_node_says_for_how_long_it_was_not_heard_from_and_in_what_its_jobs_run(
+        self, fresh_door: FrontDoor
+    ) -> None:
+        fresh_door.register("node-a")
+        (node,) = fresh_door.client("ana").get("/api/v1/nodes").json()
+        assert 0 <= node["lease_age_seconds"] < 10
+        assert (node["launcher"], node["health_since"]) == ("process", None)
+
+
+class TestUsage:
+    def test_a_node_tells_how_busy_it_is_and_users_see_it(self, fresh_door: FrontDoor) -> None:
+        token = fresh_door.register("node-a", slots=2)
+        told = fresh_door.client(token=token).post("/api/v1/nodes/node-a/usage", json=SAMPLE)
+        assert told.status_code == 204 and told.content == b""
+        client = fresh_door.client("bob")
+        (node,) = client.get("/api/v1/nodes").json()
+        assert [(slot["utilisation"], slot["memory_bytes"]) for slot in node["slots"]] == [(0.5, 7), (None, None)]
+        usage = schemas.NodeUsage.model_validate(client.get("/api/v1/nodes/node-a/usage").json())
+        assert set(usage.slots) == {"0"}
+        assert (usage.slots["0"].utilisation, usage.slots["0"].memory_bytes) == ([0.5], [7])
+        assert usage.until - usage.since == 3600
+
+    def test_only_the_node_itself_may_tell(self, fresh_door: FrontDoor) -> None:
+        fresh_door.register("node-a")
+        other = fresh_door.register("node-b")
+        path = "/api/v1/nodes/node-a/usage"
+        for client, status in (
+            (fresh_door.client(), 401),
+            (fresh_door.client(token=other), 403),
+            (fresh_door.client("ana"), 403),
+            (fresh_door.client("admin"), 403),
+        ):
+            assert client.post(path, json=SAMPLE).status_code == status
+
+    @pytest.mark.parametrize(
+        "slot",
+        [
+            {"slot": "0"},
+            {"slot": "0", "utilisation": 1.01},
+            {"slot": "0", "utilisation": -0.1},
+            {"slot": "0", "utilisation": 0.5, "memory_bytes": -1},
+            {"slot": "", "utilisation": 0.5},
+        ],
+    )
+    def test_a_sample_that_cannot_be_is_refused(self, door: FrontDoor, slot: dict[str, Any]) -> None:
+        token = door.register("node-u")
+        answer = door.client(token=token).post("/api/v1/nodes/node-u/usage", json={"slots": [slot]})
+        assert answer.status_code == 400
+
+    def test_a_series_has_as_many_points_as_asked_for(self, past: FrontDoor) -> None:
+        client, path = past.client("ana"), "/api/v1/nodes/node-01/usage"
+        usage = client.get(path, params={"points": 4, "since": time.time() - 300}).json()
+        assert set(usage["slots"]) == {"0", "1"}
+        assert all(len(series["time"]) <= 5 for series in usage["slots"].values())
+        assert client.get(path, params={"since": 10, "until": 5}).status_code == 400
+        assert client.get("/api/v1/nodes/nowhere/usage").status_code == 404
+
+
+def test_removed_jobs_are_on_no_list(fresh_door: FrontDoor) -> None:
+    client = fresh_door.client("ana")
+    job = fresh_door.submit().exec_id
+    client.delete(f"{EXECS}/{job}")
+    assert client.get("/api/v1/jobs").json()["total"] == 0
+    assert client.get(f"/api/v1/jobs/{job}/metrics").status_code == 404

@@ -1,0 +1,127 @@
+"""The dashboard for everybody: nothing serious that axe finds, on any page, light or dark; by keyboard alone; and
+with as many jobs as a year brings."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from support.browser import Visitor
+from support.front_door import PASSWORD, FrontDoor, served
+from support.seeded import Past, seed
+
+pytestmark = pytest.mark.chromium
+Visit = Callable[..., Visitor]
+SERIOUS = ("serious", "critical")
+RUNNING = "edt-1994"
+"""The newest of the seeded jobs that runs; some newer ones wait."""
+PAGES = {
+    "/jobs": "Jobs",
+    "/timeline": "Timeline",
+    "/nodes": "Nodes",
+    "/submit": "Submit",
+    "/forbidden": "403",
+    "/nowhere": "404",
+}
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+    """A platform that has seen 2,000 jobs on 128 slots."""
+    with served(tmp_path_factory.mktemp("home")) as door:
+        seed(door.house.database, time.time(), Past())
+        yield door
+
+
+def signed_in(visit: Visit, door: FrontDoor, **how: object) -> Visitor:
+    visitor = visit(door.url, **how)
+    visitor.log_in(password=PASSWORD)
+    return visitor
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious_on_any_page(door: FrontDoor, visit: Visit, dark: bool) -> None:
+    visitor = visit(door.url, dark=dark)
+    visitor.open("/login")
+    expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
+    found = serious(visitor, "/login")
+    visitor.log_in(password=PASSWORD)
+    pages = {**PAGES, **{f"/jobs/{RUNNING}{tab}": RUNNING for tab in ("", "/elasticity", "/logs", "/settings")}}
+    for path, heading in pages.items():
+        visitor.open(path)
+        expect(visitor.page.get_by_role("heading", level=1)).to_contain_text(heading)
+        found += serious(visitor, path)
+    assert found == []
+
+
+def serious(visitor: Visitor, path: str) -> list[str]:
+    """What axe complains of, as sentences."""
+    return [
+        f"{path}: {violation['id']}: {node['target']}: {node['failureSummary']}"
+        for violation in Axe().run(visitor.page).response["violations"]
+        if violation["impact"] in SERIOUS
+        for node in violation["nodes"]
+    ]
+
+
+def test_two_thousand_jobs_are_scrolled_to_the_first_and_found_by_name(door: FrontDoor, visit: Visit) -> None:
+    visitor = signed_in(visit, door)
+    page = visitor.page
+    visitor.open("/jobs")
+    expect(visitor.row("edt-2000")).to_be_visible()
+    page.get_by_label("Search").fill("edt-1234")
+    expect(visitor.row("edt-1234")).to_be_visible()
+    expect(visitor.row("edt-2000")).to_have_count(0)
+    assert "edt-1234" in page.url
+
+
+def test_a_job_is_reached_and_its_stop_confirmed_or_not_by_keyboard_alone(door: FrontDoor, visit: Visit) -> None:
+    visitor = visit(door.url)
+    page = visitor.page
+    visitor.open("/login")
+    page.get_by_label("Name").focus()
+    page.keyboard.type("admin")
+    page.keyboard.press("Tab")
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("table", name="Jobs").or_(page.get_by_role("grid", name="Jobs"))).to_be_visible()
+    running = page.get_by_role("row").filter(has_text="Running").first.get_by_role("link").first
+    name = running.inner_text()
+    tab_to(visitor, running_is_focused(name))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+    tab_to(visitor, "document.activeElement?.textContent?.trim() === 'Stop'")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert page.evaluate("document.activeElement?.textContent?.trim()") == "Stop"  # where one was before
+
+
+def running_is_focused(name: str) -> str:
+    return f"document.activeElement?.textContent?.trim().startsWith('{name}')"
+
+
+def tab_to(visitor: Visitor, reached: str, most: int = 80) -> None:
+    for _ in range(most):
+        if visitor.page.evaluate(reached):
+            return
+        visitor.page.keyboard.press("Tab")
+    raise AssertionError(f"{most} times Tab did not reach it")
+
+
+def test_the_theme_follows_the_system_until_it_is_chosen_and_is_remembered(door: FrontDoor, visit: Visit) -> None:
+    visitor = signed_in(visit, door, dark=True)
+    page = visitor.page
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_label(re.compile("^Theme")).first.click()
+    page.get_by_role("menuitemradio", name="Light").click()
+    page.wait_for_function("was => getComputedStyle(document.body).backgroundColor !== was", arg=dark)
+    page.reload()
+    expect(page.get_by_role("navigation")).to_be_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark

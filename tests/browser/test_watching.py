@@ -1,0 +1,230 @@
+"""What a person sees and does on the dashboard while real jobs train."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from chaos.choices import Kind
+from chaos.victims import hit, of
+from support.browser import Visitor
+from support.cast import cast
+from support.house import PASSWORD, House
+from support.journey import house_in
+from support.nursery import TESTS
+from support.waiting import until
+
+pytestmark = pytest.mark.chromium
+Visit = Callable[..., Visitor]
+DIGITS = TESTS.parent / "examples" / "digits" / "main.py"
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with house_in(tmp_path_factory.mktemp("house")) as house:
+        yield house
+
+
+@pytest.fixture
+def visitor(house: House, visit: Visit) -> Visitor:
+    """The administrator, signed in."""
+    visitor = visit(house.url)
+    visitor.log_in()
+    return visitor
+
+
+def submit_digits(visitor: Visitor, name: str, epochs: int) -> str:
+    """The example from the form; answers the exec id of the page that is shown then."""
+    page = visitor.page
+    visitor.go("Submit")
+    page.get_by_label("Code").set_input_files(DIGITS)
+    page.get_by_label("Most workers").fill("4")
+    page.get_by_label("Arguments").fill(f"--epochs {epochs}")
+    page.get_by_label("Name").fill(name)
+    page.get_by_role("button", name="Submit job").click()
+    page.wait_for_url(re.compile(r"/ui/jobs/edt-\d+"))
+    job = page.url.rsplit("/", 1)[-1]
+    expect(page.get_by_role("heading", level=1)).to_contain_text(job)
+    return job
+
+
+def held(visitor: Visitor, job: str) -> Locator:
+    """The bars of a job that go on, as the table beside the timeline has them."""
+    return visitor.page.locator(f'table[aria-label="Allocations"] tr[data-exec="{job}"][data-end=""]')
+
+
+def end(house: House, *jobs: str) -> None:
+    for job in jobs:
+        house.api.post(f"/platform/rest/deeplearning/v1/execs/{job}/stop")
+    for job in jobs:
+        house.wait(job, "KILLED", "FINISHED")
+
+
+def test_a_job_from_the_form_trains_and_makes_room_for_a_second_one(house: House, visitor: Visitor) -> None:
+    page = visitor.page
+    first = submit_digits(visitor, "first", epochs=2000)
+    house.checker.acknowledge(first)
+    expect(page.get_by_role("status", name="State")).to_contain_text("Running", timeout=30_000)
+
+    page.get_by_role("tab", name="Elasticity").click()
+    page.get_by_role("button", name="Show as table").first.click()
+    rows = page.get_by_role("row")
+    expect(rows.nth(3)).to_be_visible()
+    seen = rows.count()
+    until(lambda: rows.count() > seen, 20, "the loss moves")
+
+    visitor.go("Timeline")
+    page.get_by_role("button", name="Show as table").first.click()
+    expect(held(visitor, first)).to_have_count(4, timeout=30_000)
+    page.evaluate("window.notReloaded = true")
+    second = house.submit(DIGITS, "--numWorker 4", "--epochs 2000")
+    until(lambda: house.job(second)["slots"] > 0, 30, "the second one was given slots")
+    expect(held(visitor, first)).to_have_count(2, timeout=5_000)
+    expect(held(visitor, second)).not_to_have_count(0)
+    assert page.evaluate("window.notReloaded") is True
+    end(house, first, second)
+    expect(held(visitor, first)).to_have_count(0)
+
+
+def test_an_engine_that_is_killed_is_seen_on_the_jobs_page(house: House, visitor: Visitor) -> None:
+    job = house.submit(DIGITS, "--numWorker 2", "--epochs 2000")
+    until(lambda: house.job(job)["workers"] == 2, 30, "it trains on two")
+    visitor.open(f"/jobs/{job}")
+    history = visitor.page.get_by_role("list", name="History")
+    expect(history).to_contain_text("runs on")
+    house.checker.disturbed()
+    os.kill(min(cast(house, job).engines), signal.SIGKILL)
+    expect(history).to_contain_text(re.compile("signal 9|was lost"))
+    expect(visitor.page.get_by_role("status", name="State")).to_contain_text("Running")
+    end(house, job)
+
+
+def test_a_job_is_stopped_and_removed_by_its_buttons(house: House, visitor: Visitor) -> None:
+    page = visitor.page
+    job = house.submit(DIGITS, "--numWorker 1", "--epochs 2000")
+    house.wait(job, "RUNNING")
+    visitor.go("Jobs")
+    expect(visitor.row(job)).to_contain_text("Running")
+    visitor.row(job).get_by_role("link", name=job).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(job)
+    visitor.button("Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("status", name="State")).to_contain_text("Stopped", timeout=40_000)
+    visitor.button("Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    page.wait_for_url(re.compile(r"/ui/jobs/?(\?.*)?$"))
+    expect(visitor.row(job)).to_have_count(0)
+    assert house.api.get(f"/api/v1/jobs/{job}").status_code == 404
+
+
+def test_a_finished_jobs_result_is_downloaded(house: House, visitor: Visitor, tmp_path: Path) -> None:
+    job = house.submit(DIGITS, "--numWorker 2", "--epochs 1")
+    house.wait(job, "FINISHED")
+    visitor.open(f"/jobs/{job}")
+    with visitor.page.expect_download() as download:
+        visitor.page.get_by_text("Download result").click()
+    saved = tmp_path / "result.zip"
+    download.value.save_as(saved)
+    assert saved.read_bytes()[:2] == b"PK"
+    assert download.value.suggested_filename.startswith("dlpd-model-")
+
+
+COUNTING = """
+import time
+from pathlib import Path
+
+for number in range(100_000):
+    print(f"line {number} of this log", flush=True)
+    if Path("enough").exists():
+        break
+    time.sleep(0.01)
+"""
+
+
+def test_a_log_is_followed_across_a_death_of_the_api_without_a_lost_or_doubled_line(
+    house: House, visitor: Visitor, tmp_path: Path
+) -> None:
+    script = tmp_path / "counting.py"
+    script.write_text(COUNTING)
+    job = house.submit(script, "--numWorker 1")
+    house.wait(job, "RUNNING")
+    page = visitor.page
+    visitor.open(f"/jobs/{job}/logs?stream=out")
+    log = page.get_by_role("log")
+    until(lambda: int(log.get_attribute("data-lines") or 0) > 20, 20, "the log is followed")
+
+    house.checker.disturbed()
+    [api] = of(Kind.API, house)
+    hit(api, signal.SIGKILL)
+    until(house.serves, 30, "the API is back")
+    after = lines(house, job)
+    until(lambda: int(log.get_attribute("data-lines") or 0) > after, 30, "the log goes on")
+
+    (house.home / "jobs" / job / house.job(job)["work_dir"].rsplit("/", 1)[-1] / "enough").touch()
+    house.wait(job, "FINISHED")
+    until(lambda: int(log.get_attribute("data-lines") or 0) == lines(house, job), 20, "all lines are there")
+    written = (house.home / "jobs" / job / "log" / "driver.out").stat().st_size
+    assert int(log.get_attribute("data-bytes") or 0) == written
+    shown = log.locator("[data-line]").all_inner_texts()
+    numbers = [int(found.group(1)) for text in shown if (found := re.search(r"line (\d+) of", text))]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert numbers[-1] == lines(house, job) - 1
+
+
+def lines(house: House, job: str) -> int:
+    return (house.home / "jobs" / job / "log" / "driver.out").read_text().count("\n")
+
+
+def test_a_user_gets_a_403_where_an_admin_gets_the_drain_dialog(house: House, visit: Visit, visitor: Visitor) -> None:
+    node = house.nodes()[0]["name"]
+    visitor.open(f"/nodes/{node}/drain")
+    dialog = visitor.page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Drain")).to_be_visible()
+
+    house.api.post("/api/v1/users", json={"name": "ada", "password": PASSWORD}).raise_for_status()
+    user = visit(house.url)
+    user.log_in("ada")
+    user.go("Nodes")
+    expect(user.page.get_by_text(node).first).to_be_visible()
+    expect(user.button("Drain")).to_have_count(0)
+    user.open(f"/nodes/{node}/drain")
+    expect(user.page.get_by_role("heading", level=1)).to_contain_text("403")
+    expect(user.page.get_by_role("dialog")).to_have_count(0)
+    assert user.page.evaluate(f"fetch('/api/v1/nodes/{node}/drain', {{method: 'POST'}}).then(r => r.status)") == 403
+    assert house.nodes()[0]["health"] == "up"
+
+
+def test_a_user_sees_their_own_jobs_alone(house: House, visit: Visit) -> None:
+    house.api.post("/api/v1/users", json={"name": "bob", "password": PASSWORD}).raise_for_status()
+    job = house.submit(DIGITS, "--numWorker 1", "--epochs 1")
+    user = visit(house.url)
+    user.log_in("bob")
+    user.go("Jobs")
+    expect(user.page.get_by_text("edt submit")).to_be_visible()
+    house.wait(job, "FINISHED")
+    expect(user.row(job)).to_have_count(0)
+    user.open(f"/jobs/{job}")
+    expect(user.page.get_by_role("heading", level=1)).to_contain_text("404")
+
+
+def test_a_wrong_password_is_told_and_a_session_that_ended_leads_back_to_where_one_was(
+    house: House, visit: Visit
+) -> None:
+    visitor = visit(house.url)
+    visitor.open("/login")
+    visitor.page.get_by_label("Name").fill("admin")
+    visitor.page.get_by_label("Password").fill("not the password")
+    visitor.button("Log in").click()
+    expect(visitor.page.get_by_role("alert")).to_be_visible()
+    visitor.open("/nodes")
+    visitor.page.wait_for_url(re.compile("/ui/login"))
+    visitor.page.get_by_label("Name").fill("admin")
+    visitor.page.get_by_label("Password").fill(PASSWORD)
+    visitor.button("Log in").click()
+    visitor.page.wait_for_url(re.compile("/ui/nodes"))

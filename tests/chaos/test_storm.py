@@ -1,0 +1,44 @@
+"""A short storm over each database. `make chaos` is the long one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.choices import Kind, choices
+from chaos.storm import Plan, storm
+from chaos.trainings import Script, Size, scripts
+from support.nursery import Nursery
+
+SECONDS = 20.0
+SIZE = Size(epochs=6, pace=0.05)
+
+
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Script]]:
+    nursery = Nursery()
+    try:
+        yield scripts(nursery, tmp_path_factory.mktemp("undisturbed"), SIZE)
+    finally:
+        nursery.close()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("database", "seed"), [("sqlite", 3), ("postgresql", 4)])
+def test_a_storm_loses_nothing(database: str, seed: int, trainings: list[Script], tmp_path: Path) -> None:
+    plan = Plan(seed, SECONDS, 120.0, SIZE, trainings, jobs=2, others=("second",))
+    counts = storm(plan, tmp_path, database, lambda line: None)
+    print(counts)
+    assert counts.sound, "\n".join([*counts.wrong, str(counts)])
+    assert counts.blows.total() >= SECONDS / 5
+    assert counts.finished and counts.polls > SECONDS / 4
+
+
+def test_a_seed_replays_its_choices_and_all_kinds_come_up() -> None:
+    first, second = (list(itertools.islice(choices(7), 300)) for _ in range(2))
+    assert first == second != list(itertools.islice(choices(8), 300))
+    assert {blow.kind for choice in first for blow in choice.blows} == set(Kind)
+    assert any(len(choice.blows) > 1 for choice in first)

@@ -1,0 +1,166 @@
+"""The rules on one picture of the database. Each yields what is wrong in it; nothing is remembered."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from checker.database import Picture, Row
+from checker.papers import Reports
+from checker.violation import Invariant, Violation
+
+TERMINAL = {"FINISHED", "KILLED", "ERROR"}
+RELEASE_SECONDS = 60.0
+"""I6: from the end of a job until it holds nothing."""
+OUTBOX_SECONDS = 60.0
+START_SECONDS = 30.0
+"""I10: from the moment there is a slot for a job until it has an attempt."""
+BYPASSES = 3
+"""I11: so many later jobs may start before one that has never run."""
+
+
+def judge(picture: Picture, reports: Reports) -> Iterator[Violation]:
+    """Everything that this picture says by itself."""
+    yield from _slots(picture)
+    yield from _sizes(picture)
+    yield from _over(picture)
+    yield from _given_and_back(picture)
+    yield from _fences(picture)
+    yield from _waiting(picture)
+    yield from _passed(picture)
+    yield from _counters(picture, reports)
+    yield from _outbox(picture)
+    yield from _running(picture)
+
+
+def _slots(picture: Picture) -> Iterator[Violation]:
+    held: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for row in picture.open:
+        held[row["node_id"], row["slot"]].append(row["id"])
+    for (node, slot), ids in held.items():
+        if len(ids) > 1:
+            name = picture.nodes[node]["name"]
+            yield Violation(Invariant.I1, (node, slot), f"slot {slot} of {name} is held by allocations {ids}")
+
+
+def _sizes(picture: Picture) -> Iterator[Violation]:
+    there = {(row["node_id"], row["slot"]) for row in picture["slots"]}
+    kept: Counter[int] = Counter()
+    for row in picture.open:
+        if (row["node_id"], row["slot"]) not in there:
+            yield Violation(Invariant.I2, row["id"], f"allocation {row['id']} holds slot {row['slot']}, which is none")
+        kept[row["job_id"]] += row["release_asked_at"] is None
+    for job, number in kept.items():
+        row = picture.jobs[job]
+        most = row["num_worker"] * row["worker_device_num"]
+        if number > most:
+            yield Violation(Invariant.I2, job, f"edt-{job} holds {number} slots and asked for at most {most}")
+
+
+def _over(picture: Picture) -> Iterator[Violation]:
+    for row in picture.open:
+        job, node = picture.jobs[row["job_id"]], picture.nodes[row["node_id"]]
+        if job["state"] in TERMINAL and node["lost_at"] is None:
+            said = f"edt-{job['id']} is {job['state']} and holds slot {row['slot']} of {node['name']}"
+            yield Violation(Invariant.I6, row["id"], f"{said} (allocation {row['id']})", RELEASE_SECONDS)
+
+
+def _given_and_back(picture: Picture) -> Iterator[Violation]:
+    given: Counter[int] = Counter(row["grown_by"] for row in picture["allocations"])
+    for resize in picture["resizes"]:
+        grown = max(0, resize["to_slots"] - resize["from_slots"])
+        if given[resize["id"]] != grown:
+            said = f"resize {resize['id']} of edt-{resize['job_id']} gave {given[resize['id']]} slots, it says {grown}"
+            yield Violation(Invariant.I8, ("given", resize["id"]), said)
+    for row in picture["allocations"]:
+        if row["released_at"] is not None and row["kind"] is None:
+            yield Violation(Invariant.I8, row["id"], f"allocation {row['id']} came back and nobody says how it ended")
+
+
+def _fences(picture: Picture) -> Iterator[Violation]:
+    for job, row in picture.jobs.items():
+        numbers = [attempt["fence"] for attempt in picture.attempts.get(job, ())]
+        if numbers != list(range(1, row["fence"] + 1)):
+            yield Violation(Invariant.I9, job, f"edt-{job} has fence {row['fence']} and attempts {numbers}")
+        live = [attempt["fence"] for attempt in picture.attempts.get(job, ()) if attempt["ended_at"] is None]
+        if live not in ([], [row["fence"]]):
+            yield Violation(Invariant.I4, (job, "rows"), f"edt-{job}, fence {row['fence']}: attempts {live} are open")
+        fences = [event["fence"] for event in picture.events.get(job, ())]
+        if fences != sorted(fences) or (fences and fences[-1] > row["fence"]):
+            yield Violation(Invariant.I9, (job, "events"), f"the history of edt-{job} has fences {_runs(fences)}")
+    newest: dict[int, int] = {}
+    for row in picture["allocations"]:
+        if row["fence"] < newest.get(row["job_id"], 0):
+            said = f"allocation {row['id']} of edt-{row['job_id']} was given under the old fence {row['fence']}"
+            yield Violation(Invariant.I9, ("allocation", row["id"]), said)
+        newest[row["job_id"]] = max(row["fence"], newest.get(row["job_id"], 0))
+
+
+def _runs(fences: list[int]) -> list[int]:
+    return [fence for at, fence in enumerate(fences) if at == 0 or fences[at - 1] != fence]
+
+
+def _waiting(picture: Picture) -> Iterator[Violation]:
+    held = {(row["node_id"], row["slot"]) for row in picture.open}
+    open_nodes = {node for node, row in picture.nodes.items() if row["intent"] == "open" and row["lost_at"] is None}
+    free = [
+        row
+        for row in picture["slots"]
+        if row["present"] and row["node_id"] in open_nodes and (row["node_id"], row["slot"]) not in held
+    ]
+    for job, row in picture.jobs.items():
+        runs = any(attempt["ended_at"] is None for attempt in picture.attempts.get(job, ()))
+        waits = row["state"] in {"SUBMITTED", "PENDING"} and not runs and row["stop_requested_at"] is None
+        if waits and free and (row["not_before"] is None or row["not_before"] <= time.time()):
+            said = f"edt-{job} is {row['state']} and is not started, while {len(free)} slots are free"
+            yield Violation(Invariant.I10, job, said, START_SECONDS)
+
+
+def _passed(picture: Picture) -> Iterator[Violation]:
+    first = {job: attempts[0]["created_at"] for job, attempts in picture.attempts.items()}
+    for job, row in picture.jobs.items():
+        if job not in first and row["state"] in {"SUBMITTED", "PENDING"} and row["stop_requested_at"] is None:
+            passed_by = [later for later, at in first.items() if later > job and at > row["created_at"]]
+            if len(passed_by) > BYPASSES:
+                yield Violation(Invariant.I11, job, f"edt-{job} has never run; later jobs {passed_by} have")
+
+
+def _counters(picture: Picture, reports: Reports) -> Iterator[Violation]:
+    for job, row in picture.jobs.items():
+        history = picture.events.get(job, ())
+        if row["events"] != len(history):
+            yield Violation(Invariant.I12, job, f"edt-{job} counts {row['events']} events and has {len(history)}")
+        lost = sum(attempt["kind"] == "lost" for attempt in picture.attempts.get(job, ()))
+        if row["losses"] > lost:
+            said = f"edt-{job} counts {row['losses']} losses in a row and has {lost} lost attempts"
+            yield Violation(Invariant.I12, (job, "losses"), said)
+    for row in picture["supervisors"]:
+        name = picture.nodes[row["node_id"]]["name"]
+        key = (f"edt-{row['job_id']}", row["fence"]), name
+        written = next((n for (attempt, node), n in reports.lines.items() if (tuple(attempt), node) == key), None)
+        if written is not None and row["acked"] > written:
+            said = f"of edt-{row['job_id']}/{row['fence']} on {name} {row['acked']} reports are taken"
+            yield Violation(Invariant.I12, ("acked", key), f"{said} and {written} were written")
+
+
+def _outbox(picture: Picture) -> Iterator[Violation]:
+    for row in picture["outbox"]:
+        said = f"doorbell {row['id']} for {row['queue']} is still in the outbox"
+        yield Violation(Invariant.I13, row["id"], said, OUTBOX_SECONDS)
+
+
+def _running(picture: Picture) -> Iterator[Violation]:
+    for job, row in picture.jobs.items():
+        if row["state"] == "RUNNING" and not has_started(picture, row):
+            yield Violation(Invariant.I15, job, f"edt-{job} is RUNNING and no event or attempt of it has started")
+
+
+def has_started(picture: Picture, job: Row) -> bool:
+    """Whether the job's history says that it ran, and an attempt of it that it has started."""
+    moved = any(_after(event) == "RUNNING" for event in picture.events.get(job["id"], ()))
+    return moved and any(attempt["started_at"] is not None for attempt in picture.attempts.get(job["id"], ()))
+
+
+def _after(event: Row) -> str | None:
+    return event["data"].get("after") if event["kind"] == "state" else None

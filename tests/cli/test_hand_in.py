@@ -1,0 +1,143 @@
+"""`edt submit` while the API or its database restarts: tried again under one key, so that it makes one job."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edt_cli import session
+from edt_scheduler import operations
+from support.front_door import FrontDoor, served
+from support.typed import Done, edt
+
+AWAY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Line:
+    """A line to the API that fails as told, a connection at a time: ``away`` answers 503 itself, ``cut`` lets the
+    request through and the answer not, ``pass`` does what a line should."""
+
+    def __init__(self, target: str, *fates: str) -> None:
+        host, _, port = target.removeprefix("http://").partition(":")
+        self._target = host, int(port)
+        self._fates = list(fates)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join(5)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            with client:
+                fate = self._fates.pop(0) if self._fates else "pass"
+                if fate == "away":
+                    client.settimeout(0.2)
+                    _drain(client)
+                    client.sendall(AWAY)
+                else:
+                    self._through(client, answers=fate == "pass")
+
+    def _through(self, client: socket.socket, *, answers: bool) -> None:
+        with socket.create_connection(self._target) as api:
+            forth = threading.Thread(target=_copy, args=(client, api))
+            forth.start()
+            while data := api.recv(1 << 16):
+                if not answers:
+                    break  # the API has done it, and nobody will know
+                client.sendall(data)
+            client.shutdown(socket.SHUT_RDWR)
+            forth.join(5)
+
+
+def _copy(here: socket.socket, there: socket.socket) -> None:
+    try:
+        while data := here.recv(1 << 16):
+            there.sendall(data)
+        there.shutdown(socket.SHUT_WR)
+    except OSError:
+        """One of them has hung up."""
+
+
+def _drain(client: socket.socket) -> None:
+    try:
+        while client.recv(1 << 16):
+            pass
+    except TimeoutError:
+        """All that came."""
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("EDT_") and name != "EDT_REQUIRE_ALL"]:
+            patch.delenv(name)
+        with served(tmp_path_factory.mktemp("home")) as door:
+            yield door
+
+
+@contextmanager
+def line(api: FrontDoor, *fates: str) -> Iterator[Line]:
+    opened = Line(api.url, *fates)
+    yield opened
+    opened.close()
+
+
+def submit(api: FrontDoor, url: str, folder: Path) -> Done:
+    (folder / "main.py").write_text("print('hello')\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
+    token = operations.issue_token(api.house, "ana", 600)
+    return edt(["submit", "main.py"], {**kept, "EDT_API": url, "EDT_TOKEN": token, "NO_COLOR": "1"}, folder)
+
+
+def jobs(api: FrontDoor) -> list[str]:
+    return [job.exec_id for job in operations.jobs(api.house, viewer=operations.user(api.house, "ana"))]
+
+
+@pytest.mark.parametrize("fates", [("cut",), ("away",), ("cut", "away", "cut")], ids="+".join)
+def test_what_got_no_answer_is_sent_again_and_is_one_job(
+    api: FrontDoor, tmp_path: Path, fates: tuple[str, ...]
+) -> None:
+    before = jobs(api)
+    with line(api, *fates) as flaky:
+        done = submit(api, flaky.url, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert jobs(api) == [*before, done.stdout.strip()]
+    assert done.stderr.count("\n") == 1
+    assert "trying for 30 s" in done.stderr
+
+
+def test_where_nobody_answers_it_gives_up_in_time(
+    api: FrontDoor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "PATIENCE_SECONDS", 1.2)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    done = submit(api, url, tmp_path)
+    assert done.returncode == 1
+    assert "no answer from" in done.stderr
+
+
+def test_a_refusal_is_not_tried_again(api: FrontDoor, tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("")
+    token = operations.issue_token(api.house, "ana", 600)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
+    environ = {**kept, "EDT_API": api.url, "EDT_TOKEN": token, "NO_COLOR": "1"}
+    done = edt(["submit", "x.py", "--framework", "edtCaffe"], environ, tmp_path)
+    assert done.returncode == 1
+    assert "edtCaffe" in done.stderr
+    assert "trying" not in done.stderr

@@ -1,0 +1,432 @@
+"""Any process dies at any instruction: the training goes on, with the same bits, and each sample counts once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edt_runner import processes
+from edt_runner.contract import ReportKind
+from support import crashes
+from support.crashes import CONV, arm, assert_unharmed, crashed, crashing, gone, losses
+from support.nursery import Nursery
+from support.training import Both, Elastic, cases, counted, letter_for, on_both_frameworks
+from support.waiting import until
+
+Attempt = Callable[..., Elastic]
+
+
+@pytest.fixture(scope="module")
+def digest(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, framework: str) -> str:
+    """What the training ends with when nothing happens to it."""
+    letter = letter_for(tmp_path_factory.mktemp("undisturbed"), *CONV, framework=framework)
+    with Elastic(letter, nursery.start) as training:
+        training.settle([1])
+        return str(training.finish()["digest"])
+
+
+# ── one engine, in the middle of its work ─────────────────────────────────────────────────────────────────────
+@cases(
+    "engines, place",
+    [
+        (2, "engine.forward@22#2"),
+        (4, "engine.forward@22#1"),
+        Both(3, "engine.backward@22#2"),
+        (2, "engine.before-reduce@22#2"),
+        (4, "engine.before-reduce@22"),
+        (2, "engine.in-reduce@22#1"),
+        (3, "engine.in-reduce@22#2"),
+        (4, "engine.in-reduce@22"),
+        (2, "engine.before-gather@22"),
+        Both(3, "engine.before-gather@22#1"),
+        (4, "engine.before-gather@22#4"),
+        (2, "engine.reduced@22"),
+        (4, "engine.reduced@22#3"),
+        (2, "engine.applied@22"),
+        Both(3, "engine.applied@22#2"),
+        (4, "engine.applied@22#1"),
+        (3, "engine.committed@22"),
+        Both(2, "engine.validate@34#1"),
+        (4, "engine.validate@34#2"),
+        (3, "engine.before-gather@34"),
+        (3, "engine.applied@35"),  # the end of an epoch
+        (2, "engine.checkpoint@36"),  # its checkpoint
+        (3, "engine.in-reduce@50"),  # the last step
+        (2, "engine.applied@53"),  # the last tick
+        (4, "engine.before-reduce@53#3"),
+        Both(2, "engine.hand-over"),
+    ],
+)
+def test_an_engine_dies(attempt: Attempt, tmp_path: Path, digest: str, engines: int, place: str) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, place)) as training:
+        training.settle(range(1, engines + 1))
+        end = training.finish()
+        assert crashed(training)
+        assert list(gone(training).values()).count("lost") == 1
+        assert [loss.workers for loss in losses(training)] == [engines - 1]
+    assert_unharmed(training, end, digest)
+
+
+@cases("place", ["engine.reform#1", Both("engine.reform#3"), "engine.forward@22#3", "engine.applied@22#4"])
+def test_a_second_engine_dies_while_the_others_find_together(
+    attempt: Attempt, tmp_path: Path, digest: str, place: str
+) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, "engine.in-reduce@22#2", place)) as training:
+        training.settle([1, 2, 3, 4])
+        end = training.finish()
+        assert crashed(training)
+        assert sorted(engine for loss in losses(training) for engine in loss.engines) == sorted({2, int(place[-1])})
+    assert_unharmed(training, end, digest)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "engine.reform#1",  # it has not heard of the loss
+        "engine.applied@22#1",  # it has begun to measure what the loss cost
+        "engine.applied@32#1",  # in the last step that it measures: the others know, and it has not told
+        "engine.committed@32#1",  # it has told
+    ],
+)
+def test_a_loss_is_told_once_though_the_engine_that_tells_it_dies(
+    attempt: Attempt, tmp_path: Path, digest: str, place: str
+) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, "engine.in-reduce@22#2", place)) as training:
+        training.settle([1])  # the first of them
+        training.settle([1, 2, 3, 4])
+        end = training.finish()
+        assert crashed(training)
+        assert sorted(engine for loss in losses(training) for engine in loss.engines) == [1, 2]
+    assert_unharmed(training, end, digest)
+
+
+def test_all_but_one_die_at_the_weights_for_the_driver(attempt: Attempt, tmp_path: Path, digest: str) -> None:
+    places = ("engine.hand-over#1", "engine.hand-over#2")
+    with attempt(*CONV, environ=crashing(tmp_path, *places)) as training:
+        training.settle([1])
+        training.settle([1, 2])
+        training.settle([1, 2, 3])
+        end = training.finish()
+        assert crashed(training)
+    assert_unharmed(training, end, digest)
+
+
+# ── some have committed what others have not ──────────────────────────────────────────────────────────────────
+@cases(
+    "cut, dead, rounds",
+    [
+        ((3,), "", 1),  # two have applied, one is held up before it could
+        Both((2, 3), "", 1),  # the only one that has applied lives, and gives to both
+        ((3,), "engine.applied@22#2", 1),  # an owner of a shard dies, one has it all, one is a step behind
+        ((3,), "engine.reduced@22#2", 1),
+        ((1, 3), "engine.applied@22#2", 2),  # the only one that has applied dies: nobody has, so it is reduced again
+    ],
+)
+def test_an_engine_is_one_step_behind(
+    attempt: Attempt, tmp_path: Path, digest: str, framework: str, cut: tuple[int, ...], dead: str, rounds: int
+) -> None:
+    main = crashes.cut_off(tmp_path, framework, crashes.A_STEP, *cut)
+    with attempt(main, *CONV[1:], environ=crashing(tmp_path, *filter(None, [dead]))) as training:
+        training.settle([1, 2, 3])
+        end = training.finish()
+        assert not dead or crashed(training)
+    assert_unharmed(training, end, digest)
+    assert crashes.rounds_of(training, 19) == rounds
+
+
+# ── engines that come and go ──────────────────────────────────────────────────────────────────────────────────
+@cases(
+    "place",
+    [
+        Both("engine.join#3"),
+        "engine.joined#3",
+        "engine.switch#1",
+        "engine.switch#2",
+        "engine.switched#1",
+        "engine.switched",
+    ],
+)
+def test_somebody_dies_while_an_engine_joins(attempt: Attempt, tmp_path: Path, digest: str, place: str) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, place, armed=False)) as training:
+        training.settle([1])
+        training.settle([1, 2])
+        arm(training)
+        training.hold([1, 2, 3])
+        until(lambda: training.gate.is_ready(3), 60, "3 is ready")
+        training.gate.until(lambda: crashed(training))
+        until(lambda: "lost" in gone(training).values(), 60)
+        training.settle({1, 2, 3, 4} - set(gone(training)))
+        end = training.finish()
+    assert_unharmed(training, end, digest)
+
+
+@cases(
+    "place, stay",
+    [
+        ("engine.leave#3", [1, 2]),
+        Both("engine.leave#1", [2, 3]),  # the first of them
+        ("engine.switch#3", [1, 2]),
+        ("engine.switched#1", [1, 2]),
+        ("engine.switch#1", [1, 2]),  # one leaves, another dies at the same moment
+        ("engine.before-gather#2", [2]),  # two leave, the one that stays dies
+    ],
+)
+def test_somebody_dies_while_an_engine_leaves(
+    attempt: Attempt, tmp_path: Path, digest: str, place: str, stay: list[int]
+) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, place, armed=False)) as training:
+        training.settle([1])
+        training.settle([1, 2, 3])
+        arm(training)
+        training.hold([*stay, 4])
+        until(lambda: training.gate.is_ready(4), 60, "4 is ready")
+        over = {1, 2, 3} - set(stay) | {int(place[-1])}  # a leaver may be gone before the one that dies is seen to be
+        training.gate.until(lambda: crashed(training) and over <= set(gone(training)))
+        training.settle({*stay, 4} - set(gone(training)))
+        end = training.finish()
+    assert_unharmed(training, end, digest)
+
+
+def test_the_first_engine_dies_before_it_has_the_weights(attempt: Attempt, tmp_path: Path, digest: str) -> None:
+    """The driver gives them to another."""
+    with attempt(*CONV, environ=crashing(tmp_path, "engine.join")) as training:
+        training.hold([1, 2])
+        end = training.finish()
+        assert crashed(training)
+    assert_unharmed(training, end, digest)
+
+
+# ── driver, coordinator, supervisor ───────────────────────────────────────────────────────────────────────────
+@cases("place", ["begin", "gave", "metrics", Both("took")])
+def test_the_driver_dies_and_another_takes_its_place(attempt: Attempt, tmp_path: Path, digest: str, place: str) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, f"driver.{place}")) as training:
+        training.settle([1, 2])
+        end = training.finish()
+        assert crashed(training)
+        assert [body["what"] for body in training.kinds(ReportKind.RESTARTED)] == ["driver"]
+        assert losses(training) == []
+        assert (training.log_dir / "driver.out").read_text().count("the code behind train() runs once") == 1
+    assert_unharmed(training, end, digest)
+
+
+@pytest.mark.parametrize("place", ["take", "hand-over"])
+def test_driver_and_first_engine_die_while_they_exchange_weights(
+    attempt: Attempt, tmp_path: Path, digest: str, place: str
+) -> None:
+    """Each waits for the other, and neither will come."""
+    entries = {"take": ("driver.took", "engine.hand-over#1"), "hand-over": ("engine.hand-over", "driver.took")}[place]
+    with attempt(*CONV, environ=crashing(tmp_path, *entries)) as training:
+        training.settle([1])
+        training.settle([1, 2, 3])
+        end = training.finish()
+        assert crashed(training)
+    assert_unharmed(training, end, digest)
+
+
+@pytest.mark.parametrize("place", ["start", "prepare", "commit", "settle"])
+def test_the_coordinator_dies_in_a_planned_change(attempt: Attempt, tmp_path: Path, digest: str, place: str) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, f"coordinator.{place}", armed=place == "start")) as training:
+        training.settle([1, 2])
+        if place != "start":
+            arm(training)
+        training.settle([2, 3])
+        end = training.finish()
+        assert crashed(training)
+        assert [body["what"] for body in training.kinds(ReportKind.RESTARTED)] == ["coordinator"]
+        assert losses(training) == []
+    assert_unharmed(training, end, digest)
+
+
+@pytest.mark.parametrize("place", ["round", "reform"])
+def test_the_coordinator_dies_while_survivors_find_together(
+    attempt: Attempt, tmp_path: Path, digest: str, place: str
+) -> None:
+    entries = ("engine.in-reduce@22#2", f"coordinator.{place}")
+    with attempt(*CONV, environ=crashing(tmp_path, *entries)) as training:
+        training.settle([1, 2, 3])
+        end = training.finish()
+        assert crashed(training)
+        assert [loss.engines for loss in losses(training)] == [(2,)]
+    assert_unharmed(training, end, digest)
+
+
+@pytest.mark.parametrize("place", ["fork", "reap", "end"])
+def test_the_supervisor_dies_and_everything_of_it_with_it(
+    attempt: Attempt, tmp_path: Path, digest: str, place: str
+) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, f"supervisor.{place}", armed=place == "end")) as training:
+        training.settle([1, 2])
+        pids = [crashes.pid_of(training, engine) for engine in (1, 2)]
+        if place != "end":
+            arm(training)
+        if place == "fork":
+            training.hold([1, 2, 3])
+        if place == "reap":
+            crashes.kill(training, [2], signal.SIGKILL)
+        training.gate.open()
+        assert training.bench.process.wait(30) is not None
+        assert crashed(training)
+        training.gate.until(lambda: all(processes.start_time(pid) is None for pid in pids))
+    with attempt(*CONV, fence=2) as training:
+        training.hold([4, 5])
+        end = training.finish()
+    assert_unharmed(training, end, digest)
+
+
+def test_a_driver_that_dies_with_the_trained_weights_in_its_hands_is_the_next_attempts(
+    attempt: Attempt, tmp_path: Path, digest: str
+) -> None:
+    """All engines are gone by then; the code behind train() has not run."""
+    with attempt(*CONV, environ=crashing(tmp_path, "driver.released")) as training:
+        training.settle([1, 2])
+        assert training.finish()["kind"] == "lost"
+    with attempt(*CONV, fence=2) as training:
+        training.hold([3])
+        end = training.finish()
+        assert "Resuming from step 45 of 45" in (training.log_dir / "driver.err").read_text()
+    assert_unharmed(training, end, digest)
+
+
+# ── nobody is left ────────────────────────────────────────────────────────────────────────────────────────────
+@on_both_frameworks
+def test_all_engines_at_once_cost_what_came_after_the_last_recovery_checkpoint(attempt: Attempt, digest: str) -> None:
+    with attempt(*CONV, "--recovery", 0.1) as training:
+        training.settle([1, 2, 3])
+        training.gate.until(lambda: len(training.kinds(ReportKind.CHECKPOINTED)) > 1)
+        crashes.kill(training, [1, 2, 3], signal.SIGKILL)
+        end = training.finish()
+        assert end["kind"] == "lost" and end["whole"]
+        newest = crashes.newest_checkpoint(training)  # which it may not have come to report
+    with attempt(*CONV, "--recovery", 0.1, fence=2) as training:
+        training.settle([4, 5])
+        end = training.finish()
+        assert f"Resuming from step {newest} of 45" in (training.log_dir / "driver.err").read_text()
+    assert_unharmed(training, end, digest)
+
+
+@pytest.mark.parametrize("place", ["engine.forward@0", "engine.applied@0"])
+def test_the_first_tick_of_the_only_engine_is_done_again_by_the_next_attempt(
+    attempt: Attempt, tmp_path: Path, digest: str, place: str
+) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, place)) as training:
+        training.hold([1])
+        assert training.finish()["kind"] == "lost"
+    with attempt(*CONV, fence=2) as training:
+        training.settle([2, 3])
+        end = training.finish()
+    assert_unharmed(training, end, digest)
+
+
+def test_the_last_engine_to_leave_dies_over_its_checkpoint(attempt: Attempt, tmp_path: Path, digest: str) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, "engine.checkpoint", armed=False)) as training:
+        training.settle([1, 2])
+        arm(training)
+        training.hold([])
+        training.gate.until(training.over)
+        assert crashed(training)
+        assert training.kinds(ReportKind.ATTEMPT_ENDED)[-1]["kind"] == "left"  # it was asked to, and it is gone
+    with attempt(*CONV, fence=2) as training:
+        training.hold([3])
+        end = training.finish()
+    assert_unharmed(training, end, digest)
+
+
+# ── engines that do not die by themselves ─────────────────────────────────────────────────────────────────────
+@on_both_frameworks
+def test_a_stopped_engine_is_killed_at_once(attempt: Attempt, digest: str) -> None:
+    with attempt(*CONV) as training:
+        training.settle([1, 2, 3])
+        began = time.monotonic()
+        crashes.kill(training, [2], signal.SIGSTOP)
+        training.gate.until(lambda: 2 in gone(training))
+        assert time.monotonic() - began < 10.0  # not the minute that a silent one is given
+        end = training.finish()
+        assert training.kinds(ReportKind.ENGINE_GONE)[0]["message"] == "was stopped"
+    assert_unharmed(training, end, digest)
+
+
+def test_a_hung_micro_batch_costs_its_engine(attempt: Attempt, tmp_path: Path, digest: str) -> None:
+    main = crashes.troubled(tmp_path, 'if engine == "2" and tick == 22 and once("hung"): time.sleep(600)')
+    with attempt(main, *CONV[1:], environ={"EDT_HANG_SECONDS": "2"}) as training:
+        training.settle([1, 2])
+        end = training.finish()
+        lost = training.kinds(ReportKind.ENGINE_GONE)[0]
+        assert lost["allocation"] == 2 and "hung for" in lost["message"]
+    assert_unharmed(training, end, digest)
+
+
+@on_both_frameworks
+def test_a_loader_process_that_is_killed_costs_its_engine(attempt: Attempt, digest: str) -> None:
+    with attempt(*CONV, "--loaders", 1) as training:
+        training.settle([1, 2])
+        training.gate.close()
+        loaders = processes.descendants(crashes.pid_of(training, 2))
+        assert loaders
+        os.kill(loaders[0], signal.SIGKILL)
+        end = training.finish()
+        assert gone(training)[2] == "lost"
+    assert_unharmed(training, end, digest)
+
+
+# ── exceptions, and samples that kill ─────────────────────────────────────────────────────────────────────────
+def test_an_exception_in_one_engine_only_costs_that_engine(attempt: Attempt, tmp_path: Path, digest: str) -> None:
+    main = crashes.troubled(tmp_path, 'if engine == "2" and tick == 22: raise RuntimeError("this GPU has a bad day")')
+    with attempt(main, *CONV[1:]) as training:
+        training.settle([1, 2, 3])
+        end = training.finish()
+        lost = training.kinds(ReportKind.ENGINE_GONE)[0]
+        assert (lost["allocation"], lost["kind"]) == (2, "script-error")
+        assert lost["message"] == "RuntimeError: this GPU has a bad day"
+    assert_unharmed(training, end, digest)
+
+
+def test_an_exception_that_ends_two_engines_is_the_scripts(attempt: Attempt) -> None:
+    with attempt(*CONV, environ={"EDT_FAULT": "raise:19"}) as training:
+        training.settle([1, 2, 3])
+        end = training.finish()
+        shown = (training.log_dir / "driver.err").read_text()
+    assert (end["kind"], end["failed_step"]) == ("script-error", 19)
+    assert end["message"].startswith("RuntimeError: EDT_FAULT: raised at step 19, as told; the micro-batch of samples ")
+    assert "ended 2 engines" in end["message"]
+    assert shown.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)"])
+def test_a_micro_batch_that_ends_two_engines_is_named(attempt: Attempt, tmp_path: Path, how: str) -> None:
+    main = crashes.troubled(tmp_path, f"if tick == 22 and worker == 1: {how}")
+    with attempt(main, *CONV[1:]) as training:
+        training.settle([1, 2, 3])
+        end = training.finish()
+    assert (end["kind"], end["failed_step"]) == ("script-error", 19)
+    assert "the micro-batch of samples" in end["message"] and "(epoch 2, step 19) ended 2 engines" in end["message"]
+
+
+def test_a_sample_that_kills_whoever_loads_it_is_named(attempt: Attempt, tmp_path: Path) -> None:
+    main = crashes.ill(tmp_path, "if index == 100 and position.board.tick > 20: os.kill(os.getpid(), signal.SIGKILL)")
+    with attempt(main, *CONV[1:]) as training:
+        training.settle([1, 2, 3])
+        end = training.finish()
+    assert end["kind"] == "script-error"
+    assert "100" in end["message"].partition("of samples ")[2].partition("(")[0].replace(",", " ").split()
+
+
+# ── the counting model ────────────────────────────────────────────────────────────────────────────────────────
+@cases("places", [Both(("engine.applied#2", "engine.in-reduce#3")), (("engine.reduced#1", "engine.reform#3"),)])
+def test_every_sample_moves_its_own_weight_exactly_once_an_epoch(
+    attempt: Attempt, tmp_path: Path, places: tuple[str, ...]
+) -> None:
+    """64 samples, 8 a step: each adds an eighth to its weight, which no rounding can hide."""
+    arguments = ("counting", "--samples", 64, "--epochs", 8)
+    with attempt(*arguments, environ=crashing(tmp_path, *places, armed=False)) as training:
+        training.settle([1, 2, 3, 4])
+        arm(training)
+        end = training.finish()
+        assert crashed(training)
+        assert end["kind"] == "finished"
+    crashes.assert_all_counted_once(training, 64, 8)
+    assert [8 * weight for weight in counted(training)] == [8.0] * 64

@@ -1,0 +1,183 @@
+"""The home of an attempt, where coordinator and driver live, may be emptied or lost: another node takes its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from edt_runner import processes
+from edt_runner.bench import Bench
+from edt_runner.contract import ReportKind, Wish
+from edt_runner.engine import record
+from support.nursery import Nursery
+from support.training import SCRIPTS, Elastic, letter_for
+from support.waiting import until
+
+CONV = ("conv", "--loaders", 1)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> str:
+    with Elastic(letter_for(tmp_path_factory.mktemp("undisturbed"), *CONV), nursery.start) as training:
+        training.settle([1])
+        return str(training.finish()["digest"])
+
+
+@contextmanager
+def two_nodes(nursery: Nursery, folder: Path) -> Iterator[tuple[Elastic, Bench]]:
+    """Engine 1 on the home, engine 2 on a guest, both training."""
+    home = letter_for(folder / "job", *CONV)
+    guest = letter_for(folder / "job", *CONV, node="there", spool_dir=str(folder / "there"))
+    with Elastic(home, nursery.start) as training, Bench(guest, nursery.start) as there:
+        training.settle([1])
+        there.hold([2], coordinator=address_of(training.bench))
+        training.await_ready([2])
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2))
+        yield training, there
+
+
+def address_of(bench: Bench) -> str:
+    return str(bench.until(lambda report: report.kind is ReportKind.COORDINATOR_AT).body["address"])
+
+
+def parts(bench: Bench) -> dict[str, int]:
+    """Name to pid of what a supervisor has forked."""
+    found = {}
+    for pid in processes.descendants(bench.process.pid):
+        with suppress(OSError):  # it has ended meanwhile
+            found[Path(f"/proc/{pid}/comm").read_text().strip()] = pid
+    return found
+
+
+def steps(training: Elastic) -> int:
+    return training.gate.reached()
+
+
+def test_a_successor_takes_coordinator_and_driver_over_before_the_old_home_goes(
+    nursery: Nursery, tmp_path: Path, undisturbed: str
+) -> None:
+    with two_nodes(nursery, tmp_path) as (training, there):
+        there.hold([2])  # it is the home from here on
+        address = address_of(there)
+        training.bench.wish(Wish(1, (), address, leaving=(1,)))
+        training.gate.until(training.over)
+        end = training.bench.ended()
+        assert (end["kind"], end["whole"]) == ("left", False)
+        training.gate.open()
+        end = there.ended()
+        pauses = [r.body for r in there.reports if r.kind is ReportKind.RESIZED and r.body["left"] == [1]]
+    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, undisturbed)
+    assert pauses, "the leave was a planned one"
+    audits = record.audit(record.read(training.sample_record), samples=237, epochs=2)
+    assert [(audit.lost, audit.repeated) for audit in audits] == [((), ()), ((), ())]
+
+
+def test_a_home_that_the_platform_cannot_reach_is_succeeded_all_the_same(
+    nursery: Nursery, tmp_path: Path, undisturbed: str
+) -> None:
+    """It hears from the shared folder that another node hosts; its engine goes on there."""
+    with two_nodes(nursery, tmp_path) as (training, there):
+        there.hold([2])
+        address_of(there)
+        until(lambda: "edt-coordinator" not in parts(training.bench), 20)
+        training.gate.open()
+        end = there.ended()
+        sizes = [report.body["workers"] for report in there.reports if report.kind is ReportKind.PROGRESS]
+        lost = [r.body for r in there.reports if r.kind is ReportKind.RESIZED and r.body["lost"]]
+        assert training.bench.ended()["whole"] is False
+    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, undisturbed)
+    assert set(sizes) == {2} and not lost
+
+
+def test_the_home_dies_and_the_engines_elsewhere_go_on_under_another(
+    nursery: Nursery, tmp_path: Path, undisturbed: str
+) -> None:
+    with two_nodes(nursery, tmp_path) as (training, there):
+        training.bench.kill()
+        there.hold([2])
+        address_of(there)
+        training.gate.open()
+        end = there.ended()
+    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, undisturbed)
+
+
+def test_a_guest_dies_and_its_engines_are_missed_at_once(nursery: Nursery, tmp_path: Path, undisturbed: str) -> None:
+    with two_nodes(nursery, tmp_path) as (training, there):
+        there.kill()
+        training.gate.open()
+        end = training.bench.ended()
+        (lost,) = [body for body in training.kinds(ReportKind.RESIZED) if body["lost"]]
+    assert (end["kind"], end["digest"]) == ("finished", undisturbed)
+    assert lost["lost"] == [2] and lost["pause_seconds"] < 2
+
+
+def test_the_coordinator_dies_and_the_guest_finds_its_successor(
+    nursery: Nursery, tmp_path: Path, undisturbed: str
+) -> None:
+    with two_nodes(nursery, tmp_path) as (training, there):
+        os.kill(parts(training.bench)["edt-coordinator"], signal.SIGKILL)
+        there.hold([2, 3], coordinator=address_of(training.bench))
+        training.await_ready([3])
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=3))
+        end = training.finish()
+        assert not [body for body in training.kinds(ReportKind.RESIZED) if body["lost"]]
+        assert there.ended()["kind"] == "finished"
+    assert (end["kind"], end["digest"]) == ("finished", undisturbed)
+
+
+def test_a_successor_without_any_engine_that_has_the_weights_does_not_begin_anew(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """Within one attempt a step has one content: what comes after is the next attempt's."""
+    with attempt_on(nursery, tmp_path) as training:
+        training.settle([1])
+    with Bench(
+        letter_for(tmp_path / "job", *CONV, node="there", spool_dir=str(tmp_path / "there")), nursery.start
+    ) as b:
+        b.hold([2])
+        end = b.ended(60)
+    assert (end["kind"], end["whole"]) == ("lost", True)
+    assert not [report for report in b.reports if report.kind is ReportKind.ENGINE_JOINED]
+
+
+def attempt_on(nursery: Nursery, folder: Path) -> Elastic:
+    return Elastic(letter_for(folder / "job", *CONV), nursery.start)
+
+
+def test_an_exception_at_the_home_does_not_end_a_training_that_goes_on_elsewhere(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    script = tmp_path / "main.py"
+    here = "import os\nfrom edt_runner import context\n"
+    loss = (
+        "def loss(outputs, targets):\n"
+        "    if context.current().name == '1' and os.path.exists('raise'):\n"
+        "        raise RuntimeError('this GPU has fallen off the bus')\n"
+        "    return F.cross_entropy(outputs, targets)\n\n\nnet ="
+    )
+    text = (SCRIPTS / "conv.py").read_text().replace("net =", loss, 1).replace("    F.cross_entropy,", "    loss,")
+    script.write_text(text.replace("import argparse", here + "import argparse", 1))
+    home = letter_for(tmp_path / "job", script, "--epochs", 6, grace_seconds=3.0)
+    guest = letter_for(tmp_path / "job", script, "--epochs", 6, node="there", spool_dir=str(tmp_path / "there"))
+    with Elastic(home, nursery.start) as training, Bench(guest, nursery.start) as there:
+        training.settle([1])
+        there.hold([2], coordinator=address_of(training.bench))
+        training.await_ready([2])
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2))
+        (tmp_path / "job" / "raise").touch()
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_GONE, allocation=1))
+        training.hold([])  # as a platform does, whose scheduler has closed that allocation
+        told = len(training.kinds(ReportKind.PROGRESS))
+        training.gate.until(lambda: len(training.kinds(ReportKind.PROGRESS)) > told)
+        time.sleep(3.2)  # its grace: nothing is counted against a training that goes on
+        assert not training.over()
+        end = training.finish()
+        (gone,) = training.kinds(ReportKind.ENGINE_GONE)
+    assert end["kind"] == "finished"
+    assert (gone["kind"], gone["message"]) == ("script-error", "RuntimeError: this GPU has fallen off the bus")

@@ -1,0 +1,102 @@
+"""Engines that cannot reach each other, without a reset, while all reach the coordinator: the training goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edt_runner.bench import Bench
+from edt_runner.contract import ReportKind
+from support import crashes, partition
+from support.crashes import CONV, assert_unharmed, gone
+from support.nursery import Nursery
+from support.partition import Networks
+from support.training import Elastic, letter_for
+
+_REASON = partition.why_not()
+pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON)
+
+LONG = (*CONV[:-1], 8)
+"""Epochs enough to be in the middle when the network is cut."""
+
+
+@pytest.fixture(scope="module")
+def digest(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> str:
+    with Elastic(letter_for(tmp_path_factory.mktemp("undisturbed"), *LONG), nursery.start) as training:
+        training.settle([1])
+        return str(training.finish()["digest"])
+
+
+@contextmanager
+def nodes(nursery: Nursery, folder: Path, networks: Networks, names: str) -> Iterator[tuple[Elastic, dict[str, Bench]]]:
+    """Engine 1 on the first node, which is the home, 2 on the second …; all train, and each tick is noticed as hung
+    after two seconds."""
+
+    def letter(node: str) -> Any:
+        environ = {**networks.environ(node), "EDT_HANG_SECONDS": "2"}
+        more = {"host": networks.address(node), "node": node}
+        if node != names[0]:
+            more["spool_dir"] = str(folder / node)
+        return letter_for(folder / "job", *LONG, environ=environ, **more)
+
+    with ExitStack() as stack:
+        training = stack.enter_context(Elastic(letter(names[0]), nursery.start))
+        training.settle([1])
+        address = training.kinds(ReportKind.COORDINATOR_AT)[0]["address"]
+        benches = {}
+        for number, node in enumerate(names[1:], 2):
+            benches[node] = stack.enter_context(Bench(letter(node), nursery.start))
+            benches[node].hold([number], coordinator=address)
+        training.await_ready(range(1, len(names) + 1))
+        training.gate.until(lambda: training.training() == set(range(1, len(names) + 1)))
+        yield training, benches
+
+
+def steps_go_on(training: Elastic, seconds: float) -> float:
+    """Until three more steps are committed; how long that took."""
+    began, target = time.monotonic(), training.gate.allowed + 3
+    training.gate.until(lambda: training.gate.reached() >= target, seconds)
+    return time.monotonic() - began
+
+
+def test_two_of_three_cannot_reach_each_other_and_one_of_them_goes(
+    nursery: Nursery, tmp_path: Path, digest: str
+) -> None:
+    with Networks("abc") as networks, nodes(nursery, tmp_path, networks, "abc") as (training, benches):
+        networks.cut("b", "c")
+        took = steps_go_on(training, 50)
+        end = training.finish()
+        lost = {number for bench in benches.values() for number in _gone(bench)}
+        sizes = {loss.workers for loss in crashes.losses(training)}
+    assert_unharmed(training, end, digest, epochs=8)
+    assert sizes == {2}
+    assert len(lost) == 1
+    print(f"{took:.1f} s from the cut to the third step after it")
+    assert took < 30.0, took
+
+
+def test_a_network_that_heals_costs_no_engine(nursery: Nursery, tmp_path: Path, digest: str) -> None:
+    """Shorter than the two seconds after which anybody is suspected."""
+    with Networks("abc") as networks, nodes(nursery, tmp_path, networks, "abc") as (training, _):
+        networks.cut("b", "c")
+        training.gate.allow(training.gate.allowed + 2)
+        time.sleep(0.5)
+        networks.heal()
+        steps_go_on(training, 30)
+        assert not gone(training)
+        end = training.finish()
+        sizes = {loss.workers for loss in crashes.losses(training)}
+    assert_unharmed(training, end, digest, epochs=8)
+    assert not sizes
+
+
+def _gone(bench: Bench) -> list[int]:
+    bench.poll()
+    return [
+        r.body["allocation"] for r in bench.reports if r.kind is ReportKind.ENGINE_GONE and r.body["kind"] != "finished"
+    ]

@@ -1,0 +1,128 @@
+"""Any process may die: the job goes on, in the same attempt wherever an engine is left, with the same result."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from chaos.choices import Kind
+from chaos.victims import of
+from edt_runner.engine import record
+from support.cast import cast, kill_and_await_another
+from support.house import House
+from support.journey import Job, house_in, submit, undisturbed
+from support.nursery import Nursery
+from support.waiting import until
+
+
+def goes_on(job: Job, steps: int = 3) -> None:
+    """Steps are committed, however few are let through at once."""
+    at = len({entry.step for entry in record.read(job.record)})
+    job.gate.until(lambda: len({entry.step for entry in record.read(job.record)}) >= at + steps)
+
+
+def ever_trained(job: Job) -> int:
+    """Engines that have had a part in a step, by the files of their own that they write."""
+    return sum(path.stat().st_size > 0 for path in job.record.glob("samples-*.jsonl"))
+
+
+def test_an_engine_that_dies_or_stands_still_is_replaced_and_nobody_else_notices(
+    house: House, nursery: Nursery, tmp_path: Path
+) -> None:
+    job = submit(house, "job")
+    job.until_slots(4)
+    for replaced, number in enumerate((signal.SIGKILL, signal.SIGSTOP), 1):
+        before = cast(house, job.id)
+        victim = min(before.engines)
+        house.checker.disturbed()
+        os.kill(victim, number)
+        goes_on(job)
+        job.gate.until(lambda number=4 + replaced: ever_trained(job) == number, 60)
+        after = cast(house, job.id)
+        assert before.engines - after.engines == {victim}
+        assert len(after.engines) == 4
+        for part in ("driver", "coordinator", "supervisor"):
+            assert after.named(part) == before.named(part)
+    end = job.finish()
+    assert end["attempts"] == 1
+    assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+
+
+def test_engines_train_on_while_everything_around_them_dies(house: House, nursery: Nursery, tmp_path: Path) -> None:
+    """Coordinator, driver, agent; then scheduler, API and broker at once."""
+    job = submit(house, "job")
+    job.until_slots(4)
+    engines = cast(house, job.id).engines
+    for part in ("coordinator", "driver"):
+        kill_and_await_another(house, job.id, part)
+        goes_on(job)
+    for kinds in ([Kind.AGENT], [Kind.SCHEDULER, Kind.API, Kind.BROKER]):
+        house.checker.disturbed()
+        victims = [process.pid for kind in kinds for process in of(kind, house)]
+        assert len(victims) >= len(kinds)
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        goes_on(job)
+        until(house.serves, 30, "the platform is back")
+    assert cast(house, job.id).engines == engines
+    end = job.finish()
+    assert end["attempts"] == 1
+    assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+    out = (house.home / "jobs" / job.id / "log/driver.out").read_text()
+    assert out.count("the code behind train() runs once") == 1
+
+
+def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(
+    house: House, nursery: Nursery, tmp_path: Path
+) -> None:
+    job = submit(house, "job")
+    job.until_slots(4)
+    job.gate.until(lambda: any((house.home / "jobs" / job.id / "checkpoint").glob("at-*")))
+    os.kill(cast(house, job.id).one("supervisor"), signal.SIGKILL)
+    until(lambda: house.job(job.id)["attempts"] == 2, 30, "a next attempt")
+    job.until_slots(4)
+    end = job.finish()
+    assert end["attempts"] == 2
+    assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+
+
+def spanning(house: House) -> tuple[Job, str]:
+    """A job on two nodes, and the name of its home."""
+    job = submit(house, "job")
+    job.until_slots(2)
+    [home] = [node["name"] for node in house.nodes()]
+    house.add_node("second", slots=2)
+    job.until_slots(4)
+    assert cast(house, job.id).named("coordinator") == cast(house, job.id).named("coordinator", home)
+    return job, home
+
+
+def test_the_home_of_a_job_is_drained_and_another_node_takes_over(tmp_path: Path, nursery: Nursery) -> None:
+    with house_in(tmp_path, slots=2) as house:
+        job, home = spanning(house)
+        stay = cast(house, job.id).named("engine", "second")
+        house.api.post(f"/api/v1/nodes/{home}/drain").raise_for_status()
+        job.gate.until(lambda: not cast(house, job.id).named("supervisor", home))
+        now = cast(house, job.id)
+        assert now.named("engine", "second") == stay
+        assert len(now.named("driver", "second")) == len(now.named("coordinator", "second")) == 1
+        goes_on(job)
+        end = job.finish()
+        assert end["attempts"] == 1
+        assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+
+
+def test_the_home_of_a_job_dies_and_another_node_takes_over(tmp_path: Path, nursery: Nursery) -> None:
+    with house_in(tmp_path, slots=2) as house:
+        job, home = spanning(house)
+        stay = cast(house, job.id).named("engine", "second")
+        [supervisor] = cast(house, job.id).named("supervisor", home)
+        house.checker.disturbed()
+        os.kill(supervisor, signal.SIGKILL)
+        job.gate.until(lambda: bool(cast(house, job.id).named("driver", "second")))
+        goes_on(job)
+        assert cast(house, job.id).named("engine", "second") >= stay
+        end = job.finish()
+        assert end["attempts"] == 1
+        assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")

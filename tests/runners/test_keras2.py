@@ -1,0 +1,62 @@
+"""Scripts that are written for Keras 2: told so where they fail on Keras 3, and at home where they asked for it.
+
+Each line is tried with both, by a process each: the hint is right where Keras 2 takes what Keras 3 refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edt_runner.environment import supervisor_environ
+from support.keras2_lines import OF_KERAS_2, WRONG_IN_BOTH
+
+ROOT = Path(__file__).parents[2]
+Said = dict[str, tuple[str | None, str | None]]
+"""Line to what it raised and the hint that was given."""
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> list[Said]:
+    """With Keras 3 and with Keras 2."""
+    answers = [tmp_path_factory.mktemp("keras") / f"{keras2}.json" for keras2 in (0, 1)]
+    environ = os.environ | supervisor_environ("tensorflow") | {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/runners"}
+    environ |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "support.keras2_lines", str(answer)],
+            env=environ | {"TF_USE_LEGACY_KERAS": answer.stem},
+            stderr=subprocess.PIPE,
+        )
+        for answer in answers
+    ]
+    for process in running:
+        _, said = process.communicate(timeout=100)
+        assert process.returncode == 0, said.decode()[-2000:]
+    return [{line: tuple(what) for line, what in json.loads(answer.read_text()).items()} for answer in answers]
+
+
+@pytest.mark.parametrize("line", [line for line in OF_KERAS_2 if "assert" not in line])
+def test_what_only_keras_2_took_is_told_with_what_would_help(tried: list[Said], line: str) -> None:
+    keras3, keras2 = tried
+    raised, hint = keras3[line]
+    assert raised is not None and hint is not None, raised
+    assert "--msd-env TF_USE_LEGACY_KERAS=1" in hint
+    assert keras2[line] == (None, None), "and it does help"
+
+
+@pytest.mark.parametrize("line", WRONG_IN_BOTH)
+def test_of_what_is_wrong_with_both_nothing_is_said(tried: list[Said], line: str) -> None:
+    for said in tried:
+        raised, hint = said[line]
+        assert raised is not None and hint is None, raised
+
+
+def test_a_script_that_asked_for_keras_2_gets_it_by_either_name(tried: list[Said]) -> None:
+    _, keras2 = tried
+    assert [keras2[line] for line in OF_KERAS_2 if "assert" in line] == [(None, None)]

@@ -1,0 +1,171 @@
+"""Which of Keras's callbacks run in an elastic training, and what takes the place of the others."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edt_runner.errors import UsageError
+from edt_runner.user_callbacks.hooks import UserCallbacks
+from fabric_model.user_callbacks import attached
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+keras = pytest.importorskip("keras")
+tf_keras = pytest.importorskip("tf_keras")
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning")
+"""Keras 3's own, as it reads the rate."""
+
+
+def compiled(library: Any) -> Any:
+    model = library.Sequential([library.layers.Dense(2)])
+    model.build((None, 3))
+    model.compile(library.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def hooks_of(model: Any, *callbacks: Any) -> UserCallbacks:
+    """As one engine has them."""
+    hooks = UserCallbacks(
+        attached(list(callbacks), keras=True),
+        model,
+        model.optimizer,
+        [model, model.optimizer],
+        epochs=20,
+        steps=3,
+        seed=7,
+        seed_framework=lambda seed: None,
+        ran=lambda: None,
+    )
+    hooks.begin()
+    return hooks
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras 3", "keras 2"])
+def test_a_plateau_is_counted_on_by_a_newcomer_as_if_it_had_been_there(library: Any) -> None:
+    """A newcomer after each epoch: the rate falls as often and when it falls in Keras's own loop."""
+    losses = [1.0, 0.9, 0.89995, 0.9, 0.5, 0.49999, 0.50001, 0.5, 0.5, 0.2]
+
+    def made() -> Any:
+        return library.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=2, min_delta=1e-3, cooldown=1)
+
+    model, plain = compiled(library), made()
+    plain.set_model(model)
+    plain.on_train_begin()
+    expected = []
+    for epoch, loss in enumerate(losses):
+        plain.on_epoch_end(epoch, {"loss": loss})
+        expected.append(float(model.optimizer.learning_rate.numpy()))
+
+    rates, told = [], None
+    for epoch, loss in enumerate(losses):
+        newcomer = compiled(library)
+        hooks = hooks_of(newcomer, made())
+        if told is not None:
+            hooks.restore(json.loads(json.dumps(told[0])), told[1])
+            newcomer.optimizer.learning_rate = rates[-1]
+        hooks.end_epoch(epoch, {"loss": loss}, last=False, saves=False)
+        rates.append(float(newcomer.optimizer.learning_rate.numpy()))
+        told = hooks.export()
+    assert rates == expected
+    assert len(set(expected)) >= 3
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras 3", "keras 2"])
+def test_the_best_weights_are_known_to_a_newcomer(library: Any) -> None:
+    def made() -> Any:
+        return library.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)
+
+    model, newcomer = compiled(library), compiled(library)
+    hooks, others = hooks_of(model, made()), hooks_of(newcomer, made())
+    best = model.get_weights()
+    hooks.end_epoch(0, {"loss": 1.0, "val_loss": 1.0}, last=False, saves=False)
+    model.set_weights([weight + 1 for weight in best])
+    hooks.end_epoch(1, {"loss": 1.0, "val_loss": 2.0}, last=False, saves=False)
+    assert not hooks.stopped
+    told, tensors = hooks.export()
+    others.restore(json.loads(json.dumps(told)), tensors)
+    for each in (hooks, others):
+        each.end_epoch(2, {"loss": 1.0, "val_loss": 2.0}, last=False, saves=False)
+        assert each.stopped
+    for each in (model, newcomer):
+        assert all(np.array_equal(now, then) for now, then in zip(each.get_weights(), best, strict=True))
+
+
+def test_hooks_get_the_epoch_from_0_the_number_of_epochs_and_what_others_added_to_the_logs() -> None:
+    said: list[Any] = []
+
+    class Own(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            said.append((epoch, self.params["epochs"], self.params["steps"], sorted(logs), self.model is model))
+
+    model = compiled(keras)
+    hooks = hooks_of(model, keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate), Own())
+    hooks.end_epoch(0, {"loss": 1.0, "val_loss": 2.0}, last=False, saves=False)
+    assert said == [(0, 20, 3, ["learning_rate", "loss", "val_loss"], True)]
+
+
+def test_a_lambda_callback_of_epochs_runs() -> None:
+    said: list[int] = []
+    model = compiled(keras)
+    hooks = hooks_of(model, keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: said.append(epoch)))
+    hooks.end_epoch(0, {"loss": 1.0}, last=False, saves=False)
+    assert said == [0, 1]
+
+
+class ByBatch(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        pass
+
+
+class Validating(tf_keras.callbacks.Callback):
+    def on_test_end(self, logs: Any = None) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("callback", "words"),
+    [
+        (lambda: keras.callbacks.ModelCheckpoint("x.keras"), ["ModelCheckpoint", "checkpoint_freq"]),
+        (lambda: tf_keras.callbacks.ModelCheckpoint("x"), ["ModelCheckpoint", "checkpoint_freq"]),
+        (lambda: keras.callbacks.BackupAndRestore("x"), ["BackupAndRestore", "recovery"]),
+        (lambda: keras.callbacks.CSVLogger("x.csv"), ["CSVLogger", "driver_logger_callback"]),
+        (lambda: keras.callbacks.TensorBoard("x"), ["TensorBoard", "driver_logger_callback"]),
+        (keras.callbacks.TerminateOnNaN, ["TerminateOnNaN"]),
+        (ByBatch, ["ByBatch has on_train_batch_end", "worker_logger_callback"]),
+        (Validating, ["Validating has on_test_end"]),
+        (lambda: keras.callbacks.LambdaCallback(on_train_batch_end=print), ["LambdaCallback has on_train_batch_end"]),
+    ],
+    ids=str,
+)
+def test_callbacks_that_need_each_batch_or_write_files_are_refused_with_what_to_do_instead(
+    callback: Any, words: list[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        attached([callback()], keras=True)
+    assert all(word in str(caught.value) for word in ["user_callback[0]: ", *words]), str(caught.value)
+
+
+def test_keras_callbacks_are_for_keras_models() -> None:
+    with pytest.raises(UsageError, match=r"user_callback: got a Keras callback.*torch\.nn\.Module"):
+        attached(keras.callbacks.Callback(), keras=False)
+
+
+def test_an_evaluation_in_a_hook_leaves_nothing_behind_in_the_metrics() -> None:
+    """Else an engine that was there would show other values than one that came later."""
+    from edt_runner.tensorflow.adapter import TensorFlowAdapter
+    from edt_runner.tensorflow.generations import generation_of
+
+    model = compiled(keras)
+    model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], jit_compile=False)
+    batch = (np.ones((2, 3), np.float32), np.zeros((2, 2), np.float32))
+    adapter = TensorFlowAdapter(generation_of(model), model, batch)
+    adapter.warm_up(batch)
+    sums = [2.0, 4.0, *[3.0] * (adapter.width - 2)]
+    before = adapter.values(sums)
+    model.evaluate(*batch, verbose=0)
+    adapter.recommit()
+    assert adapter.values(sums) == before

@@ -1,0 +1,147 @@
+"""Recovery checkpoints in the background: when they begin, what they hold, what waits for what."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from edt_runner.engine.snapshot import Snapshots
+from support.waiting import until
+
+
+class Training:
+    """A state of one number, a clock by hand, a disk that can be held up or full."""
+
+    def __init__(self) -> None:
+        self.now, self.weight = 0.0, 0
+        self.may_copy, self.may_write = threading.Event(), threading.Event()
+        self.may_copy.set()
+        self.may_write.set()
+        self.copying = threading.Event()
+        self.full = False
+        self.written: list[tuple[int, Any, int]] = []
+        self.notes: list[str] = []
+        self.snapshots = Snapshots(10.0, self._copy, self._write, self.notes.append, lambda: self.now)
+
+    def step(self, tick: int, *, force: bool = False) -> None:
+        """The boundary at ``tick``, then the step that changes the weight."""
+        self.snapshots.begin(tick, {"loss": tick}, force=force)
+        self.snapshots.copied()
+        self.weight += 1
+
+    def _copy(self) -> int:
+        self.copying.set()
+        assert self.may_copy.wait(10)
+        return self.weight
+
+    def _write(self, tick: int, tally: Mapping[str, Any], state: int) -> None:
+        assert self.may_write.wait(10)
+        if self.full:
+            raise OSError(28, "No space left on device")
+        self.written.append((tick, tally["loss"], state))
+
+
+@pytest.fixture
+def training() -> Training:
+    return Training()
+
+
+def test_one_begins_when_the_interval_is_over_and_not_before(training: Training) -> None:
+    for tick in range(30):
+        training.now = float(tick)
+        training.step(tick)
+        if training.written or tick >= 10:
+            until(lambda: not training.snapshots.under_way, 5, "the checkpoint is written")
+    assert training.written == [(10, 10, 10), (20, 20, 20)]
+
+
+def test_a_forced_one_begins_at_once_and_the_interval_counts_from_there(training: Training) -> None:
+    training.now = 4.0
+    training.step(1, force=True)
+    training.snapshots.finish()
+    training.now = 13.0
+    assert not training.snapshots.due()
+    training.now = 14.0
+    assert training.snapshots.due()
+    assert training.written == [(1, 1, 0)]
+
+
+def test_the_state_waits_for_its_copy_and_not_for_the_disk(training: Training) -> None:
+    training.may_copy.clear()
+    training.may_write.clear()
+    stepped = threading.Thread(target=training.step, args=(1,), kwargs={"force": True})
+    stepped.start()
+    assert training.copying.wait(5)
+    stepped.join(0.05)
+    assert stepped.is_alive() and training.weight == 0
+    training.may_copy.set()
+    stepped.join(5)
+    assert training.weight == 1 and not training.written
+    training.may_write.set()
+    training.snapshots.finish()
+    assert training.written == [(1, 1, 0)]
+
+
+def test_a_forced_one_waits_for_the_one_under_way_and_takes_the_state_as_it_is_then(training: Training) -> None:
+    training.may_write.clear()
+    training.step(1, force=True)
+    training.step(2, force=True)
+    training.step(3, force=True)
+    training.step(4)
+    assert not training.snapshots.due()
+    training.may_write.set()
+    until(training.snapshots.due, 5, "the first is on disk")
+    training.step(5)
+    training.snapshots.finish()
+    assert training.written == [(1, 1, 0), (5, 5, 4)]
+    assert not training.snapshots.due()
+
+
+def test_at_the_end_what_waits_is_written_too(training: Training) -> None:
+    training.may_write.clear()
+    training.step(1, force=True)
+    training.snapshots.begin(2, {"loss": 2}, force=True)  # the last boundary: nothing changes any more
+    training.may_write.set()
+    training.snapshots.finish()
+    assert training.written == [(1, 1, 0), (2, 2, 1)]
+    training.snapshots.finish()
+    assert len(training.written) == 2
+
+
+def test_the_last_to_leave_writes_its_position_after_the_one_under_way(training: Training) -> None:
+    training.may_write.clear()
+    training.step(1, force=True)
+    threading.Timer(0.02, training.may_write.set).start()
+    training.snapshots.write_now(2, {"loss": 2})
+    assert training.written == [(1, 1, 0), (2, 2, 1)]
+
+
+def test_a_full_disk_costs_the_checkpoint_and_the_next_is_tried_an_interval_later(training: Training) -> None:
+    training.full = True
+    training.step(1, force=True)
+    training.snapshots.finish()
+    training.snapshots.write_now(2, {"loss": 2})
+    assert training.notes == [
+        f"no recovery checkpoint at position {tick}: [Errno 28] No space left on device" for tick in (1, 2)
+    ]
+    training.full = False
+    assert not training.snapshots.due()
+    training.now = 10.0
+    training.step(3)
+    training.snapshots.finish()
+    assert training.written == [(3, 3, 1)]
+
+
+def test_a_copy_that_fails_holds_nobody_up() -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    notes: list[str] = []
+    snapshots = Snapshots(10.0, fail, lambda tick, tally, copy: None, notes.append)
+    snapshots.begin(7, {}, force=True)
+    snapshots.copied()
+    snapshots.finish()
+    assert notes == ["no recovery checkpoint at position 7: MemoryError"]

@@ -1,0 +1,210 @@
+"""What ends unasked while the attempt goes on: engines, supervisors, newcomers without weights, kills for memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from edt_runner.contract import ExitKind, ReportKind
+from edt_scheduler import operations
+from edt_scheduler.jobs import JobState, cap_seconds, losses_in_a_row
+from edt_scheduler.reconcile import look
+from edt_scheduler.views import EventView, ResizeCause, ResizeView
+from support.puppets import Puppet, Stage
+
+
+def resizes(stage: Stage, job: str) -> list[ResizeView]:
+    return operations.resizes(stage.house, job, viewer=stage.admin)
+
+
+def events(stage: Stage, job: str) -> list[EventView]:
+    return operations.events(stage.house, job, viewer=stage.admin)
+
+
+def start(stage: Stage, **spec: object) -> tuple[Puppet, str]:
+    """A job on four slots of one node."""
+    node = stage.node()
+    job = stage.submit(**spec)
+    stage.settle()
+    assert stage.holding() == {job: 4}
+    return node, job
+
+
+def kill(node: Puppet, job: str, fence: int = 1, **body: object) -> int:
+    """SIGKILL to the youngest engine; its allocation."""
+    victim = max(node.running[job, fence])
+    node.gone((job, fence), victim, ExitKind.LOST, signal=9, **body)
+    return victim
+
+
+class TestEngines:
+    def test_a_killed_engine_frees_its_slot_and_its_attempt_goes_on(self, stage: Stage) -> None:
+        node, job = start(stage)
+        kill(node, job)
+        look(stage.house)
+        assert stage.holding() == {job: 3}
+        assert (stage.job(job).fence, stage.job(job).state) == (1, JobState.RUNNING)
+        assert len(node.fetch()[job, 1].wish.slots) == 3
+
+    @pytest.mark.parametrize("first", ["engine", "group"])
+    def test_the_loss_is_one_resize_with_its_cost_whoever_tells_first(self, stage: Stage, first: str) -> None:
+        node, job = start(stage)
+        victim = max(node.running[job, 1])
+        told = {"generation": 7, "step": 42, "workers": 3, "pause_seconds": 0.08, "recomputed": 2}
+
+        def group() -> None:
+            node.report((job, 1), ReportKind.RESIZED, joined=[], left=[], lost=[victim], **told)
+
+        if first == "group":
+            group()
+        stage.clock.pass_(0.5)
+        node.gone((job, 1), victim, ExitKind.LOST, signal=9)
+        if first == "engine":
+            group()
+        (loss,) = [each for each in resizes(stage, job) if each.cause is ResizeCause.ENGINE_LOST]
+        assert (loss.from_slots, loss.to_slots, loss.gone_at) == (4, 3, stage.clock.now)
+        assert (loss.generation, loss.step, loss.workers, loss.pause_seconds, loss.recomputed) == (7, 42, 3, 0.08, 2)
+        assert events(stage, job)[-1].kind == "resize"
+        assert events(stage, job)[-1].message.startswith("4 → 3 slots: engine")
+
+    def test_what_became_of_it_is_said_in_words(self, sqlite_stage: Stage) -> None:
+        node, job = start(sqlite_stage)
+        victim = kill(node, job)
+        assert resizes(sqlite_stage, job)[-1].detail == f"engine {victim} on n1 was lost by signal 9"
+        victim = max(node.running[job, 1])
+        node.gone((job, 1), victim, ExitKind.SCRIPT_ERROR, code=1, message="OSError: bad GPU")
+        assert resizes(sqlite_stage, job)[-1].detail == f"engine {victim} on n1 raised: OSError: bad GPU"
+        assert sqlite_stage.job(job).state is JobState.RUNNING
+
+    def test_its_slot_is_asked_for_again_after_a_wait_that_doubles_and_is_forgotten(self, stage: Stage) -> None:
+        node, job = start(stage)
+        for wait in (1, 2, 4, 8, 16, 32, 60, 60):
+            kill(node, job)
+            stage.clock.pass_(wait - 0.25)
+            stage.settle()
+            assert stage.holding() == {job: 3}
+            stage.clock.pass_(0.25)
+            stage.settle()
+            assert stage.holding() == {job: 4}
+        newest = resizes(stage, job)[-1]
+        assert (newest.cause, newest.detail) == (ResizeCause.SLOTS_FREE, "in place of an engine that was lost")
+        stage.clock.pass_(301)
+        kill(node, job)
+        stage.clock.pass_(1)
+        stage.settle()
+        assert stage.holding() == {job: 4}
+        assert stage.job(job).fence == 1
+
+    def test_a_row_of_losses_ends_where_five_minutes_passed_without_one(self) -> None:
+        assert losses_in_a_row([]) == 0
+        assert losses_in_a_row([100.0]) == 1
+        assert losses_in_a_row([100.0, 400.0, 350.0]) == 3
+        assert losses_in_a_row([100.0, 401.0]) == 1
+        assert losses_in_a_row([100.0, 100.2, 100.4]) == 1, "a supervisor takes its engines along"
+
+    def test_an_engine_that_was_asked_back_and_dies_is_no_loss(self, sqlite_stage: Stage) -> None:
+        node, a = start(sqlite_stage)
+        sqlite_stage.submit()
+        look(sqlite_stage.house)
+        for allocation in node.fetch()[a, 1].wish.leaving:
+            node.gone((a, 1), allocation, ExitKind.LOST, signal=9)
+        assert ResizeCause.ENGINE_LOST not in {each.cause for each in resizes(sqlite_stage, a)}
+
+    def test_the_coordinator_speaks_of_engines_on_other_nodes_too(self, sqlite_stage: Stage) -> None:
+        first = sqlite_stage.node("n1", slots=2)
+        sqlite_stage.node("n2", slots=2)
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {job: 4}
+        guest = operations.timeline(sqlite_stage.house, viewer=sqlite_stage.admin).allocations[-1]
+        assert guest.node == "n2"
+        sqlite_stage.clock.pass_(1)
+        first.report((job, 1), ReportKind.ENGINE_JOINED, allocation=guest.allocation, generation=3, step=8)
+        first.report((job, 1), ReportKind.RESIZED, workers=4, joined=[guest.allocation], left=[], pause_seconds=0.01)
+        assert resizes(sqlite_stage, job)[-1].joined_at == sqlite_stage.clock.now
+        assert resizes(sqlite_stage, job)[-1].pause_seconds == 0.01
+
+    def test_a_restarted_driver_or_coordinator_is_an_event(self, sqlite_stage: Stage) -> None:
+        node, job = start(sqlite_stage)
+        node.report((job, 1), ReportKind.RESTARTED, what="driver", why="ended by signal 9", count=1)
+        node.report((job, 1), ReportKind.RESTARTED, what="coordinator", why="ended by signal 11", count=2)
+        assert [each.message for each in events(sqlite_stage, job)[-2:]] == [
+            "the driver was started again: ended by signal 9",
+            "the coordinator was started again, time 2: ended by signal 11",
+        ]
+        assert sqlite_stage.job(job).state is JobState.RUNNING
+
+
+class TestMemory:
+    def test_the_first_kill_for_memory_is_a_loss_and_the_second_ends_the_job(self, stage: Stage) -> None:
+        node, job = start(stage)
+        kill(node, job, oom=True)
+        assert resizes(stage, job)[-1].detail.endswith("was killed for memory")
+        stage.clock.pass_(1)
+        stage.settle()
+        assert stage.holding() == {job: 4}
+        kill(node, job, oom=True)
+        assert node.fetch()[job, 1].wish.stop
+        stage.settle()
+        view = stage.job(job)
+        assert view.state is JobState.ERROR
+        assert view.message is not None
+        assert view.message.startswith("out of memory: an engine was killed for it for the second time; ask for less")
+        assert stage.holding() == {}
+
+    def test_one_kill_told_twice_counts_once(self, sqlite_stage: Stage) -> None:
+        node, job = start(sqlite_stage)
+        for allocation in list(node.running[job, 1])[1:]:
+            node.gone((job, 1), allocation, ExitKind.LOST)
+        kill(node, job, oom=True)
+        node.report((job, 1), ReportKind.ATTEMPT_ENDED, kind=ExitKind.LOST, whole=True, oom=True)
+        assert sqlite_stage.job(job).state is JobState.PENDING
+
+    def test_an_attempt_that_ends_by_a_second_kill_is_the_scripts(self, sqlite_stage: Stage) -> None:
+        node, job = start(sqlite_stage)
+        node.end((job, 1), ExitKind.LOST, oom=True)
+        assert sqlite_stage.job(job).state is JobState.PENDING
+        sqlite_stage.clock.pass_(1)
+        sqlite_stage.settle()
+        node.end((job, 2), ExitKind.LOST, oom=True)
+        assert sqlite_stage.job(job).state is JobState.ERROR
+
+
+class TestWeights:
+    def test_a_newcomer_without_weights_caps_its_job_for_a_while_that_doubles(self, stage: Stage) -> None:
+        node, job = start(stage)
+        for seconds in (60, 120, 240):
+            node.gone((job, 1), max(node.running[job, 1]), ExitKind.PULL_FAILED)
+            assert events(stage, job)[-1].message == (
+                f"a newcomer could not get the weights and gave its slot back: at most 3 slots for the next {seconds} s"
+            )
+            stage.clock.pass_(seconds - 1)
+            stage.settle()
+            assert stage.holding() == {job: 3}
+            operations.cordon(stage.house, "n1")  # else the newcomer of the next line would get its weights
+            stage.clock.pass_(1)
+            operations.uncordon(stage.house, "n1")
+            node.obedient = False
+            look(stage.house)
+            assert stage.holding() == {job: 4}
+            (newest,) = node.fetch()[job, 1].wish.slots[3:]
+            node.running[job, 1][newest.allocation] = newest.slot
+        assert [cap_seconds(failures) for failures in (1, 2, 5, 6, 60)] == [60, 120, 960, 1800, 1800]
+
+    def test_a_newcomer_that_gets_them_makes_the_next_failure_the_first_again(self, sqlite_stage: Stage) -> None:
+        node, job = start(sqlite_stage)
+        for _ in range(2):
+            node.gone((job, 1), max(node.running[job, 1]), ExitKind.PULL_FAILED)
+            sqlite_stage.clock.pass_(60)
+            sqlite_stage.settle()
+            assert sqlite_stage.holding() == {job: 4}
+
+    def test_a_capped_job_is_not_alone_for_long(self, sqlite_stage: Stage) -> None:
+        node, job = start(sqlite_stage)
+        for _ in range(4):
+            node.gone((job, 1), max(node.running[job, 1]), ExitKind.PULL_FAILED)
+        waiting = sqlite_stage.job(job)
+        assert (waiting.state, waiting.fence) == (JobState.RUNNING, 1)
+        node.end((job, 1), ExitKind.LOST)
+        sqlite_stage.clock.pass_(1)
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {job: 1}, "at least one"

@@ -1,0 +1,442 @@
+"""The database goes away and comes back: who asks is told so, nothing is lost or done twice, nobody has to be started
+again. Real servers, stopped the hard way."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+from sqlalchemy import event, make_url, text
+
+from edt_scheduler import operations
+from edt_scheduler.doorbell import Doorbells
+from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown
+from edt_scheduler.house import House, open_house
+from edt_scheduler.jobs import JobState
+from edt_scheduler.leader import LEADER_LOCK
+from edt_scheduler.nodes import Health
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import database as store
+from edt_scheduler.store.database import Database, retried
+from edt_scheduler.views import Role
+from support.front_door import ARGS, EXECS, FrontDoor, served
+from support.postgres import Postgres
+from support.puppets import Clock, Stage
+from support.waiting import until
+
+SCRIPT = {"file": ("main.py", b"print('hello')\n")}
+
+
+def submit(client: httpx.Client, key: str | None = None, args: str = ARGS) -> httpx.Response:
+    headers = {"Idempotency-Key": key} if key else {}
+    return client.post(EXECS, params={"args": args}, files=SCRIPT, headers=headers)
+
+
+def _execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement)  # type: ignore[call-overload]
+
+
+def exist(door: FrontDoor) -> list[str]:
+    return [job.exec_id for job in operations.jobs(door.house, viewer=operations.user(door.house, "ana"))]
+
+
+class Wire:
+    """A unix socket on the way to a server that is cut when a write transaction commits, if it is told to be."""
+
+    def __init__(self, url: str) -> None:
+        where = make_url(url)
+        self._target = f"{where.query['host']}/.s.PGSQL.5432"
+        self._folder = Path(tempfile.mkdtemp(prefix="edt-wire-"))
+        self.url = where.update_query_dict({"host": str(self._folder)}).render_as_string(hide_password=False)
+        self.cut: str = ""
+        """``before``: the next COMMIT does not reach the server; ``after``: its answer does not come back."""
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(self._folder / ".s.PGSQL.5432"))
+        self._listening.listen(64)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        (self._folder / ".s.PGSQL.5432").unlink()
+        self._folder.rmdir()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        server = socket.socket(socket.AF_UNIX)
+        with client, server:
+            try:
+                server.connect(self._target)
+                threading.Thread(target=self._back, args=(server, client), daemon=True).start()
+                reads = False
+                while data := client.recv(1 << 16):
+                    reads = b"READ ONLY" in data if b"BEGIN" in data else reads
+                    how = self.cut if b"COMMIT\0" in data and not reads else ""
+                    if how:
+                        self.cut = ""
+                    if how == "before":
+                        break
+                    if how == "after":
+                        client.shutdown(socket.SHUT_RD)
+                        self._deaf = client
+                    server.sendall(data)
+                    if how == "after":
+                        time.sleep(0.2)  # the server has committed
+                        break
+                server.shutdown(socket.SHUT_RDWR)
+                client.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                """Either end has gone."""
+
+    _deaf: socket.socket | None = None
+
+    def _back(self, server: socket.socket, client: socket.socket) -> None:
+        try:
+            while data := server.recv(1 << 16):
+                if client is not self._deaf:
+                    client.sendall(data)
+            client.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            """Either end has gone."""
+
+
+@pytest.fixture
+def wire(postgres_url: str) -> Iterator[Wire]:
+    wire = Wire(postgres_url)
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def postgres_door(postgres_url: str, tmp_path: Path) -> Iterator[FrontDoor]:
+    with served(tmp_path / "home", database_url=postgres_url) as door:
+        yield door
+
+
+class TestAServerThatIsRestarted:
+    def test_every_answer_is_a_job_or_a_503_and_a_key_makes_one_job_of_many_tries(
+        self, postgres_server: Postgres, postgres_door: FrontDoor
+    ) -> None:
+        door, client = postgres_door, postgres_door.client("ana")
+        acknowledged: list[str] = []
+        odd: list[httpx.Response] = []
+        away = 0
+        going = True
+
+        def keep_submitting() -> None:
+            nonlocal away
+            while going:
+                key = uuid.uuid4().hex
+                while (answer := submit(client, key)).status_code != 200:
+                    away += 1
+                    if answer.status_code != 503 or "Retry-After" not in answer.headers:
+                        odd.append(answer)
+                    time.sleep(0.02)
+                acknowledged.append(answer.json()["id"])
+
+        def some_more() -> None:
+            count = len(acknowledged)
+            until(lambda: len(acknowledged) > count + 3)
+
+        users = [threading.Thread(target=keep_submitting) for _ in range(3)]
+        for user in users:
+            user.start()
+        for _ in range(2):
+            some_more()
+            postgres_server.stop()
+            until(lambda: client.get("/readyz").status_code == 503)
+            assert "does not answer" in client.get("/readyz").json()["database"]
+            until(lambda seen=away: away > seen)
+            postgres_server.start()
+            until(lambda: client.get("/readyz").status_code == 200, 5)
+        some_more()
+        going = False
+        for user in users:
+            user.join()
+        assert odd == []
+        assert sorted(acknowledged) == sorted(exist(door))
+        assert len(set(acknowledged)) == len(acknowledged)
+
+    def test_sessions_that_the_server_ends_are_opened_again_unnoticed(
+        self, postgres: str, postgres_door: FrontDoor
+    ) -> None:
+        client = postgres_door.client("ana")
+        name = make_url(postgres_door.settings.database).database
+        for _ in range(3):
+            assert submit(client).status_code == 200
+            _execute(
+                postgres,
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",  # noqa: S608
+            )
+        assert len(exist(postgres_door)) == 3
+
+    def test_ours_and_wmlas_surface_both_say_so_in_their_own_words(
+        self, postgres_server: Postgres, postgres_door: FrontDoor
+    ) -> None:
+        client = postgres_door.client("ana")
+        postgres_server.stop()
+        try:
+            ours, wmla = client.get("/api/v1/jobs"), client.get(EXECS)
+        finally:
+            postgres_server.start()
+        assert (ours.status_code, wmla.status_code) == (503, 503)
+        assert ours.headers["content-type"] == "application/problem+json"
+        assert ours.json()["code"] == "database-unavailable"
+        assert wmla.text.startswith("Error 503: the database does not answer")
+        assert ours.headers["retry-after"] == wmla.headers["retry-after"] == "1"
+
+    def test_a_start_without_a_database_is_one_sentence(
+        self, postgres_server: Postgres, postgres_url: str, tmp_path: Path
+    ) -> None:
+        postgres_server.stop()
+        try:
+            with pytest.raises(DatabaseUnavailable, match="does not answer"):
+                open_house(Settings(home=tmp_path / "home", database_url=postgres_url, broker_url=""))
+        finally:
+            postgres_server.start()
+
+
+class TestAConnectionLostDuringCommit:
+    @pytest.mark.parametrize("cut", ["before", "after"])
+    def test_nobody_knows(self, wire: Wire, cut: str) -> None:
+        database = Database(wire.url)
+        with pytest.raises(OutcomeUnknown), database.transaction() as tx:
+            tx.execute(text("SELECT 1"))
+            wire.cut = cut
+        with database.transaction() as tx:
+            assert tx.execute(text("SELECT 1")).scalar() == 1
+        database.close()
+
+    @pytest.mark.parametrize("cut", ["before", "after"])
+    def test_a_submit_finds_out_and_is_one_job_with_its_code(self, wire: Wire, tmp_path: Path, cut: str) -> None:
+        with served(tmp_path / "home", database_url=wire.url) as door:
+            client = door.client("ana")
+            submit(client)
+            wire.cut = cut
+            answer = submit(client)
+            assert wire.cut == ""
+            assert answer.status_code == 200, answer.text
+            assert len(exist(door)) == 2
+            folder = door.settings.job_directory(answer.json()["id"])
+            assert (folder / "_submitted_code" / "main.py").read_text() == "print('hello')\n"
+            assert list(door.settings.staged.iterdir()) == []
+
+    @pytest.mark.parametrize("cut", ["before", "after"])
+    def test_a_stop_is_asked_for_again(self, wire: Wire, tmp_path: Path, cut: str) -> None:
+        with served(tmp_path / "home", database_url=wire.url) as door:
+            job = door.submit()
+            wire.cut = cut
+            assert door.client("ana").post(f"{EXECS}/{job.exec_id}/stop").status_code == 204
+            assert wire.cut == ""
+            viewer = operations.user(door.house, "ana")
+            assert operations.job(door.house, job.exec_id, viewer=viewer).state is JobState.KILLED
+            seqs = [each.seq for each in operations.events(door.house, job.exec_id, viewer=viewer)]
+            assert seqs == list(range(1, len(seqs) + 1))
+
+    def test_what_is_not_the_same_when_done_twice_is_left_to_who_asked(self, wire: Wire, tmp_path: Path) -> None:
+        with served(tmp_path / "home", database_url=wire.url) as door:
+            wire.cut = "after"
+            new = {"name": "carl", "password": "a good password"}
+            answer = door.client("admin").post("/api/v1/users", json=new)
+            assert (answer.status_code, answer.json()["code"]) == (503, "outcome-unknown")
+
+
+class TestTryingAgain:
+    @pytest.mark.parametrize("code", ["40001", "40P01", "57P01"])
+    def test_what_the_server_refused_before_the_commit_is_begun_again(self, postgres_url: str, code: str) -> None:
+        database = Database(postgres_url)
+        tries = []
+
+        @retried(if_done=False)
+        def use_case() -> str:
+            with database.transaction() as tx:
+                tries.append(1)
+                if len(tries) < 3:
+                    tx.execute(text(f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$"))
+                return "done"
+
+        assert use_case() == "done"
+        assert len(tries) == 3
+        database.close()
+
+    def test_a_mistake_of_ours_is_not(self, postgres_url: str) -> None:
+        database = Database(postgres_url)
+        tries = []
+
+        @retried(if_done=True)
+        def use_case() -> None:
+            with database.transaction() as tx:
+                tries.append(1)
+                tx.execute(text("SELECT * FROM nowhere"))
+
+        with pytest.raises(Exception, match="nowhere"):
+            use_case()
+        assert len(tries) == 1
+        database.close()
+
+
+class TestAWriterThatStandsStill:
+    def test_its_session_is_ended_and_the_others_go_on(
+        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store, "STUCK_SECONDS", 1)
+        stopped, other = Database(postgres_url), Database(postgres_url)
+        with pytest.raises(DatabaseUnavailable), stopped.transaction() as tx:
+            with other.transaction():
+                """It has waited for the server to put the first one out."""
+            tx.execute(text("SELECT 1"))
+        stopped.close()
+        other.close()
+
+    def test_who_waits_for_it_is_told_before_long(self, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(store, "BUSY_TIMEOUT_SECONDS", 1)
+        stopped, other = Database(postgres_url), Database(postgres_url)
+        with stopped.transaction(), pytest.raises(DatabaseUnavailable, match="locked"), other.transaction():
+            """Not reached."""
+        stopped.close()
+        other.close()
+
+
+class TestSQLite:
+    def test_while_another_process_holds_the_lock_reading_goes_on_and_writing_is_a_503(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store, "BUSY_TIMEOUT_SECONDS", 0.3)
+        with served(tmp_path / "home") as door:
+            client = door.client("ana")
+            with closing(sqlite3.connect(door.settings.home / "edt.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                self._may_be_read_only(client, "is locked by another process")
+                other.execute("ROLLBACK")
+            self._serves(door, client)
+
+    def test_while_the_disk_is_full_reading_goes_on_and_writing_is_a_503(self, tmp_path: Path) -> None:
+        with served(tmp_path / "home") as door, self._full(door.house.database):
+            client = door.client("ana")
+            self._may_be_read_only(client, "has no room left on its disk")
+            door.house.database.engine.dispose()
+            event.remove(door.house.database.engine, "connect", _no_room)
+            self._serves(door, client)
+            event.listen(door.house.database.engine, "connect", _no_room)
+
+    @contextmanager
+    def _full(self, database: Database) -> Iterator[None]:
+        database.engine.dispose()
+        event.listen(database.engine, "connect", _no_room)
+        yield
+        event.remove(database.engine, "connect", _no_room)
+
+    def _may_be_read_only(self, client: httpx.Client, why: str) -> None:
+        refused = submit(client, args=f"{ARGS} --text {'x' * 30_000}")  # more than fits into what is allotted already
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert why in refused.text
+        assert client.get(EXECS).json() == []
+        ready = client.get("/readyz")
+        assert ready.status_code == 503
+        assert why in ready.json()["database"]
+
+    def _serves(self, door: FrontDoor, client: httpx.Client) -> None:
+        assert submit(client).status_code == 200
+        assert len(exist(door)) == 1
+        assert list(door.settings.staged.iterdir()) == []
+        until(lambda: client.get("/readyz").status_code == 200)
+
+
+def _no_room(connection: sqlite3.Connection, _record: object) -> None:
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+@pytest.fixture
+def scheduler(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Stage, subprocess.Popen[str], Callable[[], str]]]:
+    """A scheduler's process, the house that it decides for, and what it has said so far."""
+    settings = Settings(home=tmp_path / "home", database_url=postgres_url, broker_url="")
+    house = open_house(settings)
+    admin = operations.add_user(house, "admin", "hash", Role.ADMIN)
+    said = tmp_path / "said"
+    told = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "0.2", "EDT_DATABASE_URL": postgres_url}
+    with said.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edt_scheduler"], env={**os.environ, "EDT_BROKER_URL": "", **told}, stderr=output
+        )
+    yield Stage(house, Clock(time.time()), admin), process, said.read_text
+    process.kill()
+    process.wait()
+    house.close()
+
+
+class TestTheScheduler:
+    def test_it_decides_again_when_the_server_is_back_and_loses_no_node_over_it(
+        self, scheduler: tuple[Stage, subprocess.Popen[str], Callable[[], str]], postgres_server: Postgres
+    ) -> None:
+        stage, process, said = scheduler
+        stage.node()
+        first = stage.submit(workers=1)
+        until(lambda: stage.job(first).state is not JobState.SUBMITTED)
+        postgres_server.stop()
+        time.sleep(1)
+        postgres_server.start()
+        began = time.monotonic()
+        second = stage.submit(workers=1)
+        until(lambda: stage.job(second).state is not JobState.SUBMITTED, 5)
+        assert time.monotonic() - began < 5
+        assert process.poll() is None
+        assert "Traceback" not in said()
+        assert said().count("deciding, every") == 2
+        assert operations.node(stage.house, "n1").health is Health.UP
+
+    def test_it_notices_that_its_session_was_ended_and_somebody_else_may_decide(
+        self, scheduler: tuple[Stage, subprocess.Popen[str], Callable[[], str]], postgres: str
+    ) -> None:
+        stage, process, said = scheduler
+        until(lambda: "deciding" in said())
+        name = make_url(stage.house.settings.database).database
+        _execute(
+            postgres,
+            "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "  # noqa: S608
+            f"WHERE l.locktype = 'advisory' AND l.objid = {LEADER_LOCK} AND a.datname = '{name}'",
+        )
+        until(lambda: "no longer deciding" in said())
+        until(lambda: said().count("deciding, every") == 2)
+        job = stage.submit()
+        until(lambda: stage.job(job).state is not JobState.SUBMITTED)
+        assert process.poll() is None
+        assert "Traceback" not in said()
+
+
+def test_doorbells_that_cannot_be_read_wait_in_silence(
+    postgres_server: Postgres, postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = open_house(Settings(home=tmp_path / "home", database_url=postgres_url, broker_url=""))
+    bells = Doorbells(house.database)
+    postgres_server.stop()
+    try:
+        bells.ring()
+        time.sleep(0.3)
+    finally:
+        postgres_server.start()
+    bells.close()
+    House(house.database, bells, house.settings).close()
+    assert "Traceback" not in caplog.text
+    assert caplog.records == []

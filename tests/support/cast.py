@@ -1,0 +1,56 @@
+"""Who plays in a job: its living processes by what they are, on all nodes of a test's house."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+from checker.machine import Process, processes
+from checker.papers import Register
+from support.house import House
+from support.waiting import until
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The processes of a job at one instant."""
+
+    processes: tuple[Process, ...]
+
+    def named(self, name: str, node: str | None = None) -> set[int]:
+        """pids of ``engine``, ``driver``, ``coordinator`` or ``supervisor``, on one node or on all."""
+        return {
+            each.pid for each in self.processes if each.name == f"edt-{name}" and (node is None or each.node == node)
+        }
+
+    def one(self, name: str) -> int:
+        """The only one of this name."""
+        [pid] = self.named(name)
+        return pid
+
+    @property
+    def engines(self) -> set[int]:
+        return self.named("engine")
+
+
+def cast(house: House, job: str) -> Cast:
+    """Everybody who lives of a job now."""
+    living = processes(house.tag)
+    register = Register(house.home)
+    register.learn(living)
+    return Cast(
+        tuple(
+            each
+            for each in living
+            if (attempt := register.attempt_of.get(each.life)) is not None and attempt.job == job
+        )
+    )
+
+
+def kill_and_await_another(house: House, job: str, name: str) -> None:
+    """SIGKILL to the job's driver or coordinator, and wait for the next one."""
+    victim = cast(house, job).one(name)
+    house.checker.disturbed()
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: cast(house, job).named(name) - {victim}, 20, f"another {name}")
