@@ -44,9 +44,10 @@ class Shelf:
 
 
 def _newest(folder: Path) -> Path | None:
-    if not folder.is_dir():
+    try:
+        return max((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), default=None)
+    except (FileNotFoundError, NotADirectoryError):  # not yet, or no more: its job was deleted
         return None
-    return max((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), default=None)
 
 
 def _mark(file: Path) -> tuple[int, int, int]:

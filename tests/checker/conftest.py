@@ -27,6 +27,7 @@ from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
 from edt_scheduler.views import Role
 from support.puppets import Clock, Puppet, Stage
+from support.waiting import until
 
 EPOCHS, SAMPLES = 2, 8
 
@@ -142,6 +143,7 @@ class Planted:
         environ = {"EDT_TAG": str(self.home), "EDT_NODE": node, **({"EDT_LIFE": life} if life else {}), **marks}
         process = subprocess.Popen([str(place), "600"], env=environ)
         self.processes.append(process)
+        bears(process.pid, f"EDT_TAG={self.home}")
         return process
 
     def ledger(self, life: str, job: str, fence: int) -> None:
@@ -159,6 +161,13 @@ class Planted:
             self.clock.seconds += seconds
             self.checker.poll()
         return {each.invariant for each in self.checker.violations}
+
+
+def bears(pid: int, mark: str) -> None:
+    """Wait until a process that was started a moment ago shows its own environment: the kernel says that it runs some
+    milliseconds before it has one."""
+    environ = Path(f"/proc/{pid}/environ")
+    until(lambda: mark.encode() in environ.read_bytes().split(b"\0"), 10, f"{pid} bears {mark}")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,12 +40,12 @@ class Register:
     attempt_of: dict[str, Attempt] = field(default_factory=dict)
 
     def learn(self, living: Sequence[Process]) -> None:
-        for path in self.home.glob("agent/*/attempts/*.json"):
+        for path in there(self.home, "agent/*/attempts/*.json"):
             paper = _json(path)
             if paper and paper.get("life"):
                 self.attempt_of[paper["life"]] = Attempt(paper["job"], paper["fence"])
         supervisors = {process.identity: process for process in living}
-        for path in self.home.glob("jobs/*/spool/*/attempt.json"):
+        for path in there(self.home, "jobs/*/spool/*/attempt.json"):
             paper = _json(path)
             known = supervisors.get((paper["pid"], paper["starttime"])) if paper else None
             if paper and known is not None and known.life:
@@ -58,21 +58,23 @@ class Reports:
 
     home: Path
     lines: dict[tuple[Attempt, str], int] = field(default_factory=dict)
-    """How many reports a node's supervisors of an attempt have written."""
+    """How many reports a node's supervisors of an attempt have written; of a job that was deleted nobody can say."""
     engine_of: dict[int, tuple[Attempt, int]] = field(default_factory=dict)
     """Allocation to its attempt and the pid of its engine."""
     _offsets: dict[Path, int] = field(default_factory=dict)
 
     def read(self) -> None:
         """Take in what was written since the last time."""
-        for path in self.home.glob("jobs/*/spool/*/reports.jsonl"):
-            fence, _, node = path.parent.name.partition("-")
-            attempt = Attempt(path.parents[2].name, int(fence))
+        paths = there(self.home, "jobs/*/spool/*/reports.jsonl")
+        self._forget(self._offsets.keys() - set(paths))
+        for path in paths:
+            attempt, node = _whose(path)
             try:
                 with path.open("rb") as file:
                     file.seek(self._offsets.get(path, 0))
                     data = file.read()
             except FileNotFoundError:  # its job was deleted
+                self._forget({path} & self._offsets.keys())
                 continue
             whole = data[: data.rfind(b"\n") + 1]
             self._offsets[path] = self._offsets.get(path, 0) + len(whole)
@@ -80,11 +82,29 @@ class Reports:
                 self.lines[attempt, node] = self.lines.get((attempt, node), 0) + 1
                 self._take(attempt, line)
 
+    def _forget(self, gone: Iterable[Path]) -> None:
+        for path in gone:
+            del self._offsets[path]
+            self.lines.pop(_whose(path), None)
+
     def _take(self, attempt: Attempt, line: bytes) -> None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             report = json.loads(line)
             if report["kind"] == "engine-started":
                 self.engine_of[int(report["body"]["allocation"])] = attempt, int(report["body"]["pid"])
+
+
+def there(folder: Path, pattern: str) -> list[Path]:
+    """What is there below ``folder``. What goes while it is looked at, since its job was deleted, is not."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # glob minds, in some Pythons
+            return list(folder.glob(pattern))
+
+
+def _whose(reports: Path) -> tuple[Attempt, str]:
+    """The attempt and the node that a ``reports.jsonl`` is of."""
+    fence, _, node = reports.parent.name.partition("-")
+    return Attempt(reports.parents[2].name, int(fence)), node
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from checker.conftest import EPOCHS, SAMPLES, Planted
+from checker.conftest import EPOCHS, SAMPLES, Planted, bears
+from checker.papers import there
 from checker.violation import Invariant
 
 
@@ -201,6 +204,7 @@ def test_a_supervisor_that_belongs_to_nobody_is_found_and_a_warm_one_of_an_agent
     assert agent.stdout is not None
     with agent.stdout:
         child = int(agent.stdout.readline())
+    bears(child, "EDT_LIFE=life-y")
     planted.clock.seconds += 60
     planted.checker.poll()
     os.kill(child, signal.SIGKILL)
@@ -236,6 +240,33 @@ def test_a_newest_checkpoint_that_is_torn_missing_or_of_the_future_is_found(plan
     (newest / "state.safetensors").unlink()
     planted.checker.poll()
     assert {each.invariant for each in planted.checker.violations} == {Invariant.I14}
+
+
+def test_a_deleted_job_takes_along_what_was_written_a_piece_at_a_time(planted: Planted) -> None:
+    assert planted.barks() == set()
+    planted.sql(
+        "UPDATE jobs SET deleted_at = 1 WHERE id = 2",
+        "UPDATE supervisors SET acked = acked + 1 WHERE job_id = 2 AND fence = 2",  # since the last look
+    )
+    folder = planted.home / "jobs/edt-2"
+    shutil.rmtree(folder / "spool")
+    (folder / "checkpoint/at-0000000007/state.safetensors").unlink()
+    assert planted.barks() == set()
+    shutil.rmtree(folder)
+    assert planted.barks() == set()
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobs/edt-1/spool").mkdir(parents=True)
+    scandir = os.scandir
+
+    def too_late(path: str) -> Any:
+        if Path(path).name == "spool":
+            Path(path).rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", too_late)
+    assert there(tmp_path, "jobs/*/spool/*/attempt.json") == []
 
 
 def test_each_way_of_tearing_a_checkpoint_is_found(planted: Planted) -> None:

@@ -18,7 +18,7 @@ from checker.checkpoints import Shelf
 from checker.database import Picture, Unreachable, read
 from checker.living import Census
 from checker.machine import processes
-from checker.papers import Register, Reports
+from checker.papers import Register, Reports, there
 from checker.violation import Invariant, Violation
 
 RECORD = "EDT_SAMPLE_RECORD"
@@ -105,7 +105,7 @@ class Checker:
         """Look once; False: the database could not be asked."""
         # What only grows is read first, so that nothing younger than the picture can look wrong in it.
         promised, seen = dict(self._acknowledged), set(self._seen_running)
-        checkpoints = {job.name: self._shelf.newest(job) for job in self._home.glob("jobs/edt-*")}
+        checkpoints = {job.name: self._shelf.newest(job) for job in there(self._home, "jobs/edt-*")}
         try:
             picture = read(self._url)
         except Unreachable:
@@ -169,7 +169,7 @@ class Checker:
 def _checkpoints(picture: Picture, newest: dict[str, tuple[Path, str | None, int] | None]) -> Iterator[Violation]:
     for job, found in newest.items():
         row = picture.jobs.get(int(job.rpartition("-")[2]))
-        if found is None or row is None:
+        if found is None or row is None or row["deleted_at"] is not None:  # then its folder goes, piece by piece
             continue
         path, wrong, fence = found
         if wrong is not None:
