@@ -19,6 +19,8 @@ from sqlalchemy.pool import NullPool
 
 LOCK = 0x454455
 """Key of PostgreSQL's advisory lock for migrating."""
+_WAIT_MS = 60_000
+"""So long SQLite's users wait for who migrates already; the driver's own 5 s are too few on a slow disk."""
 
 
 class DatabaseTooNew(RuntimeError):
@@ -42,6 +44,7 @@ def migrate(url: str) -> None:
     """
     engine = _engine(url)
     if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", lambda connection, _: connection.execute(f"PRAGMA busy_timeout={_WAIT_MS}"))
         # The driver would begin only at the first INSERT, and not at all before CREATE TABLE.
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,24 @@ def test_many_may_migrate_at_once(empty_url: str) -> None:
     for thread in several:
         thread.join()
     assert failed == []
+
+
+def test_whoever_opens_a_new_database_waits_for_another_that_migrates_it(tmp_path: Path) -> None:
+    """SQLite itself would refuse at once: opened for the first time, the database begins to keep a log."""
+    migrate(url := f"sqlite:///{tmp_path / 'new.db'}")
+    database = Database(url)
+
+    def opened() -> int:
+        with database.snapshot() as tx:
+            return len(tx.execute(text("SELECT * FROM users")).all())
+
+    with closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as another, ThreadPoolExecutor() as pool:
+        another.execute("BEGIN IMMEDIATE")
+        opening = pool.submit(opened)
+        assert wait([opening], 0.3).not_done, opening.exception()
+        another.execute("ROLLBACK")
+        assert opening.result() == 0
+    database.close()
 
 
 def test_a_database_newer_than_the_code_is_refused_and_left_as_it_is(

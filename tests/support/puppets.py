@@ -6,6 +6,7 @@ real ones: what it does follows from the newest list and from what it has done a
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -239,7 +240,7 @@ class Stage:
 
 def stage_code(house: House, text: str = "print('hello')\n") -> Path:
     """An upload as the API leaves it: unpacked, below ``staged``."""
-    staged = house.settings.staged / f"upload-{len(list(house.settings.staged.iterdir()))}-{id(object())}"
+    staged = house.settings.staged / f"upload-{uuid.uuid4().hex}"
     staged.mkdir()
     (staged / "main.py").write_text(text)
     return staged

@@ -12,6 +12,7 @@ written; or as OutcomeUnknown: the connection was lost during COMMIT. ``retried`
 from __future__ import annotations
 
 import functools
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown, Unavailable
-from edt_scheduler.store.outages import after_commit, outage
+from edt_scheduler.store.outages import after_commit, is_locked, outage
 
 WRITER_LOCK = 0x454454
 """Key of PostgreSQL's advisory lock for write transactions."""
@@ -31,6 +32,7 @@ BUSY_TIMEOUT_SECONDS = 10
 STUCK_SECONDS = 30
 """A writer that was stopped (SIGSTOP, swap) in the middle of a transaction is put out by the server after this."""
 CONNECT_SECONDS = 5
+_LOOK_AGAIN_SECONDS = 0.01
 RETRY_PAUSES_SECONDS = (0.05, 0.2, 0.5)
 TROUBLE_SECONDS = 15
 """So long is a write that failed told to those who ask how the database is, unless a later one succeeds."""
@@ -191,13 +193,24 @@ def _prepare_postgresql(connection: Any, _record: Any) -> None:
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     """Durable commits, readers beside the writer, foreign keys; and BEGIN is ours to send."""
     connection.isolation_level = None
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-        f"busy_timeout={BUSY_TIMEOUT_SECONDS * 1000}",
-    ):
+    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_SECONDS * 1000}")
+    _keep_a_log(connection)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _keep_a_log(connection: Any) -> None:
+    """The first process that opens a new database has it write its changes ahead. For that SQLite itself waits for
+    nobody: where another process migrates just then, or opens it too, it says at once that the database is locked."""
+    patience = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not is_locked(error) or time.monotonic() > patience:
+                raise
+        time.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def _begin_sqlite(connection: Connection) -> None:

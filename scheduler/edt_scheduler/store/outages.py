@@ -55,6 +55,11 @@ def outage(error: DBAPIError | PoolTimeout) -> DatabaseUnavailable | None:
     return None
 
 
+def is_locked(error: sqlite3.Error) -> bool:
+    """Somebody else holds SQLite's lock, and will give it back."""
+    return _sqlite_code(error) == sqlite3.SQLITE_BUSY
+
+
 def after_commit(error: DBAPIError) -> Unavailable | None:
     """``outage`` for an error out of COMMIT itself."""
     if isinstance(error.orig, sqlite3.Error):
