@@ -81,8 +81,9 @@ class SampleLoader:
         return self._samples.batch(request.kind is TickKind.TRAIN, request.epoch, request.indices.tolist())
 
     def close(self) -> None:
-        self._batches = iter(())
-        self._loader = None
+        batches, self._batches, self._loader = self._batches, iter(()), None
+        if end := getattr(batches, "_shutdown_workers", None):
+            end()  # whoever waits for its destructor waits for the garbage collector, once a sample has raised
         self._trays.close()
 
     def pending(self) -> Iterator[_Order]:

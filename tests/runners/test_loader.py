@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 from collections.abc import Callable
@@ -158,6 +159,18 @@ def test_a_restart_forgets_what_was_on_its_way(side: Side) -> None:
     for processes in (0, 2):
         [ours, *_] = load(processes, side.samples(side.pure), skip=2)
         assert ours[1].tolist() == [6, 7, 8]
+
+
+def test_its_processes_end_with_it_though_what_a_sample_has_raised_is_still_looked_at() -> None:
+    """An error refers to the loop that it went through, and so to whoever would end the processes when it goes."""
+    before = set(multiprocessing.active_children())
+    loader = SampleLoader(Torch.samples(Of(lambda index: (index // 0, index))), 1)
+    loader.restart(iter([BatchRequest(TickKind.TRAIN, 0, np.arange(3))]))
+    with pytest.raises(ZeroDivisionError) as raised:
+        loader.next()
+    assert len(set(multiprocessing.active_children()) - before) == 1
+    loader.close()
+    assert raised.tb and not set(multiprocessing.active_children()) - before
 
 
 def told(loader: SampleLoader, batches: int) -> list[Any]:
