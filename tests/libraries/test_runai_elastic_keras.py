@@ -261,6 +261,7 @@ def test_an_elastic_model_is_saved_evaluated_and_asked_as_any_other(tmp_path: Pa
 def test_c1_27_the_examples_learn(
     script: str, arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    keras.utils.set_random_seed(1)  # the weights that a script begins with are drawn: about one in fifty learns less
     monkeypatch.setattr(sys, "argv", [script, *arguments.split()])
     runpy.run_path(str(RUNNERS.parent / "examples/runai" / f"{script}.py"), run_name="__main__")
     assert float(capsys.readouterr().out.split()[-1]) > 0.8

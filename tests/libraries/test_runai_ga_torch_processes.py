@@ -32,7 +32,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[flo
         start_new_session=True,
     )
     try:
-        errors = group.communicate(timeout=60)[1]
+        errors = group.communicate(timeout=90)[1]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group.pid, signal.SIGKILL)

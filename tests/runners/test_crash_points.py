@@ -113,5 +113,5 @@ def test_with_a_folder_each_entry_kills_once(tmp_path: Path) -> None:
 def _run(told: str, **more: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "runners"), "EDT_CRASH": told, **more}
     return subprocess.run(
-        [sys.executable, "-c", HERE], env=environ, capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", HERE], env=environ, capture_output=True, text=True, timeout=60, check=False
     )

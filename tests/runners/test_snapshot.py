@@ -34,11 +34,11 @@ class Training:
 
     def _copy(self) -> int:
         self.copying.set()
-        assert self.may_copy.wait(10)
+        assert self.may_copy.wait(60)
         return self.weight
 
     def _write(self, tick: int, tally: Mapping[str, Any], state: int) -> None:
-        assert self.may_write.wait(10)
+        assert self.may_write.wait(60)
         if self.full:
             raise OSError(28, "No space left on device")
         self.written.append((tick, tally["loss"], state))
@@ -54,7 +54,7 @@ def test_one_begins_when_the_interval_is_over_and_not_before(training: Training)
         training.now = float(tick)
         training.step(tick)
         if training.written or tick >= 10:
-            until(lambda: not training.snapshots.under_way, 5, "the checkpoint is written")
+            until(lambda: not training.snapshots.under_way, 30, "the checkpoint is written")
     assert training.written == [(10, 10, 10), (20, 20, 20)]
 
 
@@ -74,11 +74,11 @@ def test_the_state_waits_for_its_copy_and_not_for_the_disk(training: Training) -
     training.may_write.clear()
     stepped = threading.Thread(target=training.step, args=(1,), kwargs={"force": True})
     stepped.start()
-    assert training.copying.wait(5)
+    assert training.copying.wait(30)
     stepped.join(0.05)
     assert stepped.is_alive() and training.weight == 0
     training.may_copy.set()
-    stepped.join(5)
+    stepped.join(30)
     assert training.weight == 1 and not training.written
     training.may_write.set()
     training.snapshots.finish()
@@ -93,7 +93,7 @@ def test_a_forced_one_waits_for_the_one_under_way_and_takes_the_state_as_it_is_t
     training.step(4)
     assert not training.snapshots.due()
     training.may_write.set()
-    until(training.snapshots.due, 5, "the first is on disk")
+    until(training.snapshots.due, 30, "the first is on disk")
     training.step(5)
     training.snapshots.finish()
     assert training.written == [(1, 1, 0), (5, 5, 4)]

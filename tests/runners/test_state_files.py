@@ -42,7 +42,7 @@ def test_what_changes_after_the_copy_does_not_show_in_the_checkpoint(tmp_path: P
     adapter, copy_may_be_written = training(), threading.Event()
 
     def write(tick: int, tally: Mapping[str, Any], state: State) -> None:
-        assert copy_may_be_written.wait(10)
+        assert copy_may_be_written.wait(60)
         write_state(tmp_path / "state", state)
 
     notes: list[str] = []

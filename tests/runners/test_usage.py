@@ -101,7 +101,7 @@ def test_it_is_written_now_and_then_and_once_more_when_the_last_engine_has_gone(
     assert json.loads(file.read_text())["time"] == 105.0
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_what_a_job_puts_in_its_way_neither_stops_it_nor_leads_it_elsewhere(
     tmp_path: Path, busy: subprocess.Popen[str]
 ) -> None:

@@ -33,7 +33,7 @@ def test_many_that_write_the_same_folder_at_a_time_leave_a_whole_one(tmp_path: P
     def write(text: str) -> None:
         try:
             for _ in range(50):
-                meet.wait(10)
+                meet.wait(50)
                 with draft_of(place) as draft:
                     draft.mkdir()
                     (draft / "saved_model.pb").write_text(text)
@@ -45,7 +45,7 @@ def test_many_that_write_the_same_folder_at_a_time_leave_a_whole_one(tmp_path: P
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(50)
+        thread.join(60)
     assert not errors
     assert names(tmp_path) == ["model_epoch_final", "model_epoch_final/saved_model.pb", "model_epoch_final/variables"]
     assert (place / "saved_model.pb").read_text() == (place / "variables").read_text()
