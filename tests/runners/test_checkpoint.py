@@ -267,6 +267,23 @@ def test_two_engines_at_one_position_write_one_checkpoint(tmp_path: Path) -> Non
     assert load(tmp_path) == 1 and names(tmp_path) == ["at-0000000001", "latest"]
 
 
+def test_what_another_engine_puts_in_place_after_one_has_looked_stays_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_yet(place: Path) -> bool:
+        monkeypatch.undo()
+        save(place.parent, 1, who="6")
+        return False
+
+    def write_state(path: Path) -> None:
+        assert load(tmp_path) == 1  # else it would be lost if this engine were killed now
+        path.write_bytes(state(1))
+
+    monkeypatch.setattr(checkpoint, "_is_whole", not_yet)
+    checkpoint.write(tmp_path, 1, _FACTS, write_state, who="5")
+    assert load(tmp_path) == 1 and names(tmp_path) == ["at-0000000001", "latest"]
+
+
 def test_drafts_of_killed_writers_go_with_the_next_checkpoint_or_attempt(tmp_path: Path) -> None:
     for name in (".at-0000000002.1-5.tmp", ".at-0000000009.1-5.tmp", ".at-0000000009.2-7.tmp"):
         (tmp_path / name).mkdir()

@@ -67,9 +67,11 @@ def write(
     """
     fence, place = int(manifest["fence"]), folder / _name(tick)
     _refuse_if_shut_out(folder, fence)
+    was_there = place.exists()
     if not _is_whole(place):
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
+        if was_there:  # and is torn; what has come meanwhile is another engine's, and whole
+            shutil.rmtree(place, ignore_errors=True)
         _write(place, {**manifest, "format": FORMAT, "tick": tick}, write_state, who)
     _point_to(folder, place.name)
     _prune(folder, tick)
