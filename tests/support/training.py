@@ -123,7 +123,7 @@ class Elastic:
         wanted = set(engines)
         self.hold(wanted)
         self.await_ready(wanted, seconds)
-        self.gate.until(lambda: self.training() == wanted or self.over(), seconds)
+        self.gate.until(lambda: self.training() == wanted or self.over(), seconds, sparing=True)
         assert not self.over(), self.bench.reports[-1]
 
     def await_ready(self, engines: Iterable[int], seconds: float = 60.0) -> None:
