@@ -155,9 +155,9 @@ class Work:
             leaf.zero_()
             return
         validates = where.kind is TickKind.VALIDATE
-        position.board.write(Doing.VALIDATING if validates else Doing.COMPUTING, self.tick, worker)
         position.board.write(Doing.LOADING, self.tick, worker)
         batch = self._loader.next()
+        position.board.write(Doing.VALIDATING if validates else Doing.COMPUTING, self.tick, worker)
         seed = step_seed(self._settings.seed, *self._schedule.stream(self.tick, worker))
         if validates:
             self._adapter.evaluate(batch, len(indices), seed, leaf)
