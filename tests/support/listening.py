@@ -29,7 +29,6 @@ class Listening:
     _lines: Iterator[str]
     last_id: str | None = None
     comments: list[str] = field(default_factory=list)
-    beats: int = 0
 
     def next(self) -> Heard:
         """The next event of any kind. Raises StopIteration at the stream's end, httpx.ReadTimeout in silence."""
@@ -47,8 +46,14 @@ class Listening:
                 number = value
             elif not line and data:
                 self.last_id = number if number is not None else self.last_id
-                self.beats += event in {"beat", "hello"}
                 return Heard(event, json.loads(data), number)
+
+    def is_alone(self) -> bool:
+        """Read on to the next empty line: whether that was a comment without an event."""
+        said: list[str] = []
+        while line := next(self._lines):
+            said.append(line)
+        return bool(said) and all(line.startswith(":") for line in said)
 
     def until(self, *events: str) -> Heard:
         """The next event of one of these kinds; others are passed over."""
@@ -67,7 +72,7 @@ class Listening:
 
 
 @contextmanager
-def listening(client: httpx.Client, last_id: str | None = None, silence: float = 6.0) -> Iterator[Listening]:
+def listening(client: httpx.Client, last_id: str | None = None, silence: float = 30.0) -> Iterator[Listening]:
     """The stream, opened; silence for so many seconds is an error."""
     headers = {"Last-Event-ID": last_id} if last_id is not None else {}
     with client.stream("GET", STREAM, headers=headers, timeout=httpx.Timeout(20, read=silence)) as response:
