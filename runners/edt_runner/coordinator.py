@@ -30,6 +30,8 @@ _MOST_UNLOGGED = 100_000
 _ORPHAN_SECONDS = 1.0
 """A supervisor whose line breaks may take it up again; its engines count as gone only after this, or once their own
 lines have broken too."""
+_UNKNOWN_SECONDS = 5.0
+"""An engine whose line ends, and of which no supervisor has said anything, counts as gone after this."""
 
 
 class Coordinator:
@@ -69,7 +71,10 @@ class Coordinator:
         self._children: dict[Channel, set[str]] = {}
         """Engines of each supervisor that are not gone."""
         self._orphans: dict[str, float] = {}
-        """Engines whose supervisor's line has broken, and until when it is waited for."""
+        """Engines whose supervisor's line has broken, or was never heard, and until when it is waited for."""
+        self._buried: set[str] = set()
+        """Engines that their supervisor has said are gone. They may have called while there was no coordinator, and are
+        heard only now."""
         self._done = False
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
@@ -121,8 +126,10 @@ class Coordinator:
         role, name = hello.get("role"), str(hello.get("name", ""))
         if role == "engine":
             self._engines[name] = channel
+            if not self._has_supervisor(name):
+                self._orphans.pop(name, None)
             self._listen(
-                channel, lambda message: self._from_engine(name, message), lambda: self._engine_closed(name, channel)
+                channel, lambda message: self._hear_engine(name, message), lambda: self._engine_closed(name, channel)
             )
         elif role == "driver":
             self._driver = channel
@@ -151,6 +158,13 @@ class Coordinator:
         self._selector.register(channel, selectors.EVENT_READ, _Listener(self, channel, on_message, on_close))
 
     # ── what they say ─────────────────────────────────────────────────────────────────────────────────────────
+    def _hear_engine(self, name: str, message: dict[str, Any]) -> None:
+        """What a dead one had to tell counts, and nothing that it would do."""
+        if name in self._buried:
+            self._pass_on(message)
+        else:
+            self._from_engine(name, message)
+
     def _from_engine(self, name: str, message: dict[str, Any]) -> None:
         now, mind = self._clock(), self._mind
         match message["kind"]:
@@ -228,6 +242,8 @@ class Coordinator:
             case "leave":
                 mind.leave(message["engines"], now)
             case "gone":
+                self._buried.add(message["engine"])
+                self._orphans.pop(message["engine"], None)
                 self._children.get(channel, set()).discard(message["engine"])
                 found = message.get("micro_batch")
                 mind.gone(message["engine"], now, (found[0], found[1]) if found else None, message.get("how", ""))
@@ -281,6 +297,12 @@ class Coordinator:
             self._mind.disconnect(name)
             if name in self._orphans:
                 self._lose_orphan(name)
+            elif name not in self._buried and not self._has_supervisor(name):
+                self._orphans[name] = self._clock() + _UNKNOWN_SECONDS
+
+    def _has_supervisor(self, name: str) -> bool:
+        """Somebody is there who will say when this engine is gone."""
+        return any(name in children for children in self._children.values())
 
     def _driver_closed(self, channel: Channel) -> None:
         if self._driver is channel:
