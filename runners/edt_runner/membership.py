@@ -149,6 +149,9 @@ class Membership:
         roster = self._roster
         before, roster.definition = roster.definition, definition
         roster.driver_there = True
+        if roster.phase is Phase.STARTING:  # by the driver before this one: had it given all, we would have heard so
+            roster.send_back(roster.current.members[0], roster.next_round())
+            self._start_over()
         schedule = definition["schedule"]
         roster.report(
             "engines-known",
@@ -175,10 +178,7 @@ class Membership:
         """The line to the driver has ended. Its supervisor starts another."""
         roster = self._roster
         roster.driver_there = False
-        if roster.phase is Phase.STARTING:
-            roster.send_back(roster.current.members[0], roster.next_round())
-            self._start_over()
-        elif roster.phase is Phase.ENDING and self._ending.complete:
+        if roster.phase is Phase.ENDING and self._ending.complete:
             self._re_form()  # the first may be waiting for it with the weights
 
     def driver_received(self) -> None:

@@ -226,10 +226,22 @@ def test_the_first_weights_are_given_again_when_driver_or_engine_die_over_it() -
     talk.mind.gone("1", 0)
     assert [send.to for send in talk.mind.take() if send.message["kind"] == "handover"] == ["driver", "2"]
     talk.mind.driver_lost()
-    assert talk.kinds("2") == ["rejoin"]
     talk.mind.begin(talk.definition, 0)
+    assert "rejoin" in talk.kinds("2")
     talk.come("2")
     assert talk.kinds("2")[-1] == "handover"
+
+
+def test_the_first_weights_stay_given_though_the_driver_was_seen_to_die_before_the_engine_said_so() -> None:
+    talk = Talk()
+    talk.mind.begin(talk.definition, 0)
+    talk.come("1")
+    talk.said()
+    talk.mind.driver_lost()
+    talk.mind.received("1", talk.mind.current.number, 0, 0)
+    talk.mind.begin(talk.definition, 0)
+    assert talk.mind.phase is Phase.RUNNING
+    assert talk.kinds("1") == ["definition"]
 
 
 # ── a coordinator that is not the first ───────────────────────────────────────────────────────────────────────────
