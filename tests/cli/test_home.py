@@ -9,6 +9,7 @@ import pytest
 from edt_cli.errors import CannotStart
 from edt_cli.up import home as homes
 from edt_cli.up.home import Home, home_tag, remembered_port
+from support.ports import free_port
 
 
 @pytest.fixture
@@ -17,12 +18,6 @@ def taken():
         server.bind(("127.0.0.1", 0))
         server.listen()
         yield server.getsockname()[1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_the_port_asked_for_is_remembered(tmp_path):

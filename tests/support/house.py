@@ -12,7 +12,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -26,7 +25,8 @@ import httpx
 from checker.watch import Checker, Watch
 from edt_cli.up.home import home_tag
 from support.paging import every
-from support.tagged import bearers, kill_bearers, training
+from support.ports import free_port
+from support.tagged import bearers, kill_bearers, leads, lives, training
 from support.typed import Done, edt
 from support.waiting import until
 
@@ -45,7 +45,7 @@ class House:
         self.home = folder / "home"
         self.folder = folder
         self.tag = home_tag(self.home)
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.api = httpx.Client(base_url=self.url, auth=("admin", PASSWORD), timeout=30)
         self.environ = {
@@ -149,9 +149,11 @@ class House:
     def kill_control_plane(self) -> None:
         """SIGKILL to `edt up` and all it started; supervisors and their engines are left alone."""
         self.checker.disturbed()
-        for pid in set(bearers(self.tag)) - training(self.tag):
+        parts = set(bearers(self.tag)) - training(self.tag)
+        for pid in parts:
             _kill(pid)
         self._reap()
+        until(lambda: not any(map(lives, parts)), what="all are gone, and what they listened on is free")
 
     def kill_everything(self) -> None:
         """SIGKILL to everything that bears the home's mark, until nothing is left."""
@@ -164,7 +166,7 @@ class House:
 
     def supervisors(self) -> list[int]:
         """pids of supervisors, the warm one included: each leads its session."""
-        return [pid for pid in training(self.tag) if os.getsid(pid) == pid]
+        return [pid for pid in training(self.tag) if leads(pid)]
 
     def supervisor_of(self, job: str) -> int | None:
         """pid of the supervisor of the job's newest attempt on this machine, from its own paper."""
@@ -239,12 +241,6 @@ class House:
         for process in (self.up, *(agent for _, agent in self._others.values())):
             if process is not None:
                 process.wait(10)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _kill(pid: int) -> None:

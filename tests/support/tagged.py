@@ -45,6 +45,14 @@ def lives(pid: int) -> bool:
     return text[text.rindex(")") + 2] not in "ZX"
 
 
+def leads(pid: int) -> bool:
+    """Whether a process, if it is still there, leads its session, as supervisors do."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
 def kill_bearers(tag: str, seconds: float = 10.0) -> None:
     """SIGKILL to everything of a home, again until nothing is left."""
     deadline = time.monotonic() + seconds
