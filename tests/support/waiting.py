@@ -9,8 +9,8 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-def until(condition: Callable[[], _T], seconds: float = 10.0, what: str = "") -> _T:
-    """The first true answer. Fails, with the last answer, when there is none in time."""
+def until(condition: Callable[[], _T], seconds: float = 30.0, what: str = "") -> _T:
+    """The first true answer. Fails, with the last answer, when there is none in time: a slow machine takes less."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         if time.monotonic() > deadline:
