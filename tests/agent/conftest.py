@@ -67,7 +67,7 @@ class Node:
         """Send a signal to the agent and wait for its end."""
         assert self.agent is not None
         self.agent.send_signal(number)
-        return self.agent.wait(15)
+        return self.agent.wait(60)
 
     def assignment(self, job: str = "edt-1", fence: int = 1, slots: int = 1, **given: object) -> Assignment:
         """An attempt as the API would list it. ``environ`` and ``framework`` go into the letter, ``stop`` into the

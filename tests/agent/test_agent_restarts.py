@@ -8,13 +8,13 @@ import signal
 import time
 from pathlib import Path
 
-from support.tagged import lives
+from support.tagged import leads, lives
 from support.waiting import until
 
 
 def supervisors(node) -> list[int]:
     """Session leaders among the stand-ins: one a supervisor."""
-    return [pid for pid, line in node.processes().items() if "stand_in" in line and os.getsid(pid) == pid]
+    return [pid for pid, line in node.processes().items() if "stand_in" in line and leads(pid)]
 
 
 def test_sigterm_leaves_the_training_to_the_next_agent(node, desk):
@@ -141,7 +141,7 @@ def test_a_second_ctrl_c_kills_at_once(node, desk):
     until(lambda: "leaves" in node.log)
     started = time.monotonic()
     assert node.signal(signal.SIGINT) == 0
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20, "it does not wait for its grace"
     assert desk.last("edt-1/1", "attempt-ended")["kind"] == "lost"
     until(lambda: not node.processes(), what="no process is left")
 

@@ -79,7 +79,7 @@ def test_the_end_is_reported_only_when_no_process_of_the_attempt_is_left(working
     life = dict(each.partition("=")[::2] for each in Path(f"/proc/{pid}/environ").read_text().split("\0"))["EDT_LIFE"]
     assert len(node.processes(EDT_LIFE=life)) == 3, "supervisor, engine, and one that went its own way"
     Path(node.home, "jobs", "edt-9", "finish").touch()
-    until(lambda: "attempt-ended" in desk.kinds("edt-9/1"), 20)
+    until(lambda: "attempt-ended" in desk.kinds("edt-9/1"))
     assert node.processes(EDT_LIFE=life) == {}
     assert desk.last("edt-9/1", "attempt-ended")["kind"] == "finished"
 
@@ -111,7 +111,7 @@ def test_a_supervisor_deaf_to_a_stop_is_killed_after_its_grace(working_node):
     until(lambda: "attempt-started" in desk.kinds("edt-16/1"))
     deaf_pid = desk.last("edt-16/1", "attempt-started")["pid"]
     desk.want(node.assignment(job="edt-16", environ={"STAND_IN": "mute"}, stop=True))
-    until(lambda: "attempt-ended" in desk.kinds("edt-16/1"), 20)
+    until(lambda: "attempt-ended" in desk.kinds("edt-16/1"))
     assert desk.last("edt-16/1", "attempt-ended")["kind"] == "stopped"
     assert not lives(deaf_pid)
     assert lives(pid), "the other job is none of its business"
@@ -120,7 +120,7 @@ def test_a_supervisor_deaf_to_a_stop_is_killed_after_its_grace(working_node):
 def test_a_supervisor_that_ends_before_its_letter_is_tried_three_times(working_node):
     node, desk = working_node, working_node.desk
     desk.want(node.assignment(job="edt-17", environ={"STAND_IN": "early"}))
-    until(lambda: "attempt-ended" in desk.kinds("edt-17/1"), 15)
+    until(lambda: "attempt-ended" in desk.kinds("edt-17/1"))
     assert node.log.count("supervisor exited with status 3") >= 2
     end = desk.last("edt-17/1", "attempt-ended")
     assert end["kind"] == "lost" and "status 3" in end["message"]
@@ -129,7 +129,7 @@ def test_a_supervisor_that_ends_before_its_letter_is_tried_three_times(working_n
 def test_a_supervisor_that_refuses_its_letter_is_not_tried_again(working_node):
     node, desk = working_node, working_node.desk
     desk.want(node.assignment(job="edt-19", environ={"STAND_IN": "refuses"}))
-    until(lambda: "attempt-ended" in desk.kinds("edt-19/1"), 5)
+    until(lambda: "attempt-ended" in desk.kinds("edt-19/1"))
     assert node.log.count("edt-19/1: supervisor") == 1
     assert "could not read its letter" in desk.last("edt-19/1", "attempt-ended")["message"]
 

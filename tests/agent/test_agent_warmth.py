@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from edt_agent.processes import environment
+from support.tagged import leads
 from support.waiting import until
 
 WITHOUT_TENSORFLOW = """
@@ -21,7 +22,7 @@ def waiting(node) -> list[int]:
 
 def supervisors(node) -> set[int]:
     """Without what they have forked."""
-    return {pid for pid in waiting(node) if os.getsid(pid) == pid}
+    return {pid for pid in waiting(node) if leads(pid)}
 
 
 def test_the_next_job_gets_the_warm_one_and_another_is_warmed(node, desk):

@@ -41,12 +41,12 @@ def hand_in(node, job: str, script: str, **given):
 def test_scripts_run_are_adopted_are_stopped_and_leave_nothing(node, desk):
     start(node)
     hand_in(node, "edt-1", "import os; print('hello from', os.environ['GREETED'])", environ={"GREETED": "a script"})
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"), 40, "the first script is through")
+    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"), 60, "the first script is through")
     assert desk.last("edt-1/1", "attempt-ended")["kind"] == "finished"
     assert "hello from a script" in (node.home / "jobs" / "edt-1" / "log" / "driver.out").read_text()
 
     assignment = hand_in(node, "edt-2", "import time; time.sleep(600)")
-    until(lambda: "attempt-started" in desk.kinds("edt-2/1"), 40)
+    until(lambda: "attempt-started" in desk.kinds("edt-2/1"), 60)
     used = Path(assignment.letter.spool_dir) / USAGE_FILE
     until(used.exists, what="it measures its engine")
     assert set(json.loads(used.read_text())["engines"]) == {"100"}
@@ -55,7 +55,7 @@ def test_scripts_run_are_adopted_are_stopped_and_leave_nothing(node, desk):
     start(node)
     until(lambda: "adopted" in node.log)
     hand_in(node, "edt-2", "import time; time.sleep(600)", stop=True)
-    until(lambda: "attempt-ended" in desk.kinds("edt-2/1"), 20, "the adopted one stops")
+    until(lambda: "attempt-ended" in desk.kinds("edt-2/1"), 60, "the adopted one stops")
     assert desk.last("edt-2/1", "attempt-ended")["kind"] == "stopped"
     assert not lives(supervisor)
     assert node.signal(signal.SIGINT) == 0

