@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -47,8 +47,9 @@ class Line:
                 fate = self._fates.pop(0) if self._fates else "pass"
                 if fate == "away":
                     client.settimeout(0.2)
-                    _drain(client)
-                    client.sendall(AWAY)
+                    with suppress(OSError):  # whoever is slow to ask hears nothing, which is no answer either
+                        _drain(client)
+                        client.sendall(AWAY)
                 else:
                     self._through(client, answers=fate == "pass")
 
@@ -60,7 +61,8 @@ class Line:
                 if not answers:
                     break  # the API has done it, and nobody will know
                 client.sendall(data)
-            client.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # it has hung up itself
+                client.shutdown(socket.SHUT_RDWR)
             forth.join(5)
 
 
