@@ -48,6 +48,7 @@ class TestTheFiveFormsOfSubmit:
             files={"file": ("tmpabc.modelDir.tar", tar(MAIN))},
             headers={"Accept": "application/json"},
             auth=("ana", PASSWORD),
+            timeout=20,
         )
         assert response.status_code == 200
         body = response.json()

@@ -54,7 +54,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         house, name="n1", host="h", cores=2, boot_id="b", incarnation="i", slots=[SlotSpec(str(n)) for n in range(9)]
     )
     admin = operations.add_user(house, "admin", "hash", Role.ADMIN)
-    environ = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "60", "EDT_BROKER_URL": ""}
+    environ = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "600", "EDT_BROKER_URL": ""}
     desk = Desk(Stage(house, Clock(time.time()), admin), environ, [])
     yield desk
     for process in desk.started:
@@ -63,7 +63,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     house.close()
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 15.0) -> float:
+def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> float:
     """Wait for it; how long that took."""
     began = time.monotonic()
     while not holds():
@@ -97,9 +97,9 @@ def test_a_doorbell_wakes_it_long_before_its_timer_and_its_worker_ends_with_it(d
         job = stage.submit()
         waits.append(eventually(lambda job=job: desk.decided(job)))
     rung.doorbells.close()
-    assert sorted(waits)[1] < 5, "its timer is a minute away"
+    assert sorted(waits)[1] < 30, "its timer is ten minutes away"
     process.kill()
-    eventually(lambda: gone(worker), 5)
+    eventually(lambda: gone(worker))
 
 
 def test_sigterm_ends_it_and_its_worker_in_time(desk: Desk, valkey: str) -> None:
@@ -108,7 +108,7 @@ def test_sigterm_ends_it_and_its_worker_in_time(desk: Desk, valkey: str) -> None
     eventually(lambda: desk.decided(job) and bool(children(process.pid)))
     (worker,) = children(process.pid)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0
+    assert process.wait(20) == 0
     assert gone(worker)
 
 
@@ -138,6 +138,6 @@ def test_what_keeps_it_from_starting_is_one_sentence_and_exit_code_2(desk: Desk,
         environ = {"EDT_HOME": str(home)}
     else:
         environ = {"EDT_TICK_SECONDS": "often"}
-    _, said = desk.start(**environ).communicate(timeout=20)
+    _, said = desk.start(**environ).communicate(timeout=60)
     assert desk.started[-1].returncode == 2
     assert said.count("\n") == 1

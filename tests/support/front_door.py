@@ -130,5 +130,5 @@ def served(home: Path, **settings: Any) -> Iterator[FrontDoor]:
         door.close()
         app.state.closing.asked = True
         server.should_exit = True
-        thread.join(10)
+        thread.join(30)
         listening.close()
