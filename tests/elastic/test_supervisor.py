@@ -13,6 +13,7 @@ import pytest
 
 from edt_runner import processes
 from edt_runner.contract import ReportKind, Wish
+from support.nursery import REAPS_LATE
 from support.training import Elastic
 
 Attempt = Callable[..., Elastic]
@@ -70,6 +71,18 @@ def test_a_process_that_ended_is_no_zombie(attempt: Attempt) -> None:
         training.settle([2])
         assert not Path(f"/proc/{pid}").exists()
         training.finish()
+
+
+def test_what_an_engine_says_last_is_reported_before_its_end(attempt: Attempt) -> None:
+    """Also by a supervisor that has learnt of both at once: here of a newcomer that gives up."""
+    environ = {"EDT_PULL_WEIGHT_TIME_OUT": "1", "EDT_PULL_FAILED_LIMITS": "0", REAPS_LATE: "0.3"}
+    with attempt("conv", "--samples", 40, environ=environ) as training:
+        training.settle([1])
+        training.gate.close()
+        training.hold([1, 2])
+        training.bench.until(lambda report: report.kind is ReportKind.ENGINE_GONE)
+        kinds = [report.kind for report in training.bench.reports]
+    assert ReportKind.PULL_FAILED in kinds[: kinds.index(ReportKind.ENGINE_GONE)]
 
 
 def test_an_exception_ends_the_attempt_with_the_users_own_traceback_once(attempt: Attempt, script) -> None:

@@ -59,6 +59,10 @@ class Contact:
         """To the coordinator, now or when there is one again."""
         self._line.say(message)
 
+    def catch_up(self) -> None:
+        """Hear what the coordinator has said by now."""
+        self._line.catch_up()
+
     def reach(self, coordinator: str | None, now: float) -> bool:
         """Whether the coordinator can be talked to; sees to it. ``coordinator``: as wished, None: it is hosted here."""
         if coordinator is not None:

@@ -5,6 +5,7 @@ The line may break and be taken up again. What a coordinator must know of engine
 
 from __future__ import annotations
 
+import select
 import selectors
 import socket
 from collections.abc import Callable
@@ -56,6 +57,11 @@ class Line:
         held, self._held = self._held, []
         for message in held:
             self.say(message)
+
+    def catch_up(self) -> None:
+        """Hear what has been said by now."""
+        while self._channel is not None and select.select([self._channel], [], [], 0)[0]:
+            self._hear()
 
     def hang_up(self) -> None:
         """End the line without a word."""

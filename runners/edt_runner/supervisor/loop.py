@@ -270,6 +270,7 @@ class Supervisor:
                 return
             if pid == 0:
                 return
+            self._contact.catch_up()  # what it said last, and what became of that, comes before its end
             self._ended(pid, status)
 
     def _ended(self, pid: int, status: int) -> None:
