@@ -66,6 +66,8 @@ class Coordinator:
         self._bundles = 0
         self._newest_resize = 0
         """The newest generation of which a first engine has told how it came about."""
+        self._told_lost: set[int] = set()
+        """Engines that have been told as lost in such a change."""
         self._supervisors: list[Channel] = []
         self._leader: Channel | None = None
         self._children: dict[Channel, set[str]] = {}
@@ -216,11 +218,20 @@ class Coordinator:
             case "report" if message["report"] == "resized":
                 if message["body"]["generation"] > self._newest_resize:  # else the first engine before has told it
                     self._newest_resize = message["body"]["generation"]
-                    self._to_leader(message)
+                    self._pass_on_resize(message)
             case "report":
                 self._to_leader(message)
                 if message["report"] == "progress":  # how long a leave may take is counted in steps
                     self._to_guests({"kind": "pace", "step": message["body"]["step"]})
+
+    def _pass_on_resize(self, message: dict[str, Any]) -> None:
+        """Some may have come through a round of which others have not said so when the next one is called: that one
+        has all who have died since the last that all came through."""
+        lost = set(message["body"]["lost"])
+        new = lost - self._told_lost
+        self._told_lost |= lost
+        if new or not lost:
+            self._to_leader({**message, "body": {**message["body"], "lost": sorted(new)}})
 
     def _from_driver(self, message: dict[str, Any]) -> None:
         match message["kind"]:

@@ -41,6 +41,11 @@ class Leader:
             self._heard += self._line.read()
         return any(message["kind"] == kind for message in self._heard)
 
+    def told(self, report: str) -> list[dict[str, Any]]:
+        """Bodies of the reports of this kind that it has been given."""
+        self.hears("report")
+        return [message["body"] for message in self._heard if message.get("report") == report]
+
     @contextmanager
     def coordinator(self) -> Iterator[None]:
         """It begins to serve, until the block ends."""
@@ -83,3 +88,14 @@ def test_an_engine_that_died_with_its_supervisor_before_either_was_heard_is_not_
     with leader.coordinator():
         until(lambda: leader.hears("report"), what="what it had to report is passed on")
         until(lambda: leader.hears("lost", later=1.0), what="nobody has the weights")
+
+
+def test_an_engine_is_told_as_lost_once_however_many_rounds_its_death_takes(leader: Leader) -> None:
+    with leader.coordinator():
+        line = Channel(connect(leader.address, role="engine", token=TOKEN, name="1"))
+        line.send(STANDING)
+        for generation, lost in ((8, [3]), (9, [2, 3]), (10, [2, 3]), (11, [])):
+            line.send({"kind": "report", "report": "resized", "body": {"generation": generation, "lost": lost}})
+        until(lambda: leader.told("resized")[-1:] == [{"generation": 11, "lost": []}])
+        line.close()
+        assert leader.told("resized")[:-1] == [{"generation": 8, "lost": [3]}, {"generation": 9, "lost": [2]}]
