@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,8 @@ class Place:
                 pids |= {int(line) for line in top.splitlines()[1:]}
         else:
             for path in (self.node.home / "agent" / self.node.name / "attempts").glob(f"{job}.*.json"):
-                pids |= set(bearers(self.node.tag, EDT_LIFE=json.loads(path.read_text())["life"]))
+                with suppress(FileNotFoundError):  # the agent has just forgotten it, since nothing of it is left
+                    pids |= set(bearers(self.node.tag, EDT_LIFE=json.loads(path.read_text())["life"]))
         return {pid: _name(pid) for pid in pids if lives(pid)}
 
     def engines(self, job: str) -> int:
@@ -135,8 +137,8 @@ class Place:
 
     def supervisor(self, job: str) -> int:
         """Its pid, as this machine counts."""
-        all_of_it = self.processes(job)
-        [pid] = [pid for pid in all_of_it if _parent(pid) not in all_of_it]  # a fork bears its name for a moment
+        parents = {pid: _parent(pid) for pid in self.processes(job)}
+        [pid] = [pid for pid, parent in parents.items() if parent not in {None, *parents}]  # a fork bears its name, too
         return pid
 
     def containers(self, job: str | None = None) -> list[dict[str, Any]]:
@@ -174,8 +176,12 @@ def has_docker() -> bool:
         return False
 
 
-def _parent(pid: int) -> int:
-    text = Path(f"/proc/{pid}/stat").read_text()
+def _parent(pid: int) -> int | None:
+    """None: it has ended meanwhile."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
     return int(text[text.rindex(")") + 2 :].split()[1])
 
 

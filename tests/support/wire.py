@@ -53,6 +53,10 @@ class Wire:
             far = socket.socket(socket.AF_UNIX)
             far.connect(self._target)
             self._open |= {near, far}
+            if self._listener is not listener:  # it was cut after this one had called
+                near.close()
+                far.close()
+                return
             threading.Thread(target=self._carry, args=(near, far), daemon=True).start()
 
     def _carry(self, near: socket.socket, far: socket.socket) -> None:
