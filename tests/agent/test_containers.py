@@ -22,7 +22,7 @@ from support.places import IMAGE, Place, docker
 from support.waiting import until
 from support.wire import Wire
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
 LOOK_AROUND = """

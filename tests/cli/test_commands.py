@@ -103,7 +103,7 @@ class TestPapers:
 
     def test_an_image_is_asked_for_and_a_house_without_containers_says_why_it_waits(self, house):
         job = good(house, "submit", "good.py", "--image", "registry/own:1").stdout.strip()
-        until(lambda: "starts containers" in good(house, "get", job).stdout, 20, "it says what it waits for")
+        until(lambda: "starts containers" in good(house, "get", job).stdout, what="it says what it waits for")
         assert "registry/own:1" in good(house, "get", job).stdout
         good(house, "rm", job)
 

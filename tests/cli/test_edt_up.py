@@ -28,6 +28,7 @@ def part(house: House, module: str) -> int:
     return next(pid for pid, line in house.processes().items() if str(pid) in of_ours and f" {module}" in line)
 
 
+@pytest.mark.timeout(300)  # it starts four times, and a machine may be busy
 def test_the_house_stands_mends_itself_goes_and_goes_on(tmp_path):
     house = House(tmp_path, slots=1)
     del house.environ["EDT_ADMIN_PASSWORD"]
@@ -103,7 +104,7 @@ def test_where_it_cannot_start_it_says_why_in_one_sentence(tmp_path, trouble):
             [sys.executable, "-m", "edt_cli", "up", "--home", str(home), *options],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
     assert done.returncode == 2

@@ -15,6 +15,8 @@ import pytest
 
 from support.house import PASSWORD, House
 
+pytestmark = pytest.mark.timeout(600)  # packages are built and installed
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import callbacks, edt_runner, fabric_model, pyedt
@@ -24,7 +26,7 @@ print("from", *sorted({module.__file__ for module in (callbacks, edt_runner, fab
 
 def run(*words: str | Path, folder: Path, **environ: str) -> str:
     done = subprocess.run(
-        words, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, timeout=90, check=False
+        words, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -57,7 +59,7 @@ def test_edt_up_from_a_wheel_in_an_empty_folder_runs_a_script(elsewhere: Path, t
         (empty / "main.py").write_text(SCRIPT)
         edt = elsewhere / "bin" / "edt"
         subprocess.run(
-            [edt, "login"], env={**house.environ, **client}, input=f"{PASSWORD}\n", text=True, timeout=30, check=True
+            [edt, "login"], env={**house.environ, **client}, input=f"{PASSWORD}\n", text=True, timeout=120, check=True
         )
         said = run(edt, "submit", "main.py", "-f", folder=empty, **client)
         page = httpx.get(f"{house.url}/ui/jobs", trust_env=False)

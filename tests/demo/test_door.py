@@ -26,7 +26,7 @@ def test_a_setting_that_is_not_known_ends_it_with_2_and_one_sentence(tmp_path: P
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 2
