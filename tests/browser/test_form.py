@@ -44,6 +44,7 @@ def test_a_folder_is_packed_in_the_browser_and_the_command_beside_it_does_the_sa
         path.write_text(text)
     page = form.page
     page.get_by_label("Folder", exact=True).set_input_files(tmp_path / "my net")
+    expect(page.get_by_label("Main script")).to_have_value("main.py")  # it is taken in by and by
     page.get_by_label("Arguments").fill("""--note "it's $5" '' """)
     page.get_by_label("Most workers").fill("3")
     page.get_by_label("Name", exact=True).fill("my job")

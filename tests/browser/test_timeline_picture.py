@@ -87,7 +87,7 @@ def test_bars_have_the_hue_of_their_job_say_more_under_the_pointer_and_lead_to_i
     card = page.get_by_text("Click to open the job")
     for y in range(60, int(box["height"]), 12):
         page.mouse.move(box["x"] + box["width"] * 0.85, box["y"] + y)
-        page.wait_for_timeout(60)  # a frame or two: the card comes with the next one
+        page.evaluate(A_FRAME_LATER)  # the card comes with the next one, and that of the bar before goes
         if card.is_visible():
             break
     job = card.locator("xpath=..").locator("strong").inner_text()
@@ -97,6 +97,9 @@ def test_bars_have_the_hue_of_their_job_say_more_under_the_pointer_and_lead_to_i
     expect(page.get_by_role("heading", level=1)).to_contain_text(job)
 
 
+A_FRAME_LATER = """() => new Promise(done => {
+    requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
+})"""
 PIXELS = """number => {
     const hue = getComputedStyle(document.documentElement).getPropertyValue(`--job-${number % 12}`).trim();
     const canvas = document.querySelector('[role=application] + canvas');
