@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
 _DEAD_STATES = frozenset("ZX")
+_EXEC_SECONDS = 0.5
+"""Longer than an exec takes between the old environment and the new one, also on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,18 @@ class Process:
 
 def look(pid: int) -> Process | None:
     """The process that has this pid now, dead or alive; None where nobody has it."""
+    fields = _stat(pid)
+    return None if fields is None else Process(ProcessId(pid, int(fields[19])), fields[0], int(fields[3]))
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/<pid>/stat from the third, the state, on."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
     # The name in parentheses may hold spaces and parentheses itself, so count from the last one.
-    fields = text[text.rindex(")") + 2 :].split()
-    return Process(ProcessId(pid, int(fields[19])), fields[0], int(fields[3]))
+    return text[text.rindex(")") + 2 :].split()
 
 
 def identify(pid: int) -> ProcessId | None:
@@ -63,13 +71,25 @@ def alive(process: ProcessId) -> bool:
 
 
 def environment(pid: int) -> Mapping[str, str]:
-    """The environment that a process was started with; empty where it may not be read or is gone."""
+    """The environment that a process was started with; empty where it may not be read or is gone. One that is just
+    becoming another program shows none for a moment, which is waited for: it would seem to be nobody's."""
+    until = time.monotonic() + _EXEC_SECONDS
     try:
-        raw = (_PROC / str(pid) / "environ").read_bytes()
+        while not (raw := (_PROC / str(pid) / "environ").read_bytes()) and _has_one(pid) and time.monotonic() < until:
+            time.sleep(0)
     except OSError:
         return {}
     pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def _has_one(pid: int) -> bool:
+    """Whether a process that has shown no environment has one all the same, or will have."""
+    fields = _stat(pid)
+    if fields is None or fields[0] in _DEAD_STATES or fields[20] == "0":  # vsize: the kernel's own threads have none
+        return False
+    start, end = fields[47:49]
+    return end == "0" or start != end
 
 
 def bearers(marks: Mapping[str, str]) -> list[Process]:
