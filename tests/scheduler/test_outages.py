@@ -21,6 +21,7 @@ import psycopg
 import pytest
 from sqlalchemy import event, make_url, text
 
+from edt_api import main
 from edt_scheduler import operations
 from edt_scheduler.doorbell import Doorbells
 from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown
@@ -30,6 +31,7 @@ from edt_scheduler.leader import LEADER_LOCK
 from edt_scheduler.nodes import Health
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import database as store
+from edt_scheduler.store import front_door
 from edt_scheduler.store.database import Database, retried
 from edt_scheduler.views import Role
 from support.front_door import ARGS, EXECS, FrontDoor, served
@@ -331,25 +333,37 @@ class TestAWriterThatStandsStill:
 
 
 class TestSQLite:
-    def test_while_another_process_holds_the_lock_reading_goes_on_and_writing_is_a_503(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.fixture
+    def door(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
+        """It says once that it serves, and then writes nothing unasked: a write that succeeds takes back that none
+        can, and that one needs no room."""
+        monkeypatch.setattr(main, "BEAT_SECONDS", 3600.0)
         with served(tmp_path / "home") as door:
-            client = door.client("ana")
-            with (
-                closing(sqlite3.connect(door.settings.home / "edt.db", isolation_level=None)) as other,
-                monkeypatch.context() as impatient,
-            ):
-                other.execute("BEGIN IMMEDIATE")
-                impatient.setattr(store, "BUSY_TIMEOUT_SECONDS", 0.3)
-                door.house.database.engine.dispose()
-                self._may_be_read_only(client, "is locked by another process")
-                other.execute("ROLLBACK")
-            door.house.database.engine.dispose()
-            self._serves(door, client)
+            until(lambda: self._beats(door.house.database))
+            yield door
 
-    def test_while_the_disk_is_full_reading_goes_on_and_writing_is_a_503(self, tmp_path: Path) -> None:
-        with served(tmp_path / "home") as door, self._full(door.house.database):
+    def _beats(self, database: Database) -> int | None:
+        with database.snapshot() as tx:
+            return front_door.counter(tx)
+
+    def test_while_another_process_holds_the_lock_reading_goes_on_and_writing_is_a_503(
+        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = door.client("ana")
+        with (
+            closing(sqlite3.connect(door.settings.home / "edt.db", isolation_level=None)) as other,
+            monkeypatch.context() as impatient,
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            impatient.setattr(store, "BUSY_TIMEOUT_SECONDS", 0.3)
+            door.house.database.engine.dispose()
+            self._may_be_read_only(client, "is locked by another process")
+            other.execute("ROLLBACK")
+        door.house.database.engine.dispose()
+        self._serves(door, client)
+
+    def test_while_the_disk_is_full_reading_goes_on_and_writing_is_a_503(self, door: FrontDoor) -> None:
+        with self._full(door.house.database):
             client = door.client("ana")
             self._may_be_read_only(client, "has no room left on its disk")
             event.remove(door.house.database.engine, "connect", _no_room)
