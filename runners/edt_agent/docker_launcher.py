@@ -82,7 +82,8 @@ class DockerLauncher:
         What is made and not started is swept. What is started and in whose standard input nobody writes, ends.
         """
         socket = self._socket(letter)
-        socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sockets.mkdir(mode=0o700, parents=True, exist_ok=True)  # the agent before this one took it along
+        socket.parent.mkdir(mode=0o700, exist_ok=True)
         letter = prepared(letter, socket)
         user = await in_thread(lambda: give(letter, self._docker.user))
         with_data = await in_thread(self._docker.data.is_dir)

@@ -41,7 +41,7 @@ class ProcessLauncher:
         self._warm = WarmSupervisors(lambda kind: self._spawn(kind, cold=False), settings.warm)
         self._logs = settings.state_dir / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
-        self._sockets = make_private(settings.runtime_dir)
+        make_private(settings.runtime_dir)  # or no agent starts here
 
     async def start(self, letter: Letter, wish: Wish, before: int = 0) -> Started:
         if letter.image:
@@ -99,6 +99,13 @@ class ProcessLauncher:
     def close(self) -> None:
         self._warm.let_go()
 
+    def _sockets(self) -> Path:
+        """The folder for sockets, as it is now: the agent before this one took it along when it went."""
+        try:
+            return make_private(self._settings.runtime_dir)
+        except BadSetting as error:
+            raise StartFailed(str(error)) from error
+
     def _take(self, letter: Letter) -> Unassigned | None:
         """The warm one, where there is one that fits."""
         kind = Kind.of(letter)
@@ -129,7 +136,7 @@ class ProcessLauncher:
 
     async def _hand_over(self, supervisor: Unassigned, letter: Letter, before: int) -> Entry:
         """Folder, ledger, letter, in this order: the agent may die between any two of them."""
-        letter = prepared(letter, self._sockets / f"{letter.job}.{letter.fence}.sock")
+        letter = prepared(letter, self._sockets() / f"{letter.job}.{letter.fence}.sock")
         entry = Entry(
             job=letter.job,
             fence=letter.fence,

@@ -154,5 +154,6 @@ def test_two_agents_of_one_name_do_not_work_in_one_home(node, desk, monkeypatch)
     time.sleep(1.0)
     assert len(desk.registrations) == 1, "the second waits"
     first.send_signal(signal.SIGTERM)
-    first.wait(10)
+    first.wait(60)
     until(lambda: len(desk.registrations) == 2, what="the second takes over")
+    assert node.runs(), "the first has left no gap behind"
