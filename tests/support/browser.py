@@ -16,7 +16,7 @@ _QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-PATIENCE_MS = 15_000
+PATIENCE_MS = 30_000
 """So long may a page need on a machine that does other things besides."""
 
 
