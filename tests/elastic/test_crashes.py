@@ -55,7 +55,7 @@ def digest(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, framework
         (4, "engine.validate@34#2"),
         (3, "engine.before-gather@34"),
         (3, "engine.applied@35"),  # the end of an epoch
-        (2, "engine.checkpoint@36"),  # its checkpoint
+        (2, "engine.checkpoint@18"),  # the first one's checkpoint: a later one may have to wait for it
         (3, "engine.in-reduce@50"),  # the last step
         (2, "engine.applied@53"),  # the last tick
         (4, "engine.before-reduce@53#3"),
@@ -158,7 +158,7 @@ def test_somebody_dies_while_an_engine_joins(attempt: Attempt, tmp_path: Path, d
         arm(training)
         training.hold([1, 2, 3])
         until(lambda: training.gate.is_ready(3), 60, "3 is ready")
-        training.gate.until(lambda: crashed(training))
+        training.gate.until(lambda: crashed(training), sparing=True)
         until(lambda: "lost" in gone(training).values(), 60)
         training.settle({1, 2, 3, 4} - set(gone(training)))
         end = training.finish()
@@ -186,7 +186,7 @@ def test_somebody_dies_while_an_engine_leaves(
         training.hold([*stay, 4])
         until(lambda: training.gate.is_ready(4), 60, "4 is ready")
         over = {1, 2, 3} - set(stay) | {int(place[-1])}  # a leaver may be gone before the one that dies is seen to be
-        training.gate.until(lambda: crashed(training) and over <= set(gone(training)))
+        training.gate.until(lambda: crashed(training) and over <= set(gone(training)), sparing=True)
         training.settle({*stay, 4} - set(gone(training)))
         end = training.finish()
     assert_unharmed(training, end, digest)
@@ -269,7 +269,7 @@ def test_the_supervisor_dies_and_everything_of_it_with_it(
         if place == "reap":
             crashes.kill(training, [2], signal.SIGKILL)
         training.gate.open()
-        assert training.bench.process.wait(30) is not None
+        assert training.bench.process.wait(60) is not None
         assert crashed(training)
         training.gate.until(lambda: all(processes.start_time(pid) is None for pid in pids))
     with attempt(*CONV, fence=2) as training:
@@ -295,14 +295,17 @@ def test_a_driver_that_dies_with_the_trained_weights_in_its_hands_is_the_next_at
 # ── nobody is left ────────────────────────────────────────────────────────────────────────────────────────────
 @on_both_frameworks
 def test_all_engines_at_once_cost_what_came_after_the_last_recovery_checkpoint(attempt: Attempt, digest: str) -> None:
-    with attempt(*CONV, "--recovery", 0.1) as training:
+    with attempt(*CONV, "--recovery", 0.001) as training:
         training.settle([1, 2, 3])
-        training.gate.until(lambda: len(training.kinds(ReportKind.CHECKPOINTED)) > 1)
+        for _ in range(2):  # each step begins one, unless another is under way
+            known = len(training.kinds(ReportKind.CHECKPOINTED))
+            training.gate.allow(training.gate.allowed + 1)
+            until(lambda known=known: len(training.kinds(ReportKind.CHECKPOINTED)) > known, 60)
         crashes.kill(training, [1, 2, 3], signal.SIGKILL)
         end = training.finish()
         assert end["kind"] == "lost" and end["whole"]
         newest = crashes.newest_checkpoint(training)  # which it may not have come to report
-    with attempt(*CONV, "--recovery", 0.1, fence=2) as training:
+    with attempt(*CONV, "--recovery", 0.001, fence=2) as training:
         training.settle([4, 5])
         end = training.finish()
         assert f"Resuming from step {newest} of 45" in (training.log_dir / "driver.err").read_text()
@@ -327,7 +330,7 @@ def test_the_last_engine_to_leave_dies_over_its_checkpoint(attempt: Attempt, tmp
         training.settle([1, 2])
         arm(training)
         training.hold([])
-        training.gate.until(training.over)
+        training.gate.until(training.over, sparing=True)
         assert crashed(training)
         assert training.kinds(ReportKind.ATTEMPT_ENDED)[-1]["kind"] == "left"  # it was asked to, and it is gone
     with attempt(*CONV, fence=2) as training:
@@ -344,7 +347,7 @@ def test_a_stopped_engine_is_killed_at_once(attempt: Attempt, digest: str) -> No
         began = time.monotonic()
         crashes.kill(training, [2], signal.SIGSTOP)
         training.gate.until(lambda: 2 in gone(training))
-        assert time.monotonic() - began < 10.0  # not the minute that a silent one is given
+        assert time.monotonic() - began < 30.0  # not the minute that a silent one is given
         end = training.finish()
         assert training.kinds(ReportKind.ENGINE_GONE)[0]["message"] == "was stopped"
     assert_unharmed(training, end, digest)

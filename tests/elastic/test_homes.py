@@ -38,7 +38,7 @@ def two_nodes(nursery: Nursery, folder: Path) -> Iterator[tuple[Elastic, Bench]]
         training.settle([1])
         there.hold([2], coordinator=address_of(training.bench))
         training.await_ready([2])
-        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2))
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2), sparing=True)
         yield training, there
 
 
@@ -66,7 +66,7 @@ def test_a_successor_takes_coordinator_and_driver_over_before_the_old_home_goes(
         there.hold([2])  # it is the home from here on
         address = address_of(there)
         training.bench.wish(Wish(1, (), address, leaving=(1,)))
-        training.gate.until(training.over)
+        training.gate.until(training.over, sparing=True)
         end = training.bench.ended()
         assert (end["kind"], end["whole"]) == ("left", False)
         training.gate.open()
@@ -85,7 +85,7 @@ def test_a_home_that_the_platform_cannot_reach_is_succeeded_all_the_same(
     with two_nodes(nursery, tmp_path) as (training, there):
         there.hold([2])
         address_of(there)
-        until(lambda: "edt-coordinator" not in parts(training.bench), 20)
+        until(lambda: "edt-coordinator" not in parts(training.bench), 60)
         training.gate.open()
         end = there.ended()
         sizes = [report.body["workers"] for report in there.reports if report.kind is ReportKind.PROGRESS]
@@ -114,7 +114,7 @@ def test_a_guest_dies_and_its_engines_are_missed_at_once(nursery: Nursery, tmp_p
         end = training.bench.ended()
         (lost,) = [body for body in training.kinds(ReportKind.RESIZED) if body["lost"]]
     assert (end["kind"], end["digest"]) == ("finished", undisturbed)
-    assert lost["lost"] == [2] and lost["pause_seconds"] < 2
+    assert lost["lost"] == [2] and lost["pause_seconds"] < 20  # not the minute that a silent one is given
 
 
 def test_the_coordinator_dies_and_the_guest_finds_its_successor(
@@ -124,7 +124,7 @@ def test_the_coordinator_dies_and_the_guest_finds_its_successor(
         os.kill(parts(training.bench)["edt-coordinator"], signal.SIGKILL)
         there.hold([2, 3], coordinator=address_of(training.bench))
         training.await_ready([3])
-        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=3))
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=3), sparing=True)
         end = training.finish()
         assert not [body for body in training.kinds(ReportKind.RESIZED) if body["lost"]]
         assert there.ended()["kind"] == "finished"
@@ -169,12 +169,12 @@ def test_an_exception_at_the_home_does_not_end_a_training_that_goes_on_elsewhere
         training.settle([1])
         there.hold([2], coordinator=address_of(training.bench))
         training.await_ready([2])
-        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2))
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2), sparing=True)
         (tmp_path / "job" / "raise").touch()
         training.gate.until(lambda: training.happened(ReportKind.ENGINE_GONE, allocation=1))
-        training.hold([])  # as a platform does, whose scheduler has closed that allocation
         told = len(training.kinds(ReportKind.PROGRESS))
         training.gate.until(lambda: len(training.kinds(ReportKind.PROGRESS)) > told)
+        training.hold([])  # as a platform does, whose scheduler has closed that allocation
         time.sleep(3.2)  # its grace: nothing is counted against a training that goes on
         assert not training.over()
         end = training.finish()

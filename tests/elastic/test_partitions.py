@@ -53,7 +53,7 @@ def nodes(nursery: Nursery, folder: Path, networks: Networks, names: str) -> Ite
             benches[node] = stack.enter_context(Bench(letter(node), nursery.start))
             benches[node].hold([number], coordinator=address)
         training.await_ready(range(1, len(names) + 1))
-        training.gate.until(lambda: training.training() == set(range(1, len(names) + 1)))
+        training.gate.until(lambda: training.training() == set(range(1, len(names) + 1)), sparing=True)
         yield training, benches
 
 
