@@ -240,7 +240,7 @@ class House:
     def _reap(self) -> None:
         for process in (self.up, *(agent for _, agent in self._others.values())):
             if process is not None:
-                process.wait(10)
+                process.wait(30)
 
 
 def _kill(pid: int) -> None:

@@ -53,7 +53,7 @@ def leads(pid: int) -> bool:
         return False
 
 
-def kill_bearers(tag: str, seconds: float = 10.0) -> None:
+def kill_bearers(tag: str, seconds: float = 30.0) -> None:
     """SIGKILL to everything of a home, again until nothing is left."""
     deadline = time.monotonic() + seconds
     while left := bearers(tag):
