@@ -228,9 +228,10 @@ class Dockerd:
     def _api(self) -> Any:
         """The client, made when the daemon first answers. It opens a connection for each thread that asks."""
         with self._lock:
-            if self._made is None:
-                self._made = docker.from_env(timeout=_ANSWER_SECONDS, version="auto").api
-            return self._made
+            api = self._made  # which may be forgotten at any time
+            if api is None:
+                api = self._made = docker.from_env(timeout=_ANSWER_SECONDS, version="auto").api
+            return api
 
 
 async def in_thread(call: Callable[[], _T]) -> _T:
