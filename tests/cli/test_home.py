@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from edt_cli.errors import CannotStart
 from edt_cli.up import home as homes
-from edt_cli.up.home import Home, home_tag, remembered_port
+from edt_cli.up.home import Home, home_tag, remembered_port, write_secret
 from support.ports import free_port
 
 
@@ -61,6 +62,19 @@ def test_secrets_are_for_their_owner_only_and_stay(tmp_path):
     secret = path.read_text()
     assert len(secret) > 30
     assert Home(tmp_path).join_token().read_text() == secret
+
+
+def test_a_secret_that_several_agents_write_at_once_is_whole_at_every_moment(tmp_path):
+    path = tmp_path / "join-token"
+    write_secret(path, "s" * 40)
+
+    def written(number: int) -> str:
+        write_secret(path, "s" * 40)
+        return path.read_text()
+
+    with ThreadPoolExecutor(8) as several:
+        assert set(several.map(written, range(400))) == {"s" * 40 + "\n"}
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_agent_and_cli_know_a_home_by_the_same_mark(tmp_path):

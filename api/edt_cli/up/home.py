@@ -111,13 +111,15 @@ class Home:
 
 
 def write_secret(path: Path, secret: str) -> None:
-    """Put a secret into a file that nobody else can read, at no moment."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "w") as stream:
-        stream.write(secret + "\n")
-    draft.replace(path)
+    """Put a secret into a file that nobody else can read, at no moment. Agents of several nodes may do so at once."""
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(secret + "\n")
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
 
 
 def is_free(host: str, port: int) -> bool:
