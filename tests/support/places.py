@@ -166,7 +166,7 @@ class Place:
 
 
 def docker(*words: str, check: bool = True) -> str:
-    return subprocess.run(["docker", *words], check=check, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(["docker", *words], check=check, capture_output=True, text=True, timeout=120).stdout
 
 
 def has_docker() -> bool:
