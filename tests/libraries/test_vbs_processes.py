@@ -20,6 +20,7 @@ from support.vbs_rank import ADA, SAVED_AT, Training, everything
 
 TESTS = Path(__file__).resolve().parents[1]
 SIZES = (1, 2, 3)
+pytestmark = pytest.mark.timeout(240)  # the first of them waits for six processes, on however few cores there are
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
 
 Seen = dict[int, list[dict[str, Any]]]
@@ -45,7 +46,7 @@ def seen(folder: Path) -> Seen:
         start_new_session=True,
     )
     try:
-        errors = group.communicate(timeout=90)[1]
+        errors = group.communicate(timeout=200)[1]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group.pid, signal.SIGKILL)

@@ -17,6 +17,7 @@ from edt_runner.environment import supervisor_environ
 from support.keras2_lines import OF_KERAS_2, WRONG_IN_BOTH
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(240)  # the first of them waits for two processes that import TensorFlow
 Said = dict[str, tuple[str | None, str | None]]
 """Line to what it raised and the hint that was given."""
 
@@ -36,7 +37,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> list[Said]:
         for answer in answers
     ]
     for process in running:
-        _, said = process.communicate(timeout=100)
+        _, said = process.communicate(timeout=200)
         assert process.returncode == 0, said.decode()[-2000:]
     return [{line: tuple(what) for line, what in json.loads(answer.read_text()).items()} for answer in answers]
 

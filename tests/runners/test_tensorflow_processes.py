@@ -15,6 +15,7 @@ from edt_runner.environment import supervisor_environ
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.timeout(240)
 def test_a_warm_supervisor_has_one_thread_and_its_children_the_same_bits() -> None:
     """Two threads an op, as on a node with more cores than slots."""
     pytest.importorskip("tensorflow")
@@ -23,7 +24,7 @@ def test_a_warm_supervisor_has_one_thread_and_its_children_the_same_bits() -> No
         [sys.executable, "-m", "support.tensorflow_zygote"],
         env=environ | {"CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
-        timeout=110,
+        timeout=220,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]

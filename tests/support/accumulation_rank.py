@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
     rank = 0 if other else 1
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), SIZE)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=SIZE, timeout=datetime.timedelta(seconds=30))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=SIZE, timeout=datetime.timedelta(seconds=80))
     found = {"sync": train(rank, no_sync=False), "no_sync": train(rank, no_sync=True)}
     (folder / f"weights-{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()

@@ -210,7 +210,7 @@ def _wrapped(rank: int, size: int) -> str:
 
 def _rank(rank: int, size: int, folder: Path) -> None:
     store = dist.FileStore(str(folder / f"meeting-{size}"), size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=30))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=120))
     (folder / f"saw-{size}-{rank}.json").write_text(json.dumps(everything(rank, size, folder)))
     dist.destroy_process_group()
 
