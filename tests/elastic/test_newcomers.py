@@ -34,7 +34,8 @@ def test_a_newcomer_that_gets_no_weights_asks_again_and_then_stops_while_the_job
 
 
 def test_a_newcomer_that_failed_once_gets_in_at_the_next_try(attempt: Attempt) -> None:
-    with attempt("conv", environ={"EDT_PULL_WEIGHT_TIME_OUT": "0.5"}) as training:
+    environ = {"EDT_PULL_WEIGHT_TIME_OUT": "1", "EDT_PULL_FAILED_LIMITS": "1000"}
+    with attempt("conv", environ=environ) as training:
         training.settle([1])
         training.gate.close()
         training.hold([1, 2])
@@ -69,14 +70,18 @@ def test_two_supervisors_are_two_nodes_of_one_training(nursery: Nursery, tmp_pat
         address = training.kinds(ReportKind.COORDINATOR_AT)[0]["address"]
         there.hold([3, 4], coordinator=address)
         training.await_ready([3, 4])
-        training.gate.until(lambda: training.training() == {1, 2, 3, 4})
+        training.gate.until(lambda: training.training() == {1, 2, 3, 4}, sparing=True)
         training.hold([])
-        training.gate.until(lambda: {b["allocation"] for b in training.kinds(ReportKind.ENGINE_GONE)} == {1, 2})
+        training.gate.until(
+            lambda: {b["allocation"] for b in training.kinds(ReportKind.ENGINE_GONE)} == {1, 2}, sparing=True
+        )
         training.hold([5])
         training.await_ready([5])
-        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=5))
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=5), sparing=True)
         there.hold([], coordinator=address)
-        training.gate.until(lambda: any(report.kind is ReportKind.ATTEMPT_ENDED for report in there.poll()))
+        training.gate.until(
+            lambda: any(report.kind is ReportKind.ATTEMPT_ENDED for report in there.poll()), sparing=True
+        )
         assert there.reports[-1].body["kind"] == "left"
         assert training.finish()["digest"] == expected
 
@@ -88,7 +93,7 @@ def test_an_attempt_ends_everywhere_when_it_ends_where_it_is_led(nursery: Nurser
         training.settle([1])
         there.hold([2], coordinator=training.kinds(ReportKind.COORDINATOR_AT)[0]["address"])
         training.await_ready([2])
-        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2))
+        training.gate.until(lambda: training.happened(ReportKind.ENGINE_JOINED, allocation=2), sparing=True)
         assert training.finish()["kind"] == "finished"
         assert there.ended()["kind"] == "finished"
 

@@ -74,7 +74,7 @@ def test_joins_a_leave_and_a_kill_change_nothing_and_the_loop_sees_them(
             training.settle(engines)
         training.gate.until(lambda: shares(training) >= {(1, 4), (2, 2), (3, 2), (3, 1)})
         crashes.kill(training, [2], signal.SIGKILL)
-        training.gate.until(lambda: 2 in crashes.gone(training))
+        training.gate.until(lambda: 2 in crashes.gone(training), sparing=True)
         training.settle([3])
         end = training.finish()
         assert crashes.gone(training)[2] == "lost"
@@ -89,7 +89,7 @@ def test_joins_a_leave_and_a_kill_change_nothing_and_the_loop_sees_them(
 
 
 def test_an_engine_that_comes_later_begins_at_the_trainings_present_place(nursery: Nursery, tmp_path: Path) -> None:
-    with looping(tmp_path, nursery, "--samples", 72) as training:
+    with looping(tmp_path, nursery, "--samples", 72, "--epochs", 4) as training:
         training.settle([1])
         training.gate.allow(3)
         training.gate.close()
@@ -106,13 +106,14 @@ def test_all_leave_and_the_next_attempt_goes_on_where_the_loop_was(
     with looping(tmp_path, nursery) as training:
         training.settle([1, 2])
         os.kill(crashes.pid_of(training, 2), signal.SIGTERM)
-        training.gate.until(lambda: crashes.gone(training).get(2) == "finished")  # by itself, with status 0
+        by_itself = "finished"  # with status 0
+        training.gate.until(lambda: crashes.gone(training).get(2) == by_itself, sparing=True)
         training.hold([])
-        training.gate.until(training.over)
+        training.gate.until(training.over, sparing=True)
     with looping(tmp_path, nursery, fence=2) as training:
         training.settle([3, 4])
-        assert "Resuming from step" in (training.log_dir / "driver.err").read_text()
         assert training.finish()["digest"] == digest
+        assert "Resuming from step" in (training.log_dir / "driver.err").read_text()
     [[_, epoch, step, rate, moves]] = seen(training, "after")
     assert (int(epoch), int(step), int(moves)) == (2, STEPS, STEPS) and float(rate) == pytest.approx(RATE)
 

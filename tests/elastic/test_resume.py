@@ -12,6 +12,7 @@ from pathlib import Path
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
 from support.training import Elastic, on_both_frameworks
+from support.waiting import until
 
 Attempt = Callable[..., Elastic]
 SELDOM = ("--recovery", 600)
@@ -24,6 +25,13 @@ def undisturbed(attempt: Attempt, *arguments: object) -> str:
         return str(training.finish()["digest"])
 
 
+def come_to_checkpoint(training: Elastic, epoch: int) -> None:
+    """Of the end of ``epoch``, behind which the training stands until the disk has it."""
+    training.gate.allow(15 * epoch + 1)
+    training.gate.close()
+    until(lambda: len(training.kinds(ReportKind.CHECKPOINTED)) == epoch, 60, "the epoch's checkpoint is on disk")
+
+
 @on_both_frameworks
 def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_goes_on(attempt: Attempt) -> None:
     """2 engines, both leave in the first epoch; 3 engines go on."""
@@ -31,7 +39,7 @@ def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_g
     with attempt("conv") as training:
         training.settle([1, 2])
         training.hold([])
-        training.gate.until(training.over)
+        training.gate.until(training.over, sparing=True)
         end = training.kinds(ReportKind.ATTEMPT_ENDED)[-1]
         checkpoint = training.kinds(ReportKind.CHECKPOINTED)[-1]
     assert end["kind"] == "left"
@@ -48,7 +56,7 @@ def test_when_all_engines_die_at_once_the_next_attempt_goes_on_from_the_checkpoi
     expected = undisturbed(attempt, "conv")
     with attempt("conv", *SELDOM) as training:
         training.settle([1, 2])
-        training.gate.until(lambda: training.happened(ReportKind.CHECKPOINTED))
+        come_to_checkpoint(training, 1)
         for started in training.kinds(ReportKind.ENGINE_STARTED):
             os.kill(started["pid"], signal.SIGKILL)
         end = training.finish()
@@ -57,8 +65,8 @@ def test_when_all_engines_die_at_once_the_next_attempt_goes_on_from_the_checkpoi
     assert gone[2]["signal"] == signal.SIGKILL and gone[2]["kind"] == "lost"
     with attempt("conv", *SELDOM, fence=2) as training:
         training.settle([3])
-        assert "Resuming from step 15 of 30" in (training.log_dir / "driver.err").read_text()
         assert training.finish()["digest"] == expected
+        assert "Resuming from step 15 of 30" in (training.log_dir / "driver.err").read_text()
 
 
 @on_both_frameworks
@@ -66,7 +74,8 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt) -
     expected = undisturbed(attempt, "conv", "--epochs", 3)
     with attempt("conv", "--epochs", 3, *SELDOM) as training:
         training.settle([1])
-        training.gate.until(lambda: len(training.kinds(ReportKind.CHECKPOINTED)) == 2)
+        for epoch in (1, 2):
+            come_to_checkpoint(training, epoch)
     newest = sorted(Path(training.letter.checkpoint_dir).glob("at-*"))[-1]
     state = newest / "state.safetensors"
     data = bytearray(state.read_bytes())
@@ -74,8 +83,8 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt) -
     state.write_bytes(data)
     with attempt("conv", "--epochs", 3, *SELDOM, fence=2) as training:
         training.settle([2])
-        said = (training.log_dir / "driver.err").read_text()
         assert training.finish()["digest"] == expected
+        said = (training.log_dir / "driver.err").read_text()
     assert "is passed over" in said and "Resuming from step 15 of 45" in said
 
 
@@ -107,7 +116,7 @@ def test_a_checkpoint_of_a_release_without_callbacks_and_rules_is_gone_on_from(a
     with attempt("conv", "--samples", 40) as training:
         training.settle([1])
         training.hold([])
-        training.gate.until(training.over)
+        training.gate.until(training.over, sparing=True)
     for path in Path(training.letter.checkpoint_dir).glob("at-*/manifest.json"):
         manifest = json.loads(path.read_text())
         del manifest["sha256"]
@@ -126,7 +135,7 @@ def test_a_checkpoint_of_other_arguments_is_not_taken(attempt: Attempt) -> None:
     with attempt("conv") as training:
         training.settle([1])
         training.hold([])
-        training.gate.until(training.over)
+        training.gate.until(training.over, sparing=True)
     with attempt("conv", "--reduction", "exact", fence=2) as training:
         training.settle([2])
         assert training.finish()["kind"] == "finished"
