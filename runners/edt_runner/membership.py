@@ -262,9 +262,12 @@ class Membership:
         if roster.phase is Phase.STARTING and number == roster.current.number:
             roster.phase = Phase.RUNNING
             roster.holders.add(name)
-        elif not self._changes.received(name, number):
+            roster.report_joined(name, number, step)
+            roster.send(name, "settled", generation=number)
+        elif self._changes.received(name, number):
+            roster.report_joined(name, number, step)
+        else:
             return
-        roster.report("engine-joined", allocation=int(name), generation=number, step=step)
         self._settle(now)
 
     def retracted(self, name: str, number: int, promised: bool, now: float) -> None:

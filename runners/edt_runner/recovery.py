@@ -105,7 +105,9 @@ class Recovery:
         roster.round = found.round
         roster.current = Generation(found.generation, found.members)
         roster.holders = set(found.members) if found.clean else set(found.holders)
-        for name in self._standings:
+        for name, told in self._standings.items():
+            if name in roster.holders and not told.get("settled"):  # the coordinator before may have died over it
+                roster.report_joined(name, int(told["generation"]), told.get("step"))
             if name not in found.holders:
                 roster.send_back(name, roster.next_round())
             elif name not in roster.holders:

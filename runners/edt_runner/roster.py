@@ -66,6 +66,9 @@ class Roster:
     def report(self, kind: str, **body: Any) -> None:
         self.send("leader", "report", report=kind, body=body)
 
+    def report_joined(self, name: str, generation: int, step: int | None) -> None:
+        self.report("engine-joined", allocation=int(name), generation=generation, step=step)
+
     def take(self) -> list[Send]:
         """Effects since the last call, in order."""
         sends, self._sends = self._sends, []

@@ -228,11 +228,22 @@ def test_driver_and_first_engine_die_while_they_exchange_weights(
     assert_unharmed(training, end, digest)
 
 
-@pytest.mark.parametrize("place", ["start", "prepare", "commit", "settle"])
-def test_the_coordinator_dies_in_a_planned_change(attempt: Attempt, tmp_path: Path, digest: str, place: str) -> None:
-    with attempt(*CONV, environ=crashing(tmp_path, f"coordinator.{place}", armed=place == "start")) as training:
+@pytest.mark.parametrize(
+    ("place", "armed"),
+    [
+        ("start", True),
+        ("prepare", False),
+        ("commit", False),
+        ("settle", False),  # one has left
+        ("settle", True),  # a newcomer has the weights, and nobody has been told
+    ],
+)
+def test_the_coordinator_dies_in_a_planned_change(
+    attempt: Attempt, tmp_path: Path, digest: str, place: str, armed: bool
+) -> None:
+    with attempt(*CONV, environ=crashing(tmp_path, f"coordinator.{place}", armed=armed)) as training:
         training.settle([1, 2])
-        if place != "start":
+        if not armed:
             arm(training)
         training.settle([2, 3])
         end = training.finish()

@@ -241,7 +241,7 @@ def test_the_first_weights_stay_given_though_the_driver_was_seen_to_die_before_t
     talk.mind.received("1", talk.mind.current.number, 0, 0)
     talk.mind.begin(talk.definition, 0)
     assert talk.mind.phase is Phase.RUNNING
-    assert talk.kinds("1") == ["definition"]
+    assert talk.kinds("1") == ["settled", "definition"]
 
 
 # ── a coordinator that is not the first ───────────────────────────────────────────────────────────────────────────
@@ -270,6 +270,14 @@ def test_a_new_coordinator_watches_on_where_all_train_in_one_generation() -> Non
     talk.mind.begin(talk.definition, 0)
     talk.come("3")
     assert talk.mind.change and talk.mind.change.new.number > 1000
+
+
+def test_a_new_coordinator_tells_who_has_joined_where_the_one_before_may_not_have_come_to_it() -> None:
+    talk = successor("1", "2")
+    talk.mind.connect("1", standing(7, "1", "2", settled=6), 0)
+    talk.mind.connect("2", standing(7, "1", "2", step=5), 0)
+    told = [message["body"] for message in talk.said("leader") if message.get("report") == "engine-joined"]
+    assert told == [{"allocation": 2, "generation": 7, "step": 5}]
 
 
 def test_a_new_coordinator_calls_a_round_where_something_was_half_done() -> None:

@@ -63,7 +63,7 @@ class Link:
         self._held: deque[dict[str, Any]] = deque(maxlen=_HELD_MESSAGES)
         self._pending: dict[int, Pending] = {}
         self._old_groups: list[Group] = []
-        self._current = self._seen = self._announced = 0
+        self._current = self._seen = self._announced = self._settled = 0
         self._woken = self._answered = 0
         """Rounds: the newest that the coordinator has called, and the newest that the main thread has answered."""
         self._request: dict[str, Any] | None = None
@@ -187,7 +187,8 @@ class Link:
 
     def _introduce(self) -> None:
         with self._lock:
-            standing = {**self._standing, "announced": self._announced, "round": self._woken}
+            known = {"announced": self._announced, "settled": self._settled, "round": self._woken}
+            standing = {**self._standing, **known}
         self._channel.send({"kind": "standing", **standing})
 
     def _handle(self, message: dict[str, Any]) -> None:
@@ -209,6 +210,7 @@ class Link:
                 with self._lock:
                     self._withdraw(number)
             case "settled":
+                self._settled = number
                 self._close_old_groups()
             case "wake" | "rejoin":
                 self._wake(message)

@@ -202,7 +202,7 @@ class Engine:
         """Belong to this generation from now on."""
         old = self._seat.group if self._seat is not None else None
         self._link.enter(number, old)
-        self._link.stands("training", generation=number, members=list(members))
+        self._link.stands("training", generation=number, members=list(members), step=self._work.step)
         self._seat = Seat(number, members, group, self._link.name)
         self._announced, self._first_runs, self._torn = 0, None, False
 
