@@ -22,6 +22,7 @@ from edt_runner.pytorch.samples import TorchSamples
 from edt_runner.tensorflow.samples import TensorFlowSamples
 from edt_runner.trainable import Samples
 from edt_runner.trays import Trays
+from support.waiting import until
 
 
 class Of(Dataset[Any]):
@@ -170,7 +171,8 @@ def test_its_processes_end_with_it_though_what_a_sample_has_raised_is_still_look
         loader.next()
     assert len(set(multiprocessing.active_children()) - before) == 1
     loader.close()
-    assert raised.tb and not set(multiprocessing.active_children()) - before
+    until(lambda: not set(multiprocessing.active_children()) - before, what="they have ended")
+    assert raised.tb
 
 
 def told(loader: SampleLoader, batches: int) -> list[Any]:
