@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from chaos.choices import Kind
 from chaos.victims import of
 from edt_runner.engine import record
@@ -14,6 +16,8 @@ from support.house import House
 from support.journey import Job, house_in, submit, undisturbed
 from support.nursery import Nursery
 from support.waiting import until
+
+pytestmark = pytest.mark.timeout(300)  # a journey has many stations, and a machine may be busy
 
 
 def goes_on(job: Job, steps: int = 3) -> None:
@@ -64,7 +68,7 @@ def test_engines_train_on_while_everything_around_them_dies(house: House, nurser
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         goes_on(job)
-        until(house.serves, 30, "the platform is back")
+        until(house.serves, 60, "the platform is back")
     assert cast(house, job.id).engines == engines
     end = job.finish()
     assert end["attempts"] == 1
@@ -80,7 +84,7 @@ def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(
     job.until_slots(4)
     job.gate.until(lambda: any((house.home / "jobs" / job.id / "checkpoint").glob("at-*")))
     os.kill(cast(house, job.id).one("supervisor"), signal.SIGKILL)
-    until(lambda: house.job(job.id)["attempts"] == 2, 30, "a next attempt")
+    until(lambda: house.job(job.id)["attempts"] == 2, 60, "a next attempt")
     job.until_slots(4)
     end = job.finish()
     assert end["attempts"] == 2
@@ -104,9 +108,9 @@ def test_the_home_of_a_job_is_drained_and_another_node_takes_over(tmp_path: Path
         stay = cast(house, job.id).named("engine", "second")
         house.api.post(f"/api/v1/nodes/{home}/drain").raise_for_status()
         job.gate.until(lambda: not cast(house, job.id).named("supervisor", home))
-        now = cast(house, job.id)
-        assert now.named("engine", "second") == stay
-        assert len(now.named("driver", "second")) == len(now.named("coordinator", "second")) == 1
+        assert cast(house, job.id).named("engine", "second") == stay
+        for part in ("driver", "coordinator"):  # a fork bears its parent's name for a moment
+            until(lambda part=part: len(cast(house, job.id).named(part, "second")) == 1, what=f"{part} on the second")
         goes_on(job)
         end = job.finish()
         assert end["attempts"] == 1

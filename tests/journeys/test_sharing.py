@@ -6,8 +6,10 @@ import io
 import signal
 import statistics
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 
 from chaos.choices import Kind
@@ -19,9 +21,19 @@ from support.journey import all_woken, house_in, submit, undisturbed
 from support.nursery import Nursery
 from support.waiting import until
 
+pytestmark = pytest.mark.timeout(300)  # a journey has many stations, and a machine may be busy
 
-def test_a_second_job_gets_half_and_gives_it_back(house: House, nursery: Nursery, tmp_path: Path) -> None:
+
+@pytest.fixture
+def rung(tmp_path: Path) -> Iterator[House]:
+    """A platform whose agent hears of nothing but by its doorbell: its timer is minutes away."""
+    with house_in(tmp_path, EDT_AGENT_TICK_SECONDS="300", EDT_LEASE_SECONDS="900") as house:
+        yield house
+
+
+def test_a_second_job_gets_half_and_gives_it_back(rung: House, nursery: Nursery, tmp_path: Path) -> None:
     """A: 1 → 4 → 2 → 4; B: 1 → 2. Doorbells wake everybody; nothing is lost."""
+    house = rung
     expected = undisturbed(nursery, tmp_path / "undisturbed")
     first = submit(house, "first")
     first.until_slots(4)
@@ -37,9 +49,11 @@ def test_a_second_job_gets_half_and_gives_it_back(house: House, nursery: Nursery
 
     resizes = all_woken(house, first, second)
     assert [r["to_slots"] for r in house.resizes(first.id)][:2] == [1, 4]
-    assert {resize["woken_by"] for resize in resizes} == {"doorbell"}
+    submitted, *others = resizes  # to a node that may be about to ask for the first time
+    assert submitted["woken_by"] in {"doorbell", "start"}
+    assert {resize["woken_by"] for resize in others} == {"doorbell"}
     waits = [resize["woken_at"] - resize["decided_at"] for resize in resizes]
-    assert statistics.median(waits) < 2, "the timer is ten seconds away"
+    assert statistics.median(waits) < 2
 
     answer = house.api.get(f"{EXECS}/{first.id}/result")
     assert answer.headers["content-disposition"].startswith("attachment;filename=dlpd-model-")
@@ -74,7 +88,7 @@ def hold_down_broker(house: House) -> None:
 
 def test_stopping_a_job_frees_its_slots_for_the_other(house: House) -> None:
     first, second = submit(house, "first"), submit(house, "second")
-    first.until_slots(2)
+    first.gate.until(lambda: house.job(second.id)["slots"] == 2)  # it may have had all, and leaves at a step's boundary
     second.until_slots(2)
     assert house.api.post(f"{EXECS}/{first.id}/stop").status_code == 204
     house.wait(first.id, "KILLED", seconds=40)
@@ -102,7 +116,7 @@ def test_a_job_that_does_not_fit_waits_with_a_reason(tmp_path: Path) -> None:
         first = submit(house, "first", "--numWorker 1", "--epochs 2")
         first.until_slots(1)
         second = submit(house, "second", "--numWorker 1", "--epochs 2")
-        waiting = until(lambda: house.job(second.id)["waiting"], 10, "a reason")
+        waiting = until(lambda: house.job(second.id)["waiting"], 60, "a reason")
         assert waiting["blocking"] == "capacity" and "slot" in waiting["reason"]
         assert house.api.get(f"{EXECS}/{second.id}").json()["state"] == "PENDING_CRD_SCHEDULER"
         first.finish()

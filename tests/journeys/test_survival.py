@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import time
+import signal
 from pathlib import Path
 
+import pytest
+
 from edt_runner.engine import record
+from support.cast import cast
 from support.house import House
 from support.journey import house_in, submit, undisturbed
 from support.nursery import Nursery
 from support.tagged import lives
 from support.waiting import until
 
+pytestmark = pytest.mark.timeout(300)  # a journey has many stations, and a machine may be busy
+
 
 def steps(folder: Path) -> int:
     return len({entry.step for entry in record.read(folder)})
-
-
-def engines(house: House, job: str) -> set[int]:
-    return {pid for pid in house.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "edt-engine"}
 
 
 def test_a_dead_control_plane_does_not_stop_a_training_and_the_next_adopts_it(
@@ -27,16 +28,16 @@ def test_a_dead_control_plane_does_not_stop_a_training_and_the_next_adopts_it(
     """SIGKILL to edt up and its children: engine pids stay, steps go on, the next edt up adopts them."""
     job = submit(house, "job")
     job.until_slots(4)
-    before = engines(house, job.id)
+    before = cast(house, job.id).engines
     assert len(before) == 4
     house.kill_control_plane()
     assert all(lives(pid) for pid in before)
     at = steps(job.record)
     job.gate.allow(job.gate.allowed + 5)
-    until(lambda: steps(job.record) >= at + 3, 20, "steps go on without a control plane")
+    until(lambda: steps(job.record) >= at + 3, 60, "steps go on without a control plane")
     house.start()
-    until(lambda: "adopted" in house.log, 20, "the agent adopts")
-    assert engines(house, job.id) == before
+    until(lambda: "adopted" in house.log, 60, "the agent adopts")
+    assert cast(house, job.id).engines == before
     end = job.finish()
     assert end["attempts"] == 1
     assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
@@ -61,11 +62,13 @@ def test_ctrl_c_leaves_checkpoints_and_no_process_and_the_next_start_goes_on(
 ) -> None:
     job = submit(house, "job")
     job.until_slots(4)
-    job.gate.allow(job.gate.allowed + 100)
-    began = time.monotonic()
-    assert house.interrupt() == 0
-    assert time.monotonic() - began < 10
+    assert house.up is not None
+    house.up.send_signal(signal.SIGINT)
+    job.gate.until(lambda: house.up is None or house.up.poll() is not None)  # they leave at a step's boundary
+    assert house.up.returncode == 0
     assert house.processes() == {}
+    assert "killed" not in house.errors(job.id)
+    assert any((house.home / "jobs" / job.id / "checkpoint").glob("at-*"))
     house.start()
     end = job.finish()
     assert end["attempts"] == 2
@@ -89,7 +92,7 @@ def test_a_drained_node_is_left_by_a_job_that_spans_two_and_taken_again_when_it_
         job.until_slots(2)
         until(
             lambda: all(s["exec_id"] is None for n in house.nodes() if n["name"] == "second" for s in n["slots"]),
-            20,
+            60,
             "the drained node is empty",
         )
         house.api.post("/api/v1/nodes/second/uncordon").raise_for_status()

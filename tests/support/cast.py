@@ -53,4 +53,4 @@ def kill_and_await_another(house: House, job: str, name: str) -> None:
     victim = cast(house, job).one(name)
     house.checker.disturbed()
     os.kill(victim, signal.SIGKILL)
-    until(lambda: cast(house, job).named(name) - {victim}, 20, f"another {name}")
+    until(lambda: cast(house, job).named(name) - {victim}, 60, f"another {name}")

@@ -9,10 +9,13 @@ from typing import Any
 from support.gate import GateKeeper
 from support.house import House
 from support.nursery import RUNNERS, TESTS, Nursery
+from support.paging import every
 from support.training import Elastic, letter_for, script
 from support.waiting import until
 
 SEED = 7
+PATIENCE = 120.0
+"""So many seconds may a journey's next station take on a machine that does other things besides."""
 
 
 def house_in(folder: Path, slots: int = 4, **environ: str) -> House:
@@ -34,11 +37,18 @@ class Job:
         """Engines that have the weights, by the job's last report."""
         return int(self.house.job(self.id).get("workers") or 0)
 
-    def until_slots(self, number: int, seconds: float = 60.0) -> None:
-        """Let steps through until the job trains on ``number`` engines."""
+    def joined(self) -> int:
+        """Engines that have been given the weights and hold their slots."""
+        allocations = every(self.house.api, f"/api/v1/jobs/{self.id}/allocations")
+        return sum(each["joined_at"] is not None and each["released_at"] is None for each in allocations)
+
+    def until_slots(self, number: int, seconds: float = PATIENCE) -> None:
+        """Let steps through until the job trains on ``number`` engines: those that engines need to come and go, however
+        long they take to warm up, and then some of which a report is made."""
+        self.gate.until(lambda: self.joined() == number, seconds, sparing=True)
         self.gate.until(lambda: self.slots() == number, seconds)
 
-    def finish(self, seconds: float = 60.0) -> dict[str, Any]:
+    def finish(self, seconds: float = PATIENCE) -> dict[str, Any]:
         self.gate.open()
         return self.house.wait(self.id, "FINISHED", seconds=seconds)
 
@@ -83,6 +93,9 @@ def undisturbed(
 
 def all_woken(house: House, *jobs: Job) -> list[dict[str, Any]]:
     """All resizes of the jobs, once each has been woken."""
-    found = [resize for job in jobs for resize in house.resizes(job.id)]
-    until(lambda: all(resize["woken_by"] for resize in found), 5, "every resize was woken")
-    return found
+
+    def found() -> list[dict[str, Any]]:
+        return [resize for job in jobs for resize in house.resizes(job.id)]
+
+    until(lambda: all(resize["woken_by"] for resize in found()), what="every resize was woken")
+    return found()
