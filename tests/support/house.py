@@ -104,12 +104,12 @@ class House:
                 words, env=self.environ, stdout=output, stderr=output, cwd=self.folder, start_new_session=True
             )
         if ready:
-            until(self.serves, 60, "edt up serves and its node is there")
+            until(self.serves, 120, "edt up serves and its node is there")
 
     def add_node(self, name: str, slots: int) -> subprocess.Popen[bytes]:
         """A second agent on this machine, as `edt agent` on another would be."""
         agent = self._start_agent(name, slots)
-        until(lambda: name in {node["name"] for node in self.nodes()}, 30, f"node {name} is there")
+        until(lambda: name in {node["name"] for node in self.nodes()}, 60, f"node {name} is there")
         return agent
 
     def _start_agent(self, name: str, slots: int) -> subprocess.Popen[bytes]:
@@ -203,7 +203,7 @@ class House:
         self.checker.saw(job, found["state"])
         return found
 
-    def wait(self, job: str, *states: str, seconds: float = 60.0) -> dict[str, Any]:
+    def wait(self, job: str, *states: str, seconds: float = 120.0) -> dict[str, Any]:
         """Until the job is in one of these states; fails at once when it is over in another."""
         deadline = time.monotonic() + seconds
         while (now := self.job(job))["state"] not in states:
