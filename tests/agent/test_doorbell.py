@@ -61,6 +61,7 @@ def asked(desk: Desk, woken_by: str) -> list[dict[str, str]]:
     return [dict(each) for each in desk.questions if each["woken_by"] == woken_by]
 
 
+@pytest.mark.timeout(300)  # the last of it may take its five seconds twelve times
 def test_a_ring_wakes_the_agent_at_once_and_a_dead_broker_leaves_it_to_the_timer(node, desk, broker):
     node.start(EDT_AGENT_TICK_SECONDS="600")
     until(lambda: asked(desk, "start"))
