@@ -11,7 +11,7 @@ import pytest
 
 from support.cluster import EXECS, SLOTS, Cluster, eventually, run
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 DIGITS = Path(__file__).with_name("digits.py")
 SECRETS = ("postgres-password", "valkey-password", "admin-password", "join-token")
 AGENTS = {"process": "agent", "docker": "agent-docker"}
@@ -46,9 +46,10 @@ def test_a_job_from_outside_makes_room_for_another_and_grows_again(cluster: Clus
     cluster.use(launcher)
     first = start(cluster, f"{launcher}-first", epochs=6)
     until_slots(cluster, first, 2)
-    second = start(cluster, f"{launcher}-second", epochs=1)
+    second = start(cluster, f"{launcher}-second", epochs=4)
     until_slots(cluster, second, 1)
     until_slots(cluster, first, 1)
+    told = json.dumps(cluster.inspected())  # while both run, in containers of their own where the launcher makes such
     finish(cluster, f"{launcher}-second", second)
     until_slots(cluster, first, 2)
     finish(cluster, f"{launcher}-first", first)
@@ -60,19 +61,18 @@ def test_a_job_from_outside_makes_room_for_another_and_grows_again(cluster: Clus
     assert cluster.resizes(first)[:4] == [(0, 1), (1, 2), (2, 1), (1, 2)]
     answer = cluster.api.get(f"{EXECS}/{first}/result")
     assert answer.status_code == 200 and answer.content.startswith(b"PK")
-    told = json.dumps(cluster.inspected())
     assert [name for name in SECRETS if cluster.secret(name) in told] == []
     cluster.compose("stop", AGENTS[launcher], profile=launcher)
 
 
 def test_its_parts_are_healthy_and_may_do_no_more_than_they_must(cluster: Cluster) -> None:
     cluster.use("docker")
-    parts = {part["Config"]["Labels"]["com.docker.compose.service"]: part for part in cluster.inspected()}
+    parts = cluster.parts()
     assert parts.pop("migrate")["State"]["ExitCode"] == 0
     parts.pop("agent")  # it was stopped
     eventually(
         lambda: (
-            {part["State"]["Health"]["Status"] for part in cluster.inspected() if part["State"]["Running"]}
+            {part["State"]["Health"]["Status"] for part in cluster.parts().values() if part["State"]["Running"]}
             == {"healthy"}
         ),
         "all are healthy",

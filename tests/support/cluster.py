@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,12 +22,13 @@ import httpx
 
 from edt_agent.container import LABEL_TAG
 from edt_agent.settings import home_tag
+from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 EXECS = "/platform/rest/deeplearning/v1/execs"
 SLOTS = 2
-_UP_SECONDS = 120
-_DOWN_SECONDS = 90
+_UP_SECONDS = 240
+_DOWN_SECONDS = 180
 
 
 class Cluster:
@@ -43,7 +43,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         self.sweep()
         self.folder.mkdir(mode=0o755)
-        port, broker = _free_ports(2)
+        port, broker = free_port(), free_port()
         self._configure(
             COMPOSE_PROFILES="docker",  # of those profiles `make secrets` has to know
             COMPOSE_PROJECT_NAME=self.project,
@@ -96,11 +96,9 @@ class Cluster:
     def sweep(self) -> None:
         """Remove whatever there is of it, whoever left it."""
         for marks in self.marks():
-            if found := self.left("container", marks):
-                run("docker", "rm", "-f", "-v", *found)
+            eventually(lambda marks=marks: self._removed("container", marks, "-f", "-v"), f"no container has {marks}")
         for kind in ("network", "volume"):
-            if found := self.left(kind, self.marks()[0]):
-                run("docker", kind, "rm", *found)
+            eventually(lambda kind=kind: self._removed(kind, self.marks()[0]), f"no {kind} is left")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def marks(self) -> tuple[str, str]:
@@ -112,10 +110,24 @@ class Cluster:
         words = ("container", "ls", "-a") if kind == "container" else (kind, "ls")
         return run("docker", *words, "-q", "--filter", f"label={label}").split()
 
+    def _removed(self, kind: str, label: str, *how: str) -> bool:
+        """Remove what there is of it; whether there was none. Somebody else may be removing it, too."""
+        found = self.left(kind, label)
+        if found:
+            run("docker", kind, "rm", *how, *found, check=False)
+        return not found
+
     def inspected(self) -> list[dict[str, Any]]:
-        """All that Docker tells about all of its containers, to whoever may ask."""
+        """All that Docker tells about all of its containers, to whoever may ask. A job's may go while it is asked."""
         found = [name for label in self.marks() for name in self.left("container", label)]
-        return list(json.loads(run("docker", "inspect", *found)))
+        return list(json.loads(run("docker", "inspect", *found, check=False)))
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Those that compose made, by service."""
+        service = "com.docker.compose.service"
+        return {
+            part["Config"]["Labels"][service]: part for part in self.inspected() if service in part["Config"]["Labels"]
+        }
 
     def secret(self, name: str) -> str:
         return (self.folder / "secrets" / name).read_text().strip()
@@ -164,8 +176,8 @@ class Cluster:
         self.api.auth = None
 
 
-def run(*command: str | Path, seconds: float = 60, cwd: Path = ROOT, **environ: str) -> str:
-    """Run it; what it said. Fails with that."""
+def run(*command: str | Path, seconds: float = 120, cwd: Path = ROOT, check: bool = True, **environ: str) -> str:
+    """Run it; what it said. Fails with that, if ``check``."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -176,22 +188,13 @@ def run(*command: str | Path, seconds: float = 60, cwd: Path = ROOT, **environ: 
         timeout=seconds,
         check=False,
     )
-    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0 or not check, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
     """Ask ten times a second: those who are asked share the processors with those who work."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in listening]
-    for each in listening:
-        each.close()
-    return ports
