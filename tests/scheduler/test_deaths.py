@@ -25,8 +25,8 @@ from support.waiting import until
 PASSWORD = "a password for tests"
 SLOTS = 4
 OVER = {"FINISHED", "KILLED", "ERROR"}
-SECONDS = 100.0
-"""For everything; quiet machines need a quarter of it."""
+SECONDS = 240.0
+"""For everything; quiet machines need a tenth of it."""
 
 POINTS = {
     part: [point.value for point in CrashPoint if point.name.startswith(f"{part.upper()}_")]
@@ -87,7 +87,7 @@ class Platform:
 
     def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Ask until there is an answer other than: not now."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             try:
                 answer = self._client.request(method, path, **request)
@@ -96,7 +96,7 @@ class Platform:
                     return answer
             except httpx.TransportError as error:
                 if time.monotonic() > deadline:
-                    raise AssertionError(f"no answer for a minute: {error!r}") from error
+                    raise AssertionError(f"no answer for two minutes: {error!r}") from error
             time.sleep(0.05)
 
     def submit(self) -> str:
@@ -108,7 +108,7 @@ class Platform:
         return dict(self.ask("GET", f"/api/v1/jobs/{job}").json())
 
     def reaches(self, job: str, *states: str) -> dict[str, Any]:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while (now := self.job(job))["state"] not in states:
             assert now["state"] not in OVER, now
             assert time.monotonic() < deadline, now
@@ -135,7 +135,7 @@ def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platfor
     opened.close()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_every_job_comes_through_whatever_dies_wherever(platform: Platform) -> None:
     checker = Checker(platform.home, platform.tag, platform.database_url)
     until(lambda: (platform.home / "edt.db").exists() or platform.database_url, 30)
