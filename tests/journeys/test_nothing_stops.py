@@ -13,7 +13,7 @@ from chaos.victims import of
 from edt_runner.engine import record
 from support.cast import cast, kill_and_await_another
 from support.house import House
-from support.journey import Job, house_in, submit, undisturbed
+from support.journey import PATIENCE, Job, house_in, submit, undisturbed
 from support.nursery import Nursery
 from support.waiting import until
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(300)  # a journey has many stations, and a mach
 def goes_on(job: Job, steps: int = 3) -> None:
     """Steps are committed, however few are let through at once."""
     at = len({entry.step for entry in record.read(job.record)})
-    job.gate.until(lambda: len({entry.step for entry in record.read(job.record)}) >= at + steps)
+    job.gate.until(lambda: len({entry.step for entry in record.read(job.record)}) >= at + steps, PATIENCE)
 
 
 def ever_trained(job: Job) -> int:
@@ -42,7 +42,7 @@ def test_an_engine_that_dies_or_stands_still_is_replaced_and_nobody_else_notices
         house.checker.disturbed()
         os.kill(victim, number)
         goes_on(job)
-        job.gate.until(lambda number=4 + replaced: ever_trained(job) == number, 60)
+        job.gate.until(lambda number=4 + replaced: ever_trained(job) == number, PATIENCE)
         after = cast(house, job.id)
         assert before.engines - after.engines == {victim}
         assert len(after.engines) == 4
@@ -82,7 +82,7 @@ def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(
 ) -> None:
     job = submit(house, "job")
     job.until_slots(4)
-    job.gate.until(lambda: any((house.home / "jobs" / job.id / "checkpoint").glob("at-*")))
+    job.gate.until(lambda: any((house.home / "jobs" / job.id / "checkpoint").glob("at-*")), PATIENCE)
     os.kill(cast(house, job.id).one("supervisor"), signal.SIGKILL)
     until(lambda: house.job(job.id)["attempts"] == 2, 60, "a next attempt")
     job.until_slots(4)
@@ -107,7 +107,7 @@ def test_the_home_of_a_job_is_drained_and_another_node_takes_over(tmp_path: Path
         job, home = spanning(house)
         stay = cast(house, job.id).named("engine", "second")
         house.api.post(f"/api/v1/nodes/{home}/drain").raise_for_status()
-        job.gate.until(lambda: not cast(house, job.id).named("supervisor", home))
+        job.gate.until(lambda: not cast(house, job.id).named("supervisor", home), PATIENCE)
         assert cast(house, job.id).named("engine", "second") == stay
         for part in ("driver", "coordinator"):  # a fork bears its parent's name for a moment
             until(lambda part=part: len(cast(house, job.id).named(part, "second")) == 1, what=f"{part} on the second")
@@ -124,7 +124,7 @@ def test_the_home_of_a_job_dies_and_another_node_takes_over(tmp_path: Path, nurs
         [supervisor] = cast(house, job.id).named("supervisor", home)
         house.checker.disturbed()
         os.kill(supervisor, signal.SIGKILL)
-        job.gate.until(lambda: bool(cast(house, job.id).named("driver", "second")))
+        job.gate.until(lambda: bool(cast(house, job.id).named("driver", "second")), PATIENCE)
         goes_on(job)
         assert cast(house, job.id).named("engine", "second") >= stay
         end = job.finish()

@@ -17,7 +17,7 @@ from chaos.victims import hit, of
 from checker.violation import Invariant
 from edt_runner.engine import record
 from support.house import EXECS, House
-from support.journey import all_woken, house_in, submit, undisturbed
+from support.journey import PATIENCE, all_woken, house_in, submit, undisturbed
 from support.nursery import Nursery
 from support.waiting import until
 
@@ -87,8 +87,9 @@ def hold_down_broker(house: House) -> None:
 
 
 def test_stopping_a_job_frees_its_slots_for_the_other(house: House) -> None:
-    first, second = submit(house, "first"), submit(house, "second")
-    first.gate.until(lambda: house.job(second.id)["slots"] == 2)  # it may have had all, and leaves at a step's boundary
+    first, second = (submit(house, name, arguments="--epochs 6") for name in ("first", "second"))
+    # The first may have had all, and leaves at a step's boundary.
+    first.gate.until(lambda: house.job(second.id)["slots"] == 2, PATIENCE)
     second.until_slots(2)
     assert house.api.post(f"{EXECS}/{first.id}/stop").status_code == 204
     house.wait(first.id, "KILLED", seconds=40)

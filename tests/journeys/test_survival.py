@@ -10,7 +10,7 @@ import pytest
 from edt_runner.engine import record
 from support.cast import cast
 from support.house import House
-from support.journey import house_in, submit, undisturbed
+from support.journey import PATIENCE, house_in, submit, undisturbed
 from support.nursery import Nursery
 from support.tagged import lives
 from support.waiting import until
@@ -46,7 +46,7 @@ def test_a_dead_control_plane_does_not_stop_a_training_and_the_next_adopts_it(
 def test_a_job_resumes_after_everything_was_killed_in_mid_epoch(house: House, nursery: Nursery, tmp_path: Path) -> None:
     job = submit(house, "job")
     job.until_slots(4)
-    job.gate.until(lambda: steps(job.record) >= 20)  # an epoch has 15 steps: there is a checkpoint, and more
+    job.gate.until(lambda: steps(job.record) >= 20, PATIENCE)  # an epoch has 15 steps: there is a checkpoint, and more
     house.kill_everything()
     house.start()
     job.until_slots(4)
@@ -64,7 +64,8 @@ def test_ctrl_c_leaves_checkpoints_and_no_process_and_the_next_start_goes_on(
     job.until_slots(4)
     assert house.up is not None
     house.up.send_signal(signal.SIGINT)
-    job.gate.until(lambda: house.up is None or house.up.poll() is not None)  # they leave at a step's boundary
+    # They leave at a step's boundary.
+    job.gate.until(lambda: house.up is None or house.up.poll() is not None, PATIENCE)
     assert house.up.returncode == 0
     assert house.processes() == {}
     assert "killed" not in house.errors(job.id)
