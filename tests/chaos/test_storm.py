@@ -26,10 +26,10 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Script]
         nursery.close()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize(("database", "seed"), [("sqlite", 3), ("postgresql", 4)])
 def test_a_storm_loses_nothing(database: str, seed: int, trainings: list[Script], tmp_path: Path) -> None:
-    plan = Plan(seed, SECONDS, 120.0, SIZE, trainings, jobs=2, others=("second",))
+    plan = Plan(seed, SECONDS, 240.0, SIZE, trainings, jobs=2, others=("second",))
     counts = storm(plan, tmp_path, database, lambda line: None)
     print(counts)
     assert counts.sound, "\n".join([*counts.wrong, str(counts)])
