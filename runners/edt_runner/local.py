@@ -26,7 +26,7 @@ from edt_runner.contract import ExitKind, Letter, ReportKind
 from edt_runner.driver import Driver
 from edt_runner.emulate.record import Recorder
 from edt_runner.engine.schedule import Schedule
-from edt_runner.errors import PeerLost, Suspended, TrainingFailed, UsageError
+from edt_runner.errors import PeerLost, RunnerError, Suspended, TrainingFailed, UsageError
 from edt_runner.progress import TrainingProgress
 from edt_runner.replacing import Replacing
 from edt_runner.training import Training, TrainRequest, seed_of
@@ -51,7 +51,7 @@ def train(request: TrainRequest) -> None:
                 recorder = _recorder(training, asked=request)
                 driver = Driver(training, letter, address, recorder.beside(progress.observe))
                 with interrupt:
-                    driver.run()
+                    _drive(driver, bench)
                 recorder.end(driver.digest)
             except Suspended:
                 step = _last_step(bench, training.schedule)
@@ -62,6 +62,16 @@ def train(request: TrainRequest) -> None:
             finally:
                 slots.stop()
         _forget_checkpoints(Path(letter.checkpoint_dir))
+
+
+def _drive(driver: Driver, bench: Bench) -> None:
+    """Until the training is over, or has stopped and all is reported of that."""
+    try:
+        driver.run()
+    except Suspended:
+        with contextlib.suppress(RunnerError):
+            bench.until(lambda report: report.kind is ReportKind.ATTEMPT_ENDED)
+        raise
 
 
 class _Interrupt:
