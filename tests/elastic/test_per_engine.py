@@ -18,7 +18,7 @@ import pytest
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
 from edt_runner.engine.schedule import Schedule
-from support.crashes import arm, assert_all_counted_once, crashed, crashing, cut_off, losses
+from support.crashes import arm, assert_all_counted_once, crashed, crashing, cut_off, gone, losses
 from support.nursery import Nursery
 from support.training import Both, Elastic, cases, letter_for, on_both_frameworks
 from support.waiting import until
@@ -151,6 +151,7 @@ def test_an_engine_that_is_a_step_behind_catches_up_by_the_width_of_that_step(at
         Path(f"{now}{training.gate.reached()}").touch()  # the coming step: some may still be in the one before
         end = training.finish()
         assert (tmp_path / "once-3").exists() and end["kind"] == "finished"
+        assert set(gone(training).values()) == {"finished"}  # also the third
         assert_all_counted_once(training, epochs=2)
         widths = record.widths(training.sample_record)
     assert emulated(attempt, tmp_path, widths) == end["digest"]
