@@ -11,6 +11,7 @@ import pytest
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
 from support.training import Both, Elastic, cases, counted
+from support.waiting import until
 
 Attempt = Callable[..., Elastic]
 _CHANGES = 4
@@ -94,7 +95,7 @@ def test_two_changes_that_overtake_each_other_end_where_the_last_wish_says(attem
     with attempt("conv", "--samples", 149, "--epochs", 3) as training:
         training.settle([1])
         training.hold([1, 2, 3])
-        training.gate.until(lambda: training.happened(ReportKind.ENGINE_STARTED, allocation=2))
+        until(lambda: training.happened(ReportKind.ENGINE_STARTED, allocation=2), 60)
         training.settle([1, 3])
         assert training.finish()["kind"] == "finished"
         gone = {body["allocation"]: body["kind"] for body in training.kinds(ReportKind.ENGINE_GONE)}

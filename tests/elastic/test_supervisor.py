@@ -220,7 +220,7 @@ def test_sigterm_to_the_supervisor_means_leave(attempt: Attempt) -> None:
     with attempt("conv") as training:
         training.settle([1, 2])
         os.kill(training.bench.process.pid, signal.SIGTERM)
-        training.gate.until(training.over)
+        training.gate.until(training.over, sparing=True)
         assert training.kinds(ReportKind.ATTEMPT_ENDED)[0]["kind"] == "left"
         assert training.kinds(ReportKind.CHECKPOINTED)
 
