@@ -3,7 +3,6 @@ submitted and stopped. Real processes, a real database of each kind, stand-ins f
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 import uuid
@@ -19,6 +18,7 @@ from checker.watch import Checker, Watch
 from edt_runner.crash_points import CrashPoint
 from support import keeper
 from support.front_door import ARGS, EXECS
+from support.ports import free_port
 from support.tagged import bearers, kill_bearers
 from support.waiting import until
 
@@ -43,7 +43,7 @@ class Platform:
         self.marks = folder / "marks"
         self._deaths = folder / "deaths"
         self._deaths.touch()
-        port = _free_port()
+        port = free_port()
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", auth=("admin", PASSWORD), timeout=20)
         self.home.mkdir(exist_ok=True)
         (self.home / "join-token").write_text("join-me\n")
@@ -167,9 +167,3 @@ def test_every_job_comes_through_whatever_dies_wherever(platform: Platform) -> N
 
 def _slots(platform: Platform) -> list[dict[str, Any]]:
     return [slot for node in platform.ask("GET", "/api/v1/nodes").json() for slot in node["slots"]]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
