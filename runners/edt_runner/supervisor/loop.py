@@ -296,7 +296,7 @@ class Supervisor:
         _log.info("engine %s is gone: %s (%s)", name, ended.kind, ended.how)
         self._oom = self._oom or ended.oom
         if ended.kind is ExitKind.SCRIPT_ERROR:
-            self._doomed_by = self._doomed_by or time.monotonic() + self._letter.grace_seconds
+            self._doomed_by = self._doomed_by or time.monotonic() + self._grace()
         if ended.kind is ExitKind.SCRIPT_ERROR or ended.code == exits.NO_TRAINING:
             words = {"message": ended.message, "traceback": ended.traceback}
             self._contact.say({"kind": "raised", "engine": name, **words})
