@@ -199,7 +199,8 @@ class Coordinator:
         now, mind = self._clock(), self._mind
         match message["kind"]:
             case "trouble":
-                mind.trouble(name, message["generation"], message["round"], message.get("unreachable", ()), now)
+                seen, built = message.get("unreachable", ()), bool(message.get("built"))
+                mind.trouble(name, message["generation"], message["round"], seen, now, built=built)
             case "standing-at":
                 mind.stands(name, message["round"], message, now)
             case "reformed":

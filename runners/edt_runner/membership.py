@@ -296,8 +296,11 @@ class Membership:
             self._ending.finished({name: body})
             self._look_for_the_end()
 
-    def trouble(self, name: str, generation: int, round_: int, unreachable: Sequence[str], now: float) -> None:
-        """The data plane broke off under ``name``, in this generation, or while it built the group of this round."""
+    def trouble(
+        self, name: str, generation: int, round_: int, unreachable: Sequence[str], now: float, *, built: bool = False
+    ) -> None:
+        """The data plane broke off under ``name``, in this generation, or while it built the group of this round, or
+        when it had ``built`` that."""
         under_way, roster = self._rounds.round, self._roster
         if roster.phase is Phase.RECOVERING:
             self._recovery.learn(name, doing="reforming")
@@ -307,8 +310,8 @@ class Membership:
             if round_ >= roster.sent_back.get(name, 0):  # taken for dead, while only its supervisor was not heard
                 roster.dismiss(name)
         elif under_way is not None and under_way.plan is not None and round_ == under_way.number:
-            self._rounds.troubled(name, unreachable)
-            self._try_again()
+            self._rounds.troubled(name, unreachable, now, built=built)
+            self._try_again(now)
         elif under_way is None and generation in (self.current.number, self.change.new.number if self.change else 0):
             self._re_form()
         self._proceed(now)
@@ -333,11 +336,11 @@ class Membership:
             self._look_for_the_end()
             self._proceed(now)
         else:
-            self._try_again()
+            self._try_again(now)
 
-    def _try_again(self) -> None:
+    def _try_again(self, now: float) -> None:
         """Call the next round if this one has failed, without whom the others cannot reach."""
-        if not self._rounds.failed:
+        if not self._rounds.failed(now):
             return
         worst = self._rounds.least_reachable()
         if worst is not None:
@@ -350,6 +353,7 @@ class Membership:
         """Call now and then: deadlines."""
         if self._changes.late(now):
             self._changes.cancel(now)
+        self._try_again(now)
         self._proceed(now)
 
     def take(self) -> list[Send]:

@@ -146,6 +146,10 @@ class Round:
     reformed: set[str] = field(default_factory=set)
     unreachable: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By a participant that could not build the group, or lost it again: whom of the others it cannot reach."""
+    built: set[str] = field(default_factory=set)
+    """Who of these lost it again before anybody had caught up in it: the others, who were still building, gave up."""
+    troubled_at: float = 0.0
+    """When the latest of these has spoken."""
 
     @property
     def heard(self) -> bool:
@@ -160,7 +164,8 @@ class Round:
     @property
     def failed(self) -> bool:
         """Somebody is in trouble, and nothing more is to be learnt of why."""
-        plain = any(not others and name not in self.reformed for name, others in self.unreachable.items())
+        had_it = self.reformed | self.built
+        plain = any(not others and name not in had_it for name, others in self.unreachable.items())
         return bool(self.unreachable) and (self.tried or (plain and not any(self.unreachable.values())))
 
     def least_reachable(self) -> str | None:

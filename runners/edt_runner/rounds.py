@@ -15,6 +15,10 @@ from edt_runner.generations import Change, Generation
 from edt_runner.reform import Round, Standing, at_odds, reform
 from edt_runner.roster import Roster
 
+VIEWS_SECONDS = 20.0
+"""Longer than a group may take to be built, and its members to look whom they reach: whoever has not spoken by then is
+in no trouble, or stands."""
+
 
 class Rounds:
     """The round under way, if any."""
@@ -51,16 +55,21 @@ class Rounds:
         """It has died; the next group is made without it."""
         self._lost.add(name)
 
-    def troubled(self, name: str, unreachable: Sequence[str]) -> None:
-        """``name`` could not build the group of this round, or has built it and lost it again."""
+    def troubled(self, name: str, unreachable: Sequence[str], now: float, *, built: bool) -> None:
+        """``name`` could not build the group of this round, or has ``built`` it and lost it again."""
         if self.round is not None:
             self.round.unreachable[name] = tuple(unreachable)
+            self.round.troubled_at = now
+            if built:
+                self.round.built.add(name)
 
-    @property
-    def failed(self) -> bool:
+    def failed(self, now: float) -> bool:
         """It is time for the next round. Whoever names others that it cannot reach, and whoever had built the group and
-        lost it by that, makes us wait for the view of all: then one of them is left out."""
-        return self.round is not None and self.round.failed
+        lost it by that, makes us wait for the view of all, if not for ever: then one of them is left out."""
+        round_ = self.round
+        if round_ is None or not round_.unreachable:
+            return False
+        return round_.failed or now > round_.troubled_at + VIEWS_SECONDS
 
     def least_reachable(self) -> str | None:
         """Who is left out of the next round, because it cannot be reached."""

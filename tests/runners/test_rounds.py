@@ -7,6 +7,7 @@ from typing import Any
 from edt_runner.generations import Phase
 from edt_runner.membership import Membership
 from edt_runner.recovery import SETTLE_SECONDS
+from edt_runner.rounds import VIEWS_SECONDS
 from support.talk import NEW, Talk
 
 
@@ -156,6 +157,37 @@ def test_two_that_cannot_reach_each_other_do_not_stay_together() -> None:
     assert {"kind": "discard", "engine": "3"} in talk.said("supervisors")
     talk.reform("1", "2")
     assert talk.mind.current.members == ("1", "2")
+
+
+def test_who_gives_to_one_behind_that_another_cannot_reach_speaks_first_and_all_are_heard() -> None:
+    """1 reaches both and has built the group; 2 and 3 give up, which ends what 1 gives, and look whom they reach."""
+    talk = Talk().start("1", "2", "3")
+    talk.mind.trouble("1", talk.mind.current.number, 0, [], 0)
+    for name, tick in (("1", 6), ("2", 6), ("3", 5)):
+        talk.stand(name, tick)
+    talk.said()
+    talk.mind.trouble("1", talk.mind.current.number, 1, [], 0, built=True)
+    talk.mind.trouble("2", talk.mind.current.number, 1, ["3"], 1)
+    assert talk.mind.round == 1
+    talk.mind.trouble("3", talk.mind.current.number, 1, ["2"], 1)
+    assert {"kind": "discard", "engine": "3"} in talk.said("supervisors")
+    talk.reform("1", "2", tick=6)
+    assert talk.mind.current.members == ("1", "2")
+
+
+def test_a_view_that_is_never_told_is_not_waited_for_for_ever() -> None:
+    talk = Talk().start("1", "2", "3")
+    talk.mind.trouble("1", talk.mind.current.number, 0, [], 0)
+    for name in ("1", "2", "3"):
+        talk.stand(name, 5)
+    talk.mind.trouble("2", talk.mind.current.number, 1, ["3"], 1)
+    talk.mind.reformed("1", 1, 1)
+    talk.mind.tick(1 + VIEWS_SECONDS)
+    assert talk.mind.round == 1
+    talk.said()
+    talk.mind.tick(1.1 + VIEWS_SECONDS)
+    assert {"kind": "discard", "engine": "3"} in talk.said("supervisors")
+    assert talk.mind.round == 2
 
 
 def test_a_micro_batch_that_ends_two_engines_is_the_scripts_and_named() -> None:

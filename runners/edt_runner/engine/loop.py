@@ -39,6 +39,8 @@ class Engine:
         """Who works on what at the coming tick; None: shared alike by all members."""
         self._unreachable: list[str] = []
         """Whom of the others this engine could not reach when a group was not built."""
+        self._built: int | None = None
+        """The newest round whose group it has built."""
         self._asked = 0
         """The newest round it knew of when it asked to be let in."""
         self._torn = False
@@ -226,7 +228,8 @@ class Engine:
         self._link.stands("reforming", **self._membership())
         if not self._link.called:
             where = {"generation": self._seated().generation, "round": self._link.woken}
-            self._link.tell("trouble", **where, unreachable=self._unreachable)
+            built = self._built == self._link.woken
+            self._link.tell("trouble", **where, unreachable=self._unreachable, built=built)
         self._unreachable = []
         return lambda: self._await_word(ExitKind.LEFT)
 
@@ -291,6 +294,7 @@ class Engine:
         except PeerLost:
             self._unreachable = [other for other, door in message["doors"].items() if not plane.reaches(door)]
             raise
+        self._built = message["round"]
         self._catch_up(message, group, members)
         led = self._seated().leads
         self._sit(message["generation"], members, group)
