@@ -17,6 +17,7 @@ import typer
 
 from edt_api.schemas import Logon
 from edt_cli.errors import CliError, NoAnswer, Refused
+from edt_cli.secret_file import write_secret
 from edt_cli.up.home import default_home, remembered_port
 
 _DEFAULT_PORT = 9280
@@ -103,10 +104,4 @@ def read_login() -> Login | None:
 def _keep(what: Login) -> None:
     path = login_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    # Never readable by others, not even for the moment between being written and being protected.
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as stream:
-        json.dump(asdict(what), stream)
-    draft.replace(path)
+    write_secret(path, json.dumps(asdict(what)))

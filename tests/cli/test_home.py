@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from edt_cli.errors import CannotStart
+from edt_cli.secret_file import write_secret
 from edt_cli.up import home as homes
-from edt_cli.up.home import Home, home_tag, remembered_port, write_secret
+from edt_cli.up.home import Home, home_tag, remembered_port
 from support.ports import free_port
 
 

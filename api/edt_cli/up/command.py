@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 
 from edt_cli.errors import CannotStart
+from edt_cli.secret_file import write_secret
 from edt_cli.up.broker import choose
 from edt_cli.up.console import Console
-from edt_cli.up.home import TAG_VARIABLE, Home, default_home, write_secret
+from edt_cli.up.home import TAG_VARIABLE, Home, default_home
 from edt_cli.up.house import PYTHON, House, Plan, prepare
 
 _HomeOption = Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")]

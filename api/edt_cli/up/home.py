@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edt_cli.errors import CannotStart
+from edt_cli.secret_file import write_secret
 
 DEFAULT_PORT = 9280
 TAG_VARIABLE = "EDT_TAG"
@@ -108,18 +109,6 @@ class Home:
             raise CannotStart(f"{folder} belongs to somebody else: remove it, or set XDG_RUNTIME_DIR")
         folder.chmod(0o700)
         return folder
-
-
-def write_secret(path: Path, secret: str) -> None:
-    """Put a secret into a file that nobody else can read, at no moment. Agents of several nodes may do so at once."""
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(secret + "\n")
-        Path(draft).replace(path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
 
 
 def is_free(host: str, port: int) -> bool:
