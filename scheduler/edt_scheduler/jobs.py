@@ -16,6 +16,9 @@ from itertools import pairwise
 from edt_runner.contract import ExitKind
 from edt_scheduler.errors import IllegalTransition
 
+MOST_SLOTS = 10_000
+"""A job may ask for so many slots at the most. The scheduler's work grows with it."""
+
 
 class JobState(enum.StrEnum):
     """Where a job stands. Six states, all of them shown to users; ``wire`` is WMLA's word for each."""

@@ -40,6 +40,7 @@ class TestSizes:
             (4, 16, (1, 2, 4)),
             (6, 6, (1, 2, 3, 6)),
             (1, 4, (1,)),
+            (10**12, 3, (1, 2, 3)),
             (None, 8, (1,)),
         ],
     )
@@ -47,6 +48,12 @@ class TestSizes:
         self, engines: int | None, most: int, expected: tuple[int, ...]
     ) -> None:
         assert sizes(engines, most) == expected
+
+    def test_they_are_those_that_trying_each_number_finds(self) -> None:
+        for engines in range(1, 60):
+            for most in range(1, 70):
+                rounds = {n: -(-engines // n) for n in range(1, min(most, engines) + 1)}
+                assert sizes(engines, most) == tuple(n for n in rounds if n == 1 or rounds[n] < rounds[n - 1])
 
 
 class TestExamples:

@@ -67,6 +67,7 @@ class TestSubmit:
             ({"model_dir": "../.."}, "--model-dir"),
             ({"environ": {"EDT_SEED": "many"}}, "--msd-env EDT_SEED"),
             ({"num_worker": 0}, "--numWorker"),
+            ({"num_worker": 10_000, "worker_device_num": 10_000}, "--numWorker"),
         ],
     )
     def test_what_cannot_run_is_refused_by_the_name_of_its_argument(

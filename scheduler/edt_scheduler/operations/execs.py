@@ -17,7 +17,7 @@ from edt_runner.environment import KERAS2_VARIABLE
 from edt_scheduler import lifecycle
 from edt_scheduler.errors import DatabaseUnavailable, NoSuchJob, NoSuchUser, SubmissionInvalid
 from edt_scheduler.house import House
-from edt_scheduler.jobs import JobFilter, JobSpec, JobState, exec_id, job_number
+from edt_scheduler.jobs import MOST_SLOTS, JobFilter, JobSpec, JobState, exec_id, job_number
 from edt_scheduler.letters import SUBMITTED_CODE
 from edt_scheduler.nodes import threads_per_engine
 from edt_scheduler.once import Once, made_up
@@ -102,6 +102,9 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
         raise SubmissionInvalid("args", "hold a character or a number that cannot be stored")
     if spec.num_worker < 1 or spec.worker_device_num < 1:
         raise SubmissionInvalid("--numWorker", "and --workerDeviceNum take whole numbers from 1")
+    if spec.max_engines > MOST_SLOTS:
+        asked = f"{spec.num_worker} x {spec.worker_device_num}"
+        raise SubmissionInvalid("--numWorker", f"x --workerDeviceNum: got {asked} slots, takes at most {MOST_SLOTS}")
     return PurePosixPath(SUBMITTED_CODE) / inside
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 from edt_scheduler.nodes import Health
 from edt_scheduler.plan.state import Job, Node, Phase
@@ -25,8 +24,13 @@ def sizes(engines: int | None, most: int) -> tuple[int, ...]:
     """
     if engines is None:
         return (1,)
-    turns = [-(-engines // n) for n in range(1, min(most, engines) + 1)]
-    return (1, *(n for n, (before, after) in enumerate(pairwise(turns), start=2) if after < before))
+    found, largest = [1], min(most, engines)
+    while (rounds := -(-engines // found[-1])) > 1:  # the next size is the smallest that takes fewer rounds
+        following = -(-engines // (rounds - 1))
+        if following > largest:
+            break
+        found.append(following)
+    return tuple(found)
 
 
 def rungs(job: Job) -> tuple[int, ...]:
