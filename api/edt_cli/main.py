@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_cli import emulate, jobs, login, nodes, users
+from edt_cli import doctor, emulate, jobs, login, nodes, users
 from edt_cli.errors import CliError
 from edt_cli.up import command as up
 
@@ -31,6 +31,7 @@ def options(
 
 app.command("up")(up.up)
 app.command("agent")(up.agent)
+app.command("doctor")(doctor.doctor)
 app.command("submit")(jobs.submit)
 app.command("ls")(jobs.ls)
 app.command("get")(jobs.get)

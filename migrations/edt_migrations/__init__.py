@@ -8,6 +8,7 @@ The steps lie in ``versions``. A new one is written by hand, numbered, and held 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from alembic import command
@@ -37,8 +38,10 @@ class DatabaseTooNew(RuntimeError):
         self.known = known
 
 
-def migrate(url: str) -> None:
+def migrate(url: str, check: Callable[[Connection], None] | None = None) -> None:
     """Bring the database at ``url`` to the newest schema, all steps in one transaction.
+
+    ``check`` is asked before the first step, under the lock; what it raises leaves the database as it is.
 
     Raises DatabaseTooNew, with the database untouched, where a newer version of this code has been at work.
     """
@@ -51,7 +54,7 @@ def migrate(url: str) -> None:
     with engine.connect() as connection, connection.begin():
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
-        _upgrade(connection)
+        _upgrade(connection, check)
 
 
 def at_head(url: str) -> bool:
@@ -83,8 +86,11 @@ def _found(connection: Connection, script: ScriptDirectory) -> str | None:
     return found
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, check: Callable[[Connection], None] | None) -> None:
     config = _config(connection)
     script = ScriptDirectory.from_config(config)
-    if _found(connection, script) != script.get_current_head():
+    found = _found(connection, script)
+    if check is not None:
+        check(connection)
+    if found != script.get_current_head():
         command.upgrade(config, "head")

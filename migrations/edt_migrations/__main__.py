@@ -1,6 +1,7 @@
 """``python -m edt_migrations [URL]``: migrate, or say in one sentence why not (exit code 2). Room: migrations.
 
-Without a URL: the platform's database as EDT_ variables say, so that a password stands on no command line.
+Without a URL: the platform's database as EDT_ variables say, so that a password stands on no command line; refused
+where it does not belong to EDT_HOME, as by whoever starts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m edt_migrations [DATABASE_URL]\n")
         return 2
     try:
-        migrate(arguments[0] if arguments else _platforms())
+        if arguments:
+            migrate(arguments[0])
+        else:
+            return _platforms()
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         sys.stderr.write(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}\n")
@@ -33,11 +37,18 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _platforms() -> str:
-    # Only here: those settings belong to a room that itself imports the schema's history.
+def _platforms() -> int:
+    # Only here: that room itself imports the schema's history.
+    from edt_scheduler.errors import HomeUnusable, Unavailable
+    from edt_scheduler.house import prepare
     from edt_scheduler.settings import Settings
 
-    return Settings().database
+    try:
+        prepare(Settings())
+    except (HomeUnusable, Unavailable) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
 
 
 if __name__ == "__main__":

@@ -204,7 +204,8 @@ def _tend(
         case Phase.LIVE:
             yield from _guide(key, attempt, _wish(key, attempt, desired, leaving), now)
         case Phase.DEAD:
-            yield from _bury(key, attempt, listed, _may_start_again(key, starts, leaving))
+            known = desired is not None or leaving
+            yield from _bury(key, attempt, listed if known else None, _may_start_again(key, starts, leaving))
         case Phase.ENDED:
             yield from _see_off(key, attempt, listed, now)
 
@@ -219,10 +220,16 @@ def _guide(key: Key, attempt: Running, wish: Wish | None, now: float) -> Iterato
         yield Kill(key, "it did not take its letter")
 
 
-def _bury(key: Key, attempt: Running, listed: bool, may_start_again: bool) -> Iterator[Action]:
-    """Its supervisor is gone without a last word: first what it left behind, then the word."""
+def _bury(key: Key, attempt: Running, listed: bool | None, may_start_again: bool) -> Iterator[Action]:
+    """Its supervisor is gone without a last word: first what it left behind, then the word.
+
+    ``listed`` is None until the API has answered once. The word waits for that: where the platform does not know the
+    job its folder may have been moved away, and is not to be made anew for a word that nobody waits for.
+    """
     if not attempt.empty:
         yield Kill(key, "its supervisor is gone")
+    elif listed is None:
+        return
     elif not listed:
         yield Forget(key)
     elif attempt.began or attempt.code == BAD_LETTER or not may_start_again:

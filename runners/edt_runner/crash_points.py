@@ -72,7 +72,12 @@ class CrashPoint(enum.StrEnum):
     SCHEDULER_WRITE = "scheduler.write"  # written, not committed
     SCHEDULER_COMMITTED = "scheduler.committed"  # committed, nobody rung
     SCHEDULER_RELAY = "scheduler.relay"  # rung, the outbox not cleared
-    SCHEDULER_SWEEP = "scheduler.sweep"
+    SCHEDULER_SWEEP = "scheduler.sweep"  # job folders are gone through, uploads are not
+    SCHEDULER_FENCED = "scheduler.fenced"  # a job folder without a row is shut out, not moved
+    SCHEDULER_NOTED = "scheduler.noted"  # lost+found has the note, not yet the folder
+    SCHEDULER_SET_ASIDE = "scheduler.set-aside"  # the folder lies in lost+found, what follows is not committed
+    # whoever starts first
+    HOME_ID = "home.id"  # the home has its id, the database does not know it
     # API
     API_UPLOAD = "api.upload"  # a part of the upload is on disk
     API_EXTRACTED = "api.extracted"  # the code is staged, no row

@@ -21,7 +21,6 @@ from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
 from edt_scheduler.house import House, open_house
 from edt_scheduler.leader import lead
 from edt_scheduler.loop import Loop
-from edt_scheduler.operations.sweeping import sweep_leftovers
 from edt_scheduler.settings import Settings
 
 log = logging.getLogger("edt.scheduler")
@@ -65,7 +64,6 @@ def _stand_by(house: House, ear: Ear) -> None:
             with lead(house.settings) as leadership:
                 log.info("deciding, every %g s and when rung", house.settings.tick_seconds)
                 told = ""
-                sweep_leftovers(house)
                 loop = Loop(house, time.monotonic)
                 while not ear.stopped and leadership.holds():
                     if loop.once():

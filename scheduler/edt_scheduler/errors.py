@@ -23,6 +23,7 @@
     │   ├── DatabaseUnavailable
     │   └── OutcomeUnknown
     └── HomeUnusable
+        └── HomeForeign
 
 Each class has a stable ``code``; HTTP statuses live in the API. A database newer than the code is
 ``edt_migrations.DatabaseTooNew``: the schema's history is a room of its own.
@@ -232,3 +233,25 @@ class HomeUnusable(SchedulerError):
     def __init__(self, home: str, why: str) -> None:
         super().__init__(f"EDT_HOME {home} cannot be used: {why}")
         self.home = home
+
+
+class HomeForeign(HomeUnusable):
+    """EDT_HOME and the database do not belong together."""
+
+    code = "home-foreign"
+
+    def __init__(
+        self, home: str, home_id: str | None, database: str, database_id: str | None, place: str | None, why: str
+    ) -> None:
+        of = f" of the home {place}" if place is not None and place != home else ""
+        Exception.__init__(
+            self,
+            f"EDT_HOME {home} ({_id(home_id)}) and the database {database} ({_id(database_id)}{of}) do not belong "
+            f"together, {why}: start with two that do, or have these two belong together from now on with "
+            "`edt doctor --adopt`, which deletes nothing",
+        )
+        self.home = home
+
+
+def _id(value: str | None) -> str:
+    return f"id {value}" if value is not None else "no id"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
 from edt_migrations import migrate
+from edt_scheduler import pairing
 from edt_scheduler.doorbell import Doorbells
 from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.settings import Settings
@@ -35,13 +37,21 @@ class House:
 
 
 def open_house(settings: Settings | None = None) -> House:
-    """Make the folders, migrate the database to the newest schema and open it.
+    """``prepare``, and open the database. Raises as ``prepare``."""
+    settings = settings or Settings()
+    prepare(settings)
+    database = Database(settings.database)
+    return House(database, Doorbells(database, settings.broker_url), settings)
 
-    Raises HomeUnusable for a home that cannot be written, DatabaseUnavailable for a database that does not answer,
+
+def prepare(settings: Settings) -> None:
+    """Make the folders, migrate the database to the newest schema, see that home and database belong together.
+
+    Raises HomeUnusable for a home that cannot be written, HomeForeign where the two do not belong together (the
+    database is then as it was), DatabaseUnavailable for a database that does not answer,
     ``edt_migrations.DatabaseTooNew`` for one that a newer version has migrated. May be called by several processes
     at once: one of them migrates.
     """
-    settings = settings or Settings()
     try:
         for folder in (settings.home, settings.jobs, settings.staged, settings.data, settings.home / "run"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -49,11 +59,14 @@ def open_house(settings: Settings | None = None) -> House:
     except OSError as error:
         raise HomeUnusable(str(settings.home), error.strerror or str(error)) from None
     try:
-        migrate(settings.database)
+        migrate(settings.database, partial(pairing.check, settings=settings))
     except DBAPIError as error:
         unavailable = outage(error)
         if unavailable is None:
             raise
         raise unavailable from error
     database = Database(settings.database)
-    return House(database, Doorbells(database, settings.broker_url), settings)
+    try:
+        pairing.pair(database, settings, time.time())
+    finally:
+        database.close()

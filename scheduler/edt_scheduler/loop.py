@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -11,7 +12,7 @@ from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler.errors import Unavailable
 from edt_scheduler.house import House
 from edt_scheduler.nodes import Leases
-from edt_scheduler.operations.sweeping import sweep_changes, sweep_deleted, sweep_keys, sweep_usage
+from edt_scheduler.operations.sweeping import Leftovers, sweep_changes, sweep_deleted, sweep_keys, sweep_usage
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import front_door, nodes
 
@@ -29,7 +30,9 @@ class Loop:
         self._house = house
         self._monotonic = monotonic
         self._leases = Leases(house.settings.lease_seconds)
+        self._leftovers = Leftovers(house, monotonic)
         self._observed = self._swept = monotonic()
+        self._cleared = -math.inf
         self._away = False
         self._door = Leases(DEAF_SECONDS)
         self._deaf = False
@@ -48,6 +51,9 @@ class Loop:
                     break
                 lost = {}
             self._house.doorbells.ring()
+            if self._monotonic() > self._cleared + SWEEP_SECONDS:  # at once after a start, which a crash may precede
+                self._cleared = self._monotonic()
+                self._leftovers.sweep()
             if self._monotonic() > self._swept + SWEEP_SECONDS:
                 self._swept = self._monotonic()
                 sweep_deleted(self._house)

@@ -34,7 +34,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="EDT_", frozen=True, extra="ignore")
 
     home: Path = Field(default_factory=default_home)
-    """State: ``edt.db``, ``jobs/``, ``staged/``, ``run/``. All nodes of the cluster see the same folder."""
+    """State: ``home-id``, ``edt.db``, ``jobs/``, ``lost+found/``, ``staged/``, ``run/``. All nodes of the cluster see
+    the same folder."""
     database_password: SecretStr | None = None
     """Put into ``database_url``, so that the one can be a secret and the other be shown."""
     database_url: str = ""
@@ -106,6 +107,11 @@ class Settings(BaseSettings):
     def staged(self) -> Path:
         """Uploads that no job row knows yet; on the same file system as ``jobs``, so that a rename moves them."""
         return self.home / "staged"
+
+    @property
+    def lost_found(self) -> Path:
+        """Job folders that no row knows; beside ``jobs``, so that a rename moves them."""
+        return self.home / "lost+found"
 
     @property
     def data(self) -> Path:

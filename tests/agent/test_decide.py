@@ -99,6 +99,13 @@ class TestAnAttemptThatRuns:
     def test_is_left_alone_until_the_api_has_answered(self):
         assert decided(None, {KEY: LIVE}) == ()
 
+    def test_that_died_gets_no_last_word_until_the_api_has_answered(self):
+        dead = dataclasses.replace(LIVE, phase=Phase.DEAD, lives=False, empty=True)
+        assert decided(None, {KEY: dead}) == ()
+        assert decided(NOTHING, {KEY: dead}) == (Forget(KEY),)
+        [close] = decided(wanting(), {KEY: dead})
+        assert close.kind is ExitKind.LOST
+
     def test_is_told_what_changed(self):
         fewer = Wish(2, (SlotWish(7, "0"),), leaving=(8,))
         assert decided(wanting(fewer), {KEY: LIVE}) == (Tell(KEY, fewer),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from edt_runner import processes
 from edt_runner.contract import ReportKind, Wish
 from support.nursery import REAPS_LATE
 from support.training import Elastic
+from support.waiting import until
 
 Attempt = Callable[..., Elastic]
 
@@ -148,6 +150,20 @@ train()
         gone = training.kinds(ReportKind.ENGINE_GONE)[0]
     assert end["kind"] == "stopped"
     assert gone["signal"] == signal.SIGKILL
+
+
+def test_it_ends_with_all_it_has_when_its_folder_was_taken_away_and_says_so_there(
+    attempt: Attempt, tmp_path: Path
+) -> None:
+    """It may have slept while the platform gave its job up and moved the folder."""
+    with attempt("conv", "--samples", 40) as training:
+        training.settle([1])
+        spool, moved = Path(training.letter.spool_dir), tmp_path / "moved"
+        spool.rename(moved)
+        until(lambda: training.bench.process.poll() is not None, 60, "it has ended")
+        last = json.loads((moved / "reports.jsonl").read_text().splitlines()[-1])
+        assert (last["kind"], last["body"]["kind"]) == ("attempt-ended", "lost")
+        assert last["body"]["message"] == f"{spool} is gone"
 
 
 def test_a_wish_for_another_fence_is_not_obeyed(attempt: Attempt) -> None:

@@ -140,6 +140,9 @@ def test_every_job_comes_through_whatever_dies_wherever(platform: Platform) -> N
     checker = Checker(platform.home, platform.tag, platform.database_url)
     until(lambda: (platform.home / "edt.db").exists() or platform.database_url, 30)
     platform.ask("GET", "/readyz")
+    unknown = platform.home / "jobs" / "edt-999"
+    unknown.mkdir()
+    (unknown / "result.pth").write_text("weights")
     deadline = time.monotonic() + SECONDS
     wanted = {point for points in POINTS.values() for point in points}
     jobs: list[str] = []
@@ -156,6 +159,7 @@ def test_every_job_comes_through_whatever_dies_wherever(platform: Platform) -> N
     checker.settle(30)
     checker.assert_sound()
     assert checker.polls > 3
+    assert (platform.home / "lost+found" / "edt-999" / "edt-999" / "result.pth").read_text() == "weights"
     listed = [job["id"] for job in platform.ask("GET", "/api/v1/jobs").json()["items"]]
     assert sorted(listed) == sorted(jobs), "every acknowledged job exists, once, and no other does"
     for job in jobs:

@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import select
 
 from edt_runner.contract import ExitKind
-from edt_scheduler import operations
+from edt_scheduler import lost_found, operations
 from edt_scheduler.errors import LastAdmin, NoSuchJob, NoSuchUser, SubmissionInvalid, UserExists, UserInvalid
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobSpec, JobState
 from edt_scheduler.operations import history
-from edt_scheduler.operations.sweeping import sweep_deleted, sweep_leftovers
+from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import tables
 from edt_scheduler.views import Role
@@ -36,27 +36,35 @@ class TestSubmit:
         }
         assert list(stage.house.settings.staged.iterdir()) == []
 
-    def test_a_submit_that_does_not_commit_leaves_no_job_and_its_folder_is_swept(
+    def test_a_submit_that_does_not_commit_leaves_no_job_and_its_folder_is_set_aside(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def die(*_: object) -> None:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("edt_scheduler.operations.execs._sync", die)
+            patch.setattr("edt_scheduler.lost_found.sync", die)
             with pytest.raises(KeyboardInterrupt):
                 stage.submit()
         assert operations.jobs(stage.house, viewer=stage.admin) == []
         assert (stage.house.settings.jobs / "edt-1").is_dir()
-        sweep_leftovers(stage.house)
+        Leftovers(stage.house).sweep()
         assert list(stage.house.settings.jobs.iterdir()) == []
+        (entry,) = lost_found.entries(stage.house.settings)
+        assert (entry.job, entry.moved_at) == ("edt-1", stage.clock.now)
+        assert "nothing has run in it" in entry.why
+        upload = stage.house.settings.lost_found / entry.name / "edt-1" / "_submitted_code"
+        assert [path.name for path in upload.iterdir()] == ["main.py"]
 
-    def test_a_leftover_folder_of_the_same_number_is_replaced(self, sqlite_stage: Stage) -> None:
-        leftover = sqlite_stage.house.settings.jobs / "edt-1" / "_submitted_code"
-        leftover.mkdir(parents=True)
-        (leftover / "old.py").touch()
-        job = sqlite_stage.submitted()
-        assert [path.name for path in job.work_dir.iterdir()] == ["main.py"]
+    @pytest.mark.parametrize("where", ["jobs", "lost+found"])
+    def test_a_number_of_which_a_folder_lies_in_the_home_is_given_to_no_job(self, stage: Stage, where: str) -> None:
+        first = stage.submit()
+        for number in (2, 3, 17):
+            folder = stage.house.settings.home / where / f"edt-{number}"
+            (folder / "model").mkdir(parents=True)
+            (folder / "model" / "result.pth").write_text("weights")
+        assert [first, stage.submit(), stage.submit()] == ["edt-1", "edt-18", "edt-19"]
+        assert (folder / "model" / "result.pth").read_text() == "weights"
 
     @pytest.mark.parametrize(
         ("spec", "field"),

@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -331,12 +332,19 @@ class Supervisor:
         self._report(ReportKind.RESTARTED, what=what, why=how_it_ended(status), count=count)
 
     def _heed_fence(self) -> None:
-        """The platform has given this attempt up, and told so where messages may not have reached us."""
+        """The platform has given this attempt up, and told so where messages may not have reached us. Where it has
+        taken the job's folder away meanwhile, that says as much."""
+        if self._end is not None:
+            return
+        with suppress(OSError):  # storage that does not answer says nothing
+            if not Path(self._letter.spool_dir).exists():
+                self._finish(ExitKind.LOST, f"{self._letter.spool_dir} is gone", 0, now=True)
+                return
         try:
             lowest = int((Path(self._letter.checkpoint_dir) / FENCE_FILE).read_text())
         except (OSError, ValueError):
             return
-        if lowest > self._letter.fence and self._end is None:
+        if lowest > self._letter.fence:
             self._finish(ExitKind.LOST, f"attempt {self._letter.fence} is shut out by fence {lowest}", 0, now=True)
 
     def _finish(self, kind: ExitKind, message: str, code: int, *, now: bool = False) -> None:

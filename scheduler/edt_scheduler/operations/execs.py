@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,13 +13,14 @@ from sqlalchemy import Connection, Row
 
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.environment import KERAS2_VARIABLE
-from edt_scheduler import lifecycle
+from edt_scheduler import lifecycle, lost_found
 from edt_scheduler.errors import DatabaseUnavailable, NoSuchJob, NoSuchUser, SubmissionInvalid
 from edt_scheduler.house import House
 from edt_scheduler.jobs import MOST_SLOTS, JobFilter, JobSpec, JobState, exec_id, job_number
 from edt_scheduler.letters import SUBMITTED_CODE
 from edt_scheduler.nodes import threads_per_engine
 from edt_scheduler.once import Once, made_up
+from edt_scheduler.settings import Settings
 from edt_scheduler.storable import storable
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import keys, nodes, outbox, pictures
@@ -38,7 +38,7 @@ def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path, once: 
 
     When this returns, row, arguments and code survive the death of everything. When it raises, no job exists, or
     with OutcomeUnknown perhaps one; ``staged`` is then the caller's to remove, and what a crash leaves of it
-    ``sweep`` removes. ``once``: where it made a job before, that job is the answer and ``staged`` stays. Raises
+    ``sweeping`` clears away. ``once``: where it made a job before, that job is the answer and ``staged`` stays. Raises
     KeyReused.
     """
     if house.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
@@ -72,15 +72,27 @@ def _submit(
         if made is not None:
             return _made(tx, house, made)
         threads = threads_per_engine(nodes.cores_and_slots(tx))
-        number = store.add(tx, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads, now=now)
+        add = partial(store.add, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads)
+        number = _unused_number(tx, house.settings, partial(add, now=now))
         keys.put(tx, user.id, once, exec_id(number), now)
         outbox.put_scheduler(tx, now)
-        # Inside the transaction: folder first, commit last. A folder without a row is swept, never the reverse.
+        # Inside the transaction: folder first, commit last. A folder without a row is set aside, never the reverse.
         code.take_back()
         code.lay_out(house.settings.job_directory(exec_id(number)), spec)
         crash_point(CrashPoint.API_LAID_OUT)
         (view,) = pictures.jobs(tx, house.settings, [store.get(tx, number)])
     return view
+
+
+def _unused_number(tx: Connection, settings: Settings, add: Callable[[Connection], int]) -> int:
+    """Add the job under a number of which no folder lies in the home: that would be another job's."""
+    with tx.begin_nested() as attempt:
+        number = add(tx)
+        if not lost_found.is_taken(settings, number):
+            return number
+        attempt.rollback()
+    store.skip_numbers(tx, lost_found.highest_number(settings))
+    return add(tx)
 
 
 def _made(tx: Connection, house: House, made: str) -> JobView:
@@ -133,9 +145,7 @@ class _Code:
     inode: int = 0
 
     def lay_out(self, directory: Path, spec: JobSpec) -> None:
-        """Make the job's folder around it."""
-        if directory.exists():
-            shutil.rmtree(directory)  # of a submit that did not commit: no row bears this number yet
+        """Make the job's folder, which is not there yet, around it."""
         directory.mkdir()
         for name in ("log", "checkpoint", "spool"):
             (directory / name).mkdir()
@@ -144,7 +154,7 @@ class _Code:
         self.directory, self.inode = directory, self.staged.stat().st_ino
         self.staged.rename(directory / SUBMITTED_CODE)
         for folder in (directory, directory.parent, self.staged.parent):
-            _sync(folder)
+            lost_found.sync(folder)
 
     def take_back(self) -> None:
         """Undo ``lay_out``, where its transaction did not commit. The number may be another job's by now."""
@@ -154,17 +164,9 @@ class _Code:
         if not laid.exists() or laid.stat().st_ino != self.inode:
             raise DatabaseUnavailable("went away, and the code with it", passing=False)
         laid.rename(self.staged)
-        shutil.rmtree(self.directory)
+        for folder in (*self.directory.iterdir(), self.directory):
+            folder.rmdir()  # only what ``lay_out`` made, and nothing has been put into since
         self.directory = None
-
-
-def _sync(folder: Path) -> None:
-    """A rename is durable once both its folders are."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def job(house: House, exec_id: str, *, viewer: UserView) -> JobView:

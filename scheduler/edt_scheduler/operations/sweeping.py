@@ -1,18 +1,28 @@
 """Folders that no row wants any more, rows that nobody reads any more. Room: scheduler, operations.
 
+Of a job's folder only a row can say that it may go (``sweep_deleted``). One that no row knows is moved to
+``lost+found``, never removed: perhaps it is the database that is wrong.
+
 Called by the scheduler's process alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from edt_runner.crash_points import CrashPoint, crash_point
+from edt_scheduler import lost_found, pairing
+from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
-from edt_scheduler.jobs import exec_id, job_number
+from edt_scheduler.jobs import exec_id
 from edt_scheduler.store import changes, jobs, keys, metrics, usage
+
+log = logging.getLogger("edt.scheduler")
 
 STAGED_SECONDS = 24 * 3600
 """No upload takes this long: what lies in ``staged`` for longer was left by an API that died."""
@@ -21,7 +31,7 @@ STAGED_SECONDS = 24 * 3600
 def sweep_deleted(house: House) -> None:
     """Remove the folders of deleted jobs that are over, and their courses."""
     with house.database.snapshot() as tx:
-        deleted = jobs.deleted(tx)
+        deleted = jobs.deleted(tx) if pairing.belong(tx, house.settings) else []
         trained = metrics.of_deleted(tx)
     for number in deleted:
         shutil.rmtree(house.settings.job_directory(exec_id(number)), ignore_errors=True)
@@ -59,19 +69,80 @@ def sweep_usage(house: House) -> None:
         usage.prune(tx, before)
 
 
-def sweep_leftovers(house: House) -> None:
-    """Remove what a crash left behind: job folders without a row, uploads that nobody will submit any more.
+class Leftovers:
+    """Clears away what a crash left behind, and what a database does not know that was restored or replaced: job
+    folders without a row go to lost+found, uploads that nobody will submit any more are removed.
 
-    The writer's lock is held meanwhile, since a folder without a row may be of a submit about to commit.
+    ``sweep`` is called again and again by one process: a folder is shut out at the first look, and moved at the first
+    at which no supervisor of it lives.
     """
-    with house.database.transaction() as tx:
-        known = jobs.numbers(tx)
-        for folder in house.settings.jobs.iterdir():
-            number = job_number(folder.name)
-            if number is not None and number not in known:
-                shutil.rmtree(folder, ignore_errors=True)
-        crash_point(CrashPoint.SCHEDULER_SWEEP)
-    for upload in house.settings.staged.iterdir():
+
+    def __init__(self, house: House, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._house = house
+        self._quiet = lost_found.Quiet(house.settings, monotonic)
+        self._told: dict[str, str] = {}
+
+    def sweep(self) -> None:
+        """Raises Unavailable; what the home's disk refuses is told and tried again the next time."""
+        try:
+            self._set_aside()
+            crash_point(CrashPoint.SCHEDULER_SWEEP)
+            _remove_old_uploads(self._house.settings.staged)
+        except (OSError, HomeUnusable) as error:
+            log.error("leftovers cannot be cleared away: %s", error)
+
+    def _set_aside(self) -> None:
+        settings = self._house.settings
+        folders = lost_found.job_folders(settings.jobs)
+        with self._house.database.snapshot() as tx:
+            unknown = folders.keys() - jobs.known(tx, folders)
+        moved, waiting = [], {}
+        for number in sorted(unknown):
+            try:
+                alive = self._move(number, folders[number])
+            except OSError as error:
+                waiting[exec_id(number)] = f"{error.strerror or error}"
+            else:
+                if alive is None:
+                    continue
+                if alive:
+                    waiting[exec_id(number)] = f"processes may live: {', '.join(alive)}"
+                else:
+                    moved.append(exec_id(number))
+        if moved:
+            log.warning("%d job folders without a row were moved to %s", len(moved), settings.lost_found)
+        if waiting and waiting != self._told:
+            log.warning(
+                "%d job folders without a row stay until nothing of them lives: %s",
+                len(waiting),
+                "; ".join(f"{name} ({why})" for name, why in list(waiting.items())[:5]),
+            )
+        self._told = waiting
+
+    def _move(self, number: int, folder: Path) -> list[str] | None:
+        """Move it, if nothing of it lives; who may live. None: it is no leftover.
+
+        Under the writer's lock, since a folder without a row may be of a submit about to commit. A submit that was
+        stopped for so long that the server ended its session cannot commit any more.
+        """
+        with self._house.database.transaction() as tx:
+            if jobs.known(tx, [number]) or not pairing.belong(tx, self._house.settings):
+                return None
+            lost_found.shut_out(folder)
+            crash_point(CrashPoint.SCHEDULER_FENCED)
+            alive = self._quiet.alive(folder)
+            if not alive:
+                jobs.skip_numbers(tx, number)
+                begun = lost_found.newest_attempt(folder)
+                what = f"its newest attempt is {begun}" if begun else "nothing has run in it, only its upload is there"
+                why = f"the database has no row of it ({what})"
+                lost_found.move(self._house.settings, folder, why, self._house.clock())
+            return alive
+
+
+def _remove_old_uploads(staged: Path) -> None:
+    """What lies there for so long was of a submit that nobody was told had been taken."""
+    for upload in staged.iterdir():
         with contextlib.suppress(FileNotFoundError):  # it is being taken just now
             if upload.stat().st_mtime < time.time() - STAGED_SECONDS:
                 shutil.rmtree(upload, ignore_errors=True)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    text,
     update,
 )
 
@@ -147,8 +148,31 @@ def fences_due(tx: Connection) -> list[Row[Any]]:
     return list(tx.execute(_joined().where(jobs.c.fence_due.is_not(None)).order_by(jobs.c.id)))
 
 
-def numbers(tx: Connection) -> set[int]:
-    return set(tx.execute(select(jobs.c.id)).scalars())
+def known(tx: Connection, numbers: Collection[int]) -> set[int]:
+    """Those of these numbers that a job has, deleted or not."""
+    wanted = sorted(numbers)
+    parts = (wanted[start : start + MOST_NAMED] for start in range(0, len(wanted), MOST_NAMED))
+    return {number for part in parts for number in tx.execute(select(jobs.c.id).where(jobs.c.id.in_(part))).scalars()}
+
+
+def newest_number(tx: Connection) -> int:
+    """The highest number that was given, also where its transaction did not commit; 0: none was."""
+    if tx.dialect.name == "postgresql":
+        query = text("SELECT pg_sequence_last_value(pg_get_serial_sequence('jobs', 'id')::regclass)")
+    else:
+        query = text("SELECT max(seq) FROM sqlite_sequence WHERE name = 'jobs'")
+    return int(tx.execute(query).scalar_one() or 0)
+
+
+def skip_numbers(tx: Connection, highest: int) -> None:
+    """Give no job a number up to ``highest``. On PostgreSQL that stays so even if the transaction does not commit."""
+    if newest_number(tx) >= highest:
+        return
+    told = {"highest": highest}
+    if tx.dialect.name == "postgresql":
+        tx.execute(text("SELECT setval(pg_get_serial_sequence('jobs', 'id'), :highest)"), told)
+    elif tx.execute(text("UPDATE sqlite_sequence SET seq = :highest WHERE name = 'jobs'"), told).rowcount == 0:
+        tx.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', :highest)"), told)
 
 
 def change(tx: Connection, number: int, **values: Any) -> None:

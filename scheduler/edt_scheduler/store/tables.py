@@ -325,6 +325,16 @@ front_door = Table(
     CheckConstraint("id = 1", name="one"),
 )
 
+home = Table(
+    "home",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("home_id", Text, nullable=False),  # what lies in the file home-id of the home, too
+    Column("path", Text, nullable=False),  # where that home lay when the two were told of each other
+    Column("since", Double, nullable=False),
+    CheckConstraint("id = 1", name="one"),
+)
+
 metric_points = Table(
     "metric_points",
     metadata,

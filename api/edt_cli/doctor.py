@@ -1,0 +1,187 @@
+"""Room: api, CLI. ``edt doctor``: how the home of this machine stands, what lies in its lost+found, and the ways out.
+
+What it looks at and changes is the scheduler's business (``python -m edt_scheduler.doctor``), started with this home
+and this environment; here is what asks the API, what asks the person, and the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from edt_cli import output
+from edt_cli.errors import CannotStart, CliError
+from edt_cli.login import api_address
+from edt_cli.output import Format, FormatOption
+from edt_cli.up.home import default_home, remembered_port
+
+PYTHON = (sys.executable, "-P", "-m", "edt_scheduler.doctor")
+_API_SECONDS = 5.0
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def doctor(
+    context: typer.Context,
+    home: Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Have home and database belong together from now on; deletes nothing.")
+    ] = False,
+    keep_jobs: Annotated[
+        bool, typer.Option("--keep-jobs", help="With --adopt: the database is a copy of this home's own.")
+    ] = False,
+    empty: Annotated[bool, typer.Option("--empty-lost-found", help="Delete for good what lies in lost+found.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="With --empty-lost-found: this entry; repeatable.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Look after the platform of this machine: home, database, API, broker, and lost+found.
+
+    lost+found holds the folders of jobs that the database does not know. Exit status 1: something is the matter.
+    """
+    if adopt and empty:
+        raise CannotStart("--adopt and --empty-lost-found are two things: type them one after the other")
+    if (keep_jobs and not adopt) or (only and not empty):
+        raise CannotStart("--keep-jobs goes with --adopt, --only with --empty-lost-found")
+    place = home.expanduser().absolute() if home else default_home()
+    if adopt:
+        _adopt(place, keep_jobs=keep_jobs, yes=yes)
+        return
+    seen = _look(place)
+    if empty:
+        _empty(place, seen, only or [], yes=yes)
+        return
+    address = _address(context.obj, place)
+    api = _ask(address)
+    if form is Format.JSON:
+        typer.echo(json.dumps({**seen, "api": {"url": address, **api}}, indent=2))
+    else:
+        _show(seen, address, api)
+    raise typer.Exit(0 if seen["problem"] is None and api["ready"] else 1)
+
+
+def _address(given: str | None, place: Path) -> str:
+    """The API of this home, where `edt up` has told its port; else the one that all commands speak to."""
+    port = remembered_port(place)
+    of_home = f"http://127.0.0.1:{port}" if port is not None and not os.environ.get("EDT_API") else None
+    return api_address(given or of_home)
+
+
+def _adopt(place: Path, *, keep_jobs: bool, yes: bool) -> None:
+    what = "Folders of jobs that the database does not know go" if keep_jobs else "All job folders in it go"
+    typer.echo(f"{place} and the database that EDT_DATABASE_URL names will belong together.", err=True)
+    typer.echo(f"{what} to lost+found when nothing of them runs any more; nothing is deleted.", err=True)
+    if not keep_jobs:
+        typer.echo("If the database is an older copy of this home's own, say --keep-jobs.", err=True)
+    _sure("Go on?", yes)
+    typer.echo(_run(place, "--adopt", *(["--keep-jobs"] if keep_jobs else [])).strip())
+
+
+def _empty(place: Path, seen: dict[str, Any], only: Sequence[str], *, yes: bool) -> None:
+    names = [entry["name"] for entry in seen["lost_found"]]
+    missing = sorted(set(only) - set(names))
+    if missing:
+        raise CliError(f"lost+found has no {missing[0]}: `edt doctor` lists what there is")
+    wanted = list(only) or names
+    if not wanted:
+        typer.echo("lost+found is empty")
+        return
+    _list([entry for entry in seen["lost_found"] if entry["name"] in wanted])
+    _sure(f"Delete {_folders(len(wanted))} for good?", yes)
+    typer.echo(_run(place, "--remove", *wanted).strip())
+
+
+def _sure(question: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CannotStart("nobody is there to be asked: say --yes")
+    typer.confirm(question, abort=True)
+
+
+def _look(place: Path) -> dict[str, Any]:
+    return dict(json.loads(_run(place)))
+
+
+def _run(place: Path, *words: str) -> str:
+    """What the scheduler's side says. Raises CliError with its sentence."""
+    done = subprocess.run(
+        [*PYTHON, *words],
+        env={**os.environ, "EDT_HOME": str(place)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if not words else None,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0 or (not words and done.stdout):
+        return done.stdout
+    if words:  # it has told its sentence itself, with what it was waiting for before
+        raise typer.Exit(done.returncode)
+    said = done.stderr.strip().splitlines()
+    if said and "No module named" in said[-1]:
+        raise CannotStart("edt doctor needs more than the command line: pip install 'openedt[server]'")
+    raise CliError(said[-1] if said else f"the home could not be looked at: exit status {done.returncode}")
+
+
+def _ask(address: str) -> dict[str, Any]:
+    """Whether the API is there, and what it says of its database and its broker."""
+    try:
+        answer = httpx.get(f"{address}/readyz", timeout=_API_SECONDS, trust_env=False)
+        said = answer.json()
+        return {"ready": bool(said["ready"]), "database": str(said["database"]), "broker": str(said["broker"])}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        return {"ready": False, "error": str(error) or type(error).__name__}
+
+
+def _show(seen: dict[str, Any], address: str, api: dict[str, Any]) -> None:
+    lines = [
+        ("home", f"{seen['home']}  {_id(seen['home_id'])}"),
+        ("database", f"{seen['database']}  {_id(seen['database_id'])}"),
+        ("", seen["problem"] or "they belong together"),
+        ("API", f"{address}  {_api(api)}"),
+        ("broker", api.get("broker", "unknown")),
+    ]
+    if seen["unknown"]:
+        names = ", ".join(seen["unknown"][:5])
+        lines.append(("jobs", f"{_folders(len(seen['unknown']))} without a row go to lost+found in time: {names}"))
+    lines.append(("lost+found", _folders(len(seen["lost_found"]))))
+    for name, said in lines:
+        typer.echo(f"{name:<11} {said}")
+    if seen["lost_found"]:
+        typer.echo()
+        _list(seen["lost_found"])
+
+
+def _list(entries: Sequence[dict[str, Any]]) -> None:
+    rows = [(each["name"], _size(each["bytes"]), output.ago(each["moved_at"]), each["why"]) for each in entries]
+    output.table(("NAME", "SIZE", "AGE", "WHAT"), rows, "")
+
+
+def _api(api: dict[str, Any]) -> str:
+    if api["ready"]:
+        return "ready"
+    return f"not ready: database {api['database']}" if "database" in api else f"no answer ({api['error']})"
+
+
+def _id(value: str | None) -> str:
+    return f"id {value}" if value else "no id"
+
+
+def _folders(count: int) -> str:
+    return f"{count} job folder{'s' if count != 1 else ''}"
+
+
+def _size(count: float) -> str:
+    for unit in _UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} {_UNITS[-1]}"

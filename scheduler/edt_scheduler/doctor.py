@@ -1,0 +1,167 @@
+"""``python -m edt_scheduler.doctor``: what an administrator asks of a home and its database. Room: scheduler.
+
+    python -m edt_scheduler.doctor                       look: one JSON object, nothing is changed or made
+    python -m edt_scheduler.doctor --adopt [--keep-jobs] have home and database belong together from now on
+    python -m edt_scheduler.doctor --remove NAME …       delete entries of lost+found for good
+
+``edt doctor`` types these, asks before the last two, and shows the JSON as a table. Exit code 2, with one sentence: it
+cannot be done. Touches the home's folders and the database; the platform may run meanwhile, but not for ``--adopt``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from edt_migrations import DatabaseTooNew, at_head, migrate
+from edt_scheduler import lost_found, pairing
+from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
+from edt_scheduler.jobs import exec_id
+from edt_scheduler.leader import lead
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import home, jobs
+from edt_scheduler.store.database import Database
+
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+def main(words: list[str] | None = None) -> int:
+    """Exit status: 0 done, 1 the two do not belong together or a database does not answer, 2 it cannot be done."""
+    parser = argparse.ArgumentParser(prog="python -m edt_scheduler.doctor", description="Look after a home.")
+    parser.add_argument("--adopt", action="store_true", help="have home and database belong together from now on")
+    parser.add_argument("--keep-jobs", action="store_true", help="with --adopt: folders of jobs it knows stay")
+    parser.add_argument("--remove", nargs="+", metavar="NAME", default=[], help="entries of lost+found to delete")
+    given = parser.parse_args(words)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        settings = Settings()
+        if given.adopt:
+            return _adopt(settings, keep_jobs=given.keep_jobs)
+        if given.remove:
+            return _remove(settings, given.remove)
+        seen = look(settings)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        return _refuse(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}")
+    except AlreadyLeading:
+        return _refuse("a scheduler decides for this database: stop the platform before you change what belongs to it")
+    except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
+        return _refuse(str(error))
+    except (ArgumentError, DBAPIError) as error:
+        return _refuse(f"the database cannot be opened: {str(error).splitlines()[0]}")
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror or error}")
+    json.dump(seen, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    return 0 if seen["problem"] is None else 1
+
+
+def look(settings: Settings) -> dict[str, object]:
+    """Home, database, whether they belong together, folders that no row knows, lost+found.
+
+    ``problem`` is None or a sentence. ``unknown``: job folders that lie among the others still. Raises as the database
+    does; changes and makes nothing.
+    """
+    seen: dict[str, object] = {
+        "home": str(settings.home),
+        "home_id": pairing.read_id(settings),
+        "database": make_url(settings.database).render_as_string(hide_password=True),
+        "database_id": None,
+        "problem": None,
+        "unknown": [],
+        "lost_found": [lost_found.as_json_object(entry) for entry in lost_found.entries(settings)],
+    }
+    file = make_url(settings.database)
+    if file.get_backend_name() == "sqlite" and not Path(file.database or "").exists():
+        seen["problem"] = "there is no database yet: the first start makes one"
+        return seen
+    folders = lost_found.job_folders(settings.jobs)
+    database = Database(settings.database)
+    try:
+        with database.snapshot() as tx:
+            seen["database_id"] = home.identity(tx)
+            pairing.check(tx, settings)
+            if at_head(settings.database):
+                seen["unknown"] = [exec_id(number) for number in sorted(folders.keys() - jobs.known(tx, folders))]
+    except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
+        seen["problem"] = str(error)
+    finally:
+        database.close()
+    return seen
+
+
+def _adopt(settings: Settings, *, keep_jobs: bool) -> int:
+    """Move the folders that are not this database's to lost+found, then give both a new id.
+
+    Whatever ends this in the middle leaves a home and a database that are refused as before; it can be typed again.
+    """
+    settings.home.mkdir(parents=True, exist_ok=True)
+    (settings.home / "run").mkdir(exist_ok=True)
+    migrate(settings.database)
+    database = Database(settings.database)
+    try:
+        with lead(settings):  # no scheduler decides, nor does another home's; and no API starts before the end
+            with database.snapshot() as tx:
+                if home.identity(tx) is not None and pairing.belong(tx, settings):
+                    sys.stdout.write(f"{settings.home} and its database belong together already\n")
+                    return 0
+                stay = jobs.known(tx, lost_found.job_folders(settings.jobs)) if keep_jobs else set()
+            moved = _set_aside(settings, stay)
+            with database.transaction() as tx:
+                made = pairing.adopt(tx, settings, time.time())
+    finally:
+        database.close()
+    where = f"; {moved} job folders were moved to {settings.lost_found}" if moved else ""
+    sys.stdout.write(f"{settings.home} and its database belong together from now on, under the id {made}{where}\n")
+    return 0
+
+
+def _set_aside(settings: Settings, stay: set[int]) -> int:
+    """Move all other job folders to lost+found, each when nothing of it lives; how many there were."""
+    folders = {number: folder for number, folder in lost_found.job_folders(settings.jobs).items() if number not in stay}
+    quiet = lost_found.Quiet(settings, time.monotonic)
+    for folder in folders.values():
+        lost_found.shut_out(folder)
+    left = dict(folders)
+    told = False
+    while True:
+        for number, folder in list(left.items()):
+            if not quiet.alive(folder):
+                lost_found.move(settings, folder, "an administrator gave the home another database", time.time())
+                del left[number]
+        if not left:
+            return len(folders)
+        if not told:
+            names = ", ".join(map(exec_id, list(left)[:5]))
+            sys.stderr.write(
+                f"waiting until nothing of {names} lives; {quiet.silent_seconds:g} s where nobody says so\n"
+            )
+            told = True
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def _remove(settings: Settings, names: list[str]) -> int:
+    for name in names:
+        try:
+            lost_found.remove(settings, name)
+        except FileNotFoundError:
+            return _refuse(f"{settings.lost_found} has no {name}: `edt doctor` lists what there is")
+        sys.stdout.write(f"{name} is deleted\n")
+    return 0
+
+
+def _refuse(sentence: str) -> int:
+    sys.stderr.write(f"{sentence}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

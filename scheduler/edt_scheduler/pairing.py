@@ -1,0 +1,181 @@
+"""A home and its database know each other by an id that lies in both. Room: scheduler.
+
+The home has it in the file ``home-id``, the database in its table ``home``. Whoever starts looks (``check`` before the
+schema is migrated, ``pair`` after it), and starts only where the two belong together: else the folders of one would
+be taken for leftovers of the other. ``judge`` is the whole rule, and pure. An id stands for one pairing: where two
+meet that have none, as in a release before ids or at the first start of all, a new one is made, and the same where an
+administrator has two belong together from now on (``adopt``). An id that a restored copy brings back is then refused.
+
+The file is written before the row is committed, so a crash between leaves a home whose id no database has, which is
+the case of a home and a new database, and judged as such.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import Connection, make_url
+
+from edt_runner.crash_points import CrashPoint, crash_point
+from edt_scheduler import lost_found
+from edt_scheduler.errors import HomeForeign, HomeUnusable
+from edt_scheduler.jobs import exec_id
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import home as rows
+from edt_scheduler.store import jobs
+from edt_scheduler.store.database import Database
+
+ID_FILE = "home-id"
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Known:
+    """A job as the database knows it."""
+
+    fence: int
+    """Attempts so far."""
+    deleted: bool
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one start sees of the two. The jobs are looked at only where the database has no id."""
+
+    home_id: str | None
+    database_id: str | None
+    folders: Mapping[int, int] = field(default_factory=dict)
+    """Number of a job that has a folder in the home to its newest attempt there; 0: none has begun."""
+    jobs: Mapping[int, Known] = field(default_factory=dict)
+    is_new: bool = True
+    """The database has never had a user or a job."""
+
+
+def judge(sight: Sight) -> str | None:
+    """Why the two do not belong together; None: they do.
+
+    Without an id in the database their jobs decide: each that has begun in the home must be known, with as many
+    attempts at least, and of those that the database has kept one at least must have its folder. A folder in which
+    nothing has begun proves nothing: a submit that crashed leaves one.
+    """
+    if sight.database_id is not None:
+        if sight.home_id == sight.database_id:
+            return None
+        return "the home has no id" if sight.home_id is None else "their ids differ"
+    if sight.is_new:
+        return f"the database is new and the home holds {_count(sight.folders)}" if sight.folders else None
+    begun = {number: fence for number, fence in sight.folders.items() if fence}
+    unknown = sorted(begun.keys() - sight.jobs.keys())
+    if unknown:
+        return f"the database does not know {_named(unknown)} of the home"
+    ahead = sorted(number for number, fence in begun.items() if fence > sight.jobs[number].fence)
+    if ahead:
+        return f"the home holds later attempts of {_named(ahead)} than the database knows"
+    kept = [number for number, known in sight.jobs.items() if not known.deleted]
+    if kept and not sight.folders.keys() & set(kept):
+        return f"the home holds no folder of the database's {_count(kept)}"
+    return None
+
+
+def check(tx: Connection, settings: Settings) -> None:
+    """Raise HomeForeign where home and database, whose schema may be an older one, do not belong together."""
+    sight = _look(tx, settings)
+    why = judge(sight)
+    if why is not None:
+        raise _foreign(tx, settings, sight, why)
+
+
+def pair(database: Database, settings: Settings, now: float) -> None:
+    """See to it that both have the same id, and that no number of a folder is given to a new job.
+
+    Raises HomeForeign where they do not belong together, HomeUnusable where the id cannot be written.
+    """
+    with database.snapshot() as tx:
+        paired = read_id(settings) is not None and read_id(settings) == rows.identity(tx)
+        highest = lost_found.highest_number(settings)
+        if paired and jobs.newest_number(tx) >= highest:
+            return
+    with database.transaction() as tx:
+        check(tx, settings)
+        if rows.identity(tx) is None:
+            _mint(tx, settings, now)
+        jobs.skip_numbers(tx, highest)
+
+
+def adopt(tx: Connection, settings: Settings, now: float) -> str:
+    """Have the two belong together from now on, under a new id. Legal under the writer's lock."""
+    made = _mint(tx, settings, now)
+    jobs.skip_numbers(tx, lost_found.highest_number(settings))
+    return made
+
+
+def belong(tx: Connection, settings: Settings) -> bool:
+    """Whether they still do, for whoever is about to act on a folder that the database does not know."""
+    return rows.identity(tx) == read_id(settings)
+
+
+def read_id(settings: Settings) -> str | None:
+    """The home's id; None: it has none. Raises HomeUnusable where the file cannot be read."""
+    try:
+        return (settings.home / ID_FILE).read_text().strip() or None
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise HomeUnusable(str(settings.home), f"{ID_FILE} cannot be read ({why or error})") from None
+
+
+def _mint(tx: Connection, settings: Settings, now: float) -> str:
+    made = uuid.uuid4().hex
+    try:
+        _write(settings.home / ID_FILE, f"{made}\n")
+    except OSError as error:
+        raise HomeUnusable(str(settings.home), f"{ID_FILE} cannot be written ({error.strerror or error})") from None
+    crash_point(CrashPoint.HOME_ID)
+    rows.set_identity(tx, made, str(settings.home), now)
+    return made
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    lost_found.sync(path.parent)
+
+
+def _look(tx: Connection, settings: Settings) -> Sight:
+    home_id, database_id = read_id(settings), rows.identity(tx)
+    if database_id is not None:
+        return Sight(home_id, database_id)
+    folders = lost_found.job_folders(settings.jobs)
+    known = {number: Known(fence, deleted) for number, fence, deleted in rows.jobs_of_any_release(tx)}
+    return Sight(
+        home_id,
+        None,
+        {number: lost_found.newest_attempt(folder) for number, folder in folders.items()},
+        known,
+        is_new=not known and not rows.has_users(tx),
+    )
+
+
+def _foreign(tx: Connection, settings: Settings, sight: Sight, why: str) -> HomeForeign:
+    where = make_url(settings.database).render_as_string(hide_password=True)
+    place = rows.place(tx)
+    return HomeForeign(str(settings.home), sight.home_id, where, sight.database_id, place, why)
+
+
+def _count(numbers: Mapping[int, int] | list[int]) -> str:
+    return f"{len(numbers)} job{'s' if len(numbers) != 1 else ''}"
+
+
+def _named(numbers: list[int]) -> str:
+    more = len(numbers) - _MOST_NAMED
+    names = ", ".join(map(exec_id, numbers[:_MOST_NAMED]))
+    return f"{names} and {more} more" if more > 0 else names

@@ -1,0 +1,51 @@
+"""Which home the database belongs to: one row. Room: scheduler, store.
+
+``identity``, ``place``, ``jobs_of_any_release`` and ``has_users`` may also be asked of a database that is still to be
+migrated, an empty one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, insert, inspect, select, update
+
+from edt_scheduler.store.tables import home, jobs, users
+
+
+def identity(tx: Connection) -> str | None:
+    """The id that it shares with its home; None: it has none yet."""
+    return _column(tx, home.c.home_id)
+
+
+def place(tx: Connection) -> str | None:
+    """Where that home lay when they were told of each other."""
+    return _column(tx, home.c.path)
+
+
+def set_identity(tx: Connection, home_id: str, path: str, now: float) -> None:
+    values = {"home_id": home_id, "path": path, "since": now}
+    if tx.execute(update(home).values(**values)).rowcount == 0:
+        tx.execute(insert(home).values(id=1, **values))
+
+
+def jobs_of_any_release(tx: Connection) -> Iterator[tuple[int, int, bool]]:
+    """Number, attempts so far, whether it was deleted: of every job."""
+    if _has(tx, jobs.name):
+        for row in tx.execute(select(jobs.c.id, jobs.c.fence, jobs.c.deleted_at)):
+            yield row.id, row.fence, row.deleted_at is not None
+
+
+def has_users(tx: Connection) -> bool:
+    return _has(tx, users.name) and tx.execute(select(users.c.id).limit(1)).first() is not None
+
+
+def _column(tx: Connection, column: object) -> str | None:
+    if not _has(tx, home.name):
+        return None
+    found: str | None = tx.execute(select(column)).scalar_one_or_none()  # type: ignore[call-overload]
+    return found
+
+
+def _has(tx: Connection, table: str) -> bool:
+    return inspect(tx).has_table(table)

@@ -1,0 +1,70 @@
+"""`edt doctor`: what it shows of a home, and the way out where home and database do not belong together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.house import House
+from support.tagged import lives
+from support.waiting import until
+
+SLEEPS = """
+import os, time
+open(os.environ["RESULT_DIR"] + "/model/result.pth", "w").write("weights")
+print("awake", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_new_database_is_refused_and_adopted_while_a_job_still_runs_and_no_result_is_lost(
+    tmp_path: Path,
+) -> None:
+    with House(tmp_path, slots=1) as house:
+        house.asserts = False  # the checker misses jobs that the new database does not know
+        (tmp_path / "main.py").write_text(SLEEPS)
+        job = house.submit(tmp_path / "main.py")
+        folder = house.home / "jobs" / job
+        until((folder / "model" / "result.pth").exists, 60)
+        supervisor = until(lambda: house.supervisor_of(job))
+        house.kill_control_plane()
+        for file in house.home.glob("edt.db*"):
+            file.unlink()
+
+        refused = house.cli("up", "--home", str(house.home))
+        assert refused.returncode == 2
+        (said,) = refused.stderr.splitlines()
+        assert f"EDT_HOME {house.home} (id " in said and "`edt doctor --adopt`" in said
+        assert lives(supervisor) and folder.exists()
+
+        looked = house.cli("doctor", "--home", str(house.home))
+        assert looked.returncode == 1
+        assert "do not belong together" in looked.stdout and "no answer" in looked.stdout
+        unasked = house.cli("doctor", "--home", str(house.home), "--adopt")
+        assert (unasked.returncode, folder.exists()) == (2, True)
+
+        adopted = house.cli("doctor", "--home", str(house.home), "--adopt", "--yes")
+        assert adopted.returncode == 0, adopted.stderr
+        assert "1 job folders were moved" in adopted.stdout
+        assert not lives(supervisor) and not folder.exists()
+
+        house.start()
+        found = house.cli("doctor", "--home", str(house.home), "-o", "json")
+        assert found.returncode == 0, found.stderr
+        seen = json.loads(found.stdout)
+        assert seen["home_id"] == seen["database_id"] and seen["api"]["ready"]
+        assert [entry["job"] for entry in seen["lost_found"]] == [job]
+        moved = house.home / "lost+found" / job / job
+        assert (moved / "model" / "result.pth").read_text() == "weights"
+        assert "they belong together" in (told := house.cli("doctor", "--home", str(house.home)).stdout)
+        assert "an administrator gave the home another database" in told
+        assert house.submit(tmp_path / "main.py") != job
+
+        assert house.cli("doctor", "--home", str(house.home), "--empty-lost-found", "--only", "edt-77").returncode == 1
+        assert moved.exists()
+        emptied = house.cli("doctor", "--home", str(house.home), "--empty-lost-found", "--yes")
+        assert emptied.returncode == 0, emptied.stderr
+        assert not moved.parent.exists()

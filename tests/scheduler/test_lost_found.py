@@ -1,0 +1,183 @@
+"""Job folders that no row knows: shut out, left while anything of them lives, moved with a note, never removed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from edt_runner.contract import Report, ReportKind, dump_line
+from edt_runner.crash_points import CrashPoint
+from edt_scheduler import fences, lost_found, operations, pairing
+from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import home
+from support.puppets import Clock, Stage
+
+
+def job_folder(settings: Settings, name: str, *spools: str) -> Path:
+    """A folder as a job has it after it has trained, with a result; ``spools``: of supervisors without a last word."""
+    folder = settings.jobs / name
+    for inside in ("checkpoint", "model", "spool"):
+        (folder / inside).mkdir(parents=True)
+    (folder / "model" / "result.pth").write_text("weights")
+    for spool in spools:
+        (folder / "spool" / spool).mkdir()
+        say(folder, spool, ReportKind.ATTEMPT_STARTED)
+    return folder
+
+
+def say(folder: Path, spool: str, kind: ReportKind) -> None:
+    """Append a report, as its supervisor would."""
+    fence, _, node = spool.partition("-")
+    report = Report(folder.name, int(fence), node, 1, kind, 0.0, {})
+    with (folder / "spool" / spool / "reports.jsonl").open("ab") as file:
+        file.write(dump_line(report.to_message()))
+
+
+def result(stage: Stage, entry: str, job: str) -> str:
+    return (stage.house.settings.lost_found / entry / job / "model" / "result.pth").read_text()
+
+
+def test_a_folder_without_a_row_is_moved_whole_with_when_and_why(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = stage.house.settings
+    job = stage.submitted()
+    for name in ("edt-7", "edt-8"):
+        say(job_folder(settings, name, "2-n1"), "2-n1", ReportKind.ATTEMPT_ENDED)
+    with caplog.at_level(logging.WARNING):
+        Leftovers(stage.house).sweep()
+    assert caplog.messages == [f"2 job folders without a row were moved to {settings.lost_found}"]
+    assert [path.name for path in settings.jobs.iterdir()] == [job.exec_id]
+    assert [result(stage, name, name) for name in ("edt-7", "edt-8")] == ["weights"] * 2
+    note = json.loads((settings.lost_found / "edt-7" / "why.json").read_text())
+    assert note == {
+        "job": "edt-7",
+        "moved_at": stage.clock.now,
+        "from": str(settings.jobs / "edt-7"),
+        "why": "the database has no row of it (its newest attempt is 2)",
+    }
+
+
+def test_it_is_shut_out_at_once_and_moved_when_its_supervisor_has_said_its_last_word(stage: Stage) -> None:
+    folder = job_folder(stage.house.settings, "edt-7", "1-n1", "2-n2")
+    say(folder, "1-n1", ReportKind.ATTEMPT_ENDED)
+    leftovers = Leftovers(stage.house, Clock(0))
+    leftovers.sweep()
+    assert fences.lowest(folder / "checkpoint") == lost_found.NO_ATTEMPT
+    leftovers.sweep()
+    assert folder.exists(), "the supervisor on n2 may live"
+    say(folder, "2-n2", ReportKind.ATTEMPT_ENDED)
+    leftovers.sweep()
+    assert not folder.exists()
+    assert result(stage, "edt-7", "edt-7") == "weights"
+
+
+def test_one_that_never_says_a_last_word_is_gone_when_it_stood_still_for_longer_than_an_agent_needs(
+    sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, monotonic = job_folder(sqlite_stage.house.settings, "edt-7", "1-n1"), Clock(0)
+    leftovers = Leftovers(sqlite_stage.house, monotonic)
+    for number in range(10):  # its engines work
+        (folder / "spool" / "1-n1" / "usage.json").write_text("x" * number)
+        leftovers.sweep()
+        monotonic.pass_(100)
+    told = [message for message in caplog.messages if "edt-7 (processes may live: 1-n1)" in message]
+    assert len(told) == 1, "told once, not at every look"
+    leftovers.sweep()
+    monotonic.pass_(21)
+    assert folder.exists()
+    leftovers.sweep()
+    assert not folder.exists()
+
+
+def test_a_job_with_a_row_is_left_alone_whatever_lies_beside_it(stage: Stage) -> None:
+    job = stage.submitted()
+    stray = stage.house.settings.jobs / "notes.txt"
+    stray.write_text("of a person")
+    Leftovers(stage.house).sweep()
+    assert job.directory.exists() and stray.exists()
+    assert fences.lowest(job.directory / "checkpoint") == 0
+    assert not stage.house.settings.lost_found.exists()
+
+
+def test_a_second_folder_of_a_name_lies_beside_the_first(sqlite_stage: Stage) -> None:
+    settings = sqlite_stage.house.settings
+    for text in ("first", "second"):
+        (job_folder(settings, "edt-7") / "model" / "result.pth").write_text(text)
+        Leftovers(sqlite_stage.house).sweep()
+    assert [entry.name for entry in lost_found.entries(settings)] == ["edt-7", "edt-7.2"]
+    assert [result(sqlite_stage, name, "edt-7") for name in ("edt-7", "edt-7.2")] == ["first", "second"]
+
+
+def test_nothing_is_moved_or_removed_where_home_and_database_no_longer_belong_together(stage: Stage) -> None:
+    """The database was replaced while the scheduler ran."""
+    pairing.pair(stage.house.database, stage.house.settings, 0.0)
+    deleted, node = stage.submitted(), stage.node()
+    operations.delete(stage.house, deleted.exec_id, viewer=stage.admin)
+    stage.settle()
+    assert node.running == {}
+    folder = job_folder(stage.house.settings, "edt-7")
+    with stage.house.database.transaction() as tx:
+        home.set_identity(tx, "another", "/another", 0.0)
+    Leftovers(stage.house).sweep()
+    sweep_deleted(stage.house)
+    assert folder.exists() and deleted.directory.exists()
+
+
+def test_what_its_disk_refuses_stays_and_is_tried_again(sqlite_stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    settings = sqlite_stage.house.settings
+    folder = job_folder(settings, "edt-7")
+    settings.lost_found.write_text("no folder")
+    leftovers = Leftovers(sqlite_stage.house)
+    leftovers.sweep()
+    assert (folder / "model" / "result.pth").exists()
+    assert "edt-7" in caplog.text
+    settings.lost_found.unlink()
+    leftovers.sweep()
+    assert result(sqlite_stage, "edt-7", "edt-7") == "weights"
+
+
+@pytest.mark.parametrize(
+    "point", [CrashPoint.SCHEDULER_FENCED, CrashPoint.SCHEDULER_NOTED, CrashPoint.SCHEDULER_SET_ASIDE]
+)
+def test_a_scheduler_that_dies_in_between_loses_nothing_and_the_next_one_ends_it(
+    stage: Stage, point: CrashPoint
+) -> None:
+    settings = stage.house.settings
+    job_folder(settings, "edt-1")
+    stage.house.database.close()  # a connection is not for two processes
+
+    def die() -> None:
+        os.environ["EDT_CRASH"] = point
+        Leftovers(stage.house).sweep()
+
+    process = multiprocessing.get_context("fork").Process(target=die)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    Leftovers(stage.house).sweep()
+    assert [entry.name for entry in lost_found.entries(settings)] == ["edt-1"]
+    assert result(stage, "edt-1", "edt-1") == "weights"
+    assert stage.submit() == "edt-2", "its number is given to nobody"
+
+
+def test_only_what_is_named_is_removed(sqlite_stage: Stage) -> None:
+    settings = sqlite_stage.house.settings
+    for name in ("edt-7", "edt-8"):
+        job_folder(settings, name)
+    Leftovers(sqlite_stage.house).sweep()
+    (settings.lost_found / "#1234").mkdir()  # a file system's own
+    assert [entry.name for entry in lost_found.entries(settings)] == ["edt-7", "edt-8"]
+    assert lost_found.entries(settings)[0].bytes > len("weights")
+    lost_found.remove(settings, "edt-7")
+    for name in ("edt-7", "..", "#1234", "edt-9"):
+        with pytest.raises(FileNotFoundError):
+            lost_found.remove(settings, name)
+    assert sorted(path.name for path in settings.lost_found.iterdir()) == ["#1234", "edt-8"]

@@ -1,0 +1,302 @@
+"""A home and its database know each other: which two start together, which are refused, and the way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import make_url, text
+
+from edt_migrations import migrate
+from edt_runner.crash_points import CrashPoint
+from edt_scheduler import doctor, lost_found, operations, pairing
+from edt_scheduler.errors import HomeForeign
+from edt_scheduler.house import House, open_house
+from edt_scheduler.operations.sweeping import Leftovers
+from edt_scheduler.pairing import Known, Sight, judge
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import home
+from edt_scheduler.store.database import Database
+from edt_scheduler.views import Role
+from support.puppets import Clock, Stage
+
+OLD = Sight(None, None, {1: 2, 2: 0}, {1: Known(2, False), 2: Known(0, False), 3: Known(1, True)}, is_new=False)
+"""A home and a database of a release before ids."""
+
+
+@pytest.mark.parametrize(
+    ("sight", "why"),
+    [
+        (Sight(None, None), None),
+        (Sight("a", None), None),
+        (Sight("a", "a"), None),
+        (Sight("a", "b"), "their ids differ"),
+        (Sight(None, "b"), "the home has no id"),
+        (Sight("a", None, {1: 0, 2: 3}), "the database is new and the home holds 2 jobs"),
+        (OLD, None),
+        (replace(OLD, home_id="a"), None),
+        (replace(OLD, folders={1: 2, 4: 0}), None),
+        (replace(OLD, folders={1: 2, 4: 1}), "the database does not know edt-4 of the home"),
+        (
+            replace(OLD, folders={1: 1, **dict.fromkeys(range(4, 9), 1)}),
+            "the database does not know edt-4, edt-5, edt-6 and 2 more of the home",
+        ),
+        (replace(OLD, folders={1: 3}), "the home holds later attempts of edt-1 than the database knows"),
+        (replace(OLD, folders={}), "the home holds no folder of the database's 2 jobs"),
+        (replace(OLD, folders={}, jobs={3: Known(1, True)}), None),
+    ],
+)
+def test_who_belongs_together(sight: Sight, why: str | None) -> None:
+    assert judge(sight) == why
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database_url: str) -> Settings:
+    """Of a home that lies beside its database: a test may remove, copy and replace either."""
+    return Settings(home=tmp_path / "home", database_url=database_url, broker_url="")
+
+
+def lived(settings: Settings) -> Path:
+    """A home in which a job has trained; the job's result."""
+    house = open_house(settings)
+    stage = Stage(house, Clock(), operations.add_user(house, "admin", "hash", Role.ADMIN))
+    stage.node()
+    job = stage.submitted()
+    result = job.directory / "model" / "result.pth"
+    result.write_text("weights")
+    (job.directory / "spool" / "1-n1").mkdir(parents=True)
+    (job.directory / "spool" / "1-n1" / "reports.jsonl").write_text('{"kind": "attempt-ended"}\n')
+    stage.settle()
+    house.close()
+    return result
+
+
+def opened(settings: Settings) -> House:
+    house = open_house(settings)
+    house.close()
+    return house
+
+
+def ids(settings: Settings) -> tuple[str | None, str | None]:
+    """Of the home and of the database."""
+    database = Database(settings.database)
+    with database.snapshot() as tx:
+        found = pairing.read_id(settings), home.identity(tx)
+    database.close()
+    return found
+
+
+def execute(settings: Settings, *statements: str) -> None:
+    database = Database(settings.database)
+    with database.transaction() as tx:
+        for statement in statements:
+            tx.execute(text(statement))
+    database.close()
+
+
+def test_the_first_start_gives_both_one_id_and_the_next_ones_keep_it(settings: Settings) -> None:
+    opened(settings)
+    first = ids(settings)
+    assert first[0] is not None and first[0] == first[1]
+    lived(settings)
+    opened(settings)
+    assert ids(settings) == first
+
+
+def test_a_home_and_a_database_of_an_earlier_release_get_one_when_their_jobs_agree(settings: Settings) -> None:
+    result = lived(settings)
+    execute(settings, "DROP TABLE home", "UPDATE alembic_version SET version_num = '0005'")
+    (settings.home / pairing.ID_FILE).unlink()
+    opened(settings)
+    assert len(set(ids(settings))) == 1 and None not in ids(settings)
+    assert result.exists()
+
+
+def test_another_database_of_an_earlier_release_is_refused_before_its_schema_is_touched(settings: Settings) -> None:
+    lived(settings)
+    execute(settings, "DROP TABLE home", "UPDATE alembic_version SET version_num = '0005'")
+    shutil.copytree(settings.jobs / "edt-1", settings.jobs / "edt-2")
+    with pytest.raises(HomeForeign, match="does not know edt-2 of the home"):
+        open_house(settings)
+    database = Database(settings.database)
+    with database.snapshot() as tx:
+        assert tx.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "0005"
+    database.close()
+
+
+def test_a_new_database_is_refused_in_one_sentence_and_nothing_is_lost(
+    settings: Settings, tmp_path: Path, postgres_url: str
+) -> None:
+    """From SQLite to PostgreSQL, from PostgreSQL to another one, and a file that somebody removed."""
+    result = lived(settings)
+    new = f"sqlite:///{tmp_path / 'new.db'}" if settings.database.startswith("sqlite") else postgres_url
+    moved = [postgres_url] if settings.database.startswith("sqlite") else [f"sqlite:///{tmp_path / 'other.db'}"]
+    for url in {new, *moved} - {settings.database}:
+        with pytest.raises(HomeForeign) as refused:
+            open_house(settings.model_copy(update={"database_url": url}))
+        said = str(refused.value)
+        assert "\n" not in said and "`edt doctor --adopt`" in said
+        assert str(settings.home) in said and ids(settings)[0] in said and "no id" in said  # type: ignore[operator]
+        assert "the database is new and the home holds 1 job" in said
+    assert result.read_text() == "weights"
+    opened(settings)
+
+
+def test_another_homes_database_is_refused_by_both_ids(settings: Settings, tmp_path: Path) -> None:
+    lived(settings)
+    other = Settings(home=tmp_path / "other", database_url=f"sqlite:///{tmp_path / 'other.db'}", broker_url="")
+    lived(other)
+    mixed = settings.model_copy(update={"database_url": other.database_url})
+    with pytest.raises(HomeForeign, match="their ids differ") as refused:
+        open_house(mixed)
+    assert all(str(known) in str(refused.value) for known in (ids(settings)[0], ids(other)[1], other.home))
+
+
+def test_an_empty_home_is_refused_where_the_database_knows_another(settings: Settings, tmp_path: Path) -> None:
+    """A share that is not mounted, for one."""
+    lived(settings)
+    with pytest.raises(HomeForeign, match="the home has no id"):
+        open_house(settings.model_copy(update={"home": tmp_path / "empty"}))
+
+
+def copied(settings: Settings, folder: Path) -> Settings:
+    """The same home with a copy of its database as it is now, which is what restoring a dump leads to."""
+    url = make_url(settings.database)
+    if url.get_backend_name() == "sqlite":
+        with (
+            closing(sqlite3.connect(str(url.database))) as source,
+            closing(sqlite3.connect(folder / "copy.db")) as copy,
+        ):
+            source.backup(copy)
+        return settings.model_copy(update={"database_url": f"sqlite:///{folder / 'copy.db'}"})
+    copy_url = url.set(database=f"{url.database}_copy")
+    maintenance = url.set(database="postgres").render_as_string(hide_password=False)
+    with psycopg.connect(maintenance, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {copy_url.database} TEMPLATE {url.database}")  # type: ignore[call-overload]
+    return settings.model_copy(update={"database_url": copy_url.render_as_string(hide_password=False)})
+
+
+def test_an_older_dump_of_its_own_database_loses_no_job_and_gives_no_number_twice(
+    settings: Settings, tmp_path: Path
+) -> None:
+    first = lived(settings)
+    older = copied(settings, tmp_path)
+    house = open_house(settings)
+    second = Stage(house, Clock(), operations.user(house, "admin")).submitted()
+    (second.directory / "model" / "result.pth").write_text("later")
+    house.close()
+
+    house = open_house(older)
+    assert Stage(house, Clock(), operations.user(house, "admin")).submit() == "edt-3"
+    Leftovers(house).sweep()
+    house.close()
+    assert first.read_text() == "weights"
+    assert (settings.lost_found / "edt-2" / "edt-2" / "model" / "result.pth").read_text() == "later"
+
+
+def test_a_start_that_dies_between_the_two_ids_is_made_good_by_the_next(settings: Settings) -> None:
+    done = start("edt_scheduler", settings, EDT_CRASH=CrashPoint.HOME_ID)
+    assert done.returncode == -signal.SIGKILL
+    assert ids(settings)[0] is not None and ids(settings)[1] is None
+    opened(settings)
+    assert len(set(ids(settings))) == 1
+
+
+def start(module: str, settings: Settings, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    told = {"EDT_HOME": str(settings.home), "EDT_DATABASE_URL": settings.database, "EDT_BROKER_URL": "", **environ}
+    return subprocess.run(
+        [sys.executable, "-m", module, *words],
+        env={**os.environ, **told},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("edt_scheduler",), ("edt_api",), ("edt_api", "--ensure-admin"), ("edt_migrations",), ("edt_cli", "up")],
+    ids=" ".join,
+)
+def test_every_process_that_starts_says_the_same_and_ends_with_2(tmp_path: Path, words: tuple[str, ...]) -> None:
+    settings = Settings(home=tmp_path / "home", database_url="", broker_url="")
+    result = lived(settings)
+    for file in settings.home.glob("edt.db*"):
+        file.unlink()
+    done = start(words[0], settings.model_copy(update={"database_url": ""}), *words[1:], EDT_DATABASE_URL="")
+    assert done.returncode == 2, done.stderr
+    (said,) = done.stderr.splitlines()
+    assert "do not belong together" in said and "`edt doctor --adopt`" in said
+    assert result.exists()
+
+
+class TestAdopting:
+    @pytest.fixture
+    def refused(self, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+        """A home with a job's result, and a database that is new."""
+        lived(settings)
+        new = settings.model_copy(update={"database_url": f"sqlite:///{tmp_path / 'new.db'}"})
+        monkeypatch.setenv("EDT_HOME", str(new.home))
+        monkeypatch.setenv("EDT_DATABASE_URL", new.database)
+        return new
+
+    def test_it_moves_the_folders_and_both_start_under_a_new_id(
+        self, refused: Settings, settings: Settings, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = ids(settings)
+        assert doctor.main(["--adopt"]) == 0
+        assert "1 job folders were moved" in capsys.readouterr().out
+        house = open_house(refused)
+        stage = Stage(house, Clock(), operations.add_user(house, "admin", "hash", Role.ADMIN))
+        assert stage.submit() == "edt-2"
+        house.close()
+        moved = refused.lost_found / "edt-1" / "edt-1" / "model" / "result.pth"
+        assert moved.read_text() == "weights"
+        assert before[0] not in ids(refused)
+        with pytest.raises(HomeForeign, match="their ids differ"):
+            open_house(settings)
+
+    def test_a_copy_of_its_own_keeps_the_folders_that_it_knows(
+        self, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        result = lived(settings)
+        shutil.copytree(settings.jobs / "edt-1", settings.jobs / "edt-2")
+        execute(settings, "UPDATE home SET home_id = 'of an older dump'")
+        monkeypatch.setenv("EDT_HOME", str(settings.home))
+        monkeypatch.setenv("EDT_DATABASE_URL", settings.database)
+        assert doctor.main(["--adopt", "--keep-jobs"]) == 0
+        opened(settings)
+        assert result.exists()
+        assert [entry.name for entry in lost_found.entries(settings)] == ["edt-2"]
+
+    def test_what_belongs_together_already_is_left_as_it_is(
+        self, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        result = lived(settings)
+        before = ids(settings)
+        monkeypatch.setenv("EDT_HOME", str(settings.home))
+        monkeypatch.setenv("EDT_DATABASE_URL", settings.database)
+        assert doctor.main(["--adopt"]) == 0
+        assert ids(settings) == before and result.exists()
+
+    def test_looking_tells_what_is_the_matter_and_makes_nothing(
+        self, refused: Settings, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert doctor.main([]) == 1
+        seen = json.loads(capsys.readouterr().out)
+        assert seen["home"] == str(refused.home) and "no database yet" in seen["problem"]
+        assert not Path(refused.database.removeprefix("sqlite:///")).exists()
+        migrate(refused.database)
+        assert doctor.main([]) == 1
+        assert "do not belong together" in json.loads(capsys.readouterr().out)["problem"]
