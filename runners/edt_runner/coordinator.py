@@ -8,19 +8,22 @@ listening socket, forks another, and everybody takes up the line again. All time
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from edt_runner.channel import Channel, keep_alive
 from edt_runner.crash_points import CrashPoint, crash_point
+from edt_runner.generations import Send
 from edt_runner.membership import Membership
 
+_log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
 _HELLO_SECONDS = 10.0
 _MOST_BACKLOG = 16 * 1024 * 1024
@@ -64,6 +67,8 @@ class Coordinator:
         self._waiting_for_driver: list[dict[str, Any]] = []
         self._unlogged: deque[dict[str, Any]] = deque(maxlen=_MOST_UNLOGGED)
         self._bundles = 0
+        self._newest_round = 0
+        """The newest round of which the log tells."""
         self._newest_resize = 0
         """The newest generation of which a first engine has told how it came about."""
         self._told_lost: set[int] = set()
@@ -268,7 +273,9 @@ class Coordinator:
 
     # ── who hears ─────────────────────────────────────────────────────────────────────────────────────────────
     def _flush(self) -> None:
-        for send in self._mind.take():
+        sends = self._mind.take()
+        self._log_round(sends)
+        for send in sends:
             message = dict(send.message)
             if send.to == "driver":
                 self._to_driver(message)
@@ -283,6 +290,12 @@ class Coordinator:
                 elif message["kind"] in ("wake", "rejoin"):  # whoever waits on the store is to be woken, too
                     message["ports"] = [*message["ports"], int(self._store[1].rpartition(":")[2])]
                 self._engines[send.to].send(message)
+
+    def _log_round(self, sends: Sequence[Send]) -> None:
+        called = [send for send in sends if send.message["kind"] == "wake"]
+        if called and called[0].message["round"] > self._newest_round:
+            self._newest_round = int(called[0].message["round"])
+            _log.info("regroup %d of engines %s", self._newest_round, ", ".join(send.to for send in called))
 
     def _to_driver(self, message: dict[str, Any]) -> None:
         if message["kind"] == "handover":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -34,6 +35,17 @@ _TAG_SIZE, _TAG_TEXT, _TAG_VECTOR, _TAG_SHARD, _TAG_ANNOUNCED = 1, 2, 3, 4, 5
 _TAG_SPANS, _TAG_PIECES = 1 << 10, 1 << 16
 
 
+@dataclass(frozen=True)
+class _Incarnation:
+    """A plane between two ``renew``."""
+
+    device: Any
+    """Of gloo; its groups connect to each other through it."""
+    ports: tuple[int, ...]
+    shut: threading.Event
+    """Set once the connections of all that was built on it have been shut."""
+
+
 class GlooPlane:
     """Makes groups over the interface that has ``host``.
 
@@ -45,48 +57,52 @@ class GlooPlane:
 
     def __init__(self, host: str, dtype: torch.dtype, interface: str | None = None) -> None:
         self._host, self._interface, self._dtype = host, interface, dtype
-        self._shut = threading.Event()
-        """Of what was built since the last ``renew``."""
         self._door = sockets.Door(host)
         self.door = self._door.address
-        self._open()
+        self._now = self._open()
 
-    def _open(self) -> None:
+    def _open(self) -> _Incarnation:
         before = sockets.listening()
         if self._interface:
-            self._device = dist.ProcessGroupGloo.create_device(interface=self._interface)
+            device = dist.ProcessGroupGloo.create_device(interface=self._interface)
         else:
-            self._device = dist.ProcessGroupGloo.create_device(hostname=self._host)
-        self.ports = tuple(port for inode, port in sockets.listening().items() if inode not in before)
+            device = dist.ProcessGroupGloo.create_device(hostname=self._host)
+        ports = tuple(port for inode, port in sockets.listening().items() if inode not in before)
+        return _Incarnation(device, ports, threading.Event())
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """See ``Plane.ports``."""
+        return self._now.ports
 
     def solo(self) -> GlooGroup:
         """A group of one, which needs no network."""
-        return GlooGroup(None, 0, 1, self._dtype, self._shut)
+        return GlooGroup(None, 0, 1, self._dtype, self._now.shut)
 
     def build(self, store: str, key: str, rank: int, size: int) -> GlooGroup:
         """Connect with all others that build ``key`` at the TCPStore ``store`` (host:port)."""
+        now = self._now  # the plane may be renewed while this builds, and then the group is of the one before
         host, _, port = store.rpartition(":")
         timeout = timedelta(seconds=min(_BUILD_SECONDS, max(1.0, environment.hang_seconds())))
         try:
             client = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
             options = dist.ProcessGroupGloo._Options()
-            options._devices = [self._device]
+            options._devices = [now.device]
             options._timeout = timeout
             group = dist.ProcessGroupGloo(dist.PrefixStore(key, client), rank, size, options)
         except RuntimeError as error:
             raise PeerLost(f"group {key} was not built: {error}") from error
-        return GlooGroup(group, rank, size, self._dtype, self._shut)
+        return GlooGroup(group, rank, size, self._dtype, now.shut)
 
     def shut(self, peers: Collection[int]) -> None:
         """See ``Plane.shut``."""
-        sockets.shut(own=self.ports, peers=peers)
-        self._shut.set()
+        sockets.shut(own=self._now.ports, peers=peers)
+        self._now.shut.set()
 
     def renew(self) -> None:
         """See ``Plane.renew``."""
         self._door.clear()
-        self._shut = threading.Event()
-        self._open()
+        self._now = self._open()
 
     def close(self) -> None:
         """Of its groups none is used any more."""

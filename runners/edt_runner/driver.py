@@ -72,6 +72,8 @@ class Driver:
         """Of the trained state, once it is here."""
         self._exchange: tuple[int, GlooPlane, int] | None = None
         """What weights go to or come from an engine by just now: its number, the plane, the store's port."""
+        self._exchange_lock = threading.Lock()
+        """Held while an exchange is shut, and where the next one begins: what is shut is never the next."""
         self._newest_exchange = 0
         self._reader: threading.Thread | None = None
         """Reads on the channel there is now."""
@@ -155,15 +157,24 @@ class Driver:
 
     def _break_off(self, newest: int) -> None:
         """An exchange before the ``newest`` is with an engine that is gone: let the main thread out of it."""
-        while (under_way := self._exchange) is not None and under_way[0] < newest:
-            under_way[1].shut([under_way[2]])
+        while self._shut_before(newest):
             time.sleep(_SHUT_AGAIN_SECONDS)
+
+    def _shut_before(self, newest: int) -> bool:
+        """Whether there was an exchange before the ``newest`` to be shut."""
+        with self._exchange_lock:
+            under_way = self._exchange
+            if under_way is None or under_way[0] >= newest:
+                return False
+            under_way[1].shut([under_way[2]])
+            return True
 
     @contextlib.contextmanager
     def _exchanging(self, message: Mapping[str, Any]) -> Iterator[GlooGroup]:
         """A group with the engine that ``message`` names. Raises PeerLost where that is gone."""
         plane = GlooPlane(self._letter.host, self._adapter.dtype, environment.gloo_interface())
-        self._exchange = (message["exchange"], plane, int(message["store"].rpartition(":")[2]))
+        with self._exchange_lock:
+            self._exchange = (message["exchange"], plane, int(message["store"].rpartition(":")[2]))
         try:
             if message["exchange"] < self._newest_exchange:
                 raise PeerLost("another engine has been named")
@@ -173,7 +184,8 @@ class Driver:
             finally:
                 group.close()
         finally:
-            self._exchange = None
+            with self._exchange_lock:
+                self._exchange = None
             plane.close()
 
     def _handle(self, message: dict[str, Any]) -> bool:

@@ -105,7 +105,10 @@ class Membership:
         if held:
             if not self._failures.is_the_scripts(name, micro_batch, how):
                 self._rounds.lost(name)
-                self._re_form()
+                if self._rounds.goes_on_without(name):
+                    self._look_for_odds()
+                else:
+                    self._re_form()
         elif change and name in change.newcomers:
             if not self._changes.take_back(name, now):
                 self._rounds.lost(name)
@@ -327,7 +330,11 @@ class Membership:
         if after is not None:  # the batch follows the engines: each tick has a width of its own
             where = replace(where, workers=workers, after=int(after))
         self._rounds.stands(name, round_, where, workers)
-        if odd := self._rounds.at_odds:  # they would wait for each other for ever
+        self._look_for_odds()
+
+    def _look_for_odds(self) -> None:
+        """Of a round in which all have spoken: whether they would wait for each other for ever."""
+        if odd := self._rounds.at_odds:
             self._failures.fail(odd[0], _AT_ODDS.format(*odd), "")
 
     def reformed(self, name: str, round_: int, now: float) -> None:

@@ -131,16 +131,18 @@ def _share(
 
 @dataclass
 class Round:
-    """One try to re-form. Each further death, and each group that was not built, begins a new one.
+    """One try to re-form. Each death after its plan was made, and each group that was not built, begins a new one.
 
     Args:
         number: grows for ever; what bears an older one is stale.
         participants: engines that have the state and live, in rank order.
+        workers: micro-batches of the coming tick, as whoever spoke last has it.
     """
 
     number: int
     participants: tuple[str, ...]
     standings: dict[str, Standing] = field(default_factory=dict)
+    workers: int = 0
     plan: Reform | None = None
     generation: int = 0
     reformed: set[str] = field(default_factory=set)

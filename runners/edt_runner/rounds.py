@@ -1,8 +1,9 @@
 """Rounds: how those who are left after a crash find together again. Room: runners; pure. The plan: ``reform``.
 
 A round wakes everybody who has the state out of the data plane, hears where each stands, tells all how they go on, and
-is over when all work in the new group. Whatever goes wrong on the way begins the next round; what bears an older
-number is stale.
+is over when all work in the new group. Until all have spoken nothing is decided, so who dies by then is merely left
+out: the others often notice a death before its supervisor tells of it. Whatever goes wrong later begins the next
+round; what bears an older number is stale.
 """
 
 from __future__ import annotations
@@ -77,21 +78,37 @@ class Rounds:
 
     def stands(self, name: str, number: int, standing: Standing, workers: int) -> None:
         """Where a participant is. ``workers``: E. When all have spoken, all are told how to go on."""
-        round_, roster = self.round, self._roster
+        round_ = self.round
         if round_ is None or round_.number != number or name not in round_.participants:
             return
         round_.standings[name] = standing
+        round_.workers = workers
+        self._decide(round_)
+
+    def goes_on_without(self, name: str) -> bool:
+        """``name`` has died. True: the round under way has not been decided, and is one of the others alone."""
+        round_ = self.round
+        if round_ is None or round_.plan is not None or not set(round_.participants) - {name}:
+            return False
+        round_.participants = tuple(other for other in round_.participants if other != name)
+        round_.standings.pop(name, None)
+        self._decide(round_)
+        return True
+
+    def _decide(self, round_: Round) -> None:
+        """Tell all how they go on, once all have spoken."""
+        roster = self._roster
         if not round_.heard or round_.plan is not None:
             return
         crash_point(CrashPoint.COORDINATOR_REFORM)
-        round_.plan = reform(round_.participants, round_.standings, workers)
+        round_.plan = reform(round_.participants, round_.standings, round_.workers)
         round_.generation = roster.next_generation()
         told = round_.plan.to_json_object()
         for engine in round_.participants:
             roster.send(
                 engine,
                 "reform",
-                round=number,
+                round=round_.number,
                 generation=round_.generation,
                 lost=sorted(self._lost, key=_age),
                 doors={name: roster.doors[name] for name in round_.participants if name in roster.doors},

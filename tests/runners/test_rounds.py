@@ -75,9 +75,46 @@ def test_whoever_is_behind_at_the_end_of_the_training_is_no_failure() -> None:
     assert talk.said("2")[0]["kind"] == "reform"
 
 
-def test_a_death_in_a_round_begins_the_next_one_and_the_answers_to_the_first_are_stale() -> None:
+def test_who_dies_before_all_have_spoken_is_left_out_of_the_round() -> None:
+    """The others have often seen its connections break before its supervisor tells that it is gone."""
+    talk = Talk().start("1", "2", "3")
+    talk.mind.trouble("1", talk.mind.current.number, 0, [], 0)
+    talk.stand("1", 6)
+    talk.stand("2", 5, spans=[[0, 2]])
+    talk.said()
+    talk.mind.gone("3", 0)
+    (told,) = talk.said("1")
+    assert (told["kind"], told["round"], told["members"], told["lost"]) == ("reform", 1, ["1", "2"], ["3"])
+    for name in ("1", "2"):
+        talk.mind.reformed(name, 1, 0)
+    assert talk.mind.current.members == ("1", "2") and not talk.mind.re_forming
+
+
+def test_what_the_dead_had_said_of_itself_is_forgotten_with_it() -> None:
+    talk = Talk().start("1", "2", "3")
+    talk.mind.trouble("1", talk.mind.current.number, 0, [], 0)
+    talk.stand("3", 6)  # the only one that has applied the step
+    talk.mind.gone("3", 0)
+    for name in ("1", "2"):
+        talk.stand(name, 5)
+    assert [(message["tick"], message["behind"]) for message in talk.said("1") if message["kind"] == "reform"] == [
+        (5, [])
+    ]
+
+
+def test_a_round_of_which_all_die_before_they_have_spoken_loses_the_attempt() -> None:
+    talk = Talk().start("1", "2")
+    talk.mind.trouble("1", talk.mind.current.number, 0, [], 0)
+    talk.mind.gone("2", 0)
+    talk.mind.gone("1", 0)
+    assert talk.mind.phase is Phase.FAILED
+
+
+def test_a_death_in_a_round_that_is_decided_begins_the_next_one_and_the_answers_to_the_first_are_stale() -> None:
     talk = Talk().start("1", "2", "3")
     talk.mind.gone("3", 0)
+    for name in ("1", "2"):
+        talk.stand(name, 5)
     talk.said()
     talk.mind.gone("2", 0)
     assert called(talk, "1") == [["wake"]]

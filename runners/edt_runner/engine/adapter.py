@@ -157,8 +157,10 @@ class Group(Protocol):
 class Plane(Protocol):
     """The data plane: makes groups."""
 
-    ports: tuple[int, ...]
-    """On which others connect to this engine."""
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """On which others connect to this engine."""
+
     door: str
     """``host:port`` at which others may knock, to see whether they reach this engine."""
 

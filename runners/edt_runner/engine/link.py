@@ -121,10 +121,16 @@ class Link:
         """Whether there is a round that the main thread has not answered."""
         return self._woken > self._answered
 
-    def answer(self, number: int | None = None) -> None:
-        """The main thread is out of the data plane and knows of round ``number`` (None: of all so far)."""
+    def answer(self, number: int | None = None) -> int:
+        """The main thread is out of the data plane and knows of round ``number`` (None: of all so far), which is
+        returned. The plane is renewed, where it was shut: by the same lock as it is shut under, so that what was meant
+        for the plane of before never breaks the new one."""
         with self._lock:
-            self._answered = max(self._answered, self._woken if number is None else number)
+            number = self._woken if number is None else number
+            if number > self._answered:
+                self._plane.renew()
+                self._answered = number
+            return number
 
     @property
     def woken(self) -> int:
@@ -225,7 +231,7 @@ class Link:
             self._woken = max(self._woken, message["round"])
             for number in list(self._pending):
                 self._withdraw(number, promised=True)
-        self._plane.shut(message["ports"])
+            self._shut_for(message["round"], message["ports"])
         self._inbox.put(message)
         threading.Thread(target=self._keep_shut, args=(message["round"], message["ports"]), daemon=True).start()
 
@@ -233,8 +239,12 @@ class Link:
         while self._answered < number:
             time.sleep(_SHUT_AGAIN_SECONDS)
             with self._lock:
-                if self._answered < number:
-                    self._plane.shut(ports)
+                self._shut_for(number, ports)
+
+    def _shut_for(self, number: int, ports: list[int]) -> None:
+        """Shut the plane for round ``number``, unless that is answered: then it is another plane. Under the lock."""
+        if self._answered < number:
+            self._plane.shut(ports)
 
     def _prepare(self, message: dict[str, Any]) -> None:
         pending = Pending(

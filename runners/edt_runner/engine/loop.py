@@ -96,13 +96,10 @@ class Engine:
                     return ExitKind.LEFT
 
     def _ask(self) -> None:
-        if self._link.woken:
-            self._hands.plane.renew()
-        self._link.answer()
+        self._asked = self._link.answer()  # a round that is called after this is not known when it asks
         self._link.stands("joining")
-        ports, round_ = list(self._hands.plane.ports), self._link.woken
-        self._asked = round_
-        self._link.tell("ready", facts=dict(self._facts), ports=ports, round=round_)
+        ports = list(self._hands.plane.ports)
+        self._link.tell("ready", facts=dict(self._facts), ports=ports, round=self._asked)
 
     def _pull_failed(self) -> None:
         self._failures += 1
@@ -253,7 +250,6 @@ class Engine:
 
     def _say_where(self, round_: int) -> None:
         work = self._work
-        self._hands.plane.renew()
         self._link.answer(round_)
         self._link.stands("reforming", **self._membership())
         self._link.tell(

@@ -1,0 +1,237 @@
+"""What wakes a main thread out of one data plane never breaks the next one: in an engine, and in the driver."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch.distributed import TCPStore
+
+from edt_runner import driver
+from edt_runner.channel import Channel
+from edt_runner.contract import ExitKind
+from edt_runner.dataplane import GlooGroup, GlooPlane
+from edt_runner.driver import Driver
+from edt_runner.engine import position
+from edt_runner.engine.link import Link
+from edt_runner.engine.loop import Engine
+from edt_runner.engine.schedule import Schedule
+from edt_runner.engine.seat import Hands, Seat, Settings
+from support.waiting import until
+
+HELD_SECONDS = 0.5
+"""A held shut goes on by itself after this."""
+STEP_SECONDS = 0.3
+"""Longer than a group that was born shut lets an operation wait."""
+
+
+class HeldPlane(GlooPlane):
+    """A plane of which one shut can be held in its middle until the plane is renewed, or cannot be renewed by then."""
+
+    def __init__(self) -> None:
+        self.hold, self.held, self._renewed = threading.Event(), threading.Event(), threading.Event()
+        super().__init__("127.0.0.1", torch.float32, "lo")
+
+    def shut(self, peers: Collection[Any]) -> None:
+        if self.hold.is_set():
+            self.hold.clear()
+            self._renewed.clear()
+            self.held.set()
+            self._renewed.wait(HELD_SECONDS)
+        super().shut(peers)
+
+    def renew(self) -> None:
+        super().renew()
+        self._renewed.set()
+
+
+class Coordinator:
+    """The other end of an engine's line."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        self._channel = Channel(sock)
+        self._heard: list[dict[str, Any]] = []
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self._channel.send({"kind": kind, **fields})
+
+    def hears(self, kind: str) -> dict[str, Any]:
+        """The next message of this kind."""
+
+        def look() -> bool:
+            self._heard += self._channel.read()
+            while self._heard and self._heard[0]["kind"] != kind:
+                self._heard.pop(0)
+            return bool(self._heard)
+
+        until(look, 20, kind)
+        return self._heard.pop(0)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+Parts = tuple[Engine, Link, HeldPlane, Coordinator]
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Parts]:
+    """An engine with its real line and its real plane."""
+    monkeypatch.setattr(position, "board", position.Board())
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    plane = HeldPlane()
+    with ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(Coordinator, listener)
+        link = Link(address, tmp_path / "note", "a token for tests", "1", plane)
+        coordinator = accepting.result()
+    schedule = Schedule(train_samples=80, test_samples=0, batch_size=4, validation_freq=1, logical_workers=4, epochs=2)
+    adapter = SimpleNamespace(width=2, digest=lambda: "")
+    hands = SimpleNamespace(
+        adapter=adapter, plane=plane, link=link, loader=None, hooks=None, recorder=SimpleNamespace(drop=lambda: None)
+    )
+    settings = cast(Settings, SimpleNamespace(schedule=schedule, seed=7, exact=True))
+    engine = Engine(settings, cast(Hands, hands))
+    yield engine, link, plane, coordinator
+    monkeypatch.setattr(link, "_reconnect", threading.Event().wait)  # its thread rests for ever
+    coordinator.close()
+    until(lambda: link._channel.closed, 20)
+    link._channel.close()
+    listener.close()
+    plane.close()
+
+
+def assert_open(plane: GlooPlane) -> None:
+    """A group that is built on it now waits for a peer as long as a step takes."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    other = GlooPlane("127.0.0.1", torch.float32, "lo")
+    with ThreadPoolExecutor(2) as pool:
+        builds = [
+            pool.submit(each.build, f"127.0.0.1:{store.port}", "test", rank, 2)
+            for rank, each in enumerate((plane, other))
+        ]
+        first, second = (build.result() for build in builds)
+        taking = pool.submit(first.take, 5, 1)
+        time.sleep(STEP_SECONDS)
+        second.give(torch.arange(5.0), [0])
+        assert taking.result().tolist() == [0, 1, 2, 3, 4]
+    for group in (first, second):
+        group.close()
+    other.close()
+
+
+def test_a_survivor_answers_a_round_while_its_plane_is_being_shut(parts: Parts) -> None:
+    engine, link, plane, coordinator = parts
+    engine._seat = Seat(3, ("1", "2"), plane.solo(), "1")
+    coordinator.say("wake", round=1, ports=[])
+    assert link.wait(20) is not None
+    plane.hold.set()
+    assert plane.held.wait(20)  # the control thread shuts it again, and stands in the middle of that
+    engine._say_where(1)
+    assert coordinator.hears("standing-at")["round"] == 1
+    assert_open(plane)
+
+
+def test_a_joining_engine_asks_anew_while_its_plane_is_being_shut_for_a_round(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first request was turned down; before it has asked again its line has heard of a round."""
+    engine, link, plane, coordinator = parts
+
+    def wait(seconds: float | None = None) -> dict[str, Any] | None:
+        message = Link.wait(link, seconds)
+        if message is not None and message["kind"] == "pull-answer":
+            assert plane.held.wait(20)
+        return message
+
+    monkeypatch.setattr(link, "wait", wait)
+    with running(engine, coordinator):
+        coordinator.hears("ready")
+        plane.hold.set()
+        coordinator.say("pull-answer", cancelled=True)
+        coordinator.say("rejoin", round=1, ports=[])
+        ready = coordinator.hears("ready")
+        assert ready["round"] == 1
+        time.sleep(2 * HELD_SECONDS)
+        assert ready["ports"] == list(plane.ports)
+        assert_open(plane)
+
+
+def test_a_driver_goes_on_to_the_next_exchange_while_the_one_before_is_being_shut(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both go by way of the same store, to which the second one's connection is still needed."""
+    monkeypatch.setattr(driver, "GlooPlane", lambda *given: HeldPlane())
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    place = {"store": f"127.0.0.1:{store.port}", "rank": 0, "size": 2}
+    engines = [GlooPlane("127.0.0.1", torch.float32, "lo") for _ in range(2)]
+
+    def come(number: int, seconds: float = 0.0) -> GlooGroup:
+        time.sleep(seconds)
+        return engines[number - 1].build(place["store"], f"start/{number}", 1, 2)
+
+    with a_driver(tmp_path) as own, ThreadPoolExecutor(2) as pool:
+        own._newest_exchange = 1
+        coming = pool.submit(come, 1)
+        with own._exchanging({**place, "exchange": 1, "key": "start/1"}):
+            coming.result().close()
+            under_way = own._exchange
+            assert under_way is not None
+            plane = cast(HeldPlane, under_way[1])
+            plane.hold.set()
+            own._newest_exchange = 2
+            breaking_off = pool.submit(own._break_off, 2)
+            assert plane.held.wait(20)
+        coming = pool.submit(come, 2, 2 * HELD_SECONDS)
+        with own._exchanging({**place, "exchange": 2, "key": "start/2"}) as group:
+            giving = pool.submit(coming.result().give, torch.arange(5.0), [0])
+            assert group.take(5, 1).tolist() == [0, 1, 2, 3, 4]
+            giving.result()
+        breaking_off.result()
+        coming.result().close()
+    for engine in engines:
+        engine.close()
+
+
+@contextmanager
+def a_driver(folder: Path) -> Iterator[Driver]:
+    """A driver that is connected to a coordinator."""
+    training = SimpleNamespace(
+        adapter=lambda on_device: SimpleNamespace(dtype=torch.float32),
+        with_callbacks=lambda adapter, runs: (adapter, None),
+        request=SimpleNamespace(driver_logger=SimpleNamespace()),
+    )
+    letter = SimpleNamespace(host="127.0.0.1", spool_dir=str(folder), token="a token for tests")
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(Coordinator, listener)
+        own = Driver(cast(Any, training), cast(Any, letter), f"127.0.0.1:{listener.getsockname()[1]}")
+        coordinator = accepting.result()
+    try:
+        yield own
+    finally:
+        own._channel.close()
+        coordinator.close()
+
+
+@contextmanager
+def running(engine: Engine, coordinator: Coordinator) -> Iterator[None]:
+    """The engine's life, until the block ends."""
+    ended: list[ExitKind] = []
+    thread = threading.Thread(target=lambda: ended.append(engine.run({})))
+    thread.start()
+    try:
+        yield
+    finally:
+        coordinator.say("exit")
+        thread.join(20)
+    assert ended == [ExitKind.LEFT]
