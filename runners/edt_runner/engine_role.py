@@ -14,7 +14,6 @@ import torch
 
 from edt_runner import environment, exits, spool
 from edt_runner.context import Context
-from edt_runner.contract import ExitKind
 from edt_runner.dataplane import GlooPlane
 from edt_runner.engine import checkpoint
 from edt_runner.engine.adapter import State
@@ -58,7 +57,7 @@ def live(training: Training, role: Context, hands: Hands, facts: Mapping[str, An
     if logger is not None:
         logger.on_train_end()
     hands.loader.close()
-    leave_process({ExitKind.PULL_FAILED: exits.PULL_FAILED, ExitKind.LOST: exits.PEER_LOST}.get(kind, 0))
+    leave_process(exits.STATUSES[kind])
 
 
 def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any]]:

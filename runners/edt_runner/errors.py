@@ -17,6 +17,7 @@ TrainingFailed is a SystemExit: the traceback has been shown by then, once.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _LOADER_DIED = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
 
@@ -38,18 +39,24 @@ class PeerLost(RunnerError):
 
 
 class HelperLost(RunnerError):
-    """A loader process of this engine was ended by a signal: no fault of the script's."""
+    """A loader process of this engine has ended."""
 
 
 def is_lost_helper(error: BaseException) -> bool:
-    """Whether this came of a loader process that was ended. torch has no class of its own for it, and raises it out of
+    """Whether this came of a loader process that has ended. torch has no class of its own for it, and raises it out of
     a signal handler, so wherever this process happens to be."""
+    return any(
+        isinstance(found, HelperLost) or (isinstance(found, RuntimeError) and _LOADER_DIED.search(str(found)))
+        for found in chain_of(error)
+    )
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came of."""
     found: BaseException | None = error
     while found is not None:
-        if isinstance(found, HelperLost) or (isinstance(found, RuntimeError) and _LOADER_DIED.search(str(found))):
-            return True
+        yield found
         found = found.__cause__ or found.__context__
-    return False
 
 
 class StateMismatch(RunnerError):

@@ -1,7 +1,9 @@
 """When the script is to blame for an engine's end. Room: runners; pure.
 
 An exception or a crash in one engine may be that engine's own: the others do its share, and the training goes on. It
-is the script's failure if the same micro-batch ends a second engine, or if it raised and nobody is left.
+is the script's failure if the same micro-batch ends a second engine, or if it raised and nobody is left. An engine that
+was killed from outside was ended by no micro-batch, however often that happens: its supervisor names none
+(``exits.blames_the_script``).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from edt_runner.roster import Roster
 MicroBatch = tuple[int, int]
 """(tick, logical worker)"""
 MOST_DEATHS = 2
-"""So many engines does one micro-batch end before it is taken for the culprit."""
+"""So many engines does one micro-batch end before the script is to blame."""
 
 
 class Failures:

@@ -421,12 +421,65 @@ def test_a_micro_batch_that_ends_two_engines_is_named(attempt: Attempt, tmp_path
 
 
 def test_a_sample_that_kills_whoever_loads_it_is_named(attempt: Attempt, tmp_path: Path) -> None:
-    main = crashes.ill(tmp_path, "if index == 100 and position.board.tick > 20: os.kill(os.getpid(), signal.SIGKILL)")
+    main = crashes.ill(tmp_path, "if index == 100 and position.board.tick > 20: os.kill(os.getpid(), signal.SIGSEGV)")
     with attempt(main, *CONV[1:]) as training:
         training.settle([1, 2, 3])
         end = training.finish()
     assert end["kind"] == "script-error"
     assert "100" in end["message"].partition("of samples ")[2].partition("(")[0].replace(",", " ").split()
+
+
+# ── kills from outside ────────────────────────────────────────────────────────────────────────────────────────
+SHARED = (*CONV, "--workers", 6)
+"""Work for six engines."""
+
+
+def test_five_kills_from_outside_in_one_micro_batch_do_not_end_the_training(
+    attempt: Attempt, nursery: Nursery, tmp_path: Path
+) -> None:
+    """A micro-batch may take long, and machines may be reclaimed one after the other."""
+    with Elastic(letter_for(tmp_path / "undisturbed", *SHARED), nursery.start) as training:
+        training.hold([1])
+        undisturbed = str(training.finish()["digest"])
+    long, inside = tmp_path / "long", tmp_path / "inside"
+    main = crashes.troubled(
+        tmp_path,
+        f"""
+        while worker == 2 and os.path.exists({str(long)!r}):
+            open({str(inside)!r} + "-" + engine, "w").write(f"{{tick}} {{worker}}")
+            time.sleep(0.01)
+        """,
+    )
+    with attempt(main, *SHARED[1:]) as training:
+        training.settle([1])
+        training.settle(range(1, 7))
+        long.touch()
+        training.gate.open()
+        ended: dict[int, str] = {}
+        for number in range(1, 6):
+            until(lambda number=number: len(list(tmp_path.glob("inside-*"))) == number, 60)
+            (victim,) = {int(path.name.partition("-")[2]) for path in tmp_path.glob("inside-*")} - set(ended)
+            ended[victim] = (tmp_path / f"inside-{victim}").read_text()
+            crashes.kill(training, [victim], signal.SIGKILL)
+            until(lambda: set(gone(training)) == set(ended), 60)
+        long.unlink()
+        end = training.finish()
+        assert len(set(ended.values())) == 1, ended
+        assert set(gone(training).values()) == {"lost", "finished"}
+    assert_unharmed(training, end, undisturbed)
+
+
+def test_a_driver_that_is_asked_to_end_from_outside_is_started_again(attempt: Attempt, digest: str) -> None:
+    """As when a machine is shut down: every process is sent SIGTERM, and the supervisor is not the first to act."""
+    with attempt(*CONV) as training:
+        training.settle([1, 2])
+        driver = crashes.driver_of(training)
+        os.kill(driver, signal.SIGTERM)
+        training.gate.until(lambda: training.happened(ReportKind.RESTARTED), sparing=True)
+        end = training.finish()
+        (told,) = training.kinds(ReportKind.RESTARTED)
+        assert (told["what"], told["why"]) == ("driver", "signal 15")
+    assert_unharmed(training, end, digest)
 
 
 # ── the counting model ────────────────────────────────────────────────────────────────────────────────────────

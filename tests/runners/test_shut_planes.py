@@ -234,4 +234,4 @@ def running(engine: Engine, coordinator: Coordinator) -> Iterator[None]:
     finally:
         coordinator.say("exit")
         thread.join(20)
-    assert ended == [ExitKind.LEFT]
+    assert ended == [ExitKind.FINISHED]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edt_runner import processes
 from edt_runner.contract import ReportKind
 from edt_runner.crash_points import MARKS, VARIABLE
 from edt_runner.engine import checkpoint, record
@@ -86,6 +87,12 @@ def newest_checkpoint(training: Elastic) -> int:
 
 def pid_of(training: Elastic, engine: int) -> int:
     return {body["allocation"]: int(body["pid"]) for body in training.kinds(ReportKind.ENGINE_STARTED)}[engine]
+
+
+def driver_of(training: Elastic) -> int:
+    """The pid of the process that runs the script as the driver."""
+    below = processes.descendants(training.bench.process.pid)
+    return next(pid for pid in below if Path(f"/proc/{pid}/comm").read_text().strip() == "edt-driver")
 
 
 def kill(training: Elastic, engines: Iterable[int], signal_: int) -> None:

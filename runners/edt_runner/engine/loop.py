@@ -92,8 +92,8 @@ class Engine:
                     deadline = time.monotonic() + environment.pull_weight_timeout()
                 case "rejoin" if message["round"] > self._asked:
                     self._ask()
-                case "exit":
-                    return ExitKind.LEFT
+                case "exit":  # nobody waits for it any more; whoever had asked it to leave knows that
+                    return ExitKind.FINISHED
 
     def _ask(self) -> None:
         self._asked = self._link.answer()  # a round that is called after this is not known when it asks

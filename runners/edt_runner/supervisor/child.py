@@ -52,15 +52,20 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
     except TrainingFailed as failure:
         _tell(lifeline, failure.message, "")
         status = 1
+    except _Terminated:
+        status = exits.TERMINATED
     except SystemExit as end:
         status = _status_of(end)
         if role.role == "engine" and status == 0:
             status = exits.NO_TRAINING
     except Suspended:
         status = exits.SUSPENDED
-    except (PeerLost, HelperLost) as error:
+    except PeerLost as error:
         print(error, file=sys.stderr)
         status = exits.PEER_LOST
+    except HelperLost as error:
+        print(error, file=sys.stderr)
+        status = exits.of_lost_helper(error)
     except BaseException as error:
         if role.role == "engine" and is_lost_helper(error):
             raise  # whoever forked this process knows it for what it is
@@ -127,8 +132,12 @@ def _prepare(role: context.Context) -> None:
     frameworks.by_name(letter.framework).enter(letter.threads, seed)
 
 
+class _Terminated(SystemExit):
+    """SIGTERM has come from outside: of its user's stop the supervisor knows more than this says."""
+
+
 def _end_quietly(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    raise _Terminated(128 + number)
 
 
 def _status_of(end: SystemExit) -> int:

@@ -126,6 +126,7 @@ class Engines:
 
     def watch(self, now: float) -> list[int]:
         """Kill those that are late, stopped or hung; returns those that wait for others longer than is plausible."""
+        self._oom.look(now)
         stuck = []
         for allocation, engine in self._living.items():
             if engine.leave_by is not None and now >= engine.leave_by:
@@ -169,6 +170,7 @@ class Engines:
             kind = ExitKind.LEFT if asked else ExitKind.LOST
         self.finished = self.finished or kind is ExitKind.FINISHED
         words = engine.child.last_words
+        oom = not engine.why and not asked and self._is_for_memory(code, number)
         raised = kind is ExitKind.SCRIPT_ERROR or code == exits.NO_TRAINING
         return Ended(
             slot=engine.slot,
@@ -176,19 +178,30 @@ class Engines:
             code=code,
             signal=number,
             seconds=round(time.monotonic() - engine.child.started, 3),
-            oom=number == signal.SIGKILL and not engine.why and not asked and self._oom.rose(),
+            oom=oom,
             message=words.get("message", f"the script ended with status {code}") if raised else engine.why,
             traceback=words.get("traceback", "") if raised else "",
-            micro_batch=None if asked else _culprit(engine),
+            micro_batch=None if asked else _culprit(engine, code, number, oom=oom),
             asked=asked,
         )
 
+    def other_ended(self, status: int) -> None:
+        """Something of ours that is no engine has ended with this wait status. A kill for memory that explains it
+        explains no engine's end."""
+        if os.WIFSIGNALED(status):
+            self._is_for_memory(None, os.WTERMSIG(status))
 
-def _culprit(engine: Engine) -> tuple[int, int] | None:
-    """The micro-batch that an engine ended in, unless it was ended by us for what is not the micro-batch's."""
+    def _is_for_memory(self, code: int | None, number: int | None) -> bool:
+        killed = number == signal.SIGKILL or code == exits.HELPER_LOST
+        return killed and self._oom.explains(time.monotonic())
+
+
+def _culprit(engine: Engine, code: int | None, number: int | None, *, oom: bool) -> tuple[int, int] | None:
+    """The micro-batch that an engine ended in, where that may be the micro-batch's doing. One that hung in loading is
+    not: whatever the data come from may be away for a while."""
     where = engine.board.read()
-    ours = engine.stopped or (engine.why and where.doing is not Doing.COMPUTING)
-    return None if ours else where.micro_batch
+    hung = bool(engine.why) and not engine.stopped and where.doing is Doing.COMPUTING
+    return where.micro_batch if exits.blames_the_script(code, number, oom=oom, hung=hung) else None
 
 
 def gone_body(ended: Ended) -> dict[str, Any]:

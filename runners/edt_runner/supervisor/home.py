@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edt_runner import processes
+from edt_runner import exits, processes
 from edt_runner.channel import Channel
 from edt_runner.context import Context
 from edt_runner.contract import Letter
@@ -123,4 +123,6 @@ def how_it_ended(status: int) -> str:
     """A wait status in words."""
     if os.WIFSIGNALED(status):
         return f"signal {os.WTERMSIG(status)}"
+    if os.WEXITSTATUS(status) == exits.TERMINATED:
+        return f"signal {signal.SIGTERM}"
     return f"exit status {os.WEXITSTATUS(status)}"

@@ -278,18 +278,22 @@ class Supervisor:
         for home in self._contact.homes():
             if pid == home.coordinator:
                 home.coordinator = None
+                self._engines.other_ended(status)
                 if home is self._contact.home:
                     self._coordinator_ended(home, status)
                 return
             if home.driver is not None and pid == home.driver.pid:
                 process, home.driver = home.driver, None
                 process.collect(self._selector)
+                self._engines.other_ended(status)
                 if home is self._contact.home:
                     self._driver_ended(home, process, status)
                 return
         ended = self._engines.bury(pid, status, ending=self._end is not None, stopped=self._stop_by is not None)
         if ended is not None:
             self._engine_ended(ended)
+        else:
+            self._engines.other_ended(status)
 
     def _engine_ended(self, ended: Ended) -> None:
         crash_point(CrashPoint.SUPERVISOR_REAP)
@@ -312,13 +316,14 @@ class Supervisor:
 
     def _driver_ended(self, home: Home, process: Child, status: int) -> None:
         code = None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        if self._end is not None and (self._end[0] is not ExitKind.SCRIPT_ERROR or code is None):
+        unasked = code in (None, exits.PEER_LOST, exits.TERMINATED)  # nothing of this is its script's
+        if self._end is not None and (self._end[0] is not ExitKind.SCRIPT_ERROR or unasked):
             return
-        if self._end is None and not self._delivered and code in (None, exits.PEER_LOST):
+        if self._end is None and not self._delivered and unasked:
             home.driver_restarts.died(time.monotonic())
             _log.warning("the driver ended (%s); another one starts", how_it_ended(status))
             self._tell_restart("driver", status, home.driver_restarts.count)
-        elif code is None or code == exits.PEER_LOST:
+        elif unasked:
             self._finish(ExitKind.LOST, f"the driver ended ({how_it_ended(status)})", 0)
         elif code == exits.SUSPENDED:
             self._finish(ExitKind.LEFT, "all engines have left; the training goes on from its checkpoint", 0)

@@ -39,7 +39,7 @@ def fork(run: Callable[[], int], *, keep: Iterable[int], close: Iterable[int]) -
         status = run()
     except BaseException as error:
         if is_lost_helper(error):
-            status = exits.PEER_LOST
+            status = exits.of_lost_helper(error)
         traceback.print_exc()
     finally:
         os._exit(status)
