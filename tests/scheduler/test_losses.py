@@ -134,6 +134,28 @@ class TestEngines:
         assert sqlite_stage.job(job).state is JobState.RUNNING
 
 
+class TestPreemption:
+    def test_an_engine_that_left_unasked_is_replaced(self, stage: Stage) -> None:
+        """SIGTERM from outside has asked it."""
+        node, job = start(stage)
+        node.gone((job, 1), max(node.running[job, 1]), ExitKind.LEFT)
+        assert stage.holding() == {job: 3}
+        stage.clock.pass_(1)
+        stage.settle()
+        assert stage.holding() == {job: 4} and stage.job(job).fence == 1
+
+    def test_a_job_that_is_preempted_again_and_again_goes_on_after_a_minute_at_most(self, sqlite_stage: Stage) -> None:
+        node, job = start(sqlite_stage)
+        for fence in range(1, 31):
+            kill(node, job, fence)
+            node.end((job, fence), ExitKind.LOST, message="killed by signal 9")
+            assert sqlite_stage.job(job).state is JobState.PENDING
+            sqlite_stage.clock.pass_(60)
+            sqlite_stage.settle()
+            assert sqlite_stage.holding() == {job: 4}
+        assert (sqlite_stage.job(job).state, sqlite_stage.job(job).fence) == (JobState.RUNNING, 31)
+
+
 class TestMemory:
     def test_the_first_kill_for_memory_is_a_loss_and_the_second_ends_the_job(self, stage: Stage) -> None:
         node, job = start(stage)
