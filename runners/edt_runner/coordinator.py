@@ -178,7 +178,7 @@ class Coordinator:
             case "standing":
                 mind.connect(name, message, now)
             case "ready":
-                mind.ready(name, message["facts"], message["ports"], now, message["round"])
+                mind.ready(name, message["facts"], message["addresses"], now, message["round"])
             case "built":
                 mind.built(name, message["generation"], now)
             case "build-failed":
@@ -288,7 +288,7 @@ class Coordinator:
                 if message["kind"] in ("prepare", "handover", "reform"):
                     message["store"] = self._store[1]
                 elif message["kind"] in ("wake", "rejoin"):  # whoever waits on the store is to be woken, too
-                    message["ports"] = [*message["ports"], int(self._store[1].rpartition(":")[2])]
+                    message["addresses"] = [*message["addresses"], self._store[1]]
                 self._engines[send.to].send(message)
 
     def _log_round(self, sends: Sequence[Send]) -> None:

@@ -41,7 +41,7 @@ class _Incarnation:
 
     device: Any
     """Of gloo; its groups connect to each other through it."""
-    ports: tuple[int, ...]
+    addresses: tuple[str, ...]
     shut: threading.Event
     """Set once the connections of all that was built on it have been shut."""
 
@@ -67,13 +67,13 @@ class GlooPlane:
             device = dist.ProcessGroupGloo.create_device(interface=self._interface)
         else:
             device = dist.ProcessGroupGloo.create_device(hostname=self._host)
-        ports = tuple(port for inode, port in sockets.listening().items() if inode not in before)
-        return _Incarnation(device, ports, threading.Event())
+        addresses = tuple(address for inode, address in sockets.listening().items() if inode not in before)
+        return _Incarnation(device, addresses, threading.Event())
 
     @property
-    def ports(self) -> tuple[int, ...]:
-        """See ``Plane.ports``."""
-        return self._now.ports
+    def addresses(self) -> tuple[str, ...]:
+        """See ``Plane.addresses``."""
+        return self._now.addresses
 
     def solo(self) -> GlooGroup:
         """A group of one, which needs no network."""
@@ -94,9 +94,9 @@ class GlooPlane:
             raise PeerLost(f"group {key} was not built: {error}") from error
         return GlooGroup(group, rank, size, self._dtype, now.shut)
 
-    def shut(self, peers: Collection[int]) -> None:
+    def shut(self, peers: Collection[str]) -> None:
         """See ``Plane.shut``."""
-        sockets.shut(own=self._now.ports, peers=peers)
+        sockets.shut(own=self._now.addresses, peers=peers)
         self._now.shut.set()
 
     def renew(self) -> None:

@@ -70,8 +70,8 @@ class Driver:
         self.resumed_from: int | None = None
         self.digest = ""
         """Of the trained state, once it is here."""
-        self._exchange: tuple[int, GlooPlane, int] | None = None
-        """What weights go to or come from an engine by just now: its number, the plane, the store's port."""
+        self._exchange: tuple[int, GlooPlane, str] | None = None
+        """What weights go to or come from an engine by just now: its number, the plane, the store's address."""
         self._exchange_lock = threading.Lock()
         """Held while an exchange is shut, and where the next one begins: what is shut is never the next."""
         self._newest_exchange = 0
@@ -174,7 +174,7 @@ class Driver:
         """A group with the engine that ``message`` names. Raises PeerLost where that is gone."""
         plane = GlooPlane(self._letter.host, self._adapter.dtype, environment.gloo_interface())
         with self._exchange_lock:
-            self._exchange = (message["exchange"], plane, int(message["store"].rpartition(":")[2]))
+            self._exchange = (message["exchange"], plane, message["store"])
         try:
             if message["exchange"] < self._newest_exchange:
                 raise PeerLost("another engine has been named")

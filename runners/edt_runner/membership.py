@@ -228,11 +228,11 @@ class Membership:
         """The line to engine ``name`` has ended; it comes again, or its supervisor says what became of it."""
         self._roster.connected.discard(name)
 
-    def ready(self, name: str, facts: Mapping[str, Any], ports: Sequence[int], now: float, round_: int = 0) -> None:
+    def ready(self, name: str, facts: Mapping[str, Any], addresses: Sequence[str], now: float, round_: int = 0) -> None:
         """Engine ``name`` asks to be let in. ``facts``: lengths of its data sets and a probe of a sample. ``round_``:
         the newest it knows of; where it has been told to ask anew since, it will."""
         roster = self._roster
-        roster.ports[name] = list(ports)
+        roster.addresses[name] = list(addresses)
         if name in roster.released or round_ < roster.sent_back.get(name, 0):
             return
         if roster.phase is Phase.STARTING and name in roster.current.members:
@@ -322,7 +322,7 @@ class Membership:
     def stands(self, name: str, round_: int, standing: Mapping[str, Any], now: float) -> None:
         """A participant's answer to ``wake``."""
         roster = self._roster
-        roster.ports[name] = list(standing["ports"])
+        roster.addresses[name] = list(standing["addresses"])
         roster.doors[name] = str(standing["door"])
         spans = tuple(span_of(pair) for pair in standing["spans"])
         workers, after = int(standing["workers"]), standing.get("after")

@@ -30,8 +30,8 @@ class Roster:
         self.released: set[str] = set()
         self.holders: set[str] = set()
         """Have the state: members, newcomers that have received it, leavers that are not released."""
-        self.ports: dict[str, list[int]] = {}
-        """On which each engine's data plane is connected to."""
+        self.addresses: dict[str, list[str]] = {}
+        """``host:port`` at which each engine's data plane is connected to."""
         self.sent_back: dict[str, int] = {}
         """The round in which an engine was told to ask anew."""
         self.doors: dict[str, str] = {}
@@ -56,8 +56,8 @@ class Roster:
         return self.phase in (Phase.DONE, Phase.SUSPENDED, Phase.FAILED)
 
     @property
-    def all_ports(self) -> list[int]:
-        return sorted({port for ports in self.ports.values() for port in ports})
+    def all_addresses(self) -> list[str]:
+        return sorted({address for addresses in self.addresses.values() for address in addresses})
 
     # ── effects ───────────────────────────────────────────────────────────────────────────────────────────────
     def send(self, to: str, kind: str, **fields: Any) -> None:
@@ -90,7 +90,7 @@ class Roster:
         """It has not got the state and will not get it from those it waits for: it asks anew."""
         self.ready.pop(name, None)
         self.sent_back[name] = round_
-        self.send(name, "rejoin", round=round_, ports=self.all_ports)
+        self.send(name, "rejoin", round=round_, addresses=self.all_addresses)
 
     def lose(self, why: str) -> None:
         """Nobody is left who has the state: the attempt is over, the next one goes on from the last checkpoint."""
@@ -103,4 +103,4 @@ class Roster:
         for group in (self.expected, self.connected, self.holders):
             group.discard(name)
         self.ready.pop(name, None)
-        self.ports.pop(name, None)
+        self.addresses.pop(name, None)

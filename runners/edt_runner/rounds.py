@@ -50,7 +50,7 @@ class Rounds:
     def wake(self, name: str) -> None:
         """Tell one participant (again)."""
         assert self.round is not None
-        self._roster.send(name, "wake", round=self.round.number, ports=self._roster.all_ports)
+        self._roster.send(name, "wake", round=self.round.number, addresses=self._roster.all_addresses)
 
     def lost(self, name: str) -> None:
         """It has died; the next group is made without it."""

@@ -1,27 +1,34 @@
 """This process's own TCP sockets, as /proc/self/fd shows them. Room: runners; standard library only.
 
-gloo hands out no handle of its connections and wakes nobody who waits on one, so they are found by their ports and
-shut from outside (measured: under 1 ms to the waiter's error). Sockets that listen, and user code's, are left alone.
+gloo hands out no handle of its connections and wakes nobody who waits on one, so they are found by their addresses and
+shut from outside (measured: under 1 ms to the waiter's error). Sockets that listen, and user code's, are left alone: a
+port alone would not tell them apart, since another host, or another address of this one, may have the same.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 
-def listening() -> dict[int, int]:
-    """Inode to port of each TCP socket of this process that listens."""
+def listening() -> dict[int, str]:
+    """Inode to address of each TCP socket of this process that listens."""
     return {
-        inode: own.getsockname()[1] for inode, own in _tcp() if own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        inode: _address(own.getsockname())
+        for inode, own in _tcp()
+        if own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     }
 
 
-def shut(*, own: Collection[int], peers: Collection[int]) -> int:
-    """Shut every connection that came in on a port of ``own`` or goes out to one of ``peers``; how many.
+def shut(*, own: Collection[str], peers: Collection[str]) -> int:
+    """Shut every connection that came in at an address of ``own`` or goes out to one of ``peers``; how many.
+
+    Addresses are ``host:port`` as ``listening`` gives them: hosts as numbers, IPv4 within IPv6 as IPv4.
 
     For reading only, which is what wakes: gloo forgets a send that was about to begin where writing fails, and its
     waiter then waits for ever.
@@ -31,7 +38,7 @@ def shut(*, own: Collection[int], peers: Collection[int]) -> int:
         if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             continue
         with contextlib.suppress(OSError):  # not connected, or not any more
-            if connection.getsockname()[1] in own or connection.getpeername()[1] in peers:
+            if _address(connection.getsockname()) in own or _address(connection.getpeername()) in peers:
                 connection.shutdown(socket.SHUT_RD)
                 number += 1
     return number
@@ -64,6 +71,13 @@ def reaches(address: str, seconds: float = 1.0) -> bool:
     except OSError:
         return False
     return True
+
+
+def _address(name: tuple[Any, ...]) -> str:
+    """Of what ``getsockname`` or ``getpeername`` of a TCP socket say."""
+    host, port, *_ = name
+    number = ipaddress.ip_address(str(host).partition("%")[0])  # the interface of a link-local one is no peer's
+    return f"{getattr(number, 'ipv4_mapped', None) or number}:{port}"
 
 
 def _tcp() -> Iterator[tuple[int, socket.socket]]:

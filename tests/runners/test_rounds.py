@@ -118,7 +118,7 @@ def test_a_death_in_a_round_that_is_decided_begins_the_next_one_and_the_answers_
     talk.said()
     talk.mind.gone("2", 0)
     assert called(talk, "1") == [["wake"]]
-    standing = {"tick": 5, "holds": True, "ended": False, "spans": [], "ports": [], "door": "", "workers": 4}
+    standing = {"tick": 5, "holds": True, "ended": False, "spans": [], "addresses": [], "door": "", "workers": 4}
     talk.mind.stands("1", 1, standing, 0)
     assert talk.said("1") == []
     talk.reform("1")

@@ -133,7 +133,7 @@ def assert_open(plane: GlooPlane) -> None:
 def test_a_survivor_answers_a_round_while_its_plane_is_being_shut(parts: Parts) -> None:
     engine, link, plane, coordinator = parts
     engine._seat = Seat(3, ("1", "2"), plane.solo(), "1")
-    coordinator.say("wake", round=1, ports=[])
+    coordinator.say("wake", round=1, addresses=[])
     assert link.wait(20) is not None
     plane.hold.set()
     assert plane.held.wait(20)  # the control thread shuts it again, and stands in the middle of that
@@ -159,11 +159,11 @@ def test_a_joining_engine_asks_anew_while_its_plane_is_being_shut_for_a_round(
         coordinator.hears("ready")
         plane.hold.set()
         coordinator.say("pull-answer", cancelled=True)
-        coordinator.say("rejoin", round=1, ports=[])
+        coordinator.say("rejoin", round=1, addresses=[])
         ready = coordinator.hears("ready")
         assert ready["round"] == 1
         time.sleep(2 * HELD_SECONDS)
-        assert ready["ports"] == list(plane.ports)
+        assert ready["addresses"] == list(plane.addresses)
         assert_open(plane)
 
 

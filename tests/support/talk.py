@@ -39,7 +39,7 @@ class Talk:
         for name in names:
             self.mind.expect(name)
             self.mind.connect(name, NEW, self.now)
-            self.mind.ready(name, FACTS, [9000 + int(name)], self.now, self.mind.round)
+            self.mind.ready(name, FACTS, [f"here:{9000 + int(name)}"], self.now, self.mind.round)
 
     def start(self, *names: str) -> Talk:
         """A running training of these engines."""
@@ -73,7 +73,7 @@ class Talk:
     def stand(self, name: str, tick: int, *, holds: bool = True, spans: Any = (), ended: bool = False) -> None:
         """Engine ``name`` answers the newest round."""
         standing = {"tick": tick, "holds": holds, "ended": ended, "spans": spans}
-        standing |= {"ports": [9000], "door": "here:1", "workers": 4}
+        standing |= {"addresses": ["here:9000"], "door": "here:1", "workers": 4}
         self.mind.stands(name, self.mind.round, standing, self.now)
 
     def reform(self, *names: str, tick: int = 5) -> None:

@@ -158,8 +158,8 @@ class Plane(Protocol):
     """The data plane: makes groups."""
 
     @property
-    def ports(self) -> tuple[int, ...]:
-        """On which others connect to this engine."""
+    def addresses(self) -> tuple[str, ...]:
+        """``host:port`` at which others connect to this engine."""
 
     door: str
     """``host:port`` at which others may knock, to see whether they reach this engine."""
@@ -170,13 +170,13 @@ class Plane(Protocol):
     def solo(self) -> Group:
         """A group of one."""
 
-    def shut(self, peers: Collection[int]) -> None:
+    def shut(self, peers: Collection[str]) -> None:
         """Break every connection of every group, so that whatever waits on one raises PeerLost at once. ``peers``:
-        ports of the others' planes and of the store. Called by another thread than the one that waits."""
+        addresses of the others' planes and of the store. Called by another thread than the one that waits."""
 
     def renew(self) -> None:
-        """Take new ports: what is built from now on shares nothing with what was shut, of which a peer may still hold
-        an address."""
+        """Take new addresses: what is built from now on shares nothing with what was shut, of which a peer may still
+        hold an address."""
 
     def reaches(self, door: str) -> bool:
         """Whether another engine can be connected to at all."""

@@ -231,20 +231,20 @@ class Link:
             self._woken = max(self._woken, message["round"])
             for number in list(self._pending):
                 self._withdraw(number, promised=True)
-            self._shut_for(message["round"], message["ports"])
+            self._shut_for(message["round"], message["addresses"])
         self._inbox.put(message)
-        threading.Thread(target=self._keep_shut, args=(message["round"], message["ports"]), daemon=True).start()
+        threading.Thread(target=self._keep_shut, args=(message["round"], message["addresses"]), daemon=True).start()
 
-    def _keep_shut(self, number: int, ports: list[int]) -> None:
+    def _keep_shut(self, number: int, addresses: list[str]) -> None:
         while self._answered < number:
             time.sleep(_SHUT_AGAIN_SECONDS)
             with self._lock:
-                self._shut_for(number, ports)
+                self._shut_for(number, addresses)
 
-    def _shut_for(self, number: int, ports: list[int]) -> None:
+    def _shut_for(self, number: int, addresses: list[str]) -> None:
         """Shut the plane for round ``number``, unless that is answered: then it is another plane. Under the lock."""
         if self._answered < number:
-            self._plane.shut(ports)
+            self._plane.shut(addresses)
 
     def _prepare(self, message: dict[str, Any]) -> None:
         pending = Pending(

@@ -98,8 +98,8 @@ class Engine:
     def _ask(self) -> None:
         self._asked = self._link.answer()  # a round that is called after this is not known when it asks
         self._link.stands("joining")
-        ports = list(self._hands.plane.ports)
-        self._link.tell("ready", facts=dict(self._facts), ports=ports, round=self._asked)
+        addresses = list(self._hands.plane.addresses)
+        self._link.tell("ready", facts=dict(self._facts), addresses=addresses, round=self._asked)
 
     def _pull_failed(self) -> None:
         self._failures += 1
@@ -260,7 +260,7 @@ class Engine:
             ended=work.done,
             **self._coming(),
             spans=[list(span) for span in work.sums.spans()] if work.sums is not None else [],
-            ports=list(self._hands.plane.ports),
+            addresses=list(self._hands.plane.addresses),
             door=self._hands.plane.door,
         )
         position.board.write(Doing.REFORMING, work.tick)
