@@ -30,6 +30,8 @@ class Changes:
         self._roster = roster
         self.change: Change | None = None
         self.not_before = 0.0
+        self._overtaken: set[tuple[str, int]] = set()
+        """Newcomers that have the weights, and by which generation, though their own word of it is still on its way."""
 
     def propose(self, members: tuple[str, ...], now: float) -> None:
         """Publish the next generation."""
@@ -77,6 +79,9 @@ class Changes:
 
     def received(self, name: str, number: int) -> bool:
         """Newcomer ``name`` has the weights. False: not by this change."""
+        if (name, number) in self._overtaken:
+            self._overtaken.discard((name, number))
+            return True
         change = self.change
         if change is None or change.new.number != number or name not in change.newcomers:
             return False
@@ -130,9 +135,13 @@ class Changes:
         return True
 
     def overtaken(self, number: int) -> None:
-        """Somebody has finished the training as a member of generation ``number``: then all have switched to it."""
+        """Somebody has finished the training as a member of generation ``number``: then all have switched to it, and
+        its newcomers have the weights, or the last reduction would not have come about."""
         change = self.change
         if change and change.new.number == number:
+            unheard = set(change.newcomers) - change.received
+            self._overtaken |= {(name, number) for name in unheard}
+            self._roster.holders |= unheard & self._roster.expected
             change.switched.update(change.old.members)
             change.received.update(change.newcomers)
         elif change:

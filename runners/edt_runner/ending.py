@@ -40,6 +40,11 @@ class Ending:
             self._roster.phase = Phase.RUNNING
 
     @property
+    def begun(self) -> bool:
+        """An engine has committed the last tick: nobody comes to another switch."""
+        return bool(self._finished)
+
+    @property
     def complete(self) -> bool:
         return bool(self._finished) and set(self._finished) >= set(self._roster.current.members)
 

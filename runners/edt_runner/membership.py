@@ -197,6 +197,7 @@ class Membership:
             roster.phase = Phase.RECOVERING  # the coordinator before this one died before it could tell that they train
         roster.connected.add(name)
         roster.expected.add(name)
+        roster.round = max(roster.round, int(standing["round"]))  # it would take the next one for an older one
         if roster.definition is not None:
             roster.send(name, "definition", **roster.definition)
         if roster.phase is Phase.RECOVERING:
@@ -241,6 +242,8 @@ class Membership:
             if self.change.tick is None:
                 return  # it has asked before
             self._re_form()  # the others count on it, and it has not got the weights
+        if roster.phase is Phase.RECOVERING:  # it obeys the coordinator before this one, and has given up what it had
+            self._recovery.learn(name, doing="joining", generation=0, members=[])
         roster.holders.discard(name)
         roster.ready[name] = facts
         if roster.definition is not None:
@@ -262,6 +265,11 @@ class Membership:
     def received(self, name: str, number: int, step: int, now: float) -> None:
         """Engine ``name`` has the weights, as a member of generation ``number``."""
         roster = self._roster
+        if roster.phase is Phase.RECOVERING:  # they were on their way when the coordinator before this one died
+            self._recovery.learn(name, doing="reforming", generation=number, members=[name], step=step)
+            roster.ready.pop(name, None)
+            self._proceed(now)
+            return
         if roster.phase is Phase.STARTING and number == roster.current.number:
             roster.phase = Phase.RUNNING
             roster.holders.add(name)
@@ -293,10 +301,10 @@ class Membership:
         if self.phase is Phase.RECOVERING:
             self._recovery.learn(name, doing="ended", body=body)
         elif name in self._roster.holders and number in valid:
+            self._ending.finished({name: body})  # first, or what was planned would be planned anew
             if round_ is None:
                 self._changes.overtaken(number)
                 self._settle(now)
-            self._ending.finished({name: body})
             self._look_for_the_end()
 
     def trouble(
@@ -372,7 +380,7 @@ class Membership:
         roster = self._roster
         if roster.phase is Phase.RECOVERING:
             self._recover(now)
-        if self.change is not None or self._rounds.round is not None or self._failures.known:
+        if self.change is not None or self._rounds.round is not None or self._failures.known or self._ending.begun:
             return
         if roster.phase is Phase.WAITING and roster.driver_there:
             self._start()
@@ -451,5 +459,7 @@ class Membership:
 
     # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
     def _bound(self) -> set[str]:
-        """Engines that others count on."""
-        return set(self.current.members) | (set(self.change.everybody) if self.change else set())
+        """Engines that others count on: in this generation, in the change under way, in the round under way."""
+        change, round_ = self.change, self._rounds.round
+        planned = change.everybody if change else ()
+        return {*self.current.members, *planned, *(round_.participants if round_ else ())}

@@ -102,7 +102,7 @@ class Recovery:
             return None
         roster.phase = Phase.RUNNING
         roster.number = found.number + NUMBERS_APART
-        roster.round = found.round
+        roster.round = max(roster.round, found.round)
         roster.current = Generation(found.generation, found.members)
         roster.holders = set(found.members) if found.clean else set(found.holders)
         for name, told in self._standings.items():

@@ -225,3 +225,28 @@ def test_an_engine_that_is_still_starting_at_the_end_does_not_hold_the_end_up() 
     talk.mind.expect("2")
     talk.mind.finished("1", talk.mind.current.number, {"digest": "d", "step": 10}, 0)
     assert {"kind": "discard", "engine": "2"} in talk.said("supervisors")
+
+
+def test_nobody_is_planned_for_any_more_when_an_engine_has_committed_the_last_step() -> None:
+    """Nobody comes to another switch: whoever shall leave goes with the others, and the training ends."""
+    talk = Talk().start("1", "2")
+    talk.mind.leave(["2"], 0)
+    number = talk.mind.current.number
+    talk.mind.finished("1", number, {"digest": "x", "step": 10}, 0)
+    assert talk.mind.change is None and talk.mind.phase is Phase.ENDING
+    talk.mind.finished("2", number, {}, 0)
+    assert "handover" in talk.kinds("1")
+
+
+def test_an_end_that_is_heard_before_a_newcomers_own_word_counts_it_all_the_same() -> None:
+    """It came for the last step; lines of two engines are not read in the order in which they were written to."""
+    talk = Talk().start("1")
+    talk.come("2")
+    number = talk.build()
+    talk.mind.switching("1", number, 9, 0)
+    talk.mind.finished("1", number, {"digest": "x", "step": 10}, 0)
+    talk.said()
+    talk.mind.received("2", number, 9, 0)
+    assert [message["report"] for message in talk.said("leader")] == ["engine-joined"]
+    talk.mind.finished("2", number, {}, 0)
+    assert "handover" in talk.kinds("1")

@@ -8,7 +8,7 @@ from edt_runner.generations import Phase
 from edt_runner.membership import Membership
 from edt_runner.recovery import SETTLE_SECONDS
 from edt_runner.rounds import VIEWS_SECONDS
-from support.talk import NEW, Talk
+from support.talk import FACTS, NEW, Talk
 
 
 def called(talk: Talk, *names: str) -> list[list[str]]:
@@ -498,3 +498,57 @@ def test_weights_that_did_not_arrive_are_given_again_though_nobody_died() -> Non
     talk.reform("1", tick=10)
     talk.mind.finished("1", talk.mind.current.number, body, 0)
     assert talk.kinds("driver") == ["handover"]
+
+
+def test_whoever_is_asked_to_leave_in_a_round_stays_until_it_is_over() -> None:
+    """A newcomer that has the weights, and is of no settled generation: the others wait for its word."""
+    talk = Talk().start("1", "2")
+    talk.come("3")
+    number = talk.build()
+    talk.mind.switching("1", number, 5, 0)
+    talk.mind.received("3", number, 5, 0)
+    talk.mind.gone("2", 0)
+    talk.said()
+    talk.mind.leave(["3"], 0)
+    assert talk.kinds("3") == [] and talk.said("supervisors") == []
+    talk.reform("1", "3")
+    assert talk.mind.current.members == ("1", "3")
+    assert talk.mind.change and talk.mind.change.leavers == ("3",)
+
+
+def test_the_first_weights_count_though_the_coordinator_that_sent_for_them_has_died() -> None:
+    """The engine introduces itself to the next one while it takes them from the driver."""
+    mind = Membership(recovering=True)
+    talk = Talk()
+    mind.expect("1")
+    mind.connect("1", NEW, 0)
+    mind.begin(talk.definition, 0)
+    mind.received("1", 1, 0, 0)
+    mind.tick(SETTLE_SECONDS + 20)
+    assert mind.phase is Phase.RUNNING
+    assert [send.message["kind"] for send in mind.take() if send.to == "1"][-1] == "wake"
+
+
+def test_who_gives_up_its_weights_as_the_coordinator_before_had_told_it_is_no_part_of_the_next_ones_round() -> None:
+    """It would not answer, and the others would wait for it for ever."""
+    mind = Membership(recovering=True)
+    talk = Talk()
+    mind.begin(talk.definition, 0)
+    for name in ("1", "2"):
+        mind.expect(name)
+    standing = {"generation": 4, "members": ["1", "2"], "doing": "reforming", "announced": 4, "round": 2}
+    mind.connect("2", standing, 0)
+    mind.ready("2", FACTS, [9002], 0, 2)
+    mind.connect("1", standing, 0)
+    mind.tick(SETTLE_SECONDS + 1)
+    assert mind.phase is Phase.RUNNING
+    said = [(send.to, send.message["kind"]) for send in mind.take()]
+    assert ("2", "rejoin") in said and ("2", "wake") not in said and ("1", "wake") in said
+
+
+def test_an_engine_that_comes_late_and_knows_of_a_later_round_is_called_to_one_that_is_later_still() -> None:
+    talk = Talk().start("1", "2")
+    number = talk.mind.current.number
+    standing = {"generation": number, "members": ["1", "2"], "doing": "reforming", "announced": number, "round": 7}
+    talk.mind.connect("2", standing, 0)
+    assert talk.mind.re_forming and talk.mind.round > 7
