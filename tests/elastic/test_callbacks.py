@@ -13,29 +13,20 @@ import pytest
 
 from edt_runner.contract import ReportKind
 from support.crashes import crashed, crashing, cut_off
-from support.nursery import Nursery
-from support.training import Both, Elastic, cases, letter_for, on_both_frameworks, script
+from support.training import Both, Elastic, cases, script, with_pytorch_first
 from support.waiting import until
 
 Attempt = Callable[..., Elastic]
+Undisturbed = Callable[..., str]
 HOOKED = ("hooked", "--epochs", 4)
 """5 ticks an epoch: 3 steps, then 2 slices of the validation."""
 AN_EPOCH_END, THE_LAST_TICK = 9, 19
 """The first is of the second epoch: before the third, the rate is halved."""
 
 
-_digests: dict[str, str] = {}
-
-
 @pytest.fixture
-def digest(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, framework: str) -> str:
-    """What one engine alone ends with."""
-    if framework not in _digests:
-        letter = letter_for(tmp_path_factory.mktemp("undisturbed"), *HOOKED, framework=framework)
-        with Elastic(letter, nursery.start) as training:
-            training.settle([1])
-            _digests[framework] = str(training.finish()["digest"])
-    return _digests[framework]
+def digest(undisturbed: Undisturbed) -> str:
+    return undisturbed(*HOOKED)
 
 
 def hooks_of(training: Elastic, engine: int) -> list[str]:
@@ -60,10 +51,9 @@ def test_the_hooks_of_each_boundary_run_once_and_in_order(attempt: Attempt) -> N
     ("framework", "names"),
     [
         ("pytorch", ["EveryOther", "Scheduled", "BestOfAll"]),
-        ("tensorflow", ["ReduceLROnPlateau"]),
+        pytest.param("tensorflow", ["ReduceLROnPlateau"], marks=pytest.mark.extended),
     ],
     indirect=["framework"],
-    scope="session",
 )
 def test_what_each_callback_does_is_part_of_the_result(attempt: Attempt, digest: str, names: list[str]) -> None:
     """Else equal digests would say nothing."""
@@ -82,7 +72,7 @@ def test_four_engines_give_the_bits_of_one(attempt: Attempt, digest: str) -> Non
         assert not training.kinds(ReportKind.GUARANTEE_ENDED)
 
 
-@on_both_frameworks
+@with_pytorch_first
 def test_a_newcomer_in_mid_epoch_is_told_what_the_callbacks_remember_and_runs_no_hook_twice(
     attempt: Attempt, digest: str
 ) -> None:
@@ -139,13 +129,11 @@ def test_an_engine_is_behind_the_hooks_of_the_others(
 
 
 def test_an_engine_that_is_behind_the_hooks_may_be_given_the_whole_state(
-    attempt: Attempt, tmp_path: Path, framework: str
+    attempt: Attempt, tmp_path: Path, framework: str, undisturbed: Undisturbed
 ) -> None:
     """Where the optimizer writes into the gradients: nobody holds any more what was reduced."""
     arguments = (*HOOKED[1:], "--validation", 0, "--writes")
-    with attempt("hooked", *arguments, folder="undisturbed") as training:
-        training.settle([1])
-        expected = training.finish()["digest"]
+    expected = undisturbed("hooked", *arguments)
     main = cut_off(tmp_path, framework, 8, 3, name="hooked")
     with attempt(main, *arguments) as training:
         training.settle([1, 2, 3])
@@ -155,12 +143,10 @@ def test_an_engine_that_is_behind_the_hooks_may_be_given_the_whole_state(
     assert "end 3" in hooks_of(training, 3)
 
 
-def test_nobody_goes_on_from_half_a_state(attempt: Attempt, tmp_path: Path) -> None:
+def test_nobody_goes_on_from_half_a_state(attempt: Attempt, tmp_path: Path, undisturbed: Undisturbed) -> None:
     """The only engine that has the newest one dies while it gives it; the next attempt begins at the checkpoint."""
     arguments = (*HOOKED[1:], "--validation", 0, "--writes")
-    with attempt("hooked", *arguments, folder="undisturbed") as training:
-        training.settle([1])
-        expected = training.finish()["digest"]
+    expected = undisturbed("hooked", *arguments)
     main = cut_off(tmp_path, "pytorch", 5, 2, name="hooked")
     dies = """
     start, pieces = dataplane.GlooGroup.start_sending, dataplane._pieces
@@ -233,7 +219,7 @@ def test_a_mistake_in_a_hook_is_the_scripts_error(attempt: Attempt, hook: str) -
     assert "in on_epoch_begin" in said and "user_callbacks" not in said
 
 
-@pytest.mark.parametrize("framework", ["tensorflow"], indirect=True, scope="session")
+@pytest.mark.parametrize("framework", ["tensorflow"], indirect=True)
 def test_early_stopping_ends_the_training_in_all_engines_at_once_with_the_best_weights(
     attempt: Attempt, tmp_path: Path
 ) -> None:
@@ -254,7 +240,6 @@ def test_early_stopping_ends_the_training_in_all_engines_at_once_with_the_best_w
     assert list((tmp_path / "alone" / "model" / "train").glob("model_epoch_final*"))
 
 
-@pytest.mark.parametrize("framework", ["pytorch"], indirect=True, scope="session")
 def test_hooks_that_end_the_training_in_one_engine_only_are_told_as_the_scripts_error(
     attempt: Attempt, tmp_path: Path
 ) -> None:
@@ -270,7 +255,6 @@ def test_hooks_that_end_the_training_in_one_engine_only_are_told_as_the_scripts_
     assert "have ended the training" in end["message"]
 
 
-@pytest.mark.parametrize("framework", ["pytorch"], indirect=True, scope="session")
 def test_hooks_that_do_other_things_in_each_engine_end_the_guarantee_by_name(attempt: Attempt, tmp_path: Path) -> None:
     main = tmp_path / "main.py"
     rate = 'import os; self.params["optimizer"].param_groups[0]["lr"] = os.getpid() % 997 / 997\n        '
@@ -284,7 +268,6 @@ def test_hooks_that_do_other_things_in_each_engine_end_the_guarantee_by_name(att
     assert "no longer exact because of user_callback" in said
 
 
-@pytest.mark.parametrize("framework", ["pytorch"], indirect=True, scope="session")
 def test_files_of_an_epoch_that_died_with_their_writer_are_written_by_whoever_goes_on_from_its_checkpoint(
     attempt: Attempt, tmp_path: Path
 ) -> None:

@@ -8,11 +8,10 @@ import pytest
 
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
-from support.nursery import Nursery
-from support.training import Elastic, letter_for, on_both_frameworks
+from support.training import Both, BothAtOnce, Elastic, cases, on_both_frameworks, with_pytorch_first
 
-pytestmark = on_both_frameworks
 Attempt = Callable[..., Elastic]
+Undisturbed = Callable[..., str]
 CONV = ("conv", "--loaders", 2)
 
 
@@ -25,28 +24,25 @@ def static_digest(attempt: Attempt, engines: int, *arguments: object) -> str:
     return str(end["digest"])
 
 
-@pytest.fixture(scope="module")
-def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, framework: str) -> str:
-    letter = letter_for(tmp_path_factory.mktemp("undisturbed"), *CONV, framework=framework)
-    with Elastic(letter, nursery.start) as training:
-        training.settle([1])
-        end = training.finish()
-    return str(end["digest"])
+@pytest.fixture
+def digest(undisturbed: Undisturbed) -> str:
+    return undisturbed(*CONV)
 
 
-@pytest.mark.parametrize("engines", [2, 3, 4])
-def test_any_number_of_engines_gives_the_bits_of_one(attempt: Attempt, undisturbed: str, engines: int) -> None:
-    assert static_digest(attempt, engines, *CONV) == undisturbed
+@cases("engines", [Both(2), BothAtOnce(3), Both(4)])
+def test_any_number_of_engines_gives_the_bits_of_one(attempt: Attempt, digest: str, engines: int) -> None:
+    assert static_digest(attempt, engines, *CONV) == digest
 
 
-def test_joins_and_leaves_change_nothing(attempt: Attempt, undisturbed: str) -> None:
+@on_both_frameworks
+def test_joins_and_leaves_change_nothing(attempt: Attempt, digest: str) -> None:
     """1 → 2 → 4 → 3 (the first member leaves) → 2 → 3 → 1: five joins and five leaves."""
     with attempt(*CONV) as training:
         for engines in ([1], [1, 2], [1, 2, 3, 4], [2, 3, 4], [3, 4], [3, 4, 5], [5]):
             training.settle(engines)
         end = training.finish()
         resizes = training.kinds(ReportKind.RESIZED)
-    assert end["digest"] == undisturbed
+    assert end["digest"] == digest
     assert sum(len(resize["joined"]) for resize in resizes) >= 3
     assert sum(len(resize["left"]) for resize in resizes) >= 3
     assert any(1 in resize["left"] for resize in resizes)
@@ -56,19 +52,22 @@ def test_joins_and_leaves_change_nothing(attempt: Attempt, undisturbed: str) -> 
     )
 
 
-def test_a_member_can_be_replaced_while_it_is_the_only_one(attempt: Attempt, undisturbed: str) -> None:
+@with_pytorch_first
+def test_a_member_can_be_replaced_while_it_is_the_only_one(attempt: Attempt, digest: str) -> None:
     with attempt(*CONV) as training:
         training.settle([1])
         training.settle([2])
         end = training.finish()
-    assert end["digest"] == undisturbed
+    assert end["digest"] == digest
 
 
+@with_pytorch_first
 def test_fast_reduction_depends_on_the_number_of_engines(attempt: Attempt) -> None:
     arguments = ("conv", "--reduction", "fast", "--samples", 64)
     assert static_digest(attempt, 1, *arguments) != static_digest(attempt, 3, *arguments)
 
 
+@with_pytorch_first
 def test_the_code_behind_train_runs_once(attempt: Attempt) -> None:
     with attempt("conv", "--samples", 40) as training:
         training.settle([1, 2])

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from edt_runner.contract import ReportKind
-from support.training import Elastic, on_both_frameworks
+from support.training import Elastic, with_pytorch_first
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = {"pytorch": EXAMPLES / "digits" / "main.py", "tensorflow": EXAMPLES / "digits_tensorflow" / "main.py"}
 
 
 @pytest.mark.timeout(300)  # it learns in seconds, where nobody else computes
-@on_both_frameworks
+@with_pytorch_first
 def test_digits_that_no_engine_has_seen_are_recognised(attempt: Callable[..., Elastic], framework: str) -> None:
     with attempt(SCRIPTS[framework], "--epochs", 10, "--learning-rate", 1e-3) as training:
         training.hold([1])

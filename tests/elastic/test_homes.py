@@ -15,6 +15,7 @@ from edt_runner import processes
 from edt_runner.bench import Bench
 from edt_runner.contract import ReportKind, Wish
 from edt_runner.engine import record
+from support.baselines import Baselines
 from support.nursery import Nursery
 from support.training import SCRIPTS, Elastic, letter_for
 from support.waiting import until
@@ -22,11 +23,9 @@ from support.waiting import until
 CONV = ("conv", "--loaders", 1)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> str:
-    with Elastic(letter_for(tmp_path_factory.mktemp("undisturbed"), *CONV), nursery.start) as training:
-        training.settle([1])
-        return str(training.finish()["digest"])
+@pytest.fixture
+def digest(baselines: Baselines) -> str:
+    return baselines.digest(*CONV)
 
 
 @contextmanager
@@ -60,7 +59,7 @@ def steps(training: Elastic) -> int:
 
 
 def test_a_successor_takes_coordinator_and_driver_over_before_the_old_home_goes(
-    nursery: Nursery, tmp_path: Path, undisturbed: str
+    nursery: Nursery, tmp_path: Path, digest: str
 ) -> None:
     with two_nodes(nursery, tmp_path) as (training, there):
         there.hold([2])  # it is the home from here on
@@ -72,14 +71,14 @@ def test_a_successor_takes_coordinator_and_driver_over_before_the_old_home_goes(
         training.gate.open()
         end = there.ended()
         pauses = [r.body for r in there.reports if r.kind is ReportKind.RESIZED and r.body["left"] == [1]]
-    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, undisturbed)
+    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, digest)
     assert pauses, "the leave was a planned one"
     audits = record.audit(record.read(training.sample_record), samples=237, epochs=2)
     assert [(audit.lost, audit.repeated) for audit in audits] == [((), ()), ((), ())]
 
 
 def test_a_home_that_the_platform_cannot_reach_is_succeeded_all_the_same(
-    nursery: Nursery, tmp_path: Path, undisturbed: str
+    nursery: Nursery, tmp_path: Path, digest: str
 ) -> None:
     """It hears from the shared folder that another node hosts; its engine goes on there."""
     with two_nodes(nursery, tmp_path) as (training, there):
@@ -91,12 +90,12 @@ def test_a_home_that_the_platform_cannot_reach_is_succeeded_all_the_same(
         sizes = [report.body["workers"] for report in there.reports if report.kind is ReportKind.PROGRESS]
         lost = [r.body for r in there.reports if r.kind is ReportKind.RESIZED and r.body["lost"]]
         assert training.bench.ended()["whole"] is False
-    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, undisturbed)
+    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, digest)
     assert set(sizes) == {2} and not lost
 
 
 def test_the_home_dies_and_the_engines_elsewhere_go_on_under_another(
-    nursery: Nursery, tmp_path: Path, undisturbed: str
+    nursery: Nursery, tmp_path: Path, digest: str
 ) -> None:
     with two_nodes(nursery, tmp_path) as (training, there):
         training.bench.kill()
@@ -104,22 +103,20 @@ def test_the_home_dies_and_the_engines_elsewhere_go_on_under_another(
         address_of(there)
         training.gate.open()
         end = there.ended()
-    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, undisturbed)
+    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, digest)
 
 
-def test_a_guest_dies_and_its_engines_are_missed_at_once(nursery: Nursery, tmp_path: Path, undisturbed: str) -> None:
+def test_a_guest_dies_and_its_engines_are_missed_at_once(nursery: Nursery, tmp_path: Path, digest: str) -> None:
     with two_nodes(nursery, tmp_path) as (training, there):
         there.kill()
         training.gate.open()
         end = training.bench.ended()
         (lost,) = [body for body in training.kinds(ReportKind.RESIZED) if body["lost"]]
-    assert (end["kind"], end["digest"]) == ("finished", undisturbed)
+    assert (end["kind"], end["digest"]) == ("finished", digest)
     assert lost["lost"] == [2] and lost["pause_seconds"] < 20  # not the minute that a silent one is given
 
 
-def test_the_coordinator_dies_and_the_guest_finds_its_successor(
-    nursery: Nursery, tmp_path: Path, undisturbed: str
-) -> None:
+def test_the_coordinator_dies_and_the_guest_finds_its_successor(nursery: Nursery, tmp_path: Path, digest: str) -> None:
     with two_nodes(nursery, tmp_path) as (training, there):
         os.kill(parts(training.bench)["edt-coordinator"], signal.SIGKILL)
         there.hold([2, 3], coordinator=address_of(training.bench))
@@ -128,7 +125,7 @@ def test_the_coordinator_dies_and_the_guest_finds_its_successor(
         end = training.finish()
         assert not [body for body in training.kinds(ReportKind.RESIZED) if body["lost"]]
         assert there.ended()["kind"] == "finished"
-    assert (end["kind"], end["digest"]) == ("finished", undisturbed)
+    assert (end["kind"], end["digest"]) == ("finished", digest)
 
 
 def test_a_successor_without_any_engine_that_has_the_weights_does_not_begin_anew(

@@ -14,27 +14,23 @@ from edt_runner.contract import ReportKind
 from edt_runner.engine import record
 from edt_runner.engine.schedule import Schedule
 from support import crashes
-from support.training import Elastic, on_both_frameworks, script
+from support.baselines import Baselines
+from support.training import Elastic, script, with_pytorch_first
 
 Attempt = Callable[..., Elastic]
 CONV = ("conv", "--rule", "adascale")
-_DIGESTS: dict[str, str] = {}
 
 
 @pytest.fixture
-def digest(attempt: Attempt, framework: str) -> str:
-    """What the training ends with when nothing happens to it."""
-    if framework not in _DIGESTS:
-        with attempt(*CONV, folder="undisturbed") as training:
-            training.settle([1])
-            _DIGESTS[framework] = str(training.finish()["digest"])
-            assert_told(training)
-    return _DIGESTS[framework]
+def digest(undisturbed: Callable[..., str]) -> str:
+    return undisturbed(*CONV)
 
 
-def assert_told(training: Elastic) -> None:
-    """In progress, which pages draw, and in the log's lines: E = 4 micro-batches of 4, in the last step of an epoch
-    13 samples; the learning rate was chosen for 16."""
+@with_pytorch_first
+def test_what_the_rule_finds_is_in_progress_and_in_the_log(baselines: Baselines, framework: str) -> None:
+    """Pages draw the first. E = 4 micro-batches of 4, in the last step of an epoch 13 samples; the learning rate was
+    chosen for 16."""
+    training = baselines.training(*CONV, framework=framework)
     told: dict[str, Any] = training.kinds(ReportKind.PROGRESS)[-1]["metrics"]
     names = ("batch", "learning_rate", "gradient_noise_scale", "gain", "scale_invariant_iterations")
     assert next(iter(told)) == "loss" and list(told)[-5:] == list(names)
@@ -48,7 +44,7 @@ def assert_told(training: Elastic) -> None:
     assert "\tBatch: 13," in steps[14] and "\tGain: " in steps[14]
 
 
-@on_both_frameworks
+@with_pytorch_first
 def test_joins_leaves_and_a_kill_change_nothing(attempt: Attempt, digest: str) -> None:
     """1 → 3 → 2 (the first leaves) → 1 (the second is killed) → 2: the newcomers go on with the rule's memory."""
     with attempt(*CONV) as training:

@@ -8,18 +8,19 @@ from pathlib import Path
 from edt_runner.bench import Bench
 from edt_runner.contract import ReportKind
 from support.nursery import Nursery
-from support.training import SCRIPTS, Elastic, letter_for, on_both_frameworks
+from support.training import SCRIPTS, Elastic, letter_for, with_pytorch_first
 from support.waiting import until
 
 Attempt = Callable[..., Elastic]
+Undisturbed = Callable[..., str]
 
 
-def test_a_newcomer_that_gets_no_weights_asks_again_and_then_stops_while_the_job_goes_on(attempt: Attempt) -> None:
+def test_a_newcomer_that_gets_no_weights_asks_again_and_then_stops_while_the_job_goes_on(
+    attempt: Attempt, undisturbed: Undisturbed
+) -> None:
     """The gate holds the members in one step, so nobody hands over anything."""
     environ = {"EDT_PULL_WEIGHT_TIME_OUT": "0.3", "EDT_PULL_FAILED_LIMITS": "2"}
-    with attempt("conv", "--samples", 40, folder="undisturbed") as training:
-        training.settle([1])
-        expected = training.finish()["digest"]
+    expected = undisturbed("conv", "--samples", 40)
     with attempt("conv", "--samples", 40, environ=environ) as training:
         training.settle([1])
         training.gate.close()
@@ -56,13 +57,12 @@ def test_every_resize_is_reported_with_its_pause(attempt: Attempt) -> None:
     assert resize["pause_seconds"] is not None and resize["pause_seconds"] >= 0
 
 
-@on_both_frameworks
-def test_two_supervisors_are_two_nodes_of_one_training(nursery: Nursery, tmp_path: Path, framework: str) -> None:
+@with_pytorch_first
+def test_two_supervisors_are_two_nodes_of_one_training(
+    nursery: Nursery, tmp_path: Path, framework: str, undisturbed: Undisturbed
+) -> None:
     """Engines 1, 2 on one node, 3, 4 on the other; then the first node gives up its engines, then takes one back."""
-    with Elastic(letter_for(tmp_path / "undisturbed", "conv", framework=framework), nursery.start) as training:
-        training.settle([1])
-        expected = training.finish()["digest"]
-
+    expected = undisturbed("conv")
     first = letter_for(tmp_path / "job", "conv", framework=framework)
     second = letter_for(tmp_path / "job", "conv", framework=framework, node="there", spool_dir=str(tmp_path / "there"))
     with Elastic(first, nursery.start) as training, Bench(second, nursery.start) as there:
@@ -98,16 +98,16 @@ def test_an_attempt_ends_everywhere_when_it_ends_where_it_is_led(nursery: Nurser
         assert there.ended()["kind"] == "finished"
 
 
-def test_a_newcomer_that_raises_goes_and_the_training_goes_on(attempt: Attempt, tmp_path: Path) -> None:
+def test_a_newcomer_that_raises_goes_and_the_training_goes_on(
+    attempt: Attempt, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
     main = tmp_path / "main.py"
     main.write_text(
         "from edt_runner import context\n"
         "if context.current().name == '2':\n    raise RuntimeError('this GPU is in use')\n"
         + (SCRIPTS / "conv.py").read_text()
     )
-    with attempt("conv", folder="undisturbed") as training:
-        training.settle([1])
-        expected = training.finish()["digest"]
+    expected = undisturbed("conv")
     with attempt(main) as training:
         training.settle([1])
         training.hold([1, 2])

@@ -13,6 +13,7 @@ import pytest
 from edt_runner.bench import Bench
 from edt_runner.contract import ReportKind
 from support import crashes, partition
+from support.baselines import Baselines
 from support.crashes import CONV, assert_unharmed, gone
 from support.nursery import Nursery
 from support.partition import Networks
@@ -25,11 +26,9 @@ LONG = (*CONV[:-1], 8)
 """Epochs enough to be in the middle when the network is cut."""
 
 
-@pytest.fixture(scope="module")
-def digest(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> str:
-    with Elastic(letter_for(tmp_path_factory.mktemp("undisturbed"), *LONG), nursery.start) as training:
-        training.settle([1])
-        return str(training.finish()["digest"])
+@pytest.fixture
+def digest(baselines: Baselines) -> str:
+    return baselines.digest(*LONG)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from edt_runner.engine import record
 from edt_runner.engine.schedule import Schedule
 from support.crashes import arm, assert_all_counted_once, crashed, crashing, cut_off, gone, losses
 from support.nursery import Nursery
-from support.training import Both, Elastic, cases, letter_for, on_both_frameworks
+from support.training import Both, Elastic, cases, letter_for, with_pytorch_first
 from support.waiting import until
 
 Attempt = Callable[..., Elastic]
@@ -67,11 +67,20 @@ def counted(training: Elastic, width: int) -> None:
     training.gate.until(lambda: width in dict(record.widths(training.sample_record)).values())
 
 
-@pytest.fixture(scope="module")
+_histories: dict[str, History] = {}
+
+
+@pytest.fixture
 def resized(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, framework: str) -> History:
-    """1 → 2 → 3 → 1 engines; with TensorFlow, whose processes take their time, 1 → 2 → 1."""
+    """1 → 2 → 3 → 1 engines; with TensorFlow, whose processes take their time, 1 → 2 → 1. Trained once a session."""
+    if framework not in _histories:
+        _histories[framework] = history(nursery, tmp_path_factory.mktemp("resized"), framework)
+    return _histories[framework]
+
+
+def history(nursery: Nursery, folder: Path, framework: str) -> History:
     sizes = ([1], [1, 2], [1, 2, 3], [3]) if framework == "pytorch" else ([1], [1, 2], [2])
-    letter = letter_for(tmp_path_factory.mktemp("resized"), *FOLLOWS, framework=framework)
+    letter = letter_for(folder, *FOLLOWS, framework=framework)
     with Elastic(letter, nursery.start) as training:
         for engines in sizes:
             training.settle(engines)
@@ -85,7 +94,7 @@ def resized(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, framewor
     return History(str(end["digest"]), widths, training.sample_record, known, log)
 
 
-@on_both_frameworks
+@with_pytorch_first
 def test_every_sample_counts_once_an_epoch_whatever_the_engines_are(resized: History) -> None:
     steps = [step for step, _ in resized.widths]
     assert steps == [0, *(step + width for step, width in resized.widths[:-1])]
@@ -101,7 +110,7 @@ def test_the_same_history_on_any_number_of_engines_gives_the_same_bits(
     assert emulated(attempt, tmp_path, resized.widths, engines) == resized.digest
 
 
-@on_both_frameworks
+@with_pytorch_first
 def test_steps_count_micro_batches_and_an_epoch_can_use_as_many_engines_as_it_has(resized: History) -> None:
     assert (resized.known["engines"], resized.known["steps_total"]) == (60, 120)  # of an epoch, of the training
     assert f"Global steps: {SCHEDULE.steps}" in resized.elog

@@ -1,4 +1,5 @@
-"""A hundred random schedules: nobody waits for ever, nothing is lost, the bits stay."""
+"""Trainings under random schedules: nobody waits for ever, nothing is lost, the bits stay. Few in the first tier, where
+``runners/test_random_memberships`` walks thousands without a training; a hundred in the second."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
-from support.training import Both, Elastic, cases, counted
+from support.training import Both, BothAtOnce, Elastic, Later, cases, counted
 from support.waiting import until
 
 Attempt = Callable[..., Elastic]
@@ -34,27 +35,19 @@ def wander(training: Elastic, chance: random.Random, workers: int) -> None:
     training.settle(engines)
 
 
-@pytest.fixture(scope="module")
-def digests(framework: str) -> dict[int, str]:
-    """What the undisturbed training of each E gave."""
-    return {}
-
-
-@cases("seed", [*map(Both, range(2)), *((seed,) for seed in range(2, 50))])
-def test_a_random_schedule_ends_with_the_undisturbed_bits(attempt: Attempt, digests: dict[int, str], seed: int) -> None:
+@cases("seed", [BothAtOnce(0), Both(1), (2,), (3,), *map(Later, range(4, 50))])
+def test_a_random_schedule_ends_with_the_undisturbed_bits(
+    attempt: Attempt, undisturbed: Callable[..., str], seed: int
+) -> None:
     chance = random.Random(seed)
     workers = chance.choice([4, 6])
     arguments = ("conv", "--workers", workers, "--samples", 149, "--batch", 2, "--epochs", 3)
-    if workers not in digests:
-        with attempt(*arguments, folder="undisturbed") as training:
-            training.settle([1])
-            digests[workers] = training.finish()["digest"]
     with attempt(*arguments) as training:
         wander(training, chance, workers)
-        assert training.finish()["digest"] == digests[workers]
+        assert training.finish()["digest"] == undisturbed(*arguments)
 
 
-@cases("seed", [*map(Both, range(100, 102)), *((seed,) for seed in range(102, 150))])
+@cases("seed", [BothAtOnce(100), Both(101), (102,), (103,), *map(Later, range(104, 150))])
 def test_every_sample_counts_exactly_once_an_epoch(attempt: Attempt, seed: int) -> None:
     chance = random.Random(seed)
     workers = chance.choice([4, 6])

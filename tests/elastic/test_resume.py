@@ -11,18 +11,13 @@ from pathlib import Path
 
 from edt_runner.contract import ReportKind
 from edt_runner.engine import record
-from support.training import Elastic, on_both_frameworks
+from support.training import Elastic, on_both_frameworks, with_pytorch_first
 from support.waiting import until
 
 Attempt = Callable[..., Elastic]
+Undisturbed = Callable[..., str]
 SELDOM = ("--recovery", 600)
 """Checkpoints at the end of an epoch, and none because the machine is slow."""
-
-
-def undisturbed(attempt: Attempt, *arguments: object) -> str:
-    with attempt(*arguments, folder="undisturbed") as training:
-        training.settle([1])
-        return str(training.finish()["digest"])
 
 
 def come_to_checkpoint(training: Elastic, epoch: int) -> None:
@@ -33,9 +28,11 @@ def come_to_checkpoint(training: Elastic, epoch: int) -> None:
 
 
 @on_both_frameworks
-def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_goes_on(attempt: Attempt) -> None:
+def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_goes_on(
+    attempt: Attempt, undisturbed: Undisturbed
+) -> None:
     """2 engines, both leave in the first epoch; 3 engines go on."""
-    expected = undisturbed(attempt, "conv")
+    expected = undisturbed("conv")
     with attempt("conv") as training:
         training.settle([1, 2])
         training.hold([])
@@ -52,8 +49,10 @@ def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_g
     assert [(audit.lost, audit.repeated) for audit in audits] == [((), ()), ((), ())]
 
 
-def test_when_all_engines_die_at_once_the_next_attempt_goes_on_from_the_checkpoint(attempt: Attempt) -> None:
-    expected = undisturbed(attempt, "conv")
+def test_when_all_engines_die_at_once_the_next_attempt_goes_on_from_the_checkpoint(
+    attempt: Attempt, undisturbed: Undisturbed
+) -> None:
+    expected = undisturbed("conv")
     with attempt("conv", *SELDOM) as training:
         training.settle([1, 2])
         come_to_checkpoint(training, 1)
@@ -69,9 +68,9 @@ def test_when_all_engines_die_at_once_the_next_attempt_goes_on_from_the_checkpoi
         assert "Resuming from step 15 of 30" in (training.log_dir / "driver.err").read_text()
 
 
-@on_both_frameworks
-def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt) -> None:
-    expected = undisturbed(attempt, "conv", "--epochs", 3)
+@with_pytorch_first
+def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt, undisturbed: Undisturbed) -> None:
+    expected = undisturbed("conv", "--epochs", 3)
     with attempt("conv", "--epochs", 3, *SELDOM) as training:
         training.settle([1])
         for epoch in (1, 2):

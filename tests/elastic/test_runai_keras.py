@@ -56,7 +56,7 @@ def test_c1_28_on_two_engines_of_this_machine_it_trains_as_on_one_device_and_as_
     assert done.stdout.startswith("fit(): called a second time on several devices")
 
 
-@pytest.mark.parametrize("framework", ["tensorflow"], indirect=True, scope="session")
+@pytest.mark.parametrize("framework", ["tensorflow"], indirect=True)
 def test_c1_28_in_a_job_it_trains_alike_on_one_engine_and_on_two(
     attempt: Callable[..., Elastic], tmp_path: Path
 ) -> None:

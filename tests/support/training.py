@@ -23,24 +23,46 @@ from support.waiting import until
 
 _ALL_SCRIPTS = Path(__file__).parent / "scripts"
 SCRIPTS = _ALL_SCRIPTS / "pytorch"
-on_both_frameworks = pytest.mark.parametrize("framework", ["pytorch", "tensorflow"], indirect=True, scope="session")
+on_both_frameworks = pytest.mark.parametrize("framework", ["pytorch", "tensorflow"], indirect=True)
 """For tests whose ``attempt`` shall train with PyTorch and with TensorFlow, each with its own script of the name."""
+with_pytorch_first = pytest.mark.parametrize(
+    "framework", ["pytorch", pytest.param("tensorflow", marks=pytest.mark.extended)], indirect=True
+)
+"""The same, with TensorFlow in the second tier only."""
 
 
 class Both(tuple[Any, ...]):
-    """A case for both frameworks; a plain tuple is one for PyTorch alone."""
+    """A case for both frameworks, with TensorFlow in the second tier; a plain tuple is one for PyTorch alone."""
 
     def __new__(cls, *case: Any) -> Both:
         return super().__new__(cls, case)
 
 
+class BothAtOnce(Both):
+    """A case for both frameworks in the first tier."""
+
+
+class Later(tuple[Any, ...]):
+    """A case for PyTorch alone, in the second tier."""
+
+    def __new__(cls, *case: Any) -> Later:
+        return super().__new__(cls, case)
+
+
 def cases(names: str, found: Iterable[tuple[Any, ...] | str]) -> pytest.MarkDecorator:
-    """As ``parametrize``: with PyTorch all cases, with TensorFlow those that are ``Both``."""
+    """As ``parametrize``: with PyTorch all cases, with TensorFlow those that are for ``Both``."""
     known = [case if isinstance(case, tuple) else (case,) for case in found]
-    rows = [("pytorch", *case) for case in known] + [("tensorflow", *case) for case in known if isinstance(case, Both)]
-    return pytest.mark.parametrize(
-        ["framework", *names.replace(" ", "").split(",")], rows, indirect=["framework"], scope="session"
-    )
+    rows = [pytest.param("pytorch", *case, marks=_marks(isinstance(case, Later))) for case in known]
+    rows += [
+        pytest.param("tensorflow", *case, marks=_marks(not isinstance(case, BothAtOnce)))
+        for case in known
+        if isinstance(case, Both)
+    ]
+    return pytest.mark.parametrize(["framework", *names.replace(" ", "").split(",")], rows, indirect=["framework"])
+
+
+def _marks(extended: bool) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.extended] if extended else []
 
 
 _numbers = itertools.count()
