@@ -448,12 +448,9 @@ SHARED = (*CONV, "--workers", 6)
 
 
 def test_five_kills_from_outside_in_one_micro_batch_do_not_end_the_training(
-    attempt: Attempt, nursery: Nursery, tmp_path: Path
+    attempt: Attempt, undisturbed: Callable[..., str], tmp_path: Path
 ) -> None:
     """A micro-batch may take long, and machines may be reclaimed one after the other."""
-    with Elastic(letter_for(tmp_path / "undisturbed", *SHARED), nursery.start) as training:
-        training.hold([1])
-        undisturbed = str(training.finish()["digest"])
     long, inside = tmp_path / "long", tmp_path / "inside"
     main = crashes.troubled(
         tmp_path,
@@ -479,7 +476,7 @@ def test_five_kills_from_outside_in_one_micro_batch_do_not_end_the_training(
         end = training.finish()
         assert len(set(ended.values())) == 1, ended
         assert set(gone(training).values()) == {"lost", "finished"}
-    assert_unharmed(training, end, undisturbed)
+    assert_unharmed(training, end, undisturbed(*SHARED))
 
 
 def test_a_driver_that_is_asked_to_end_from_outside_is_started_again(attempt: Attempt, digest: str) -> None:
