@@ -80,7 +80,10 @@ class ReportKind(enum.StrEnum):
     RESIZED = "resized"  # generation, step, workers, pause_seconds, joined, left, lost [allocation], recomputed
     PROGRESS = "progress"  # step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics {}
     CHECKPOINTED = "checkpointed"  # step, path
-    GUARANTEE_ENDED = "guarantee-ended"  # what, why: the result is no longer exact, and which part is to blame
+    # what, why; engine, step, difference where replicas differ: the result is no longer exact
+    GUARANTEE_ENDED = "guarantee-ended"
+    # step, engines (how many were compared, at least 2), equal (bool), reason ("join", "epoch", "end", "interval")
+    REPLICAS_COMPARED = "replicas-compared"
     RESTARTED = "restarted"  # what (driver, coordinator), why, count: a part of the attempt was started again
     ATTEMPT_ENDED = "attempt-ended"  # kind (ExitKind), code, message, digest, step, whole, failed_step, oom: the last
 

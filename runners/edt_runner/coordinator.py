@@ -195,7 +195,7 @@ class Coordinator:
                 mind.finished(name, message["generation"], message["body"], now)
             case "leave":
                 mind.leave([name], now)
-            case "trouble" | "standing-at" | "reformed":
+            case "trouble" | "standing-at" | "reformed" | "replica" | "unrestorable":
                 self._from_survivor(name, message)
             case _:
                 self._pass_on(message)
@@ -210,6 +210,10 @@ class Coordinator:
                 mind.stands(name, message["round"], message, now)
             case "reformed":
                 mind.reformed(name, message["round"], now)
+            case "replica":
+                mind.replica(name, message, now)
+            case "unrestorable":
+                mind.unrestorable(message["why"])
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         """What an engine tells driver or platform."""
@@ -225,6 +229,8 @@ class Coordinator:
                 if message["body"]["generation"] > self._newest_resize:  # else the first engine before has told it
                     self._newest_resize = message["body"]["generation"]
                     self._pass_on_resize(message)
+            case "report" if message["report"] == "guarantee-ended":
+                self._mind.guarantee_ended(**message["body"])
             case "report":
                 self._to_leader(message)
                 if message["report"] == "progress":  # how long a leave may take is counted in steps
@@ -242,7 +248,7 @@ class Coordinator:
     def _from_driver(self, message: dict[str, Any]) -> None:
         match message["kind"]:
             case "begin":
-                self._mind.begin(message["definition"], self._clock())
+                self._mind.begin(message["definition"], self._clock(), message.get("history"))
             case "received":
                 self._mind.driver_received()
             case "logged":

@@ -38,6 +38,12 @@ def other_data(definition: Mapping[str, Any], facts: Mapping[str, Any] | None) -
     return ""
 
 
+def unlike(reference: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The first thing that two engines compute with and that is not the same; empty: there is none. What only one of
+    them tells is passed over: it may be of an earlier release."""
+    return next((what for what in reference if what in other and reference[what] != other[what]), "")
+
+
 def other_training(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What tells the training of a driver that was started again from the one before; empty: nothing."""
     return next(

@@ -14,10 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from edt_runner import environment
 from edt_runner.channel import Channel, connect
@@ -26,8 +25,10 @@ from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.dataplane import GlooGroup, GlooPlane
 from edt_runner.elog import ELog
 from edt_runner.engine import checkpoint
+from edt_runner.engine.comparing import NEVER
 from edt_runner.engine.schedule import TickKind
 from edt_runner.errors import PeerLost, StateMismatch, Suspended, TrainingFailed
+from edt_runner.replicas import History
 from edt_runner.spool import COORDINATOR
 from edt_runner.state_files import read_state
 from edt_runner.training import Training, model_dir
@@ -79,6 +80,8 @@ class Driver:
         """Reads on the channel there is now."""
         self._told: dict[str, Any] = {}
         """What ``begin`` says."""
+        self._history = History()
+        """What is known of the engines' replicas, which outlives coordinators."""
 
     def run(self) -> None:
         """Until the model and the optimizer of this process are the trained ones and every engine is gone."""
@@ -107,7 +110,7 @@ class Driver:
 
     def _begin(self) -> None:
         """To a coordinator that does not know it yet, or to be given what did not arrive."""
-        self._channel.send({"kind": "begin", "definition": self._told})
+        self._channel.send({"kind": "begin", "definition": self._told, "history": self._history.to_json_object()})
 
     def _definition(self) -> dict[str, Any]:
         training = self._training
@@ -119,6 +122,8 @@ class Driver:
             "seed": training.seed,
             "exact": training.request.exact,
             "facts": training.facts(),
+            "on_mismatch": training.request.on_mismatch,
+            "require_exact": training.request.require_exact,
         }
 
     def _connect(self) -> socket.socket:
@@ -203,6 +208,8 @@ class Driver:
                 self._channel.send({"kind": "logged", "bundle": message["bundle"]})
             case "note":
                 print(message["text"], file=sys.stderr)
+            case "replicas":
+                self._history = History.from_json_object(message["history"])
             case "failed":
                 if message["traceback"]:
                     sys.stderr.write(message["traceback"])
@@ -212,6 +219,9 @@ class Driver:
             case "suspended":
                 raise Suspended
             case "released":
+                request = self._training.request
+                wanted = request.compare_interval != NEVER
+                print(self._history.verdict(exact=request.exact, wanted=wanted), file=sys.stderr)
                 return True
         return False
 
@@ -227,16 +237,12 @@ class Driver:
             place = checkpoint.set_aside(folder)
             print(f"Starting anew: {difference}. The old checkpoints are in {place}.", file=sys.stderr)
             return
-        for name, now in (
-            ("threads", self._letter.threads),
-            ("cpu_capability", torch.backends.cpu.get_cpu_capability()),
-        ):
-            if manifest[name] != now:
-                print(
-                    f"The result is no longer exact: {name} was {manifest[name]} and is {now} now.",
-                    file=sys.stderr,
-                )
         read_state(found.state_file, self._adapter, manifest["meta"])
+        # an earlier release wrote these two alone
+        before = {"threads": manifest["threads"], "CPU capability": manifest.get("cpu_capability")}
+        computing = manifest.get("computing") or {name: value for name, value in before.items() if value is not None}
+        known = History.from_json_object(manifest.get("replicas") or {})
+        self._history = replace(known, equal_at=found.tick, computing=computing)
         self._state_at = {"tick": found.tick, "tally": manifest["tally"]}
         self.resumed_from = self._training.schedule.steps_before(found.tick)
         print(f"Resuming from step {self.resumed_from} of {self._training.schedule.steps}.", file=sys.stderr)

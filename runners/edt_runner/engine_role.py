@@ -10,20 +10,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
 from edt_runner import environment, exits, spool
+from edt_runner.checksums import checksums
 from edt_runner.context import Context
 from edt_runner.dataplane import GlooPlane
 from edt_runner.engine import checkpoint
 from edt_runner.engine.adapter import State
+from edt_runner.engine.comparing import Comparing
 from edt_runner.engine.link import Link, leave_process
 from edt_runner.engine.loop import Engine
 from edt_runner.engine.record import Recorder
 from edt_runner.engine.schedule import TickKind
 from edt_runner.engine.seat import Hands, Settings
 from edt_runner.engine.snapshot import Snapshots
-from edt_runner.state_files import HostCopy, write_state
+from edt_runner.errors import CheckpointError
+from edt_runner.state_files import HostCopy, read_state, write_state
 from edt_runner.trainable import EngineAdapter
 from edt_runner.training import Training, model_dir
 
@@ -71,7 +72,9 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
     adapter, hooks = training.with_callbacks(adapter, runs=True)
     adapter.warm_up(training.samples.probe_batch(min(2, training.schedule.batch_size)))
     plane = GlooPlane(letter.host, adapter.dtype, environment.gloo_interface())
-    link = Link(role.coordinator, Path(letter.spool_dir) / spool.COORDINATOR, letter.token, role.name, plane)
+    computing = training.request.trainable.framework.computing(on_device=role.device != "cpu")
+    note = Path(letter.spool_dir) / spool.COORDINATOR
+    link = Link(role.coordinator, note, letter.token, role.name, plane, computing)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # best effort: user code may have its own handler
         signal.signal(signal.SIGTERM, lambda number, frame: _ask_to_leave(link))
     hands = Hands(
@@ -80,12 +83,32 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
         loader,
         link,
         Recorder(environment.sample_record(), letter.fence, role.name),
-        _snapshots(training, adapter, role, link),
+        _snapshots(training, adapter, role, link, computing),
+        Comparing(
+            link,
+            lambda: checksums(adapter.export_state()),
+            training.request.compare_interval,
+            hooks=hooks is not None,
+        ),
         _worker_log(training),
         hooks,
         training.request.observe_step,
+        lambda most: _restore(Path(letter.checkpoint_dir), most, adapter),
     )
     return hands, facts
+
+
+def _restore(folder: Path, most: int, adapter: EngineAdapter) -> Mapping[str, Any]:
+    """See ``Hands.restore``."""
+    found = checkpoint.newest(folder, most=most)
+    if found is None:
+        raise CheckpointError(
+            f"on_mismatch='restore': there is no checkpoint of position {most} or before, the last at which all "
+            "engines are known to have held the same; a shorter recovery_interval makes more of them"
+        )
+    read_state(found.state_file, adapter, found.manifest["meta"])
+    checkpoint.forget_after(folder, found.tick)
+    return {"tick": found.tick, "tally": found.manifest["tally"]}
 
 
 def _ask_to_leave(link: Link) -> None:
@@ -118,7 +141,9 @@ def _loader_processes(wanted: int, cores: int, engines: int) -> int:
     return min(wanted, most)
 
 
-def _snapshots(training: Training, adapter: EngineAdapter, role: Context, link: Link) -> Snapshots:
+def _snapshots(
+    training: Training, adapter: EngineAdapter, role: Context, link: Link, computing: Mapping[str, Any]
+) -> Snapshots:
     """Recovery checkpoints of this training."""
     identity = training.identity(role.letter.arguments)
 
@@ -128,13 +153,19 @@ def _snapshots(training: Training, adapter: EngineAdapter, role: Context, link: 
             "fence": role.letter.fence,
             "identity": identity,
             "threads": role.letter.threads,
-            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "computing": computing,
+            "replicas": link.history,
             **training.request.trainable.framework.versions(),
             "tally": tally,
             "meta": state.meta,
         }
         place = checkpoint.write(
-            Path(role.letter.checkpoint_dir), tick, manifest, lambda path: write_state(path, state), who=role.name
+            Path(role.letter.checkpoint_dir),
+            tick,
+            manifest,
+            lambda path: write_state(path, state),
+            who=role.name,
+            equal_at=link.history.get("equal_at"),
         )
         link.report("checkpointed", step=training.schedule.steps_before(tick), path=str(place))
 

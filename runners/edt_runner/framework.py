@@ -8,7 +8,7 @@ process that trains, since it carries the bytes of both.
 from __future__ import annotations
 
 import importlib
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from edt_runner.errors import RunnerError
 
@@ -35,6 +35,10 @@ class Framework(Protocol):
 
     def explain(self, error: BaseException) -> str | None:
         """One sentence on what ended a user's script, where its own words do not say what would help."""
+
+    def computing(self, *, on_device: bool) -> dict[str, Any]:
+        """What this process computes with, as far as it decides the bits of a result; see ``edt_runner.computing``.
+        After user code has set what it wants to. ``on_device``: on its first GPU, if it sees one."""
 
     def versions(self) -> dict[str, str]:
         """By package, for a checkpoint's manifest."""

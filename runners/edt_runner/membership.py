@@ -14,10 +14,12 @@ from typing import Any
 from edt_runner import decisions
 from edt_runner.changes import BUILD_SECONDS, RETRY_SECONDS, Changes
 from edt_runner.ending import Ending
+from edt_runner.engine.schedule import Schedule
 from edt_runner.failures import Failures, MicroBatch
 from edt_runner.generations import Change, Generation, Phase, Send
 from edt_runner.recovery import Recovery
 from edt_runner.reform import Standing
+from edt_runner.replicas import History, Replicas, Verdict
 from edt_runner.roster import Roster
 from edt_runner.rounds import Rounds, span_of
 
@@ -46,6 +48,7 @@ class Membership:
         self._recovery = Recovery(self._roster, now)
         self._ending = Ending(self._roster)
         self._failures = Failures(self._roster)
+        self._replicas = Replicas(self._roster)
         self._waiting_since: float | None = None
         """Since when the last engines wait for one that shall carry on."""
         if recovering:
@@ -146,9 +149,10 @@ class Membership:
             self._failures.fail(name, message, traceback)
 
     # ── events from the driver ────────────────────────────────────────────────────────────────────────────────
-    def begin(self, definition: Mapping[str, Any], now: float) -> None:
+    def begin(self, definition: Mapping[str, Any], now: float, history: Mapping[str, Any] | None = None) -> None:
         """The driver has reached train(). ``definition``: schedule, seed, reduction, facts, tick. Not the first time
-        where the driver, or this coordinator, was started again: then it must be the same training."""
+        where the driver, or this coordinator, was started again: then it must be the same training. ``history``: what
+        the driver knows of the replicas, see ``replicas.History``."""
         roster = self._roster
         before, roster.definition = roster.definition, definition
         roster.driver_there = True
@@ -166,6 +170,8 @@ class Membership:
         if before is not None and (differs := decisions.other_training(before, definition)):
             self._failures.fail("driver", f"the script came to another training when started again: {differs}", "")
         self._failures.tell()
+        self._replicas.take_up(History.from_json_object(history or {}))
+        self._require_exact()
         for name in roster.connected:
             roster.send(name, "definition", **definition)
         for name in list(roster.ready):
@@ -198,6 +204,8 @@ class Membership:
         roster.connected.add(name)
         roster.expected.add(name)
         roster.round = max(roster.round, int(standing["round"]))  # it would take the next one for an older one
+        if standing.get("computing"):
+            roster.computing[name] = standing["computing"]
         if roster.definition is not None:
             roster.send(name, "definition", **roster.definition)
         if roster.phase is Phase.RECOVERING:
@@ -275,8 +283,10 @@ class Membership:
             roster.holders.add(name)
             roster.report_joined(name, number, step)
             roster.send(name, "settled", generation=number)
+            self._look_at_the_first(name, step)
         elif self._changes.received(name, number):
             roster.report_joined(name, number, step)
+            self._look_at(name, step)
         else:
             return
         self._settle(now)
@@ -348,6 +358,8 @@ class Membership:
     def reformed(self, name: str, round_: int, now: float) -> None:
         """A participant works in the new group."""
         if self._rounds.reformed(name, round_):
+            if self._rounds.unmended:  # it was found when this round was planned already
+                self._re_form()
             self._look_for_the_end()
             self._proceed(now)
         else:
@@ -427,6 +439,10 @@ class Membership:
 
     def _settle(self, now: float) -> None:
         change = self._changes.settle()
+        if change is not None and change.newcomers and len(change.old.members) == 1 and change.tick is not None:
+            self._replicas.know(
+                equal_at=max(self._replicas.history.equal_at, change.tick)
+            )  # one replica is like itself
         if change is not None and not change.new.members:
             self._suspend(change.tick)
         self._proceed(now)
@@ -442,7 +458,7 @@ class Membership:
 
     def _look_for_the_end(self) -> None:
         if self._rounds.round is None and self.change is None:
-            self._ending.look()
+            self._ending.look(self._ended_alike)
 
     def _suspend(self, tick: int | None) -> None:
         self._roster.phase = Phase.SUSPENDED
@@ -456,6 +472,112 @@ class Membership:
         why = decisions.other_data(definition, self._roster.ready.get(name))
         if why:
             self.raised(name, why, "")
+        elif definition.get("require_exact") and (unlike := self._unlike(name)):
+            self._refuse(name, unlike)
+
+    # ── whether all engines are alike, and hold the same ──────────────────────────────────────────────────────
+    def replica(self, name: str, message: Mapping[str, Any], now: float) -> None:
+        """Engine ``name`` has taken checksums of what it holds."""
+        verdict = self._replicas.told(name, message)
+        if verdict is not None and not self._roster.over and not self._failures.known:
+            self._judge(verdict)
+            self._proceed(now)
+
+    def unrestorable(self, why: str) -> None:
+        """The engine that should have taken a checkpoint for all of them found none."""
+        self._failures.fail(self.current.members[0], why, "")
+
+    def guarantee_ended(self, what: str, why: str, **fields: Any) -> None:
+        """The result is no longer exact because of ``what``; reported once. ``fields``: as GUARANTEE_ENDED has them."""
+        if not self._replicas.end(what, f"{what}: {why}"):
+            return
+        self._roster.report("guarantee-ended", what=what, why=why, **fields)
+        self._roster.send("driver", "note", text=f"The result is no longer exact because of {what}: {why}.")
+        self._require_exact()
+
+    def _require_exact(self) -> None:
+        definition, ended = self._roster.definition, self._replicas.history.ended
+        if ended and definition is not None and definition.get("require_exact"):
+            self._failures.fail("", f"require_exact=True, and the result is no longer exact because of {ended}", "")
+
+    def _judge(self, verdict: Verdict) -> None:
+        """Engines were compared. Where they differ the user has said what then."""
+        self._replicas.count(verdict)
+        if verdict.equal:
+            return
+        other = verdict.differing[0]
+        fields = {"engine": int(other), "step": verdict.step, "difference": verdict.difference}
+        self.guarantee_ended(verdict.what, verdict.why, **fields)
+        assert self._roster.definition is not None
+        then = self._roster.definition.get("on_mismatch", "mark")
+        if self._failures.known:
+            return
+        if then == "stop" or (then == "restore" and self._replicas.history.restored):
+            again = " for the second time" if then == "restore" else ""
+            self._failures.fail(other, f"on_mismatch={then!r}: {verdict.why}{again}", "")
+        elif then == "restore":
+            self._replicas.know(restored=True)
+            self._rounds.restore = self._replicas.history.equal_at
+            self._re_form()
+        elif self.phase is Phase.RUNNING:
+            self._rounds.distrusted.update(verdict.differing)
+            if self._rounds.round is None:
+                self._re_form()
+
+    def _ended_alike(self) -> bool:
+        """All have committed the last step. False: they go back to a checkpoint, or the training has failed."""
+        roster = self._roster
+        told, definition = self._ending.told, roster.definition
+        assert definition is not None
+        tick = Schedule.from_json_object(dict(definition["schedule"])).ticks
+        verdict = self._replicas.at_end(
+            roster.current.members, told, tick, int(told[roster.current.members[0]]["step"])
+        )
+        if verdict is not None:
+            self._judge(verdict)
+        return self.phase is Phase.ENDING
+
+    def _look_at_the_first(self, name: str, step: int) -> None:
+        """The engine that an attempt begins with has the state: it says what the others should compute with. A
+        training that goes on from a checkpoint was done with something, too."""
+        if unlike := self._unlike(name):
+            why = f"the training goes on from a checkpoint, and {unlike}"
+            self.guarantee_ended("unlike engines", why, engine=int(name), step=step, difference=unlike)
+        if name in self._roster.computing:
+            self._replicas.know(computing=self._roster.computing[name])
+
+    def _look_at(self, name: str, step: int) -> None:
+        """Engine ``name`` has joined others."""
+        if not self._replicas.history.several:
+            self._replicas.know(several=True)
+        if unlike := self._unlike(name):
+            why = f"not all engines compute alike: {unlike}"
+            self.guarantee_ended("unlike engines", why, engine=int(name), step=step, difference=unlike)
+
+    def _unlike(self, name: str) -> str:
+        """What engine ``name`` computes with that others do not, or did not; empty: nothing."""
+        roster, before = self._roster, self._replicas.history.computing
+        first = next((other for other in roster.current.members if other in roster.computing), None)
+        if first is not None and first != name:
+            before, who = roster.computing[first], f"engine {first}"
+        else:
+            who = "the engines before"
+        own = roster.computing.get(name)
+        what = decisions.unlike(before, own) if before and own else ""
+        return f"{what}: {before[what]} in {who}, {own[what]} in engine {name}" if what and before and own else ""
+
+    def _refuse(self, name: str, unlike: str) -> None:
+        """``require_exact``: a joining engine that is unlike the others goes, and the training goes on without it. If
+        there is none to be unlike to, it is the machine that the training cannot go on with."""
+        roster = self._roster
+        why = f"require_exact=True, and {unlike}"
+        if roster.phase in (Phase.RUNNING, Phase.RECOVERING):
+            roster.ready.pop(name, None)
+            roster.send("driver", "note", text=f"engine {name} was sent away: {why}")
+            roster.released.add(name)
+            roster.send(name, "exit", unlike=why)
+        elif not roster.over:
+            self._failures.fail(name, f"{why}; the training can go on where the engines are like those before", "")
 
     # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
     def _bound(self) -> set[str]:

@@ -8,7 +8,7 @@ have committed a tick that others have not: then those get its reduced vector an
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edt_runner.engine.tree import Span
@@ -51,6 +51,12 @@ class Reform:
     """Logical workers of each rank at the coming tick: what it has and what it does anew."""
     recomputed: int
     """Micro-batches that are done again."""
+    source: str = ""
+    """Who gives its state to those that hold another one, once all stand at ``tick``."""
+    mended: tuple[str, ...] = ()
+    """Those."""
+    restore: int | None = None
+    """``source`` first takes the newest checkpoint of this position or before; then all others are ``mended``."""
 
     def to_json_object(self) -> dict[str, Any]:
         return {
@@ -61,30 +67,61 @@ class Reform:
             "by": self.by,
             "runs": [list(run) for run in self.runs],
             "recomputed": self.recomputed,
+            "source": self.source,
+            "mended": list(self.mended),
+            "restore": self.restore,
         }
 
 
-def reform(order: Sequence[str], standings: Mapping[str, Standing], workers: int) -> Reform:
-    """The plan for the survivors ``standings``; ``order``: by rank. ``workers``: E.
+def reform(
+    order: Sequence[str],
+    standings: Mapping[str, Standing],
+    workers: int,
+    *,
+    distrusted: Collection[str] = (),
+    restore: int | None = None,
+) -> Reform:
+    """The plan for the survivors ``standings``; ``order``: by rank. ``workers``: E. ``distrusted``: those that hold
+    another state than the first engine; what they have summed is not used. ``restore``: all go back to a checkpoint of
+    this position or before.
 
     Where the batch follows the engines, the coming tick stays as wide as those who have begun it have it: so no
     micro-batch of it is lost or done twice. Only where nobody has may they see it differently, since some have switched
     to another group before the crash and others have not; then it is as the first of those in front has it.
     """
     members = tuple(name for name in order if name in standings)
+    if restore is not None:
+        return Reform(members, restore, (), (), "", ((),) * len(members), 0, members[0], members[1:], restore)
+    standings = {name: replace(found, spans=()) if name in distrusted else found for name, found in standings.items()}
     tick = max(standing.tick for standing in standings.values())
     front = tuple(name for name in members if standings[name].tick == tick)
     behind = tuple(name for name in members if name not in front)
     holders = tuple(name for name in front if standings[name].holds)
+    trusted = tuple(name for name in front if name not in distrusted)
     by, donors = "", front[:0]
     if behind:
         one_tick = all((standings[name].after or standings[name].tick + 1) == tick for name in behind)
-        by, donors = ("vector", holders[:1]) if holders and one_tick else ("state", front)
+        by, donors = ("vector", holders[:1]) if holders and one_tick else ("state", trusted or front[:1])
     workers = width_of(front, standings, workers)
     kept = _kept([name for name in front if standings[name].workers in (0, workers)], standings)
     lost = [worker for worker in range(workers) if not any(worker in own for own in kept.values())]
     runs = _share(members, kept, lost)
-    return Reform(members, tick, behind, donors, by, runs, len(lost))
+    source, mended = _mending(members, front, by, distrusted)
+    return Reform(members, tick, behind, donors, by, runs, len(lost), source, mended)
+
+
+def _mending(
+    members: Sequence[str], front: Sequence[str], by: str, distrusted: Collection[str]
+) -> tuple[str, tuple[str, ...]]:
+    """Who gives its state to whom, once those behind have caught up: the first that is trusted to all that are not.
+    Where all that could give a state are distrusted, the first of them is as good as another."""
+    if not any(name in distrusted for name in members):
+        return "", ()
+    lost = by == "state" and all(name in distrusted for name in front)
+    trusted = () if lost else tuple(name for name in members if name not in distrusted)
+    source = (trusted or tuple(front))[0]
+    keeps = {*trusted, source} if not lost else {source, *(name for name in members if name not in front)}
+    return source, tuple(name for name in members if name not in keeps)
 
 
 def width_of(front: Sequence[str], standings: Mapping[str, Standing], workers: int) -> int:

@@ -32,6 +32,8 @@ class Roster:
         """Have the state: members, newcomers that have received it, leavers that are not released."""
         self.addresses: dict[str, list[str]] = {}
         """``host:port`` at which each engine's data plane is connected to."""
+        self.computing: dict[str, Mapping[str, Any]] = {}
+        """What each engine computes with, by name (``edt_runner.computing``)."""
         self.sent_back: dict[str, int] = {}
         """The round in which an engine was told to ask anew."""
         self.doors: dict[str, str] = {}
@@ -104,3 +106,4 @@ class Roster:
             group.discard(name)
         self.ready.pop(name, None)
         self.addresses.pop(name, None)
+        self.computing.pop(name, None)

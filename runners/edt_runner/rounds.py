@@ -29,6 +29,10 @@ class Rounds:
         self.round: Round | None = None
         self._lost: set[str] = set()
         """Engines that have died since the last group worked."""
+        self.distrusted: set[str] = set()
+        """Engines that hold another state than the first one, and are about to be given its."""
+        self.restore: int | None = None
+        """All are about to go back to a checkpoint of this position or before."""
 
     def begin(self, change: Change | None) -> None:
         """Call a round of all who have the state; ``change``: the planned one that it does away with."""
@@ -101,7 +105,9 @@ class Rounds:
         if not round_.heard or round_.plan is not None:
             return
         crash_point(CrashPoint.COORDINATOR_REFORM)
-        round_.plan = reform(round_.participants, round_.standings, round_.workers)
+        round_.plan = reform(
+            round_.participants, round_.standings, round_.workers, distrusted=self.distrusted, restore=self.restore
+        )
         round_.generation = roster.next_generation()
         told = round_.plan.to_json_object()
         for engine in round_.participants:
@@ -132,7 +138,16 @@ class Rounds:
         for engine in round_.participants:
             roster.send(engine, "settled", generation=round_.generation)
         self._lost.clear()
+        if round_.plan is not None:
+            self.distrusted -= {*round_.plan.mended, round_.plan.source}
+            if round_.plan.restore is not None:
+                self.restore = None
         return True
+
+    @property
+    def unmended(self) -> bool:
+        """Whether some of those who work hold another state than the others, or should have gone back."""
+        return self.restore is not None or bool(self.distrusted & set(self._roster.current.members))
 
 
 def span_of(pair: Sequence[int]) -> Span:

@@ -67,6 +67,12 @@ class TrainRequest:
     """How the learning rate follows the batch; None: it does not."""
     reference_batch: int = 0
     """Samples of the batch that the learning rate was chosen for; 0: those of E micro-batches."""
+    compare_interval: int | None = None
+    """Training steps between two comparisons of the engines' replicas; None: each epoch's end; 0: there are none."""
+    on_mismatch: str = "mark"
+    """What is done where replicas differ: "mark", "stop" or "restore"."""
+    require_exact: bool = False
+    """Whatever ends the guarantee of exactness ends the training; engines that are unlike the others do not join."""
 
     @property
     def follows_engines(self) -> bool:

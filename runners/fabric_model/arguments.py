@@ -9,6 +9,7 @@ from edt_runner.errors import UsageError
 from edt_runner.scaling import rules
 
 BATCH_SCALINGS = ("fixed", "per_engine")
+MISMATCHES = ("mark", "stop", "restore")
 
 
 def usage(name: str, got: object, takes: str) -> UsageError:
@@ -34,6 +35,20 @@ def check_count(name: str, value: object, *, least: int) -> None:
 def check_seconds(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise usage(name, value, "a number of seconds above 0")
+
+
+def comparing(compare_interval: object, on_mismatch: object, require_exact: object, reduction: object) -> None:
+    """What is done so that a result is only called exact where that was looked at."""
+    if compare_interval is not None:
+        takes = "None (each epoch's end), a whole number of steps, or 0 (never)"
+        if isinstance(compare_interval, bool) or not isinstance(compare_interval, int) or compare_interval < 0:
+            raise usage("compare_interval", compare_interval, takes)
+    if on_mismatch not in MISMATCHES:
+        raise usage("on_mismatch", on_mismatch, "'mark', 'stop' or 'restore'")
+    if not isinstance(require_exact, bool):
+        raise usage("require_exact", require_exact, "True or False")
+    if require_exact and reduction != "exact":
+        raise usage("require_exact", require_exact, f"False with reduction={reduction!r}, whose result is not exact")
 
 
 def refuse_later(save_to_onnx: object) -> None:

@@ -94,6 +94,9 @@ class FabricModel:
         recovery_interval: float = 10.0,
         batch_scaling: str = "fixed",
         lr_rule: Any = None,
+        compare_interval: int | None = None,
+        on_mismatch: str = "mark",
+        require_exact: bool = False,
     ) -> None:
         """Train; afterwards ``self.model`` holds the trained weights. In an engine it does not return.
 
@@ -123,6 +126,17 @@ class FabricModel:
                 "legw", "adascale", …), a rule of ``edt_runner.scaling.rules`` or a function (batch, reference) ->
                 factor, both in samples. None: it stays as it is. With a rule, batch, learning_rate and
                 gradient_noise_scale (and gain) are told beside loss and metrics.
+            compare_interval: how often all engines compare what they hold (weights, buffers, optimizer state and its
+                settings), by checksums. None: after each join, at the end, and at the ends of epochs, as many of them
+                as cost less than 1 % of the time. n: after each join, every n training steps, and at the end. 0: never.
+            on_mismatch: what then, where they differ; the result is marked "not exact" with what differs first. "mark":
+                all take the first engine's state, settings included, and go on. "stop": the training ends with an
+                error. "restore": all go back to the newest checkpoint at which they were equal, once; a second time is
+                "stop".
+            require_exact: whatever ends the guarantee of an exact result ends the training with that as its error: an
+                op or a buffer that is not deterministic, replicas that differ (whatever ``on_mismatch`` says), a
+                checkpoint of an unlike machine. An engine that is unlike the others does not join. False: it is marked
+                "not exact", and goes on.
         """
         arguments.check_count("epoch_number", epoch_number, least=1)
         arguments.check_count("batch_size", batch_size, least=1)
@@ -136,6 +150,7 @@ class FabricModel:
         arguments.check_seconds("recovery_interval", recovery_interval)
         if batch_scaling not in arguments.BATCH_SCALINGS:
             raise arguments.usage("batch_scaling", batch_scaling, "'fixed' or 'per_engine'")
+        arguments.comparing(compare_interval, on_mismatch, require_exact, reduction)
         train(
             TrainRequest(
                 trainable=self._trainable,
@@ -160,6 +175,9 @@ class FabricModel:
                 batch_scaling=batch_scaling,
                 lr_rule=arguments.learning_rate_rule(lr_rule),
                 reference_batch=arguments.reference_batch(engines_number, effective_batch_size, batch_size),
+                compare_interval=compare_interval,
+                on_mismatch=on_mismatch,
+                require_exact=require_exact,
             )
         )
         self._trainable.finish()

@@ -7,7 +7,7 @@ the plane and is filled by the adapter. A *vector* is the sum of all leaves. Bot
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,10 +29,12 @@ class State:
     Args:
         meta: plain JSON: optimizer hyperparameters and whatever is no tensor.
         tensors: name -> tensor of the data plane, in a fixed order.
+        names: what a user calls a tensor, where its name does not say.
     """
 
     meta: Mapping[str, Any]
     tensors: Mapping[str, Any]
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

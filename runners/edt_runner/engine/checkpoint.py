@@ -52,6 +52,7 @@ def write(
     write_state: Callable[[Path], str | None],
     *,
     who: str = "",
+    equal_at: int | None = None,
 ) -> Path:
     """Write the checkpoint of position ``tick`` durably, under the fence that ``manifest`` names.
 
@@ -60,6 +61,8 @@ def write(
     Args:
         write_state: writes the tensors to a path; returns the file's SHA-256 if it knows it.
         who: the engine that writes.
+        equal_at: the newest position at which all engines are known to have held the same; of the checkpoints up to
+            there the newest is kept, too.
 
     Raises:
         CheckpointError: the attempt is shut out.
@@ -74,7 +77,7 @@ def write(
             shutil.rmtree(place, ignore_errors=True)
         _write(place, {**manifest, "format": FORMAT, "tick": tick}, write_state, who)
     _point_to(folder, place.name)
-    _prune(folder, tick)
+    _prune(folder, tick, equal_at)
     return place
 
 
@@ -102,17 +105,29 @@ def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def newest(folder: Path, *, note: Callable[[str], None] = lambda text: None) -> Checkpoint | None:
-    """The checkpoint of the highest position that is whole; ``note`` hears of each that is not."""
+def newest(
+    folder: Path, *, most: int | None = None, note: Callable[[str], None] = lambda text: None
+) -> Checkpoint | None:
+    """The checkpoint of the highest position, ``most`` at most, that is whole; ``note`` hears of each that is not."""
     if not folder.is_dir():
         return None
     found = sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
     for path in found:
+        if most is not None and path.name > _name(most):
+            continue
         try:
             return _verify(path)
         except CheckpointError as error:
             note(f"checkpoint {path.name} is passed over: {error}")
     return None
+
+
+def forget_after(folder: Path, tick: int) -> None:
+    """Remove the checkpoints of later positions: the training goes back to ``tick``, and will come by them again."""
+    for path in list(folder.iterdir()):
+        if _NAME.fullmatch(path.name) and path.name > _name(tick):
+            shutil.rmtree(path, ignore_errors=True)
+    _point_to(folder, _name(tick))
 
 
 def set_aside(folder: Path) -> Path:
@@ -173,12 +188,15 @@ def _clear_drafts(folder: Path, tick: int, fence: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _prune(folder: Path, tick: int) -> None:
-    """Keep the newest, and ``tick`` in any case, which was just written and so is known to be whole."""
+def _prune(folder: Path, tick: int, equal_at: int | None) -> None:
+    """Keep the newest, the newest up to ``equal_at``, and ``tick`` in any case, which was just written and so is known
+    to be whole."""
     found = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
     whole = [path for path in found if path.name <= _name(tick) or _is_whole(path)]  # torn ones are not to count
+    equal = [path for path in whole if equal_at is not None and path.name <= _name(equal_at)]
+    kept = {*whole[-KEEP:], *equal[-1:]}
     for path in found:
-        if path not in whole[-KEEP:] and path.name != _name(tick):
+        if path not in kept and path.name != _name(tick):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from edt_runner.channel import Channel, connect
@@ -52,11 +53,25 @@ class Link:
         token: of the attempt.
         name: of this engine.
         plane: where groups are built, and what is shut when the coordinator says ``wake``.
+        computing: what this engine computes with, by name (``edt_runner.computing``).
     """
 
-    def __init__(self, address: str, note: Path, token: str, name: str, plane: Plane) -> None:
+    def __init__(
+        self,
+        address: str,
+        note: Path,
+        token: str,
+        name: str,
+        plane: Plane,
+        computing: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.name = name
         self._address, self._note, self._token, self._plane = address, note, token, plane
+        self._computing = dict(computing)
+        self.history: Mapping[str, Any] = {}
+        """What the coordinator has told of the engines' replicas, for checkpoints; see ``replicas.History``."""
+        self.compare_from = 0
+        """Epochs that end before this position are not worth a comparison."""
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._inbox: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -195,7 +210,7 @@ class Link:
         with self._lock:
             known = {"announced": self._announced, "settled": self._settled, "round": self._woken}
             standing = {**self._standing, **known}
-        self._channel.send({"kind": "standing", **standing})
+        self._channel.send({"kind": "standing", **standing, "computing": self._computing})
 
     def _handle(self, message: dict[str, Any]) -> None:
         number = int(message.get("generation", 0))
@@ -220,6 +235,8 @@ class Link:
                 self._close_old_groups()
             case "wake" | "rejoin":
                 self._wake(message)
+            case "replicas":
+                self.history, self.compare_from = message["history"], message["compare_from"]
             case _:
                 self._inbox.put(message)
 

@@ -20,7 +20,7 @@ from edt_runner.engine.adapter import Group
 from edt_runner.engine.position import Doing
 from edt_runner.engine.seat import Hands, Seat, Settings
 from edt_runner.engine.work import Runs, Work, width_of
-from edt_runner.errors import PeerLost, StateMismatch
+from edt_runner.errors import CheckpointError, PeerLost, StateMismatch
 
 Stage = Callable[[], "Stage | ExitKind"]
 
@@ -47,7 +47,7 @@ class Engine:
         """It has begun to take the whole state over its own: it has none until all of it is here."""
         self._failures = 0
         self._facts: Mapping[str, Any] = {}
-        self._outcome: Mapping[str, Any] = {}
+        self._outcome: dict[str, Any] = {}
         """Of the training, where this engine tells it."""
 
     def run(self, facts: Mapping[str, Any]) -> ExitKind:
@@ -92,6 +92,9 @@ class Engine:
                     deadline = time.monotonic() + environment.pull_weight_timeout()
                 case "rejoin" if message["round"] > self._asked:
                     self._ask()
+                case "exit" if "unlike" in message:
+                    print(f"edt: this engine does not join: {message['unlike']}", flush=True)
+                    return ExitKind.PULL_FAILED
                 case "exit":  # nobody waits for it any more; whoever had asked it to leave knows that
                     return ExitKind.FINISHED
 
@@ -141,6 +144,7 @@ class Engine:
         self._link.tell("received", generation=pending.number, step=self._work.step)
         crash_point(CrashPoint.ENGINE_JOINED, who=self._link.name)
         self._first_runs = self._runs_of(pending.members, pending.stayers)
+        self._hands.comparing.joined()
         self._ask_for_batches()
         return self._train
 
@@ -179,6 +183,7 @@ class Engine:
         if self._seated().leads and not led:
             work.lead()
         if pending.newcomers:
+            self._hands.comparing.joined()
             work.finish_sending = self._seated().group.start_sending(
                 self._adapter.export_state(),
                 work.extra(),
@@ -280,7 +285,8 @@ class Engine:
         """Go on with the survivors: first those who are a tick behind catch up, then the broken tick is done again."""
         self._reach(CrashPoint.ENGINE_REFORM)
         plane, work, name = self._hands.plane, self._work, self._link.name
-        if self._torn and (message["by"] != "state" or name not in message["behind"]):
+        taken = (*message["mended"], *(message["behind"] if message["by"] == "state" else ()))
+        if self._torn and name not in taken:
             print("edt: the engine that gave its state has died with half of it sent", flush=True)
             return ExitKind.LOST
         members = tuple(message["members"])
@@ -292,9 +298,13 @@ class Engine:
             raise
         self._built = message["round"]
         self._catch_up(message, group, members)
+        if message["source"] and not self._mend(message, group, members):
+            return lambda: self._await_word(ExitKind.LEFT)
         led = self._seated().leads
         self._sit(message["generation"], members, group)
-        if not work.done:
+        if message["restore"] is not None:
+            self._ask_for_batches()
+        elif not work.done:
             self._first_runs = tuple(tuple(run) for run in message["runs"])
             self._ask_for_batches(work.keep(self._first_runs, rank))
         self._link.tell("reformed", round=message["round"])
@@ -302,7 +312,36 @@ class Engine:
         self._measure(message["generation"], size, lost=lost, joined=[], left=[], recomputed=message["recomputed"])
         if self._seated().leads and not led:
             work.lead()
+        if not message["source"]:  # engines that were just made equal are compared when the others would be
+            self._hands.comparing.joined()
         return self._train
+
+    def _mend(self, message: Mapping[str, Any], group: Group, members: tuple[str, ...]) -> bool:
+        """Engines were found to hold different states: one gives its own to the others, after it has gone back to a
+        checkpoint where that is asked for. False: there is none."""
+        work, name, hands = self._work, self._link.name, self._hands
+        source, others = message["source"], message["mended"]
+        if name != source and name not in others:
+            return True
+        if message["restore"] is not None:
+            hands.snapshots.finish()
+        hands.snapshots.copied()
+        hands.comparing.wait()
+        if name != source:
+            self._torn = True
+            work.accept(group.receive(self._adapter, [members.index(source)]))
+            return True
+        if message["restore"] is not None:
+            assert hands.restore is not None
+            try:
+                work.accept(hands.restore(message["restore"]))
+            except CheckpointError as error:
+                self._link.tell("unrestorable", why=str(error))
+                return False
+        if others:
+            to = [members.index(other) for other in others]
+            group.start_sending(self._adapter.export_state(), work.extra(), donors=[members.index(name)], to=to)()
+        return True
 
     def _catch_up(self, message: Mapping[str, Any], group: Group, members: tuple[str, ...]) -> None:
         """Whoever has not applied the last tick gets its reduced vector, or the whole state."""
@@ -319,6 +358,7 @@ class Engine:
                 group.give(work.vector, to)
         elif name in behind:
             self._hands.snapshots.copied()
+            self._hands.comparing.wait()
             self._torn = True
             work.accept(group.receive(self._adapter, donors))
         elif name in message["donors"]:
@@ -334,8 +374,9 @@ class Engine:
             position.board.write(Doing.EXPORTING, work.tick)
             self._hands.snapshots.finish()
         position.board.write(Doing.WAITING, work.tick)
-        tells = seat.leads or self._hands.hooks is not None  # hooks may have done other things in each engine
-        self._outcome = {"digest": self._adapter.digest(), "step": work.step} if tells else {}
+        self._outcome = self._hands.comparing.at_end(names=seat.leads) if seat.group.size > 1 else {}
+        if seat.leads:
+            self._outcome |= {"digest": self._adapter.digest(), "step": work.step}
         self._stand_at_the_end()
         self._link.tell("finished", generation=seat.generation, body=self._outcome)
         return lambda: self._await_word(ExitKind.FINISHED)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from edt_runner.engine.adapter import Adapter, Group, Loader, Plane
+from edt_runner.engine.comparing import Comparing
 from edt_runner.engine.hooks import Hooks
 from edt_runner.engine.link import Link
 from edt_runner.engine.record import Recorder
@@ -40,12 +42,16 @@ class Hands:
     link: Link
     recorder: Recorder
     snapshots: Snapshots
+    comparing: Comparing
     worker_log: Callable[[TickKind, dict[str, float], int, int, int], None] | None = None
     """(kind, this engine's values, iteration, epoch, workers) to the user's worker logger."""
     hooks: Hooks | None = None
     """Of the user's callbacks, where there are some."""
     observe_step: Callable[[Tick, int, int, bool], None] | None = None
     """Before each try of a step: (tick, engines that share it, micro-batches of this engine, it leads)."""
+    restore: Callable[[int], Mapping[str, Any]] | None = None
+    """Makes the newest checkpoint of this position or before the state, and removes those after it; returns what
+    belongs to the state besides the adapter's. Raises CheckpointError where there is none."""
     telemetry: Telemetry = field(init=False)
 
     def __post_init__(self) -> None:

@@ -180,6 +180,7 @@ class Work:
         begun = self.tick
         position.board.write(Doing.APPLYING, self.tick)
         self._hands.snapshots.copied()
+        self._hands.comparing.wait()
         whole = self._adapter.apply(vector) if where.kind is TickKind.TRAIN else True
         self._reach(CrashPoint.ENGINE_APPLIED)
         if where.index == 0:
@@ -215,6 +216,10 @@ class Work:
                 self._link.renewed = False
                 telemetry.lead()
             self._write_files(where)
+        if not self.done:
+            self._hands.comparing.committed(
+                where, self.tick, generation=seat.generation, members=seat.members, name=self._link.name
+            )
         crash_point(CrashPoint.ENGINE_COMMITTED, at=begun, who=self._link.name)
 
     def _run_hooks(self, where: Tick) -> None:

@@ -199,6 +199,8 @@ class TorchAdapter(Guarantee):
         tensors |= {f"buffer.{name}": b.detach() for name, b in self._buffers.committed.items()}
         groups: list[dict[str, Any]] = []
         plain: dict[str, dict[str, Any]] = {}
+        called = {id(p): name for name, p in self._all_parameters.items()}
+        names: dict[str, str] = {}
         index = 0
         for number, group in enumerate(self.optimizer.param_groups):
             groups.append({})
@@ -209,8 +211,9 @@ class TorchAdapter(Guarantee):
                 plain[str(index)] = {}
                 for key, value in self.optimizer.state.get(parameter, {}).items():
                     self._put(tensors, plain[str(index)], f"optimizer.{index}.{key}", key, value)
+                    names[f"optimizer.{index}.{key}"] = f"optimizer state {key} of {called.get(id(parameter), index)}"
                 index += 1
-        return State({"groups": groups, "plain": plain}, tensors)
+        return State({"groups": groups, "plain": plain}, tensors, names)
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
         places: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in self._all_parameters.items()}

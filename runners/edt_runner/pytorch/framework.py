@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
+
+from edt_runner.computing import of_machine
 
 
 class PyTorch:
@@ -39,6 +42,34 @@ class PyTorch:
 
     def explain(self, error: BaseException) -> None:
         """Its words do."""
+
+    def computing(self, *, on_device: bool) -> dict[str, Any]:
+        import torch
+
+        found = {
+            **of_machine(),
+            "framework": self.name,
+            "torch": torch.__version__,
+            "CPU capability": torch.backends.cpu.get_cpu_capability(),
+            "threads": torch.get_num_threads(),
+            "default type": str(torch.get_default_dtype()),
+            "oneDNN": torch.backends.mkldnn.enabled,
+            "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+            "matrix products": torch.get_float32_matmul_precision(),
+            "device": "cpu",
+        }
+        if on_device and self.gpus():
+            found |= {
+                "device": torch.cuda.get_device_name(0),
+                "device capability": ".".join(map(str, torch.cuda.get_device_capability(0))),
+                "CUDA": str(torch.version.cuda),
+                "cuDNN": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+                "cuDNN deterministic": torch.backends.cudnn.deterministic,
+                "cuDNN benchmark": torch.backends.cudnn.benchmark,
+                "TF32 in matrix products": torch.backends.cuda.matmul.allow_tf32,
+                "TF32 in cuDNN": torch.backends.cudnn.allow_tf32,
+            }
+        return found
 
     def versions(self) -> dict[str, str]:
         import torch

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -108,7 +108,7 @@ class OwnLoopAdapter(TorchAdapter):
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def export_state(self) -> State:
         state = super().export_state()
-        return State({**state.meta, _PASSED: self._rates.passed}, state.tensors)
+        return replace(state, meta={**state.meta, _PASSED: self._rates.passed})
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
         self._rates.go_to(int(meta[_PASSED]))

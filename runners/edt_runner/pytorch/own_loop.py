@@ -68,6 +68,9 @@ class Wanted:
     exact: bool
     checkpoint_freq: int
     recovery_interval: float
+    compare_interval: int | None
+    on_mismatch: str
+    require_exact: bool
     driver_logger: Logger | None
     worker_logger: Logger | None
 
@@ -214,6 +217,9 @@ class OwnLoop:
             seed=wanted.seed,
             exact=wanted.exact,
             recovery_interval=wanted.recovery_interval,
+            compare_interval=wanted.compare_interval,
+            on_mismatch=wanted.on_mismatch,
+            require_exact=wanted.require_exact,
             step_samples=wanted.global_batch,
             shuffle=wanted.shuffle,
             observe_step=self._observe,

@@ -86,7 +86,7 @@ class Turn:
             raise UsageError(
                 f"{self._name}: the body of the loop has changed parameters or the optimizer's settings (a learning "
                 "rate, for example); it runs in each engine for its own batches, so what it changes would differ. "
-                "Takes lr_scheduler= for learning rates, and a step hook of the optimizer for the rest"
+                "Takes lr_scheduler= for learning rates; other settings stay as they are at the loop's begin"
             )
         self._grip.take_values(self._leaf, self._count, self._values)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -129,7 +130,7 @@ class _Scaled:
             "moments": self._moments.to_json_object(),
             "rule": self._rule.to_json_object(),
         }
-        return State({**state.meta, _KEY: own}, state.tensors)
+        return replace(state, meta={**state.meta, _KEY: own})
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Any]:
         if _KEY not in meta:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 def is_lacking(error: Exception) -> bool:
     """Whether it was raised for that reason."""
-    return _is_asked_for() and "determinis" in str(error).lower()
+    return is_asked_for() and "determinis" in str(error).lower()
 
 
 def op_of(error: Exception) -> str:
@@ -24,7 +24,8 @@ def give_up() -> None:
     config.disable_op_determinism()
 
 
-def _is_asked_for() -> bool:
+def is_asked_for() -> bool:
+    """Whether ops are to be deterministic, or not to be at all."""
     from tensorflow.python.framework import config
 
     return bool(config.is_op_determinism_enabled())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 from edt_runner import context, environment
-from edt_runner.tensorflow import keras2_hint, keras2_name
+from edt_runner.computing import of_machine
+from edt_runner.tensorflow import determinism, keras2_hint, keras2_name
 
 
 class TensorFlow:
@@ -61,6 +63,34 @@ class TensorFlow:
 
     def explain(self, error: BaseException) -> str | None:
         return keras2_hint.hint(error)
+
+    def computing(self, *, on_device: bool) -> dict[str, Any]:
+        import tensorflow as tf
+        import torch
+
+        threading = tf.config.threading
+        found = {
+            **of_machine(),
+            **self.versions(),
+            "framework": self.name,
+            "CPU capability": torch.backends.cpu.get_cpu_capability(),
+            "threads": threading.get_intra_op_parallelism_threads(),
+            "ops at a time": threading.get_inter_op_parallelism_threads(),
+            "deterministic ops": determinism.is_asked_for(),
+            "TF32": tf.config.experimental.tensor_float_32_execution_enabled(),
+            "device": "cpu",
+        }
+        for name in ("keras", "tf_keras"):
+            if name in sys.modules:
+                found[f"{name} policy"] = str(sys.modules[name].mixed_precision.dtype_policy().name)
+        gpus = tf.config.list_physical_devices("GPU") if on_device else []
+        if gpus:
+            details = tf.config.experimental.get_device_details(gpus[0])
+            found |= {
+                "device": str(details.get("device_name", "gpu")),
+                "device capability": ".".join(map(str, details.get("compute_capability", ()))),
+            }
+        return found
 
     def versions(self) -> dict[str, str]:
         import tensorflow as tf

@@ -34,7 +34,7 @@ class _Carrying:
         state = self._inner.export_state()
         told, tensors = (self._told, self._tensors) if self._callbacks is None else self._callbacks.export()
         own = {f"{_PREFIX}{name}": tensor for name, tensor in tensors.items()}
-        return State({**state.meta, _KEY: told}, {**state.tensors, **own})
+        return State({**state.meta, _KEY: told}, {**state.tensors, **own}, state.names)
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Any]:
         self._told = meta[_KEY]

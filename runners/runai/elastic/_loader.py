@@ -36,6 +36,9 @@ def loader(
     reduction: str = "exact",
     checkpoint_freq: int = 0,
     recovery_interval: float = 10.0,
+    compare_interval: int | None = None,
+    on_mismatch: str = "mark",
+    require_exact: bool = False,
     driver_logger_callback: Any = None,
     worker_logger_callback: Any = None,
 ) -> OwnLoop:
@@ -57,6 +60,13 @@ def loader(
         reduction: "exact": the same bits on any number of engines; "fast": plain all-reduce.
         checkpoint_freq: in a job, write model files every so many epochs; 0: only the final ones.
         recovery_interval: in a job, seconds between the engines' own checkpoints.
+        compare_interval: in a job, updates from one comparison of what the engines hold to the next; None: the ends of
+            epochs, as far as they cost less than 1 % of the time. Either way after each join and at the end. 0: never.
+        on_mismatch: what then, where they differ: "mark" (all take the first engine's state and go on, the result is
+            marked "not exact"), "stop" (an error), or "restore" (all go back to the newest checkpoint at which they
+            were equal, once; the second time it is an error).
+        require_exact: whatever ends the guarantee of an exact result is an error; engines that are unlike others do not
+            join.
         driver_logger_callback, worker_logger_callback: loggers of WMLA 4.x, as ``FabricModel`` takes them; in a job.
 
     Raises UsageError, a ValueError, that names the argument, what it got and what it takes.
@@ -86,6 +96,9 @@ def loader(
         exact=reduction == "exact",
         checkpoint_freq=_count("checkpoint_freq", checkpoint_freq),
         recovery_interval=_seconds("recovery_interval", recovery_interval),
+        compare_interval=_count("compare_interval", compare_interval) if compare_interval is not None else None,
+        on_mismatch=_one_of("on_mismatch", on_mismatch, ("mark", "stop", "restore")),
+        require_exact=_exactness(require_exact, reduction),
         driver_logger=_logger("driver_logger_callback", driver_logger_callback),
         worker_logger=_logger("worker_logger_callback", worker_logger_callback),
     )
@@ -94,6 +107,20 @@ def loader(
 
 def _count(name: str, value: object) -> int:
     return 0 if value == 0 and value is not False else whole(name, value, "a whole number, at least 0")
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise usage(name, value, f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}")
+    return str(value)
+
+
+def _exactness(required: object, reduction: str) -> bool:
+    if not isinstance(required, bool):
+        raise usage("require_exact", required, "True or False")
+    if required and reduction != "exact":
+        raise usage("require_exact", required, f"False with reduction={reduction!r}, whose result is not exact")
+    return required
 
 
 def _seconds(name: str, value: object) -> float:
