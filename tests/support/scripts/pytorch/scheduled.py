@@ -22,6 +22,7 @@ parser.add_argument("--warm-up", type=int, default=10)
 parser.add_argument("--recovery", type=float, default=10.0)
 parser.add_argument("--fault-once", type=int, default=0, help="a step after which a second engine's weights are hurt")
 parser.add_argument("--interval", type=int)
+parser.add_argument("--threads", type=int, default=0, help="of every engine but the first")
 parser.add_argument("--on-mismatch", default="mark")
 parser.add_argument("--require-exact", action="store_true")
 options = parser.parse_args()
@@ -29,12 +30,14 @@ options = parser.parse_args()
 net = nn.Linear(4, 3)
 role = context.current()
 steps = itertools.count(1)
+joined = role is not None and role.role == "engine" and role.name != "1"
+if joined and options.threads:
+    torch.set_num_threads(options.threads)
 
 
 def hurt(optimizer, *_):
     """As a flipped bit would, once in a training."""
     step, mark = next(steps), Path("hurt")
-    joined = role is not None and role.role == "engine" and role.name != "1"
     if joined and options.fault_once and step >= options.fault_once and not mark.exists():
         mark.touch()
         with torch.no_grad():
