@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from edt_runner.checksums import checksums
 from edt_runner.engine.schedule import TickKind
 from edt_runner.errors import StateMismatch
+from edt_runner.trainable import EngineAdapter
 from support.sides import Keras, PyTorch, Side, carry, step
 
 _COMMON = ("nesterov", "amsgrad", "nadam")
@@ -165,6 +167,56 @@ def test_a_carried_state_trains_on_with_the_same_bits(side: Side, optimizer: str
         step(adapter, side.batch(2), side.batch(3))
         step(adapter, side.batch(4), side.batch(5))
     assert first.digest() == second.digest()
+
+
+def differing(one: EngineAdapter, other: EngineAdapter) -> list[str]:
+    """What is not the same in both, in the order in which it would be named."""
+    pairs = zip(checksums(one.export_state()), checksums(other.export_state()), strict=True)
+    return [called for (called, value), (_, theirs) in pairs if value != theirs]
+
+
+@pytest.mark.parametrize("model", ["normed", "averaging"])
+def test_every_tensor_that_differs_is_found_and_named(side: Side, model: str) -> None:
+    one, other = side.adapter(model, "amsgrad"), side.adapter(model, "amsgrad")
+    for adapter in (one, other):
+        step(adapter, side.batch(1), side.batch(2))
+    assert differing(one, other) == []
+    state = other.export_state()
+    names = set()
+    for name in state.tensors:
+        kept = {each: tensor.clone() for each, tensor in state.tensors.items()}
+        hurt = {**kept, name: kept[name] + 1}
+        put(other, state.meta, hurt)
+        (named,) = [called for called in differing(one, other) if called != "optimizer setting learning_rate"]
+        names.add(named)
+        put(other, state.meta, kept)
+        assert differing(one, other) == []
+    assert len(names) == len(state.tensors)
+
+
+def put(adapter: EngineAdapter, meta: Any, tensors: Any) -> None:
+    shapes = {name: [str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in tensors.items()}
+    for name, place in adapter.begin_import(meta, shapes).items():
+        place.copy_(tensors[name])
+    adapter.end_import()
+
+
+@pytest.mark.parametrize("optimizer", ["amsgrad", "nesterov", "decaying"])
+def test_every_setting_of_the_optimizer_that_differs_is_named_first_and_goes_over_with_the_state(
+    side: Side, optimizer: str
+) -> None:
+    one, other = side.adapter("linear", optimizer), side.adapter("linear", optimizer)
+    for adapter in (one, other):
+        step(adapter, side.batch(0))
+    for name, value in side.settings(optimizer).items():
+        side.set(other, name, value)
+        named = differing(one, other)
+        assert named and named[0].startswith(f"optimizer setting {name}"), named
+        carry(one, other)
+        assert differing(one, other) == []
+    for adapter in (one, other):
+        step(adapter, side.batch(1))
+    assert differing(one, other) == [], "the next step is taken with the settings that came over"
 
 
 def test_shared_parameters_are_carried_once(side: Side) -> None:

@@ -306,3 +306,17 @@ def test_setting_aside_leaves_the_fence_where_it_is(tmp_path: Path) -> None:
     assert names(folder) == [FENCE_FILE] and load(tmp_path / "checkpoint.1") == 1
     save(folder, 1)
     assert checkpoint.set_aside(folder) == tmp_path / "checkpoint.2"
+
+
+def test_the_newest_at_which_all_engines_were_equal_is_kept_and_later_ones_can_be_given_up(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        path.write_bytes(b"state")
+
+    for tick in range(1, 9):
+        checkpoint.write(tmp_path, tick, _FACTS, write, equal_at=2 if tick > 2 else None)
+    assert [name for name in names(tmp_path) if name.startswith("at-")] == [f"at-{tick:010d}" for tick in (2, 6, 7, 8)]
+    found = checkpoint.newest(tmp_path, most=5)
+    assert found is not None and found.tick == 2
+    checkpoint.forget_after(tmp_path, 2)
+    found = checkpoint.newest(tmp_path)
+    assert found is not None and found.tick == 2

@@ -52,6 +52,11 @@ class Side(Protocol):
     def state(self, adapter: EngineAdapter) -> dict[str, np.ndarray[Any, Any]]:
         """What it exports of the model: last part of a variable's name -> value."""
 
+    def settings(self, optimizer: str) -> Mapping[str, Any]:
+        """Other values of the optimizer's settings."""
+
+    def set(self, adapter: EngineAdapter, name: str, value: Any) -> None: ...
+
 
 def step(adapter: EngineAdapter, *batches: Batch, seed: int = 0) -> dict[str, float]:
     """One tick of several micro-batches, summed in order; what it says of loss and metrics."""
@@ -183,6 +188,13 @@ class PyTorch:
         names = ("model.", "buffer.")
         return {_last(n.partition(".")[2]): t.numpy().copy() for n, t in tensors if n.startswith(names)}
 
+    def settings(self, optimizer: str) -> Mapping[str, Any]:
+        of_adam = {"lr": 0.05, "betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.25}
+        return {"lr": 0.05, "momentum": 0.5, "nesterov": False} if optimizer == "nesterov" else of_adam
+
+    def set(self, adapter: EngineAdapter, name: str, value: Any) -> None:
+        adapter.optimizer.param_groups[0][name] = value  # type: ignore[attr-defined]
+
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -308,6 +320,13 @@ class Keras:
         tensors = adapter.export_state().tensors.items()
         values = [tensor.numpy().copy() for name, tensor in tensors if name.startswith("model.")]
         return dict(zip(self._names(adapter.model), values, strict=True))  # type: ignore[attr-defined]
+
+    def settings(self, optimizer: str) -> Mapping[str, Any]:
+        of_adam = {"learning_rate": 0.05, "beta_1": 0.8, "beta_2": 0.99, "epsilon": 1e-6}
+        return {"learning_rate": 0.05, "momentum": 0.5} if optimizer == "nesterov" else of_adam
+
+    def set(self, adapter: EngineAdapter, name: str, value: Any) -> None:
+        setattr(adapter.model.optimizer, name, value)  # type: ignore[attr-defined]
 
     def _names(self, net: Any) -> list[str]:
         return [_last(getattr(weight, "path", weight.name).partition(":")[0]) for weight in net.weights]

@@ -271,7 +271,11 @@ class TensorFlowAdapter(Guarantee):
         return self._variables.export()
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        return self._variables.begin_import(meta, shapes)
+        taken = self._variables.settings_taken
+        places = self._variables.begin_import(meta, shapes)
+        if self._variables.settings_taken > taken:
+            self._committing.clear()
+        return places
 
     def end_import(self) -> None:
         self._variables.end_import()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,6 +51,8 @@ class Variables:
         self._named |= {f"optimizer.{index}": variable for index, variable in enumerate(self.optimizer)}
         self._paths = dict(zip(self._named, map(keras.path, self._in_order()), strict=True))
         self._incoming: dict[str, Tensor] = {}
+        self.settings_taken = 0
+        """How often a setting of the optimizer was another engine's: graphs with the one before are of no more use."""
         self._first = [(variable, variable.numpy()) for variable in (*self.metrics, *keras.generators(model))]
 
     def rest(self) -> None:
@@ -68,7 +73,18 @@ class Variables:
     def export(self) -> State:
         """Views of the values: they stay what they are now."""
         tensors = {name: bridge.to_torch(variable.read_value()) for name, variable in self._named.items()}
-        return State({"keras": self._keras.name, "optimizer": type(self._model.optimizer).__qualname__}, tensors)
+        meta = {"keras": self._keras.name, "optimizer": type(self._model.optimizer).__qualname__}
+        return State({**meta, "settings": self._settings()}, tensors, self._paths)
+
+    def _settings(self) -> dict[str, Any]:
+        """What the optimizer was made with, as far as it is plain: a step's graph holds it as constants."""
+        optimizer = self._model.optimizer
+        try:
+            config = getattr(optimizer, "inner_optimizer", optimizer).get_config()
+        except NotImplementedError:  # an optimizer of the user's own that does not tell
+            return {}
+        plain = {name: _plain(value) for name, value in config.items() if name != "name"}  # Keras counts those
+        return {name: value for name, value in plain.items() if isinstance(value, bool | int | float | str | None)}
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
         """Raises StateMismatch for a state of another model, optimizer or generation of Keras."""
@@ -82,6 +98,7 @@ class Variables:
             if theirs != ours:
                 differ = ", ".join(sorted(theirs ^ ours))
                 raise StateMismatch(f"the {what} of this process has other variables: {differ}")
+        self._take_settings(meta.get("settings", {}))  # an earlier release did not tell them
         self._incoming = {}
         for name, (dtype, shape) in shapes.items():
             variable = self._named[name]
@@ -93,10 +110,28 @@ class Variables:
             self._incoming[name] = torch.empty(shape, dtype=getattr(torch, dtype))
         return self._incoming
 
+    def _take_settings(self, settings: Mapping[str, Any]) -> None:
+        own = self._settings()
+        optimizer = getattr(self._model.optimizer, "inner_optimizer", self._model.optimizer)
+        for name, value in settings.items():
+            if name in own and own[name] != value and not isinstance(value, str):
+                setattr(optimizer, name, value)
+                self.settings_taken += name != "learning_rate"  # which is a variable
+
     def end_import(self) -> None:
         for name, tensor in self._incoming.items():
             self._named[name].assign(bridge.to_tensorflow(tensor))
         self._incoming = {}
+
+
+def _plain(value: Any) -> Any:
+    """A number that NumPy holds, as Python has it; a schedule as text, if it can be told."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        with contextlib.suppress(TypeError):
+            return json.dumps(value, sort_keys=True)
+    return value
 
 
 def digest_of(state: State) -> str:
