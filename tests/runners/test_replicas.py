@@ -216,7 +216,7 @@ ONE, TWO = {"threads": 1, "CPU capability": "AVX2"}, {"threads": 2, "CPU capabil
 def comes(talk: Talk, name: str, computing: Mapping[str, Any]) -> None:
     talk.mind.expect(name)
     talk.mind.connect(name, {**NEW, "computing": computing}, talk.now)
-    talk.mind.ready(name, {"training samples": 9}, [9000 + int(name)], talk.now, talk.mind.round)
+    talk.mind.ready(name, {"training samples": 9}, [f"here:{9000 + int(name)}"], talk.now, talk.mind.round)
 
 
 def begun(computing: Mapping[str, Any], **definition: Any) -> Talk:
