@@ -18,5 +18,5 @@ export default defineConfig({
     // `npm run dev` against a running API; its session cookie is that of the API, so both are one origin here.
     proxy: Object.fromEntries(["/api", "/platform", "/auth"].map((path) => [path, { target: api, changeOrigin: false }])),
   },
-  test: { include: ["src/**/*.test.ts"], environment: "node", css: true },
+  test: { include: ["src/**/*.test.{ts,tsx}"], environment: "node", css: true },
 });

@@ -82,7 +82,7 @@ def job(view: JobView) -> schemas.Job:
         eta_seconds=view.eta_seconds,
         message=view.message,
         digest=view.digest,
-        inexact=view.inexact,
+        exactness=schemas.Exactness.model_validate(view.exactness),
         checkpoint_step=view.checkpoint_step,
         seed=view.seed,
         threads=view.threads,

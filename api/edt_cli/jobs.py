@@ -137,7 +137,7 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
         ("Arguments", job.args.strip()),
         ("Folder", job.work_dir),
         ("Message", _remark(job)),
-        ("Inexact", job.inexact or ""),
+        ("Result", _result(job)),
         ("SHA-256", job.digest or ""),
     ]
     for title, value in lines:
@@ -218,6 +218,16 @@ def _progress(job: Job) -> str:
 def _loss(job: Job) -> str:
     loss = job.progress.get("loss")
     return f"{loss:.4f}" if isinstance(loss, int | float) else ""
+
+
+_VERDICTS = {"exact": "exact", "not-compared": "not compared", "not-exact": "not exact"}
+
+
+def _result(job: Job) -> str:
+    """Whether the result is exact, and why; nothing before the first step."""
+    if job.progress.get("step") is None:
+        return ""
+    return f"{_VERDICTS[job.exactness.verdict]}: {job.exactness.reason}"
 
 
 def _remark(job: Job) -> str:

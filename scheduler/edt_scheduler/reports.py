@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
 from edt_runner.contract import Report, ReportKind
 from edt_scheduler import departures, homes, losses
+from edt_scheduler.exactness import cut, why_not_exact, why_they_differ
 from edt_scheduler.jobs import JobState
 from edt_scheduler.pace import PACE, observe
 from edt_scheduler.scene import Scene
@@ -61,6 +62,12 @@ def _engine_joined(scene: Scene) -> None:
         resizes.mark(scene.tx, allocation.grown_by, joined_at=scene.report.time, **values)
         if scene.current and resizes.get(scene.tx, allocation.grown_by).from_slots:
             losses.weights_came(scene.tx, scene.job)
+        news = scene.current and allocation.joined_at is None
+        if news and allocations.others_joined(scene.tx, scene.job.id, scene.report.fence, allocation.id):
+            # All but an attempt's first engine have their state from another one.
+            known = jobs.compared(scene.job)
+            step = values["step"] if values["step"] is not None else known.compared_step or 0
+            jobs.change(scene.tx, scene.job.id, **asdict(known.joined(step)))
 
 
 def _engine_counted(scene: Scene) -> None:
@@ -157,9 +164,31 @@ def _checkpointed(scene: Scene) -> None:
 
 
 def _guarantee_ended(scene: Scene) -> None:
-    text = f"{scene.body.get('what', 'something')}: {scene.body.get('why', 'unknown')}"
-    jobs.change(scene.tx, scene.job.id, inexact=text)
-    scene.record(f"the result is no longer exact: {text}", dict(scene.body))
+    """The first reason stands, unless it said no more than that the engines differ. A reason known is no event."""
+    engine, step = scene.number("engine"), scene.number("step")
+    told = {key: cut(scene.text(key)) for key in ("what", "why", "difference")}
+    reason = why_not_exact(told["what"], told["why"], engine, step, told["difference"])
+    known = scene.job.inexact
+    if known == reason:
+        return
+    if known is None or (step is not None and known == why_they_differ(step)):
+        jobs.change(scene.tx, scene.job.id, inexact=reason)
+    scene.record(f"the result is no longer exact: {reason}", {**told, "engine": engine, "step": step})
+
+
+def _replicas_compared(scene: Scene) -> None:
+    """All equal: the row says so, and no event, since there are many. Not equal: an event, where it is news."""
+    step, engines = scene.number("step"), scene.number("engines")
+    if step is None or step < 0 or engines is None or engines < 2:
+        return
+    if scene.body.get("equal") is True:
+        of_join = scene.body.get("reason") == "join"
+        jobs.change(scene.tx, scene.job.id, **asdict(jobs.compared(scene.job).equal(step, of_join=of_join)))
+    elif scene.body.get("equal") is False and scene.job.inexact is None:
+        reason = why_they_differ(step)
+        jobs.change(scene.tx, scene.job.id, inexact=reason)
+        data = {"step": step, "engines": engines, "reason": cut(scene.text("reason"))}
+        scene.record(f"{engines} engines were compared: {reason}", data)
 
 
 def _pull_failed(scene: Scene) -> None:
@@ -183,5 +212,6 @@ _OF_THE_JOB: Mapping[ReportKind, Callable[[Scene], None]] = {
     ReportKind.PROGRESS: _progress,
     ReportKind.CHECKPOINTED: _checkpointed,
     ReportKind.GUARANTEE_ENDED: _guarantee_ended,
+    ReportKind.REPLICAS_COMPARED: _replicas_compared,
     ReportKind.RESTARTED: _restarted,
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edt_runner.contract import Assignment, ExitKind
+from edt_scheduler.exactness import Exactness
 from edt_scheduler.jobs import JobState
 from edt_scheduler.nodes import Health
 
@@ -89,8 +90,8 @@ class JobView:
     """Why it ended, or what the last attempt died of."""
     digest: str | None
     """SHA-256 of the trained state, from the last ATTEMPT_ENDED that told one."""
-    inexact: str | None
-    """What ended the guarantee of an exact result, and why; None: the guarantee holds."""
+    exactness: Exactness
+    """Whether its result has the bits of an undisturbed training, as far as that was checked."""
     checkpoint_step: int | None
     seed: int
     threads: int

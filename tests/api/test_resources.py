@@ -14,9 +14,11 @@ import pytest
 
 from edt_api import errors, health, schemas
 from edt_api.errors import STATUS, WMLA, ApiError
+from edt_runner.contract import ReportKind
 from edt_scheduler import errors as scheduler_errors
 from edt_scheduler.reconcile import look
 from support.front_door import EXECS, PASSWORD, FrontDoor, served
+from support.puppets import Puppet
 
 
 def family(root: type[Exception]) -> set[type[Exception]]:
@@ -98,6 +100,30 @@ class TestJobsAndTime:
         assert shown.state is schemas.ExecState.PENDING
         assert shown.waiting is not None and shown.waiting.blocking == "nodes"
         assert shown.max_workers == 4
+
+    def test_a_job_says_whether_its_result_is_exact_and_wmlas_shape_is_as_it_was(self, fresh_door: FrontDoor) -> None:
+        node = Puppet(fresh_door.house, slots=2, engines=2).join()
+        client = fresh_door.client("ana")
+        job = fresh_door.submit().exec_id
+        wire = client.get(f"{EXECS}/{job}").json().keys()
+        look(fresh_door.house)
+        node.obey()
+        look(fresh_door.house)
+        node.obey()
+
+        def shown() -> tuple[str, str]:
+            exactness = client.get(f"/api/v1/jobs/{job}").json()["exactness"]
+            return exactness["verdict"], exactness["reason"]
+
+        assert shown() == ("not-compared", "Engines joined at step 5; the engines have not been compared since.")
+        node.report((job, 1), ReportKind.REPLICAS_COMPARED, step=9, engines=2, equal=True, reason="epoch")
+        assert shown()[0] == "exact"
+        difference = "weight fc.bias"
+        body = {"what": "engine 2", "why": "another state", "engine": 2, "step": 12, "difference": difference}
+        node.report((job, 1), ReportKind.GUARANTEE_ENDED, **body)
+        reason = "engine 2: another state (first difference in engine 2 at step 12: weight fc.bias)"
+        assert shown() == ("not-exact", reason)
+        assert client.get(f"{EXECS}/{job}").json().keys() == wire
 
     def test_its_history_is_numbered_without_a_gap(self, fresh_door: FrontDoor) -> None:
         job = fresh_door.submit()

@@ -159,7 +159,7 @@ def resize(number: int, step: int | None, sizes: tuple[int, int], workers: int |
 
 class TestHistories:
     def test_the_log_of_every_update_is_replayed_as_it_is(self, file):
-        job = {"id": "edt-12", "attempts": 1, "seed": 5, "threads": 2, "digest": "ab", "inexact": None}
+        job = {"id": "edt-12", "attempts": 1, "seed": 5, "threads": 2, "digest": "ab"}
         updates = [[0, 1], [3, 2], [9, 1], [10, 3]]
         text = json.dumps({"job": job, "micro_batches_a_step": 1, "updates": updates, "resizes": []})
         found = read(file(text, "edt-12.json"))
@@ -171,6 +171,11 @@ class TestHistories:
         job = {"id": "edt-12", "attempts": 2}
         text = json.dumps({"job": job, "micro_batches_a_step": 1, "updates": [[0, 1]], "resizes": []})
         assert "was started 2 times" in read(file(text, "edt-12.json")).notes[0]
+
+    def test_a_replay_of_a_job_that_was_not_exact_says_why_the_job_was_not(self, file):
+        job = {"id": "edt-12", "attempts": 1, "exactness": {"verdict": "not-exact", "reason": "cumsum: no kernel"}}
+        text = json.dumps({"job": job, "micro_batches_a_step": 1, "updates": [[0, 1]], "resizes": []})
+        assert read(file(text, "edt-12.json")).history.inexact == "cumsum: no kernel"
 
     def test_a_job_of_fixed_batches_gives_what_would_have_been(self, file):
         rows = [resize(1, None, (0, 1)), resize(2, 2, (1, 3)), resize(3, 6, (3, 2))]

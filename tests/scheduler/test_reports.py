@@ -9,10 +9,11 @@ import pytest
 from edt_runner.contract import ExitKind, Report, ReportKind
 from edt_scheduler import operations
 from edt_scheduler.errors import NoSuchNode, ReportForeign
+from edt_scheduler.exactness import MOST_CHARACTERS, Verdict
 from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
 from edt_scheduler.reconcile import look
-from support.puppets import Stage
+from support.puppets import Puppet, Stage
 
 
 def progress(job: str, fence: int, seq: int, step: int) -> Report:
@@ -148,7 +149,142 @@ def test_the_end_of_a_guarantee_is_shown_with_its_reason(stage: Stage) -> None:
     job = stage.submit()
     stage.settle()
     node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="cumsum", why="no deterministic kernel")
-    assert stage.job(job).inexact == "cumsum: no deterministic kernel"
+    exactness = stage.job(job).exactness
+    assert (exactness.verdict, exactness.reason) == (Verdict.NOT_EXACT, "cumsum: no deterministic kernel")
     kinds = [event.kind for event in operations.events(stage.house, job, viewer=stage.admin)]
     assert kinds[-1] == "guarantee-ended"
     assert kinds.count("state") == 3
+
+
+class TestExactness:
+    """What a job says of its result follows from what its engines told of comparisons."""
+
+    def test_one_engine_throughout_is_not_compared_and_says_so(self, stage: Stage) -> None:
+        node = stage.node(slots=1)
+        job = stage.submit(workers=1)
+        assert stage.job(job).exactness.reason == "It has not trained yet."
+        stage.settle()
+        node.end((job, 1), ExitKind.FINISHED, digest="d1")
+        exactness = stage.job(job).exactness
+        assert exactness.verdict is Verdict.NOT_COMPARED
+        assert "one engine at a time" in exactness.reason
+
+    def test_engines_that_were_never_compared_are_not_exact_and_the_step_is_named(self, stage: Stage) -> None:
+        job, _ = _trained_by_two(stage)
+        exactness = stage.job(job).exactness
+        assert exactness.verdict is Verdict.NOT_COMPARED
+        assert exactness.reason == "Engines joined at step 5; the engines have not been compared since."
+
+    def test_engines_that_were_compared_and_were_equal_are_exact_without_an_event(self, stage: Stage) -> None:
+        job, node = _trained_by_two(stage)
+        before = operations.events(stage.house, job, viewer=stage.admin)
+        for step in (6, 20):
+            _compared(node, job, step)
+        exactness = stage.job(job).exactness
+        assert (exactness.verdict, exactness.comparisons, exactness.compared_step) == (Verdict.EXACT, 2, 20)
+        assert "compared 2 times, last at step 20" in exactness.reason
+        assert operations.events(stage.house, job, viewer=stage.admin) == before
+
+    def test_an_engine_that_joins_takes_exactness_away_until_the_next_comparison(self, stage: Stage) -> None:
+        job, node = _trained_by_two(stage)
+        _compared(node, job, 20)
+        _joins(stage, node, job, step=30)
+        assert stage.job(job).exactness.verdict is Verdict.NOT_COMPARED
+        _compared(node, job, 25, reason="interval")  # made before it came, told after
+        assert stage.job(job).exactness.verdict is Verdict.NOT_COMPARED
+        _compared(node, job, 30)
+        assert stage.job(job).exactness.verdict is Verdict.NOT_COMPARED, "an epoch's end at its step was without it"
+        _compared(node, job, 30, reason="join")
+        assert stage.job(job).exactness.verdict is Verdict.EXACT
+
+    def test_an_engine_whose_joining_is_told_after_its_comparison_changes_nothing(self, stage: Stage) -> None:
+        job, node = _trained_by_two(stage)
+        _compared(node, job, 40)
+        _joins(stage, node, job, step=30)
+        assert stage.job(job).exactness.verdict is Verdict.EXACT
+
+    def test_engines_that_differ_are_an_event_with_the_first_difference(self, stage: Stage) -> None:
+        job, node = _trained_by_two(stage)
+        _compared(node, job, 6)
+        _compared(node, job, 12, equal=False)
+        assert stage.job(job).exactness.reason == "the engines' states differ at step 12"
+        difference = "optimizer setting lr of group 0: 0.05 in engine 1, 0.1 in engine 2"
+        body = {"what": "engine 2", "why": "has other settings", "engine": 2, "step": 12, "difference": difference}
+        node.report((job, 1), ReportKind.GUARANTEE_ENDED, **body)
+        exactness = stage.job(job).exactness
+        assert exactness.verdict is Verdict.NOT_EXACT
+        first = f"(first difference in engine 2 at step 12: {difference})"
+        assert exactness.reason == f"engine 2: has other settings {first}"
+        events = operations.events(stage.house, job, viewer=stage.admin)
+        assert [event.kind for event in events[-2:]] == ["replicas-compared", "guarantee-ended"]
+        assert events[-1].data["difference"] == difference
+
+    def test_once_not_exact_it_stays_so_with_its_first_reason(self, stage: Stage) -> None:
+        job, node = _trained_by_two(stage)
+        node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="cumsum", why="no deterministic kernel")
+        count = len(operations.events(stage.house, job, viewer=stage.admin))
+        node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="cumsum", why="no deterministic kernel")
+        _compared(node, job, 12, equal=False)
+        _compared(node, job, 13)
+        assert len(operations.events(stage.house, job, viewer=stage.admin)) == count, "what is known is no event"
+        node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="other", why="reason", engine=2, step=14)
+        exactness = stage.job(job).exactness
+        assert (exactness.verdict, exactness.reason) == (Verdict.NOT_EXACT, "cumsum: no deterministic kernel")
+
+    def test_another_attempt_counts_on_from_its_checkpoint(self, stage: Stage) -> None:
+        job, node = _trained_by_two(stage)
+        _compared(node, job, 20)
+        node.report((job, 1), ReportKind.CHECKPOINTED, step=30)
+        _joins(stage, node, job, step=35)  # undone with everything after step 30
+        assert stage.job(job).exactness.verdict is Verdict.NOT_COMPARED
+        node.bury((job, 1))
+        exactness = stage.job(job).exactness
+        assert (exactness.verdict, exactness.comparisons, exactness.compared_step) == (Verdict.EXACT, 1, 20)
+        node.joins_at = 30
+        stage.clock.pass_(600)
+        stage.settle()
+        assert stage.job(job).fence == 2
+        assert stage.job(job).exactness.verdict is Verdict.NOT_COMPARED, "the second engine of this attempt"
+        node.report((job, 2), ReportKind.REPLICAS_COMPARED, step=31, engines=2, equal=True, reason="join")
+        assert (stage.job(job).exactness.verdict, stage.job(job).exactness.comparisons) == (Verdict.EXACT, 2)
+
+    def test_an_attempt_that_begins_again_has_nothing_that_was_compared(self, stage: Stage) -> None:
+        job, node = _trained_by_two(stage)
+        _compared(node, job, 20)
+        node.bury((job, 1))
+        exactness = stage.job(job).exactness
+        assert (exactness.verdict, exactness.comparisons, exactness.compared_step) == (Verdict.NOT_COMPARED, 1, None)
+
+    def test_what_cannot_be_a_comparison_is_none_and_long_texts_are_cut(self, stage: Stage) -> None:
+        job, node = _trained_by_two(stage)
+        for odd in ({"engines": 1}, {"step": -1}, {"step": "6"}, {"equal": "yes"}, {"engines": None}):
+            _compared(node, job, **{"step": 6, **odd})
+        assert stage.job(job).exactness.comparisons == 0
+        node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="w" * 10_000, why="y" * 10_000, difference="d" * 10_000)
+        assert len(stage.job(job).exactness.reason) < 4 * MOST_CHARACTERS
+        last = operations.events(stage.house, job, viewer=stage.admin)[-1]
+        assert len(last.message) < 4 * MOST_CHARACTERS
+        assert max(len(str(value)) for value in last.data.values()) <= MOST_CHARACTERS
+
+
+def _trained_by_two(stage: Stage) -> tuple[str, Puppet]:
+    """A job on two engines, of which the second has joined at step 5; and its node, which has a slot more."""
+    node = stage.node(slots=3, engines=2)
+    job = stage.submit(workers=2)
+    stage.settle()
+    return job, node
+
+
+def _compared(node: Puppet, job: str, step: object, *, equal: object = True, **body: object) -> None:
+    values = {"engines": 2, "reason": "epoch", **body}
+    node.report((job, 1), ReportKind.REPLICAS_COMPARED, step=step, equal=equal, **values)
+
+
+def _joins(stage: Stage, node: Puppet, job: str, step: int) -> None:
+    """One engine is lost, and the one that takes its place joins at ``step``."""
+    held = set(node.running[job, 1])
+    node.joins_at = step
+    node.gone((job, 1), max(held), ExitKind.LOST)
+    stage.clock.pass_(600)
+    stage.settle()
+    assert len(set(node.running[job, 1]) - held) == 1

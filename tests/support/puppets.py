@@ -53,6 +53,8 @@ class Puppet:
     """Attempt to its engines: allocation to slot."""
     told: list[Report] = field(default_factory=list)
     """Everything it ever reported, as its spool would hold it."""
+    joins_at: int = 5
+    """The step at which its engines join."""
     obedient: bool = True
     """False: engines that are asked to leave take their time."""
     cut: bool = False
@@ -141,7 +143,7 @@ class Puppet:
             if wish.allocation not in self.running[key]:
                 self.running[key][wish.allocation] = wish.slot
                 self.report(key, ReportKind.ENGINE_STARTED, allocation=wish.allocation, slot=wish.slot, pid=2)
-                self.report(key, ReportKind.ENGINE_JOINED, allocation=wish.allocation, generation=2, step=5)
+                self.report(key, ReportKind.ENGINE_JOINED, allocation=wish.allocation, generation=2, step=self.joins_at)
                 self.report(key, ReportKind.ENGINE_COUNTED, allocation=wish.allocation, step=6)
 
     def gone(self, key: Key, allocation: int, kind: ExitKind, **body: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
@@ -20,6 +20,20 @@ class Waiting(Shown):
     """Place among the waiting jobs, 1 is next."""
     need: int
     free: int
+
+
+class Exactness(Shown):
+    """Whether a result has the bits of an undisturbed training on one engine, as far as that was checked."""
+
+    verdict: Literal["exact", "not-compared", "not-exact"]
+    """``exact``: all engines were compared since the last one joined, and were equal. ``not-compared``: nothing speaks
+    against it, and nothing was compared. ``not-exact``: something has ended the guarantee."""
+    reason: str
+    """Why, in a sentence. Where engines differ: the engine, the step, and the first tensor or setting."""
+    comparisons: int
+    """How often the states of all engines were compared and were equal."""
+    compared_step: int | None
+    """At which step that was last."""
 
 
 class Progress(TypedDict, total=False):
@@ -77,8 +91,7 @@ class Job(Shown):
     """Why it ended, or what its last attempt died of."""
     digest: str | None
     """SHA-256 of the trained state."""
-    inexact: str | None
-    """What ended the guarantee of an exact result; None: it holds."""
+    exactness: Exactness
     checkpoint_step: int | None
     seed: int
     threads: int

@@ -133,7 +133,7 @@ def _seen(play: Play, counts: dict[str, samples.Count], weights: Path) -> Seen:
         sizes={name: tuple(resize.to_slots for resize in play.resizes(name) if resize.to_slots) for name in (A, B)},
         crash=_crash(play),
         attempts=a.attempts,
-        inexact=a.inexact,
+        inexact=a.exactness.reason if a.exactness.verdict == "not-exact" else None,
     )
 
 

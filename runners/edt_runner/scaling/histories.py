@@ -107,8 +107,9 @@ def of_resizes(resizes: Sequence[Mapping[str, Any]], unit: int | None) -> list[t
 
 
 def _doubt(job: Mapping[str, Any], missing: int) -> str:
-    if job.get("inexact"):
-        return str(job["inexact"])
+    exactness = job.get("exactness") or {}
+    if exactness.get("verdict") == "not-exact":
+        return str(exactness.get("reason"))
     if missing:
         return f"its log begins after {missing} micro-batches"
     attempts = job.get("attempts") or 1

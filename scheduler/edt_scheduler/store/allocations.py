@@ -39,6 +39,17 @@ def of_attempt(tx: Connection, allocation: int, job_id: int, fence: int) -> Row[
     return tx.execute(select(allocations).where(key)).one_or_none()
 
 
+def others_joined(tx: Connection, job_id: int, fence: int, allocation: int) -> bool:
+    """Whether another engine of the attempt has had the weights, be it still there or not."""
+    others = select(allocations.c.id).where(
+        allocations.c.job_id == job_id,
+        allocations.c.fence == fence,
+        allocations.c.id != allocation,
+        allocations.c.joined_at.is_not(None),
+    )
+    return tx.execute(others.limit(1)).first() is not None
+
+
 def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None) -> list[Row[Any]]:
     """What an attempt holds, on one node or on all, oldest first."""
     query = select(allocations).where(

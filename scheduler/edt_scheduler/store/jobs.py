@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from edt_scheduler.exactness import Compared
 from edt_scheduler.jobs import ACTIVE, TERMINAL, JobFilter, JobSpec, JobState, advance, exec_id
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
 
@@ -178,6 +179,11 @@ def skip_numbers(tx: Connection, highest: int) -> None:
 def change(tx: Connection, number: int, **values: Any) -> None:
     """Set columns of a job; never its state."""
     tx.execute(update(jobs).where(jobs.c.id == number).values(**values))
+
+
+def compared(row: Row[Any]) -> Compared:
+    """What a job's row knows of comparisons of its engines."""
+    return Compared(row.comparisons, row.compared_step, row.uncompared_step)
 
 
 def move(

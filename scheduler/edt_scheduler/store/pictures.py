@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select
 
 from edt_runner.contract import ExitKind
+from edt_scheduler.exactness import judge
 from edt_scheduler.jobs import JobState, exec_id
 from edt_scheduler.nodes import Intent, health
 from edt_scheduler.pace import PACE, eta_seconds
@@ -77,7 +78,7 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         progress={key: value for key, value in row.progress.items() if key != PACE},
         message=row.message,
         digest=row.digest,
-        inexact=row.inexact,
+        exactness=judge(store.compared(row), row.inexact, started=row.started_at is not None),
         checkpoint_step=row.checkpoint_step,
         seed=row.seed,
         threads=row.threads,

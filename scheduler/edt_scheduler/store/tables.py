@@ -105,7 +105,10 @@ jobs = Table(
     Column("progress", Json, nullable=False),
     Column("checkpoint_step", BigInteger),
     Column("digest", Text),
-    Column("inexact", Text),
+    Column("inexact", Text),  # why its result is not exact; this and the next three: edt_scheduler.exactness
+    Column("comparisons", Integer, nullable=False, server_default="0"),  # of its engines' states, all equal
+    Column("compared_step", BigInteger),
+    Column("uncompared_step", BigInteger),
     Column("message", Text),
     Column("losses", Integer, nullable=False, server_default="0"),  # attempts lost in a row
     Column("not_before", Double),  # no new slot until then

@@ -1,4 +1,4 @@
-// openapi.json sha256: 6d005f25c54324fdf80635bedef7b7a94e7cbdc081fe0025d96e37269d41c182
+// openapi.json sha256: 1fe72c5718322a18266a1e0da2a83e8cadfdab08cf4b10d21e44859db0d2696d
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -799,6 +799,23 @@ export interface components {
             next: string | null;
         };
         /**
+         * Exactness
+         * @description Whether a result has the bits of an undisturbed training on one engine, as far as that was checked.
+         */
+        Exactness: {
+            /** Compared Step */
+            compared_step: number | null;
+            /** Comparisons */
+            comparisons: number;
+            /** Reason */
+            reason: string;
+            /**
+             * Verdict
+             * @enum {string}
+             */
+            verdict: "exact" | "not-compared" | "not-exact";
+        };
+        /**
          * Exec
          * @description One job as WMLA's clients read it: what three generations of them look at, scalars only.
          */
@@ -919,6 +936,7 @@ export interface components {
              * @default null
              */
             eta_seconds: number | null;
+            exactness: components["schemas"]["Exactness"];
             /** Finished At */
             finished_at: number | null;
             /** Framework */
@@ -930,8 +948,6 @@ export interface components {
              * @default null
              */
             image: string | null;
-            /** Inexact */
-            inexact: string | null;
             /**
              * Max Restarts
              * @default 0

@@ -30,7 +30,7 @@ export function job(number: number, values: Partial<Job> = {}): Job {
     eta_seconds: null,
     message: null,
     digest: null,
-    inexact: null,
+    exactness: { verdict: "not-compared", reason: "It has not trained yet.", comparisons: 0, compared_step: null },
     checkpoint_step: null,
     seed: 7,
     threads: 1,

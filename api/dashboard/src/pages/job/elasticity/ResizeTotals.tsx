@@ -18,11 +18,11 @@ export function ResizeTotals({ job, resizes }: { readonly job: Job; readonly res
     },
     {
       name: "Samples lost",
-      value: job.inexact === null ? "0" : "see Facts",
+      value: job.exactness.verdict === "not-exact" ? "see Facts" : "0",
       hint:
-        job.inexact === null
-          ? "Every sample counts exactly once in every epoch, whatever the number of workers."
-          : job.inexact,
+        job.exactness.verdict === "not-exact"
+          ? job.exactness.reason
+          : "Every sample counts exactly once in every epoch, whatever the number of workers.",
     },
     { name: "Engines or nodes lost", value: count(sum.losses), hint: "Resizes that nobody asked for." },
   ];

@@ -10,6 +10,7 @@ import {
   Hourglass,
   type LucideIcon,
   RotateCcw,
+  ShieldAlert,
   TriangleAlert,
 } from "lucide-react";
 import { useState } from "react";
@@ -79,6 +80,9 @@ function signOf(event: Event): { icon: LucideIcon; tone: string } {
       return { icon: CircleStop, tone: "warn" };
     case "attempt":
       return event.data["kind"] === "finished" ? { icon: Check, tone: "good" } : { icon: RotateCcw, tone: "warn" };
+    case "guarantee-ended":
+    case "replicas-compared":
+      return { icon: ShieldAlert, tone: "warn" };
     case "home":
     case "restarted":
       return { icon: RotateCcw, tone: "warn" };

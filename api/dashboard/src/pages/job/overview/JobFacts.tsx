@@ -1,9 +1,9 @@
 /** What a job is, line by line. Room: dashboard, pages. */
 
-import { ShieldAlert, ShieldCheck } from "lucide-react";
+import { type LucideIcon, Shield, ShieldAlert, ShieldCheck } from "lucide-react";
 
 import { isOver, type Job } from "../../../api/types";
-import { Badge } from "../../../components/Badge";
+import { Badge, type Tone } from "../../../components/Badge";
 import { CopyButton } from "../../../components/CopyButton";
 import { count } from "../../../components/format";
 import { Facts } from "../../../components/Panel";
@@ -39,21 +39,22 @@ export function JobFacts({ job }: { readonly job: Job }) {
   );
 }
 
-/** Whether the result is the same, bit for bit, as with a fixed number of workers. */
+const VERDICTS: Readonly<Record<Job["exactness"]["verdict"], { word: string; tone: Tone; icon: LucideIcon }>> = {
+  exact: { word: "Exact", tone: "good", icon: ShieldCheck },
+  "not-compared": { word: "Not compared", tone: "calm", icon: Shield },
+  "not-exact": { word: "Not exact", tone: "warn", icon: ShieldAlert },
+};
+
+/** Whether the result has the bits of a training on one engine, as far as that was checked, and why that is said. */
 function Exactness({ job }: { readonly job: Job }) {
-  if (job.inexact === null) {
-    return (
-      <Badge tone="good" icon={ShieldCheck} title="The same bits, whatever the number of workers was">
-        Exact
-      </Badge>
-    );
-  }
+  const { verdict, reason } = job.exactness;
+  const { word, tone, icon } = VERDICTS[verdict];
   return (
     <>
-      <Badge tone="warn" icon={ShieldAlert}>
-        Not exact
+      <Badge tone={tone} icon={icon}>
+        {word}
       </Badge>
-      <p className={styles.inexact}>{job.inexact}</p>
+      <p className={styles.reason}>{reason}</p>
     </>
   );
 }
