@@ -38,10 +38,11 @@ class DatabaseTooNew(RuntimeError):
         self.known = known
 
 
-def migrate(url: str, check: Callable[[Connection], None] | None = None) -> None:
+def migrate(url: str, check: Callable[[Connection], None] | None = None, *, to: str = "head") -> None:
     """Bring the database at ``url`` to the newest schema, all steps in one transaction.
 
     ``check`` is asked before the first step, under the lock; what it raises leaves the database as it is.
+    ``to``: stop at this older revision (``0003``), as a test of what comes after it wants.
 
     Raises DatabaseTooNew, with the database untouched, where a newer version of this code has been at work.
     """
@@ -54,7 +55,13 @@ def migrate(url: str, check: Callable[[Connection], None] | None = None) -> None
     with engine.connect() as connection, connection.begin():
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
-        _upgrade(connection, check)
+        _upgrade(connection, check, to)
+
+
+def revisions() -> list[str]:
+    """The numbers of all schemas, oldest first."""
+    script = ScriptDirectory.from_config(_config())
+    return [step.revision for step in script.walk_revisions()][::-1]
 
 
 def at_head(url: str) -> bool:
@@ -71,7 +78,7 @@ def _engine(url: str) -> Engine:
     return create_engine(parsed, poolclass=NullPool)
 
 
-def _config(connection: Connection) -> Config:
+def _config(connection: Connection | None = None) -> Config:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).parent))
     config.set_main_option("path_separator", "os")
@@ -86,11 +93,11 @@ def _found(connection: Connection, script: ScriptDirectory) -> str | None:
     return found
 
 
-def _upgrade(connection: Connection, check: Callable[[Connection], None] | None) -> None:
+def _upgrade(connection: Connection, check: Callable[[Connection], None] | None, to: str) -> None:
     config = _config(connection)
     script = ScriptDirectory.from_config(config)
     found = _found(connection, script)
     if check is not None:
         check(connection)
     if found != script.get_current_head():
-        command.upgrade(config, "head")
+        command.upgrade(config, to)
