@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+from support.cast import cast
 from support.house import EXECS, House
 from support.journey import house_in
+from support.tagged import lives
 from support.waiting import until
 
 
@@ -24,20 +27,37 @@ def test_a_script_that_raises_is_an_error_with_its_traceback_in_the_error_log(ho
     assert house.api.get(f"{EXECS}/{job}").json()["state"] == "ERROR"
 
 
+GRACE_SECONDS = 2
+DEAF = """
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()  # a daemon: in a session of its own, and nobody's child once its parent is gone
+    if os.fork() == 0:
+        open("daemon", "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+print("deaf", flush=True)
+time.sleep(600)
+"""
+
+
 def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
-    with house_in(tmp_path, EDT_GRACE_SECONDS="2") as house:
-        (tmp_path / "main.py").write_text(
-            "import signal, time\n"
-            "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n"
-            "    signal.signal(number, signal.SIG_IGN)\n"
-            "print('deaf', flush=True)\n"
-            "time.sleep(600)\n"
-        )
+    """Contract C5: no process is left when the grace and 10 s are over, daemons included."""
+    with house_in(tmp_path, EDT_GRACE_SECONDS=str(GRACE_SECONDS)) as house:
+        (tmp_path / "main.py").write_text(DEAF)
         job = house.submit(tmp_path / "main.py", "--numWorker 1")
         out = house.home / "jobs" / job / "log/driver.out"
         until(lambda: out.exists() and "deaf" in out.read_text(), 60, "the script runs")
-        supervisor = house.supervisor_of(job)
+        [daemon] = (house.home / "jobs" / job).rglob("daemon")
+        players = {each.pid for each in cast(house, job).processes} | {int(daemon.read_text())}
+        assert house.supervisor_of(job) in players
         house.api.post(f"{EXECS}/{job}/stop").raise_for_status()
+        acknowledged = time.monotonic()
+        until(lambda: not any(map(lives, players)), 60, "all of it is gone")
+        assert time.monotonic() - acknowledged < GRACE_SECONDS + 10
         house.wait(job, "KILLED")
-        assert supervisor not in house.processes()
+        assert not cast(house, job).processes
         assert all(slot["exec_id"] is None for node in house.nodes() for slot in node["slots"])
