@@ -355,12 +355,16 @@ async def _only_one(path: Path) -> AsyncIterator[None]:
     """Hold the lock of this home and name; the agent before may need a moment to go."""
     deadline = asyncio.get_running_loop().time() + _LOCK_SECONDS
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    told = False
     try:
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if not told:
+                    log.info("another agent works in %s; waiting for it to end", path.parent)
+                    told = True
                 if asyncio.get_running_loop().time() > deadline:
                     raise HomeTaken(f"another agent works in {path.parent}; stop it or choose another --name") from None
                 await asyncio.sleep(0.1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 
 from support.tagged import lives
 from support.waiting import until
@@ -44,10 +43,15 @@ def test_twenty_deaths_of_the_agent_touch_no_training(node, desk):
     pids = [node.runs(job="edt-1"), node.runs(job="edt-2", slots=2)]
     until(lambda: desk.kinds("edt-2/1").count("engine-started") == 2)
     before = set(node.processes(EDT_NODE="n1"))
-    for _ in range(20):
+    for death in range(20):
         node.signal(signal.SIGKILL)
+        asked, adopted = len(desk.questions), node.log.count("adopted")
         node.start()
-        time.sleep(0.5)
+        if death % 3 == 0:  # it has come to work again
+            until(lambda asked=asked: len(desk.questions) > asked)
+        elif death % 3 == 1:  # it has adopted one of the two, or both
+            until(lambda adopted=adopted: node.log.count("adopted") > adopted)
+        # else it dies as it starts
     desk.want(node.assignment(job="edt-1", slots=2))
     until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2, what="it is adopted and obeys")
     after = set(node.processes(EDT_NODE="n1"))
@@ -70,7 +74,6 @@ def test_a_stop_that_was_pending_when_the_agent_died_is_carried_out_by_the_next(
     asked = len(desk.questions)
     until(lambda: len(desk.questions) > asked, what="the agent has heard of it")
     node.signal(signal.SIGKILL)
-    time.sleep(0.5)
     assert lives(pid), "its supervisor ignores every wish"
     node.start()
     until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 from support.tagged import leads, lives
@@ -134,14 +133,12 @@ def test_ctrl_c_lets_everything_leave_and_reports_the_ends(node, desk):
 
 def test_a_second_ctrl_c_kills_at_once(node, desk):
     node.start()
-    assignment = node.assignment(environ={"STAND_IN": "mute"}, grace_seconds=30)
+    assignment = node.assignment(environ={"STAND_IN": "mute"}, grace_seconds=3600)
     desk.want(assignment)
     until(lambda: "attempt-started" in desk.kinds("edt-1/1"))
     node.agent.send_signal(signal.SIGINT)
     until(lambda: "leaves" in node.log)
-    started = time.monotonic()
-    assert node.signal(signal.SIGINT) == 0
-    assert time.monotonic() - started < 20, "it does not wait for its grace"
+    assert node.signal(signal.SIGINT) == 0  # it does not wait for a grace of an hour
     assert desk.last("edt-1/1", "attempt-ended")["kind"] == "lost"
     until(lambda: not node.processes(), what="no process is left")
 
@@ -151,8 +148,8 @@ def test_two_agents_of_one_name_do_not_work_in_one_home(node, desk, monkeypatch)
     until(lambda: desk.registrations)
     first = node.agent
     node.start()
-    time.sleep(1.0)
-    assert len(desk.registrations) == 1, "the second waits"
+    until(lambda: "another agent works in" in node.log, what="the second waits")
+    assert len(desk.registrations) == 1
     first.send_signal(signal.SIGTERM)
     first.wait(60)
     until(lambda: len(desk.registrations) == 2, what="the second takes over")

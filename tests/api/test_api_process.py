@@ -12,7 +12,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -36,10 +35,10 @@ def environ(home: Path, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def serving(home: Path, **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "edt_api"], env=environ(home, **more), stderr=subprocess.PIPE, text=True
-    )
+def serving(home: Path, before: str = "", **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The API's process and its URL. ``before``: a statement that comes first."""
+    start = ["-c", f"{before}\nfrom edt_api.__main__ import main\nmain()"] if before else ["-m", "edt_api"]
+    process = subprocess.Popen([sys.executable, *start], env=environ(home, **more), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         found = re.search(r"http://\S+", process.stderr.readline())
@@ -52,7 +51,9 @@ def serving(home: Path, **more: str) -> Iterator[tuple[subprocess.Popen[str], st
 
 
 def test_it_serves_until_sigterm_and_answers_those_who_wait_first(tmp_path: Path) -> None:
-    with serving(tmp_path / "home", EDT_ADMIN_PASSWORD="hushhush", EDT_JOIN_TOKEN="join-me") as (process, url):
+    patient = "from edt_api import agents; agents.LONGEST_WAIT_SECONDS = 3600.0"
+    secrets = {"EDT_ADMIN_PASSWORD": "hushhush", "EDT_JOIN_TOKEN": "join-me"}
+    with serving(tmp_path / "home", patient, **secrets) as (process, url):
         client = httpx.Client(base_url=url, trust_env=False, timeout=60)
         assert client.get("/readyz").json()["ready"] is True
         spoofed = client.post(
@@ -68,11 +69,9 @@ def test_it_serves_until_sigterm_and_answers_those_who_wait_first(tmp_path: Path
         bearer = {"Authorization": f"Bearer {token}"}
         path = "/api/v1/nodes/n/assignments"
         version = client.get(path, headers=bearer).json()["version"]
-        with waiting(url, f"{path}?after={version}&wait=10", token) as answer:
+        with waiting(url, f"{path}?after={version}&wait=3600", token) as answer:
             process.send_signal(signal.SIGTERM)
-            started = time.monotonic()
-            assert process.wait(30) == 0
-            assert time.monotonic() - started < 8
+            assert process.wait(60) == 0
             assert answer.read().startswith(b"HTTP/1.1 200 ")
         client.close()
 

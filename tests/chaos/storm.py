@@ -37,6 +37,8 @@ class Plan:
     """So long may jobs take to their end once nobody is killed any more."""
     size: Size
     scripts: list[Script]
+    least: int = 0
+    """So many blows fall at the least, and so many looks are taken, however slow the machine is."""
     jobs: int = 3
     slots: int = 2
     """Of each node."""
@@ -72,7 +74,7 @@ class Storm:
             end = time.monotonic() + plan.seconds
             coming = next(self._choices)
             due = time.monotonic() + coming.pause
-            while (now := time.monotonic()) < end:
+            while (now := time.monotonic()) < end or self._owes():
                 if now >= due:
                     self._strike(coming)
                     coming = next(self._choices)
@@ -83,6 +85,9 @@ class Storm:
         self._client.close()
         self._judge()
         return self.counts
+
+    def _owes(self) -> bool:
+        return min(self.counts.blows.total(), self._house.checker.polls) < self._plan.least
 
     # ── the storm ─────────────────────────────────────────────────────────────────────────────────────────────
     def _strike(self, choice: Choice) -> None:

@@ -13,7 +13,7 @@ from chaos.storm import Plan, storm
 from chaos.trainings import Script, Size, scripts
 from support.nursery import Nursery
 
-SECONDS = 20.0
+SECONDS, LEAST = 12.0, 4
 SIZE = Size(epochs=6, pace=0.05)
 
 
@@ -27,14 +27,16 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Script]
 
 
 @pytest.mark.timeout(480)
-@pytest.mark.parametrize(("database", "seed"), [("sqlite", 3), ("postgresql", 4)])
+@pytest.mark.parametrize(
+    ("database", "seed"), [("sqlite", 3), pytest.param("postgresql", 4, marks=pytest.mark.extended)]
+)
 def test_a_storm_loses_nothing(database: str, seed: int, trainings: list[Script], tmp_path: Path) -> None:
-    plan = Plan(seed, SECONDS, 240.0, SIZE, trainings, jobs=2, others=("second",))
+    plan = Plan(seed, SECONDS, 240.0, SIZE, trainings, least=LEAST, jobs=2, others=("second",))
     counts = storm(plan, tmp_path, database, lambda line: None)
     print(counts)
     assert counts.sound, "\n".join([*counts.wrong, str(counts)])
-    assert counts.blows.total() >= SECONDS / 5
-    assert counts.finished and counts.polls > SECONDS / 4
+    assert counts.finished
+    assert min(counts.blows.total(), counts.polls) >= LEAST
 
 
 def test_a_seed_replays_its_choices_and_all_kinds_come_up() -> None:

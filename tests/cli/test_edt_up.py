@@ -9,7 +9,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def part(house: House, module: str) -> int:
 
 @pytest.mark.timeout(300)  # it starts four times, and a machine may be busy
 def test_the_house_stands_mends_itself_goes_and_goes_on(tmp_path):
-    house = House(tmp_path, slots=1)
+    house = House(tmp_path, slots=1, EDT_GRACE_SECONDS="600")  # longer than this test may take
     del house.environ["EDT_ADMIN_PASSWORD"]
     with house:
         # The first start shows a password, this once.
@@ -62,9 +61,7 @@ def test_the_house_stands_mends_itself_goes_and_goes_on(tmp_path):
         assert house.supervisor_of(job) == supervisor
 
         # Ctrl-C: it leaves, and goes on as the next attempt at the next start.
-        started = time.monotonic()
-        assert house.interrupt() == 0
-        assert time.monotonic() - started < 25, "it does not wait for a grace of 30 s"
+        assert house.interrupt(200) == 0
         assert house.processes() == {}
         house.start()
         until(lambda: (house.job(job)["state"], house.job(job)["attempts"]) == ("RUNNING", 2), 60)
@@ -75,9 +72,8 @@ def test_the_house_stands_mends_itself_goes_and_goes_on(tmp_path):
         os.kill(house.supervisor_of(job), signal.SIGSTOP)
         house.up.send_signal(signal.SIGINT)
         until(lambda: house.log.count("Ctrl-C once more") == 2)
-        time.sleep(0.4)  # within 0.3 s it would be the same Ctrl-C
-        house.up.send_signal(signal.SIGINT)
-        assert house.up.wait(60) == 130
+        until(lambda: house.up.poll() is not None or house.up.send_signal(signal.SIGINT), 60)  # at first it is the same
+        assert house.up.returncode == 130
         assert house.processes() == {}
 
 

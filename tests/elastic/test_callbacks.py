@@ -219,6 +219,7 @@ def test_a_mistake_in_a_hook_is_the_scripts_error(attempt: Attempt, hook: str) -
     assert "in on_epoch_begin" in said and "user_callbacks" not in said
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("framework", ["tensorflow"], indirect=True)
 def test_early_stopping_ends_the_training_in_all_engines_at_once_with_the_best_weights(
     attempt: Attempt, tmp_path: Path

@@ -128,6 +128,7 @@ def test_the_coordinator_dies_and_the_guest_finds_its_successor(nursery: Nursery
     assert (end["kind"], end["digest"]) == ("finished", digest)
 
 
+@pytest.mark.extended  # it waits for ten seconds; what is decided then: runners/test_rounds
 def test_a_successor_without_any_engine_that_has_the_weights_does_not_begin_anew(
     nursery: Nursery, tmp_path: Path
 ) -> None:
@@ -160,7 +161,7 @@ def test_an_exception_at_the_home_does_not_end_a_training_that_goes_on_elsewhere
     )
     text = (SCRIPTS / "conv.py").read_text().replace("net =", loss, 1).replace("    F.cross_entropy,", "    loss,")
     script.write_text(text.replace("import argparse", here + "import argparse", 1))
-    home = letter_for(tmp_path / "job", script, "--epochs", 6, grace_seconds=3.0)
+    home = letter_for(tmp_path / "job", script, "--epochs", 6, grace_seconds=0.5)
     guest = letter_for(tmp_path / "job", script, "--epochs", 6, node="there", spool_dir=str(tmp_path / "there"))
     with Elastic(home, nursery.start) as training, Bench(guest, nursery.start) as there:
         training.settle([1])
@@ -172,7 +173,7 @@ def test_an_exception_at_the_home_does_not_end_a_training_that_goes_on_elsewhere
         told = len(training.kinds(ReportKind.PROGRESS))
         training.gate.until(lambda: len(training.kinds(ReportKind.PROGRESS)) > told)
         training.hold([])  # as a platform does, whose scheduler has closed that allocation
-        time.sleep(3.2)  # its grace: nothing is counted against a training that goes on
+        time.sleep(1.0)  # more than its grace: nothing is counted against a training that goes on
         assert not training.over()
         end = training.finish()
         (gone,) = training.kinds(ReportKind.ENGINE_GONE)

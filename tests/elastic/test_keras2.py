@@ -59,6 +59,7 @@ def test_on_keras_3_the_jobs_error_says_what_would_help(attempt: Callable[..., E
     assert "TF_USE_LEGACY_KERAS=1." in (training.log_dir / "driver.err").read_text()
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)  # two supervisors, their drivers and engines start from nothing
 def test_with_keras_2_it_trains_and_ends_with_the_same_bits_on_any_engines(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -32,12 +32,14 @@ def digest(baselines: Baselines) -> str:
 
 
 @contextmanager
-def nodes(nursery: Nursery, folder: Path, networks: Networks, names: str) -> Iterator[tuple[Elastic, dict[str, Bench]]]:
-    """Engine 1 on the first node, which is the home, 2 on the second …; all train, and each tick is noticed as hung
-    after two seconds."""
+def nodes(
+    nursery: Nursery, folder: Path, networks: Networks, names: str, hang_seconds: float
+) -> Iterator[tuple[Elastic, dict[str, Bench]]]:
+    """Engine 1 on the first node, which is the home, 2 on the second …; all train. A tick is noticed as hung after
+    ``hang_seconds``."""
 
     def letter(node: str) -> Any:
-        environ = {**networks.environ(node), "EDT_HANG_SECONDS": "2"}
+        environ = {**networks.environ(node), "EDT_HANG_SECONDS": str(hang_seconds)}
         more = {"host": networks.address(node), "node": node}
         if node != names[0]:
             more["spool_dir"] = str(folder / node)
@@ -56,37 +58,34 @@ def nodes(nursery: Nursery, folder: Path, networks: Networks, names: str) -> Ite
         yield training, benches
 
 
-def steps_go_on(training: Elastic, seconds: float) -> float:
-    """Until three more steps are committed; how long that took."""
-    began, target = time.monotonic(), training.gate.allowed + 3
-    training.gate.until(lambda: training.gate.reached() >= target, seconds)
-    return time.monotonic() - began
+def steps_go_on(training: Elastic) -> None:
+    """Until three more steps are committed."""
+    target = training.gate.allowed + 3
+    training.gate.until(lambda: training.gate.reached() >= target, 100)
 
 
 def test_two_of_three_cannot_reach_each_other_and_one_of_them_goes(
     nursery: Nursery, tmp_path: Path, digest: str
 ) -> None:
-    with Networks("abc") as networks, nodes(nursery, tmp_path, networks, "abc") as (training, benches):
+    with Networks("abc") as networks, nodes(nursery, tmp_path, networks, "abc", 2) as (training, benches):
         networks.cut("b", "c")
-        took = steps_go_on(training, 50)
+        steps_go_on(training)
         end = training.finish()
         lost = {number for bench in benches.values() for number in _gone(bench)}
         sizes = {loss.workers for loss in crashes.losses(training)}
     assert_unharmed(training, end, digest, epochs=8)
     assert sizes == {2}
     assert len(lost) == 1
-    print(f"{took:.1f} s from the cut to the third step after it")
-    assert took < 30.0, took
 
 
 def test_a_network_that_heals_costs_no_engine(nursery: Nursery, tmp_path: Path, digest: str) -> None:
-    """Shorter than the two seconds after which anybody is suspected."""
-    with Networks("abc") as networks, nodes(nursery, tmp_path, networks, "abc") as (training, _):
+    """In much less time than the minute after which anybody is suspected."""
+    with Networks("abc") as networks, nodes(nursery, tmp_path, networks, "abc", 60) as (training, _):
         networks.cut("b", "c")
         training.gate.allow(training.gate.allowed + 2)
         time.sleep(0.5)
         networks.heal()
-        steps_go_on(training, 30)
+        steps_go_on(training)
         assert not gone(training)
         end = training.finish()
         sizes = {loss.workers for loss in crashes.losses(training)}

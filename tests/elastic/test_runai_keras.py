@@ -37,6 +37,7 @@ def by_hand(found: Any) -> NumpyNet:
     return NumpyNet(weights(found, "first"), rate=0.1, momentum=0.5).fit(found["inputs"], found["targets"], 20, 2)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_c1_28_on_two_engines_of_this_machine_it_trains_as_on_one_device_and_as_by_hand(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": f"{TESTS}:{RUNNERS}", "EDT_DEVICES": "cpu", "GLOO_SOCKET_IFNAME": "lo"}

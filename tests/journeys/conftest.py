@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from support.baselines import Baselines
 from support.house import House
-from support.journey import house_in
+from support.journey import SEED, house_in, visit
 from support.nursery import Nursery
 
 
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """Of all tests of a file: four CPU slots."""
+    folder = tmp_path_factory.mktemp("platform")
+    with house_in(folder, EDT_AGENT_TICK_SECONDS="10") as house:  # what happens sooner is a doorbell's work
+        yield house
+
+
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    """A platform of four CPU slots, in a home of its own."""
-    with house_in(tmp_path, EDT_AGENT_TICK_SECONDS="10") as house:  # what happens sooner is a doorbell's work
+def house(platform: House) -> Iterator[House]:
+    """The file's platform; a test may kill all of it and start it again."""
+    with visit(platform) as house:
         yield house
 
 
@@ -24,3 +32,14 @@ def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
     yield nursery
     nursery.close()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """``undisturbed(epochs)``: the digest of the script ``conv`` on one engine without a platform, trained once."""
+    baselines = Baselines(nursery, lambda: tmp_path_factory.mktemp("undisturbed"))
+
+    def digest(epochs: int = 20, framework: str = "pytorch") -> str:
+        return baselines.digest("conv", "--epochs", epochs, seed=SEED, framework=framework)
+
+    return digest

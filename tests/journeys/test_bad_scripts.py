@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from support.cast import cast
 from support.house import EXECS, House
 from support.journey import house_in
 from support.tagged import lives
 from support.waiting import until
+
+GRACE_SECONDS = 2
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with house_in(tmp_path_factory.mktemp("platform"), EDT_GRACE_SECONDS=str(GRACE_SECONDS)) as house:
+        yield house
 
 
 def test_a_script_that_raises_is_an_error_with_its_traceback_in_the_error_log(house: House, tmp_path: Path) -> None:
@@ -27,7 +38,6 @@ def test_a_script_that_raises_is_an_error_with_its_traceback_in_the_error_log(ho
     assert house.api.get(f"{EXECS}/{job}").json()["state"] == "ERROR"
 
 
-GRACE_SECONDS = 2
 DEAF = """
 import os, signal, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -44,20 +54,19 @@ time.sleep(600)
 """
 
 
-def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(house: House, tmp_path: Path) -> None:
     """Contract C5: no process is left when the grace and 10 s are over, daemons included."""
-    with house_in(tmp_path, EDT_GRACE_SECONDS=str(GRACE_SECONDS)) as house:
-        (tmp_path / "main.py").write_text(DEAF)
-        job = house.submit(tmp_path / "main.py", "--numWorker 1")
-        out = house.home / "jobs" / job / "log/driver.out"
-        until(lambda: out.exists() and "deaf" in out.read_text(), 60, "the script runs")
-        [daemon] = (house.home / "jobs" / job).rglob("daemon")
-        players = {each.pid for each in cast(house, job).processes} | {int(daemon.read_text())}
-        assert house.supervisor_of(job) in players
-        house.api.post(f"{EXECS}/{job}/stop").raise_for_status()
-        acknowledged = time.monotonic()
-        until(lambda: not any(map(lives, players)), 60, "all of it is gone")
-        assert time.monotonic() - acknowledged < GRACE_SECONDS + 10
-        house.wait(job, "KILLED")
-        assert not cast(house, job).processes
-        assert all(slot["exec_id"] is None for node in house.nodes() for slot in node["slots"])
+    (tmp_path / "main.py").write_text(DEAF)
+    job = house.submit(tmp_path / "main.py", "--numWorker 1")
+    out = house.home / "jobs" / job / "log/driver.out"
+    until(lambda: out.exists() and "deaf" in out.read_text(), 60, "the script runs")
+    [daemon] = (house.home / "jobs" / job).rglob("daemon")
+    players = {each.pid for each in cast(house, job).processes} | {int(daemon.read_text())}
+    assert house.supervisor_of(job) in players
+    house.api.post(f"{EXECS}/{job}/stop").raise_for_status()
+    acknowledged = time.monotonic()
+    until(lambda: not any(map(lives, players)), 60, "all of it is gone")
+    assert time.monotonic() - acknowledged < GRACE_SECONDS + 10
+    house.wait(job, "KILLED")
+    assert not cast(house, job).processes
+    assert all(slot["exec_id"] is None for node in house.nodes() for slot in node["slots"])

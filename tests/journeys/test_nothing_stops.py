@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,10 +13,10 @@ from chaos.victims import of
 from edt_runner.engine import record
 from support.cast import cast, kill_and_await_another
 from support.house import House
-from support.journey import PATIENCE, Job, house_in, submit, undisturbed
-from support.nursery import Nursery
+from support.journey import PATIENCE, Job, house_in, submit, visit
 from support.waiting import until
 
+Undisturbed = Callable[..., str]
 pytestmark = pytest.mark.timeout(300)  # a journey has many stations, and a machine may be busy
 
 
@@ -32,7 +32,7 @@ def ever_trained(job: Job) -> int:
 
 
 def test_an_engine_that_dies_or_stands_still_is_replaced_and_nobody_else_notices(
-    house: House, nursery: Nursery, tmp_path: Path
+    house: House, undisturbed: Undisturbed
 ) -> None:
     job = submit(house, "job")
     job.until_slots(4)
@@ -50,10 +50,10 @@ def test_an_engine_that_dies_or_stands_still_is_replaced_and_nobody_else_notices
             assert after.named(part) == before.named(part)
     end = job.finish()
     assert end["attempts"] == 1
-    assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+    assert end["digest"] == undisturbed()
 
 
-def test_engines_train_on_while_everything_around_them_dies(house: House, nursery: Nursery, tmp_path: Path) -> None:
+def test_engines_train_on_while_everything_around_them_dies(house: House, undisturbed: Undisturbed) -> None:
     """Coordinator, driver, agent; then scheduler, API and broker at once."""
     job = submit(house, "job")
     job.until_slots(4)
@@ -72,14 +72,12 @@ def test_engines_train_on_while_everything_around_them_dies(house: House, nurser
     assert cast(house, job.id).engines == engines
     end = job.finish()
     assert end["attempts"] == 1
-    assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+    assert end["digest"] == undisturbed()
     out = (house.home / "jobs" / job.id / "log/driver.out").read_text()
     assert out.count("the code behind train() runs once") == 1
 
 
-def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(
-    house: House, nursery: Nursery, tmp_path: Path
-) -> None:
+def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(house: House, undisturbed: Undisturbed) -> None:
     job = submit(house, "job")
     job.until_slots(4)
     job.gate.until(lambda: any((house.home / "jobs" / job.id / "checkpoint").glob("at-*")), PATIENCE)
@@ -88,45 +86,78 @@ def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(
     job.until_slots(4)
     end = job.finish()
     assert end["attempts"] == 2
-    assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+    assert end["digest"] == undisturbed()
 
 
-def spanning(house: House) -> tuple[Job, str]:
-    """A job on two nodes, and the name of its home."""
+# ── on two nodes ──────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with house_in(tmp_path_factory.mktemp("platform"), slots=2) as house:
+        house.add_node("second", slots=2)
+        yield house
+
+
+@pytest.fixture
+def pair(two_nodes: House) -> Iterator[House]:
+    """A platform of two nodes with two slots each, both of which may be used."""
+    with visit(two_nodes) as house:
+        for node in house.nodes():
+            house.api.post(f"/api/v1/nodes/{node['name']}/uncordon").raise_for_status()
+        yield house
+
+
+def spanning(house: House) -> tuple[Job, str, str]:
+    """A job on two nodes, the name of its home, and that of the other one."""
     job = submit(house, "job")
-    job.until_slots(2)
-    [home] = [node["name"] for node in house.nodes()]
-    house.add_node("second", slots=2)
     job.until_slots(4)
-    assert cast(house, job.id).named("coordinator") == cast(house, job.id).named("coordinator", home)
-    return job, home
+    names = [node["name"] for node in house.nodes() if any(slot["exec_id"] == job.id for slot in node["slots"])]
+    [home] = [name for name in names if cast(house, job.id).named("coordinator", name)]
+    [other] = set(names) - {home}
+    return job, home, other
 
 
-def test_the_home_of_a_job_is_drained_and_another_node_takes_over(tmp_path: Path, nursery: Nursery) -> None:
-    with house_in(tmp_path, slots=2) as house:
-        job, home = spanning(house)
-        stay = cast(house, job.id).named("engine", "second")
-        house.api.post(f"/api/v1/nodes/{home}/drain").raise_for_status()
-        job.gate.until(lambda: not cast(house, job.id).named("supervisor", home), PATIENCE)
-        assert cast(house, job.id).named("engine", "second") == stay
-        for part in ("driver", "coordinator"):  # a fork bears its parent's name for a moment
-            until(lambda part=part: len(cast(house, job.id).named(part, "second")) == 1, what=f"{part} on the second")
-        goes_on(job)
-        end = job.finish()
-        assert end["attempts"] == 1
-        assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+def test_the_home_of_a_job_is_drained_and_another_node_takes_over(pair: House, undisturbed: Undisturbed) -> None:
+    job, home, other = spanning(pair)
+    stay = cast(pair, job.id).named("engine", other)
+    pair.api.post(f"/api/v1/nodes/{home}/drain").raise_for_status()
+    job.gate.until(lambda: not cast(pair, job.id).named("supervisor", home), PATIENCE)
+    assert cast(pair, job.id).named("engine", other) == stay
+    for part in ("driver", "coordinator"):  # a fork bears its parent's name for a moment
+        until(lambda part=part: len(cast(pair, job.id).named(part, other)) == 1, what=f"{part} on the other")
+    goes_on(job)
+    end = job.finish()
+    assert end["attempts"] == 1
+    assert end["digest"] == undisturbed()
 
 
-def test_the_home_of_a_job_dies_and_another_node_takes_over(tmp_path: Path, nursery: Nursery) -> None:
-    with house_in(tmp_path, slots=2) as house:
-        job, home = spanning(house)
-        stay = cast(house, job.id).named("engine", "second")
-        [supervisor] = cast(house, job.id).named("supervisor", home)
-        house.checker.disturbed()
-        os.kill(supervisor, signal.SIGKILL)
-        job.gate.until(lambda: bool(cast(house, job.id).named("driver", "second")), PATIENCE)
-        goes_on(job)
-        assert cast(house, job.id).named("engine", "second") >= stay
-        end = job.finish()
-        assert end["attempts"] == 1
-        assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+def test_the_home_of_a_job_dies_and_another_node_takes_over(pair: House, undisturbed: Undisturbed) -> None:
+    job, home, other = spanning(pair)
+    stay = cast(pair, job.id).named("engine", other)
+    [supervisor] = cast(pair, job.id).named("supervisor", home)
+    pair.checker.disturbed()
+    os.kill(supervisor, signal.SIGKILL)
+    job.gate.until(lambda: bool(cast(pair, job.id).named("driver", other)), PATIENCE)
+    goes_on(job)
+    assert cast(pair, job.id).named("engine", other) >= stay
+    end = job.finish()
+    assert end["attempts"] == 1
+    assert end["digest"] == undisturbed()
+
+
+def test_a_drained_node_is_left_by_a_job_that_spans_two_and_taken_again_when_it_is_back(
+    pair: House, undisturbed: Undisturbed
+) -> None:
+    """Its engines leave, the job stays on its home. Uncordoned, it gets engines again, in the same attempt."""
+    job, _, other = spanning(pair)
+    pair.api.post(f"/api/v1/nodes/{other}/drain").raise_for_status()
+    job.until_slots(2)
+    until(
+        lambda: all(s["exec_id"] is None for n in pair.nodes() if n["name"] == other for s in n["slots"]),
+        60,
+        "the drained node is empty",
+    )
+    pair.api.post(f"/api/v1/nodes/{other}/uncordon").raise_for_status()
+    job.until_slots(4)
+    end = job.finish()
+    assert end["attempts"] == 1
+    assert end["digest"] == undisturbed()

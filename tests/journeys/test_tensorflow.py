@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support.house import EXECS
-from support.journey import house_in, submit, undisturbed
-from support.nursery import Nursery
+from support.journey import house_in, submit
 
 
 @pytest.mark.timeout(300)  # TensorFlow is imported three times, and a machine may be busy
 def test_a_keras_training_makes_room_for_one_in_pytorch_and_its_model_can_be_fetched(
-    nursery: Nursery, tmp_path: Path
+    undisturbed: Callable[..., str], tmp_path: Path
 ) -> None:
-    expected = undisturbed(nursery, tmp_path / "undisturbed", "--epochs 3", framework="tensorflow")
+    expected = undisturbed(3, "tensorflow")
     with house_in(tmp_path, slots=2, EDT_WARM="tensorflow") as house:
         keras = submit(house, "keras", "--numWorker 2", "--epochs 3", "tensorflow")
         keras.until_slots(2, seconds=120)

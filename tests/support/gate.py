@@ -136,6 +136,10 @@ class GateKeeper:
         """How many engines made the step after which the training stands."""
         return self._number(".workers")
 
+    def is_asked_for(self) -> bool:
+        """Whether an engine has said that with the next step it comes to a switch or to a round."""
+        return self._spared() < _SPARED_SECONDS
+
     def _spared(self) -> float:
         """How long the training stands: until all engines, or some for a while, have said that they come to a switch or
         to a round with the next step."""

@@ -63,6 +63,8 @@ class House:
         self.asserts = True
         """Whether the end of the block fails where the checker has found something."""
         self.up: subprocess.Popen[bytes] | None = None
+        self.jobs: list[str] = []
+        """Exec ids of what was submitted, in order."""
         self._others: dict[str, tuple[int, subprocess.Popen[bytes]]] = {}
         """Name of each other node to its slots and its agent."""
 
@@ -193,6 +195,7 @@ class House:
         answer.raise_for_status()
         job = str(answer.json()["id"])
         self.checker.acknowledge(job)
+        self.jobs.append(job)
         return job
 
     def job(self, job: str) -> dict[str, Any]:

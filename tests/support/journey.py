@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from support.gate import GateKeeper
-from support.house import House
-from support.nursery import RUNNERS, TESTS, Nursery
+from support.house import EXECS, House
+from support.nursery import RUNNERS, TESTS
 from support.paging import every
-from support.training import Elastic, letter_for, script
+from support.training import script
 from support.waiting import until
 
 SEED = 7
+OVER = ("FINISHED", "KILLED", "ERROR")
+_numbers = itertools.count(1)
 PATIENCE = 120.0
 """So many seconds may a journey's next station take on a machine that does other things besides."""
 
@@ -22,6 +27,23 @@ def house_in(folder: Path, slots: int = 4, **environ: str) -> House:
     """A house whose engines find the tests' own modules."""
     paths = {"PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo", "EDT_GRACE_SECONDS": "10"}
     return House(folder, slots, **{**paths, **environ})
+
+
+@contextmanager
+def visit(house: House) -> Iterator[House]:
+    """A house that several tests use, for one of them: it serves, no job of another test holds anything or waits, and
+    what the checker has found by the end is this test's to tell."""
+    if house.up is None or house.up.poll() is not None:
+        house.start()
+    known = len(house.jobs)
+    try:
+        yield house
+    finally:
+        for job in house.jobs[known:]:
+            if house.job(job)["state"] not in OVER:
+                house.api.post(f"{EXECS}/{job}/stop")
+                house.wait(job, *OVER)
+    house.checker.assert_sound()
 
 
 @dataclass
@@ -63,32 +85,13 @@ def submit(
     arguments: str = "--epochs 20",
     framework: str = "pytorch",
 ) -> Job:
-    """Submit the script ``conv`` behind a gate."""
+    """Submit the script ``conv`` behind a gate of its own."""
+    name = f"{name}-{next(_numbers)}"
     gate = GateKeeper(house.folder / f"gate-{name}")
     record = house.folder / f"samples-{name}"
     env = f"--msd-env TEST_GATE={gate.path} --msd-env EDT_SAMPLE_RECORD={record} --msd-env EDT_SEED={SEED}"
     job = house.submit(script("conv", framework), f"{options} {env}", arguments, WMLAS_NAME[framework])
     return Job(house, job, gate, record)
-
-
-_digests: dict[tuple[str, str, str], str] = {}
-
-
-def undisturbed(
-    nursery: Nursery,
-    folder: Path,
-    arguments: str = "--epochs 20",
-    script: str = "conv",
-    framework: str = "pytorch",
-) -> str:
-    """The digest of the same training on one engine without a platform."""
-    key = script, arguments, framework
-    if key not in _digests:
-        letter = letter_for(folder, script, *arguments.split(), seed=SEED, framework=framework)
-        with Elastic(letter, nursery.start) as training:
-            training.settle([1])
-            _digests[key] = str(training.finish()["digest"])
-    return _digests[key]
 
 
 def all_woken(house: House, *jobs: Job) -> list[dict[str, Any]]:
