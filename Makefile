@@ -9,7 +9,7 @@ EXTRAS := server,agent,docker,torch,dev
 DASHBOARD := api/dashboard/packaging/dashboard_build.py
 export DEVICES DEMO_FAULT FRAMEWORK CHAOS_SECONDS CHAOS_SEED CHAOS_DATABASE CHAOS_WITHOUT
 
-.PHONY: help demo test chaos check bench dashboard system-deps images secrets test-images install clean
+.PHONY: help demo test test-all chaos check bench dashboard system-deps images secrets test-images install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -18,9 +18,15 @@ help:  ## this list
 demo: install $(if $(filter tensorflow,$(FRAMEWORK)),$(VENV)/.tensorflow)  ## train real images on engines that come and go, and prove that nothing changed
 	@$(BIN)/python examples/demo
 
-test: check dashboard $(VENV)/.tensorflow  ## checks and the whole test suite
-	@$(BIN)/python $(DASHBOARD) --test
+test: dashboard $(VENV)/.tensorflow  ## what a change can break: tests in two lanes, checks; PYTEST_ARGS="..." runs plain pytest with them
+ifeq ($(strip $(PYTEST_ARGS)),)
+	@PYTHONPATH=tests $(BIN)/python -m suite $(SUITE_ARGS)
+else
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+endif
+
+test-all: dashboard $(VENV)/.tensorflow  ## the same, and all that takes long: a hundred schedules, long storms, packages
+	@PYTHONPATH=tests $(BIN)/python -m suite --tier all $(SUITE_ARGS)
 
 chaos: install  ## kill everything at random for CHAOS_SECONDS (600); CHAOS_SEED replays, CHAOS_DATABASE=both|sqlite|postgresql|none
 	@PYTHONPATH=tests $(BIN)/python -m chaos

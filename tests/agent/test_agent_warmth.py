@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from edt_agent.processes import environment
 from support.tagged import leads
 from support.waiting import until
@@ -48,6 +50,7 @@ def test_what_the_warm_one_has_already_is_no_reason_for_a_cold_one(node, desk):
     assert node.runs(environ={"PYTHONUNBUFFERED": "x"}) == warm
 
 
+@pytest.mark.tensorflow
 def test_another_framework_is_kept_warm_from_its_first_job_on(node, desk):
     node.start(EDT_WARM="1")
     [torch] = until(lambda: waiting(node))
@@ -58,6 +61,7 @@ def test_another_framework_is_kept_warm_from_its_first_job_on(node, desk):
     assert node.runs(job="edt-3") == torch
 
 
+@pytest.mark.tensorflow
 def test_keras_2_has_a_warm_one_of_its_own(node, desk):
     node.start(EDT_WARM="tensorflow")
     [keras3] = until(lambda: waiting(node))

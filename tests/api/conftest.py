@@ -15,7 +15,7 @@ from support.front_door import FrontDoor, served
 def _no_settings_from_outside() -> Iterator[None]:
     """What the developer's own environment says of EDT_ is not what is tested."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("EDT_") and name != "EDT_REQUIRE_ALL"]:
+        for name in [name for name in os.environ if name.startswith("EDT_")]:
             patch.delenv(name)
         yield
 

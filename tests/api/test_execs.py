@@ -183,6 +183,7 @@ class TestWhatIsRefused:
             (b"/home/me/net.modelDir.tar", "open the file"),
             (b"\x7fELF\0", "neither"),
         ],
+        ids=["nothing", "half a gzip", "half a tar", "a way out", "a path", "a binary"],  # a gzip holds the time
     )
     def test_a_wrong_archive_is_refused_whole_and_leaves_nothing(self, door: FrontDoor, data: bytes, why: str) -> None:
         response = door.client("ana").post(EXECS, params={"args": ARGS}, files={"file": ("x.tar", data)})

@@ -28,6 +28,13 @@ class Invariant(enum.StrEnum):
     SAMPLES = "each epoch is made of every sample once"
 
 
+class Unsound(AssertionError):
+    """What the checker has found, all of it."""
+
+    checkers_verdict = True
+    """A test that fails by this is never forgiven (suite.plugin looks for the name)."""
+
+
 @dataclass(frozen=True)
 class Violation:
     """One thing that is wrong. ``key`` tells it apart, so that it is said once."""

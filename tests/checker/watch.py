@@ -19,7 +19,7 @@ from checker.database import Picture, Unreachable, read
 from checker.living import Census
 from checker.machine import processes
 from checker.papers import Register, Reports, there
-from checker.violation import Invariant, Violation
+from checker.violation import Invariant, Unsound, Violation
 
 RECORD = "EDT_SAMPLE_RECORD"
 
@@ -133,8 +133,9 @@ class Checker:
             time.sleep(0.05)
 
     def assert_sound(self) -> None:
-        """Fails with every violation found so far."""
-        assert not self.violations, "\n".join(map(str, self.violations))
+        """Raises Unsound with every violation found so far."""
+        if self.violations:
+            raise Unsound("\n".join(map(str, self.violations)))
 
     def _judge(self, found: list[Violation]) -> None:
         self.pending = []

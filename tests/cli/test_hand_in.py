@@ -86,7 +86,7 @@ def _drain(client: socket.socket) -> None:
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("EDT_") and name != "EDT_REQUIRE_ALL"]:
+        for name in [name for name in os.environ if name.startswith("EDT_")]:
             patch.delenv(name)
         with served(tmp_path_factory.mktemp("home")) as door:
             yield door

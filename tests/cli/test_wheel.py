@@ -15,7 +15,7 @@ import pytest
 
 from support.house import PASSWORD, House
 
-pytestmark = pytest.mark.timeout(600)  # packages are built and installed
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]  # packages are built and installed
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """

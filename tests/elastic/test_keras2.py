@@ -49,6 +49,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.tensorflow
 def test_on_keras_3_the_jobs_error_says_what_would_help(attempt: Callable[..., Elastic], script: Path) -> None:
     with attempt(script, framework="tensorflow") as training:
         training.hold([1])
@@ -60,6 +61,7 @@ def test_on_keras_3_the_jobs_error_says_what_would_help(attempt: Callable[..., E
 
 
 @pytest.mark.extended
+@pytest.mark.tensorflow
 @pytest.mark.timeout(300)  # two supervisors, their drivers and engines start from nothing
 def test_with_keras_2_it_trains_and_ends_with_the_same_bits_on_any_engines(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,15 +12,14 @@ import pytest
 
 from edt_runner.bench import Bench
 from edt_runner.contract import ReportKind
-from support import crashes, partition
+from support import crashes
 from support.baselines import Baselines
 from support.crashes import CONV, assert_unharmed, gone
 from support.nursery import Nursery
 from support.partition import Networks
 from support.training import Elastic, letter_for
 
-_REASON = partition.why_not()
-pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON)
+pytestmark = pytest.mark.network_namespaces
 
 LONG = (*CONV[:-1], 8)
 """Epochs enough to be in the middle when the network is cut."""

@@ -13,6 +13,7 @@ from support.house import EXECS
 from support.journey import house_in, submit
 
 
+@pytest.mark.tensorflow
 @pytest.mark.timeout(300)  # TensorFlow is imported three times, and a machine may be busy
 def test_a_keras_training_makes_room_for_one_in_pytorch_and_its_model_can_be_fetched(
     undisturbed: Callable[..., str], tmp_path: Path

@@ -13,25 +13,24 @@ from edt_runner.checksums import checksums
 from edt_runner.engine.schedule import TickKind
 from edt_runner.errors import StateMismatch
 from edt_runner.trainable import EngineAdapter
-from support.sides import Keras, PyTorch, Side, carry, step
+from support.sides import Keras, PyTorch, Side, carry, on_side, step
 
 _COMMON = ("nesterov", "amsgrad", "nadam")
 _OF_TORCH = ("adamw of a tensor", "rmsprop", "adagrad", "asgd")
 _OF_KERAS = ("scheduled", "averaged", "ftrl", "scaled")
 OPTIMIZERS = [
-    *(("pytorch", name) for name in (*_COMMON, *_OF_TORCH)),
-    *(("keras", name) for name in (*_COMMON, *_OF_KERAS, "every second")),
-    *(("tf_keras", name) for name in (*_COMMON, *_OF_KERAS, "old adam", "old sgd with decay")),
+    *(on_side("pytorch", name) for name in (*_COMMON, *_OF_TORCH)),
+    *(on_side("keras", name) for name in (*_COMMON, *_OF_KERAS, "every second")),
+    *(on_side("tf_keras", name) for name in (*_COMMON, *_OF_KERAS, "old adam", "old sgd with decay")),
 ]
 
 
-@pytest.fixture(params=["pytorch", "keras", "tf_keras"])
+@pytest.fixture(params=map(on_side, ["pytorch", "keras", "tf_keras"]))
 def side(request: pytest.FixtureRequest) -> Iterator[Side]:
     name = request.param
     if name == "pytorch":
         yield PyTorch()
         return
-    pytest.importorskip(name)
     yield Keras(name)
 
 

@@ -17,7 +17,10 @@ from edt_runner.environment import supervisor_environ
 from support.keras2_lines import OF_KERAS_2, WRONG_IN_BOTH
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(240)  # the first of them waits for two processes that import TensorFlow
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.timeout(240),
+]  # the first of them waits for two processes that import TensorFlow
 Said = dict[str, tuple[str | None, str | None]]
 """Line to what it raised and the hint that was given."""
 

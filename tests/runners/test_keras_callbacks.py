@@ -139,7 +139,17 @@ class Validating(tf_keras.callbacks.Callback):
         (Validating, ["Validating has on_test_end"]),
         (lambda: keras.callbacks.LambdaCallback(on_train_batch_end=print), ["LambdaCallback has on_train_batch_end"]),
     ],
-    ids=str,
+    ids=[
+        "ModelCheckpoint",
+        "ModelCheckpoint of Keras 2",
+        "BackupAndRestore",
+        "CSVLogger",
+        "TensorBoard",
+        "TerminateOnNaN",
+        "a hook by batch",
+        "a hook of validation, of Keras 2",
+        "LambdaCallback",
+    ],
 )
 def test_callbacks_that_need_each_batch_or_write_files_are_refused_with_what_to_do_instead(
     callback: Any, words: list[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import random
@@ -92,18 +93,16 @@ class TensorFlow:
 
     @staticmethod
     def draw() -> None:
-        tf: Any = pytest.importorskip("tensorflow")
+        tf: Any = importlib.import_module("tensorflow")
         tf.reduce_sum(tf.random.uniform((300, 300)) @ tf.random.uniform((300, 300)))  # its threads run
 
 
 Side = type[Torch] | type[TensorFlow]
 
 
-@pytest.fixture(params=[Torch, TensorFlow])
+@pytest.fixture(params=[Torch, pytest.param(TensorFlow, marks=pytest.mark.tensorflow)])
 def side(request: pytest.FixtureRequest) -> Side:
     found: Side = request.param
-    if found is TensorFlow:
-        pytest.importorskip("tensorflow")
     found.draw()
     return found
 
@@ -145,12 +144,12 @@ def test_the_number_of_loader_processes_does_not_show(side: Side, draws: bool, c
     same_however_many_load(lambda: side.samples(train, side.mixed_up if collates else None))
 
 
+@pytest.mark.tensorflow
 @pytest.mark.filterwarnings("ignore:Please import .affine_transform.:DeprecationWarning")  # by Keras 2
 @pytest.mark.parametrize("keras", ["keras.src.legacy", "tf_keras"])
 def test_nor_does_it_with_an_image_iterator_of_keras(keras: str) -> None:
-    pytest.importorskip("tensorflow")
     TensorFlow.draw()
-    preprocessing: Any = pytest.importorskip(f"{keras}.preprocessing.image")
+    preprocessing: Any = importlib.import_module(f"{keras}.preprocessing.image")
     generator = preprocessing.ImageDataGenerator(horizontal_flip=True, width_shift_range=0.5)
     images = np.arange(12 * 8 * 8 * 3.0).reshape(12, 8, 8, 3)
     same_however_many_load(lambda: TensorFlow.samples(generator.flow(images, np.arange(12), batch_size=3, seed=1)))
@@ -210,8 +209,9 @@ def test_no_batch_lies_in_dev_shm(side: Side) -> None:
         loader.close()
 
 
+@pytest.mark.tensorflow
 def test_tensorflow_in_a_loader_process_raises_at_once_what_to_do_instead() -> None:
-    tf: Any = pytest.importorskip("tensorflow")
+    tf: Any = importlib.import_module("tensorflow")
     TensorFlow.draw()
     double = tf.function(lambda x: x @ x)
     made_before = tf.ones((2, 2))

@@ -102,7 +102,12 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize("value", PLAIN, ids=repr)
+def named(value: Any) -> str:
+    """Without the address that the repr of a function has."""
+    return str(getattr(value, "__name__", repr(value)))
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=named)
 def test_plain_data_is_told_as_it_is(value: Any) -> None:
     twin = twin_of(value)
     assert twin == value

@@ -18,7 +18,7 @@ from edt_runner.scaling.adapter import scaled
 from edt_runner.scaling.rules import AdaScale, Rule, by_name
 from edt_runner.scaling.update import Scaling
 from edt_runner.trainable import EngineAdapter
-from support.sides import Keras, PyTorch, Side, adapter_of, carry, step
+from support.sides import Keras, PyTorch, Side, adapter_of, carry, on_side, step
 
 MICRO, REFERENCE, LR = 4, 8, 0.1
 UPDATES = [(4, 4), (4, 4, 4, 4), (4, 4, 2, 1), (3,), (4, 4, 4), (4, 1)]
@@ -29,11 +29,10 @@ SIDES = ["pytorch", "keras", "tf_keras"]
 def side_of(name: str) -> Side:
     if name == "pytorch":
         return PyTorch()
-    pytest.importorskip(name)
     return Keras(name)
 
 
-@pytest.fixture(params=SIDES)
+@pytest.fixture(params=map(on_side, SIDES))
 def side(request: pytest.FixtureRequest) -> Iterator[Side]:
     yield side_of(request.param)
 
@@ -170,10 +169,10 @@ def test_adam_under_its_square_root_rule_is_numpys(side: Side) -> None:
 @pytest.mark.parametrize(
     ("name", "optimizer"),
     [
-        *(("pytorch", name) for name in ("nesterov", "adamw of a tensor", "rmsprop")),
-        *(("keras", name) for name in ("scheduled", "averaged", "decaying", "scaled")),
-        *(("tf_keras", name) for name in ("scheduled", "decaying", "scaled")),
-        *(("tf_keras", name) for name in ("old adam", "old sgd with decay", "old nadam", "old scheduled")),
+        *(on_side("pytorch", name) for name in ("nesterov", "adamw of a tensor", "rmsprop")),
+        *(on_side("keras", name) for name in ("scheduled", "averaged", "decaying", "scaled")),
+        *(on_side("tf_keras", name) for name in ("scheduled", "decaying", "scaled")),
+        *(on_side("tf_keras", name) for name in ("old adam", "old sgd with decay", "old nadam", "old scheduled")),
     ],
 )
 def test_a_factor_is_the_same_as_another_learning_rate_from_the_start(name: str, optimizer: str) -> None:
@@ -222,6 +221,7 @@ def test_statistics_of_uneven_micro_batches_are_unbiased() -> None:
     assert adapter.details()["gradient_noise_scale"] == pytest.approx(noise / square, rel=0.15)
 
 
+@pytest.mark.tensorflow
 def test_a_scaled_loss_and_whole_batches_as_units_leave_the_statistics_as_they_are() -> None:
     side = Keras("keras")
     ones = [under(side, "adascale", name, "linear") for name in ("adam", "scaled")]
@@ -266,9 +266,9 @@ def test_parameter_groups_have_their_own_hyperparameters_again_whatever_happens(
     assert float(rate) == pytest.approx(0.1)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", ["keras", "tf_keras"])
 def test_a_keras_optimizer_is_the_users_own_again_whatever_happens(name: str) -> None:
-    pytest.importorskip(name)
     adapter = under(Keras(name), "adam-sqrt", "adam", "linear")
     optimizer = adapter.model.optimizer  # type: ignore[attr-defined]
     kind, config = type(optimizer), optimizer.get_config()
@@ -312,6 +312,7 @@ def test_a_state_without_a_rule_is_refused() -> None:
         carry(side.adapter(), under(side, "linear", "adam", "linear"))
 
 
+@pytest.mark.tensorflow
 def test_gradients_that_are_no_numbers_say_nothing_to_the_rule() -> None:
     """A loss scale that was too large: the optimizer skips the step."""
     side = Keras("keras")

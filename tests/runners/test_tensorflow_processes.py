@@ -15,10 +15,10 @@ from edt_runner.environment import supervisor_environ
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.tensorflow
 @pytest.mark.timeout(240)
 def test_a_warm_supervisor_has_one_thread_and_its_children_the_same_bits() -> None:
     """Two threads an op, as on a node with more cores than slots."""
-    pytest.importorskip("tensorflow")
     environ = os.environ | supervisor_environ("tensorflow") | {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/runners"}
     done = subprocess.run(
         [sys.executable, "-m", "support.tensorflow_zygote"],

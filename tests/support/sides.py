@@ -23,11 +23,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from edt_runner.engine.schedule import TickKind
 from edt_runner.trainable import EngineAdapter
+
+
+def on_side(name: str, *more: object) -> Any:
+    """A case for ``parametrize`` or a fixture: the side's name in front; Keras is only there with TensorFlow."""
+    return pytest.param(name, *more, marks=[pytest.mark.tensorflow] if name != "pytorch" else [])
+
 
 Batch = tuple[Any, Any]
 
