@@ -122,6 +122,8 @@ class Suite:
         """Each that may be forgiven once more, in a pytest of its own, while nothing else runs."""
         tests = forgiveness.to_run_again(failed)
         jobs = {test: self._pytest(f"again-{number}", test) for number, test in enumerate(tests, 1)}
+        for test, job in jobs.items():
+            job.name = test
         if jobs:
             running.run([running.Lane("again", list(jobs.values()))])
         return jobs

@@ -41,7 +41,7 @@ class Few:
         return subprocess.Popen(
             [sys.executable, "-m", "suite", "--no-checks", *words],
             cwd=self.folder,
-            env={**inherited, "PYTHONPATH": f"{ROOT}/tests", **environ},
+            env={**inherited, "PYTHONPATH": f"{ROOT}/tests", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -127,7 +127,7 @@ def test_a_test_that_fails_again_is_a_failure_and_three_are_not_tried(few: Few) 
 
 def test_a_process_that_dies_under_its_tests_fails_the_run_with_the_test_that_was_running(few: Few) -> None:
     few.write("api/test_death.py", "import os\n\ndef test_a(): os._exit(7)\n\ndef test_b(): pass\n")
-    status, said = few.run("--", "-p", "no:randomly", "tests/api/test_death.py")
+    status, said = few.run("--", "tests/api/test_death.py")
     assert status == 1, said
     assert "pytest in lane rooms ended with status 7 while this test was running" in said
     assert "lane rooms: pytest ended with status 7, and 1 of its tests were not run" in said[-300:]
