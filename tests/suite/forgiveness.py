@@ -5,6 +5,7 @@ must never fail.
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,15 @@ NEVER: Mapping[str, str] = {
     "tests/elastic/test_lr_rule.py": "digests",
     "tests/elastic/test_per_engine.py": "digests and sample counts",
     "tests/elastic/test_random_schedules.py": "digests and sample counts",
+    "tests/elastic/test_recoveries.py": "crash points and digests",
     "tests/elastic/test_resume.py": "digests",
     "tests/runners/test_crash_points.py": "crash points",
     "tests/scheduler/test_deaths.py": "crash points and the checker's verdict",
 }
-"""Files and folders of tests that are never forgiven, and what they try. Single tests bear the marker
-``never_forgiven``, with the same kind of words."""
+"""Files and folders of tests that are never forgiven, however they failed, and what they try. Single tests bear the
+marker ``never_forgiven``, with the same kind of words."""
+_EXACT = re.compile(r"digest|sample|audit", re.I)
+"""In an assertion that failed: what must be the same in every run."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,18 @@ class Verdict:
     failed: tuple[str, ...]
 
 
-def never_of(file: str, marked: str | None = None, *, checker: bool = False, flaky: bool = False) -> str | None:
+def never_of(
+    file: str, marked: str | None = None, *, assertion: str = "", checker: bool = False, flaky: bool = False
+) -> str | None:
     """Why a test of this file is never forgiven; None: it may be.
 
-    ``marked``: the words of its marker; ``checker``: it failed by the checker's verdict; ``flaky``: its name is in
-    tests/flaky.txt.
+    ``marked``: the words of its marker; ``assertion``: the statement that failed, where it is one; ``checker``: it
+    failed by the checker's verdict; ``flaky``: its name is in tests/flaky.txt.
     """
     if checker:
         return "the checker's verdict"
+    if _EXACT.search(assertion):
+        return "it compared digests or samples"
     if marked is not None:
         return marked
     if flaky:

@@ -213,9 +213,18 @@ def _never(item: pytest.Item, call: pytest.CallInfo[Any]) -> str | None:
     return forgiveness.never_of(
         item.nodeid.partition("::")[0],
         str(marker.args[0]) if marker else None,
+        assertion=_assertion(call),
         checker=call.excinfo is not None and getattr(call.excinfo.value, "checkers_verdict", False),
         flaky=bool({item.nodeid, item.nodeid.partition("[")[0]} & flaky),
     )
+
+
+def _assertion(call: pytest.CallInfo[Any]) -> str:
+    """The ``assert`` that failed, as it is written; empty where it was something else, such as a time that ran out."""
+    if call.excinfo is None or not isinstance(call.excinfo.value, AssertionError):
+        return ""
+    statement = str(call.excinfo.traceback[-1].statement).strip()
+    return statement if statement.startswith("assert ") else ""
 
 
 def _watch_import(module: pytest.Module, raised: list[BaseException]) -> None:

@@ -45,6 +45,18 @@ def test_digests_counts_crash_points_and_the_checker_are_never_forgiven(file: st
     assert never_of(file) == never
 
 
+def test_an_assertion_about_digests_or_samples_is_never_forgiven_wherever_it_stands() -> None:
+    assert (
+        never_of("tests/journeys/test_sharing.py", assertion='assert end["digest"] == other')
+        == "it compared digests or samples"
+    )
+    assert (
+        never_of("tests/journeys/test_sharing.py", assertion="assert samples == [1]")
+        == "it compared digests or samples"
+    )
+    assert never_of("tests/journeys/test_sharing.py", assertion="assert seconds < 3") is None
+
+
 def test_nor_is_a_marked_test_a_flaky_one_or_a_verdict_of_the_checker_wherever_it_falls() -> None:
     assert never_of("tests/api/test_a.py", "sample counts") == "sample counts"
     assert never_of("tests/api/test_a.py", flaky=True) == "it is in tests/flaky.txt, and has to be mended"

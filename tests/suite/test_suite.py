@@ -105,6 +105,13 @@ def test_where_digests_are_compared_nothing_is_run_again(few: Few) -> None:
     assert said.endswith("\nfailed: tests/elastic/test_digests.py::test_that_fails_once\n2 passed, 1 failed\n")
 
 
+def test_nor_is_an_assertion_about_a_digest_in_any_other_test(few: Few) -> None:
+    few.write("api/test_once.py", "def test_a():\n    end = {'digest': 1}\n    assert end['digest'] == 2\n")
+    status, said = few.run()
+    assert status == 1, said
+    assert "(never forgiven: it compared digests or samples)" in said and "[again]" not in said
+
+
 def test_nor_is_a_verdict_of_the_checker_wherever_it_falls(few: Few) -> None:
     raises = "    from checker.violation import Unsound\n    raise Unsound('two attempts live')\n"
     few.write("api/test_once.py", f"def test_a():\n{raises}")
