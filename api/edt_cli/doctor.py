@@ -52,7 +52,7 @@ def doctor(
         raise CannotStart("--keep-jobs goes with --adopt, --only with --empty-lost-found")
     place = home.expanduser().absolute() if home else default_home()
     if adopt:
-        _adopt(place, keep_jobs=keep_jobs, yes=yes)
+        _adopt(place, _look(place), keep_jobs=keep_jobs, yes=yes)
         return
     seen = _look(place)
     if empty:
@@ -74,9 +74,9 @@ def _address(given: str | None, place: Path) -> str:
     return api_address(given or of_home)
 
 
-def _adopt(place: Path, *, keep_jobs: bool, yes: bool) -> None:
+def _adopt(place: Path, seen: dict[str, Any], *, keep_jobs: bool, yes: bool) -> None:
     what = "Folders of jobs that the database does not know go" if keep_jobs else "All job folders in it go"
-    typer.echo(f"{place} and the database that EDT_DATABASE_URL names will belong together.", err=True)
+    typer.echo(f"{place} and {seen['database']} will belong together.", err=True)
     typer.echo(f"{what} to lost+found when nothing of them runs any more; nothing is deleted.", err=True)
     if not keep_jobs:
         typer.echo("If the database is an older copy of this home's own, say --keep-jobs.", err=True)

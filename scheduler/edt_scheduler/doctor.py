@@ -73,14 +73,13 @@ def look(settings: Settings) -> dict[str, object]:
     seen: dict[str, object] = {
         "home": str(settings.home),
         "home_id": pairing.read_id(settings),
-        "database": make_url(settings.database).render_as_string(hide_password=True),
+        "database": pairing.database_place(settings),
         "database_id": None,
         "problem": None,
         "unknown": [],
         "lost_found": [lost_found.as_json_object(entry) for entry in lost_found.entries(settings)],
     }
-    file = make_url(settings.database)
-    if file.get_backend_name() == "sqlite" and not Path(file.database or "").exists():
+    if _is_missing(settings):
         seen["problem"] = "there is no database yet: the first start makes one"
         return seen
     folders = lost_found.job_folders(settings.jobs)
@@ -98,11 +97,20 @@ def look(settings: Settings) -> dict[str, object]:
     return seen
 
 
+def _is_missing(settings: Settings) -> bool:
+    """Whether it is a file that is not there. Looking at it would make it."""
+    url = make_url(settings.database)
+    return url.get_backend_name() == "sqlite" and not Path(url.database or "").exists()
+
+
 def _adopt(settings: Settings, *, keep_jobs: bool) -> int:
     """Move the folders that are not this database's to lost+found, then give both a new id.
 
     Whatever ends this in the middle leaves a home and a database that are refused as before; it can be typed again.
     """
+    if _is_missing(settings):
+        place = pairing.database_place(settings)
+        return _refuse(f"there is no database {place}: EDT_DATABASE_URL names another, or start once to make this one")
     settings.home.mkdir(parents=True, exist_ok=True)
     (settings.home / "run").mkdir(exist_ok=True)
     migrate(settings.database)
@@ -115,8 +123,7 @@ def _adopt(settings: Settings, *, keep_jobs: bool) -> int:
                     return 0
                 stay = jobs.known(tx, lost_found.job_folders(settings.jobs)) if keep_jobs else set()
             moved = _set_aside(settings, stay)
-            with database.transaction() as tx:
-                made = pairing.adopt(tx, settings, time.time())
+            made = pairing.adopt(database, settings, time.time())
     finally:
         database.close()
     where = f"; {moved} job folders were moved to {settings.lost_found}" if moved else ""

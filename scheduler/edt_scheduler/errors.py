@@ -31,6 +31,8 @@ Each class has a stable ``code``; HTTP statuses live in the API. A database newe
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 
 class SchedulerError(Exception):
     """Base of everything this room refuses. ``str()`` is a sentence for people."""
@@ -235,23 +237,30 @@ class HomeUnusable(SchedulerError):
         self.home = home
 
 
+class Side(NamedTuple):
+    """A home or a database, as the other does not know it."""
+
+    place: str
+    """Path, or URL without a password."""
+    id: str | None
+    other: str
+    """The place that it belongs to; "" where it does not say."""
+
+    def told(self, other: str) -> str:
+        of = f", of {self.other}" if self.other not in {"", other} else ""
+        return f"{self.place} ({f'id {self.id}' if self.id is not None else 'no id'}{of})"
+
+
 class HomeForeign(HomeUnusable):
     """EDT_HOME and the database do not belong together."""
 
     code = "home-foreign"
 
-    def __init__(
-        self, home: str, home_id: str | None, database: str, database_id: str | None, place: str | None, why: str
-    ) -> None:
-        of = f" of the home {place}" if place is not None and place != home else ""
-        Exception.__init__(
+    def __init__(self, home: Side, database: Side, why: str) -> None:
+        SchedulerError.__init__(
             self,
-            f"EDT_HOME {home} ({_id(home_id)}) and the database {database} ({_id(database_id)}{of}) do not belong "
+            f"EDT_HOME {home.told(database.place)} and the database {database.told(home.place)} do not belong "
             f"together, {why}: start with two that do, or have these two belong together from now on with "
             "`edt doctor --adopt`, which deletes nothing",
         )
-        self.home = home
-
-
-def _id(value: str | None) -> str:
-    return f"id {value}" if value is not None else "no id"
+        self.home = home.place

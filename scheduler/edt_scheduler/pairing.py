@@ -1,6 +1,7 @@
 """A home and its database know each other by an id that lies in both. Room: scheduler.
 
-The home has it in the file ``home-id``, the database in its table ``home``. Whoever starts looks (``check`` before the
+The home has it in the file ``home-id``, with the database's URL on the second line for people to read; the database has
+it in its table ``home``, with the home's path. Whoever starts looks (``check`` before the
 schema is migrated, ``pair`` after it), and starts only where the two belong together: else the folders of one would
 be taken for leftovers of the other. ``judge`` is the whole rule, and pure. An id stands for one pairing: where two
 meet that have none, as in a release before ids or at the first start of all, a new one is made, and the same where an
@@ -16,13 +17,12 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from sqlalchemy import Connection, make_url
 
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import lost_found
-from edt_scheduler.errors import HomeForeign, HomeUnusable
+from edt_scheduler.errors import HomeForeign, HomeUnusable, Side
 from edt_scheduler.jobs import exec_id
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home as rows
@@ -31,6 +31,7 @@ from edt_scheduler.store.database import Database
 
 ID_FILE = "home-id"
 _MOST_NAMED = 3
+_SECRET_OPTIONS = ("password", "sslpassword")
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,23 @@ def pair(database: Database, settings: Settings, now: float) -> None:
     with database.transaction() as tx:
         check(tx, settings)
         if rows.identity(tx) is None:
-            _mint(tx, settings, now)
+            made = uuid.uuid4().hex
+            _write_id(settings, made)
+            crash_point(CrashPoint.HOME_ID)
+            rows.set_identity(tx, made, str(settings.home), now)
         jobs.skip_numbers(tx, highest)
 
 
-def adopt(tx: Connection, settings: Settings, now: float) -> str:
-    """Have the two belong together from now on, under a new id. Legal under the writer's lock."""
-    made = _mint(tx, settings, now)
-    jobs.skip_numbers(tx, lost_found.highest_number(settings))
+def adopt(database: Database, settings: Settings, now: float) -> str:
+    """Have the two belong together from now on, under a new id, which is the answer.
+
+    The row comes first here: a crash before the file leaves a home that its own database still knows.
+    """
+    made = uuid.uuid4().hex
+    with database.transaction() as tx:
+        rows.set_identity(tx, made, str(settings.home), now)
+        jobs.skip_numbers(tx, lost_found.highest_number(settings))
+    _write_id(settings, made)
     return made
 
 
@@ -120,34 +130,38 @@ def belong(tx: Connection, settings: Settings) -> bool:
 
 def read_id(settings: Settings) -> str | None:
     """The home's id; None: it has none. Raises HomeUnusable where the file cannot be read."""
+    lines = _id_lines(settings)
+    return (lines[0].strip() or None) if lines else None
+
+
+def database_place(settings: Settings) -> str:
+    """The database's URL, without its password, which may stand among its options, too."""
+    url = make_url(settings.database)
+    return url.difference_update_query(_SECRET_OPTIONS).render_as_string(hide_password=True)
+
+
+def _id_lines(settings: Settings) -> list[str]:
     try:
-        return (settings.home / ID_FILE).read_text().strip() or None
+        return (settings.home / ID_FILE).read_text().splitlines()
     except FileNotFoundError:
-        return None
+        return []
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise HomeUnusable(str(settings.home), f"{ID_FILE} cannot be read ({why or error})") from None
 
 
-def _mint(tx: Connection, settings: Settings, now: float) -> str:
-    made = uuid.uuid4().hex
+def _write_id(settings: Settings, made: str) -> None:
+    path = settings.home / ID_FILE
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _write(settings.home / ID_FILE, f"{made}\n")
+        with draft.open("w") as file:
+            file.write(f"{made}\n{database_place(settings)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        lost_found.sync(path.parent)
     except OSError as error:
         raise HomeUnusable(str(settings.home), f"{ID_FILE} cannot be written ({error.strerror or error})") from None
-    crash_point(CrashPoint.HOME_ID)
-    rows.set_identity(tx, made, str(settings.home), now)
-    return made
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    lost_found.sync(path.parent)
 
 
 def _look(tx: Connection, settings: Settings) -> Sight:
@@ -166,9 +180,9 @@ def _look(tx: Connection, settings: Settings) -> Sight:
 
 
 def _foreign(tx: Connection, settings: Settings, sight: Sight, why: str) -> HomeForeign:
-    where = make_url(settings.database).render_as_string(hide_password=True)
-    place = rows.place(tx)
-    return HomeForeign(str(settings.home), sight.home_id, where, sight.database_id, place, why)
+    here = Side(str(settings.home), sight.home_id, "".join(_id_lines(settings)[1:2]))
+    there = Side(database_place(settings), sight.database_id, rows.place(tx) or "")
+    return HomeForeign(here, there, why)
 
 
 def _count(numbers: Mapping[int, int] | list[int]) -> str:

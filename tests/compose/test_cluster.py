@@ -90,7 +90,9 @@ def test_its_parts_are_healthy_and_may_do_no_more_than_they_must(cluster: Cluste
     assert refused.startswith("NOAUTH")
 
 
-def test_down_leaves_nothing(cluster: Cluster) -> None:
+def test_down_with_its_volume_leaves_only_results_and_a_new_database_takes_none(
+    cluster: Cluster,
+) -> None:
     cluster.use("docker")
     job = start(cluster, "never", epochs=1000)
     until_slots(cluster, job, 2)
@@ -99,3 +101,18 @@ def test_down_leaves_nothing(cluster: Cluster) -> None:
         for kind in ("container", "network", "volume"):
             assert cluster.left(kind, label) == []
     assert (cluster.home / "jobs" / job / "checkpoint" / "latest").exists()
+
+    # The next database is another one: refused, and the result is still there when it is taken all the same.
+    with pytest.raises(AssertionError):
+        cluster.compose("up", "-d", profile="")
+    said = cluster.compose("logs", "--no-color", "migrate", profile="")
+    assert f"EDT_HOME {cluster.home} (id " in said and "the database is new" in said
+    doctor = ("run", "--rm", "-T", "--no-deps", "scheduler", "edt_cli", "doctor")
+    cluster.compose(*doctor, "--adopt", "--yes", profile="")
+    cluster.compose("up", "-d", profile="")
+    eventually(cluster.serves, "the API is ready")
+    look = ("exec", "-T", "api", "python", "-m", "edt_cli", "--api", "http://127.0.0.1:9280", "doctor", "-o", "json")
+    seen = json.loads(cluster.compose(*look, profile=""))
+    assert seen["api"]["ready"] and seen["home_id"] == seen["database_id"]
+    assert job in {entry["job"] for entry in seen["lost_found"]}
+    assert (cluster.home / "lost+found" / job / job / "checkpoint" / "latest").exists()

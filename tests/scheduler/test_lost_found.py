@@ -7,6 +7,8 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,29 @@ def test_a_job_with_a_row_is_left_alone_whatever_lies_beside_it(stage: Stage) ->
     assert job.directory.exists() and stray.exists()
     assert fences.lowest(job.directory / "checkpoint") == 0
     assert not stage.house.settings.lost_found.exists()
+
+
+def test_a_submit_that_is_about_to_commit_is_waited_for_and_keeps_its_folder(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out, go_on = threading.Event(), threading.Event()
+
+    def pause(_: CrashPoint) -> None:
+        laid_out.set()
+        assert go_on.wait(30)
+
+    monkeypatch.setattr("edt_scheduler.operations.execs.crash_point", pause)
+    with ThreadPoolExecutor() as pool:
+        submitting = pool.submit(stage.submitted)
+        assert laid_out.wait(30)
+        sweeping = pool.submit(Leftovers(stage.house).sweep)
+        assert wait([sweeping], 0.3).not_done
+        go_on.set()
+        job = submitting.result()
+        sweeping.result()
+    assert (job.work_dir / "main.py").exists()
+    assert fences.lowest(job.directory / "checkpoint") == 0
+    assert lost_found.entries(stage.house.settings) == []
 
 
 def test_a_second_folder_of_a_name_lies_beside_the_first(sqlite_stage: Stage) -> None:

@@ -96,6 +96,16 @@ def ids(settings: Settings) -> tuple[str | None, str | None]:
     return found
 
 
+def shown(url: str) -> str:
+    return make_url(url).render_as_string(hide_password=True)
+
+
+def test_no_password_of_the_database_is_written_or_said(tmp_path: Path) -> None:
+    url = "postgresql://edt:canary-1@host/edt?password=canary-2&sslmode=require"
+    told = pairing.database_place(Settings(home=tmp_path, database_url=url))
+    assert told == "postgresql://edt:***@host/edt?sslmode=require"
+
+
 def execute(settings: Settings, *statements: str) -> None:
     database = Database(settings.database)
     with database.transaction() as tx:
@@ -146,7 +156,8 @@ def test_a_new_database_is_refused_in_one_sentence_and_nothing_is_lost(
             open_house(settings.model_copy(update={"database_url": url}))
         said = str(refused.value)
         assert "\n" not in said and "`edt doctor --adopt`" in said
-        assert str(settings.home) in said and ids(settings)[0] in said and "no id" in said  # type: ignore[operator]
+        assert f"EDT_HOME {settings.home} (id {ids(settings)[0]}, of {shown(settings.database)})" in said
+        assert f"the database {shown(url)} (no id)" in said
         assert "the database is new and the home holds 1 job" in said
     assert result.read_text() == "weights"
     opened(settings)
@@ -159,7 +170,8 @@ def test_another_homes_database_is_refused_by_both_ids(settings: Settings, tmp_p
     mixed = settings.model_copy(update={"database_url": other.database_url})
     with pytest.raises(HomeForeign, match="their ids differ") as refused:
         open_house(mixed)
-    assert all(str(known) in str(refused.value) for known in (ids(settings)[0], ids(other)[1], other.home))
+    said = str(refused.value)
+    assert f"(id {ids(settings)[0]}, of " in said and f"(id {ids(other)[1]}, of {other.home})" in said
 
 
 def test_an_empty_home_is_refused_where_the_database_knows_another(settings: Settings, tmp_path: Path) -> None:
@@ -241,12 +253,17 @@ def test_every_process_that_starts_says_the_same_and_ends_with_2(tmp_path: Path,
     assert result.exists()
 
 
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 class TestAdopting:
     @pytest.fixture
     def refused(self, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
         """A home with a job's result, and a database that is new."""
         lived(settings)
         new = settings.model_copy(update={"database_url": f"sqlite:///{tmp_path / 'new.db'}"})
+        migrate(new.database)
         monkeypatch.setenv("EDT_HOME", str(new.home))
         monkeypatch.setenv("EDT_DATABASE_URL", new.database)
         return new
@@ -295,8 +312,29 @@ class TestAdopting:
     ) -> None:
         assert doctor.main([]) == 1
         seen = json.loads(capsys.readouterr().out)
-        assert seen["home"] == str(refused.home) and "no database yet" in seen["problem"]
-        assert not Path(refused.database.removeprefix("sqlite:///")).exists()
-        migrate(refused.database)
+        assert seen["home"] == str(refused.home) and "do not belong together" in seen["problem"]
+        assert (seen["home_id"], seen["database_id"]) == (ids(refused)[0], None)
+
+    def test_a_file_that_is_no_database_yet_is_neither_made_nor_adopted(
+        self, refused: Settings, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Whoever types it without the platform's EDT_DATABASE_URL means another one."""
+        file = Path(refused.database.removeprefix("sqlite:///"))
+        file.unlink()
+        assert doctor.main(["--adopt"]) == 2
+        assert f"there is no database {refused.database}" in capsys.readouterr().err
         assert doctor.main([]) == 1
-        assert "do not belong together" in json.loads(capsys.readouterr().out)["problem"]
+        assert "no database yet" in json.loads(capsys.readouterr().out)["problem"]
+        assert not file.exists() and (refused.jobs / "edt-1").exists()
+
+    def test_one_that_dies_before_the_homes_id_leaves_the_home_to_its_own_database(
+        self, refused: Settings, settings: Settings
+    ) -> None:
+        database = Database(refused.database)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(pairing, "_write_id", _die)
+            pairing.adopt(database, refused, 0.0)
+        database.close()
+        with pytest.raises(HomeForeign, match="their ids differ"):
+            open_house(refused)
+        opened(settings)

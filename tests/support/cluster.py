@@ -71,7 +71,7 @@ class Cluster:
         self.compose("up", "-d", profile="")
         self.api.base_url = f"http://127.0.0.1:{port}"
         self.api.auth = ("admin", self.secret("admin-password"))
-        eventually(self._serves, "the API is ready")
+        eventually(self.serves, "the API is ready")
         self._log_in()
         return self
 
@@ -162,7 +162,7 @@ class Cluster:
         lines = [(ROOT / ".env.example").read_text(), *(f"{name}={value}" for name, value in settings.items())]
         (self.folder / ".env").write_text("\n".join(lines) + "\n")
 
-    def _serves(self) -> bool:
+    def serves(self) -> bool:
         try:
             return self.api.get("/readyz").is_success
         except httpx.TransportError:
