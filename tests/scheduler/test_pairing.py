@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import uuid
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from edt_scheduler.settings import Settings
 from edt_scheduler.store import home
 from edt_scheduler.store.database import Database
 from edt_scheduler.views import Role
+from support.dumps import Dump, bare
 from support.puppets import Clock, Stage
 
 OLD = Sight(None, None, {1: 2, 2: 0}, {1: Known(2, False), 2: Known(0, False), 3: Known(1, True)}, is_new=False)
@@ -123,25 +125,44 @@ def test_the_first_start_gives_both_one_id_and_the_next_ones_keep_it(settings: S
     assert ids(settings) == first
 
 
-def test_a_home_and_a_database_of_an_earlier_release_get_one_when_their_jobs_agree(settings: Settings) -> None:
-    result = lived(settings)
-    execute(settings, "DROP TABLE home", "UPDATE alembic_version SET version_num = '0005'")
-    (settings.home / pairing.ID_FILE).unlink()
-    opened(settings)
-    assert len(set(ids(settings))) == 1 and None not in ids(settings)
-    assert result.exists()
+@pytest.fixture(params=["sqlite", "postgresql"])
+def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """A home and a database of the last release before ids, with jobs of every kind."""
+    url = f"sqlite:///{tmp_path / 'earlier.db'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres_server").create(f"edt_earlier_{uuid.uuid4().hex}")
+    dump = Dump.of("0005")
+    dump.load(url)
+    settings = Settings(home=tmp_path / "home", database_url=url, broker_url="")
+    for job in dump.rows["jobs"]:
+        if job["deleted_at"] is None:
+            _begun(settings, job["id"], job["fence"])
+    return settings
 
 
-def test_another_database_of_an_earlier_release_is_refused_before_its_schema_is_touched(settings: Settings) -> None:
-    lived(settings)
-    execute(settings, "DROP TABLE home", "UPDATE alembic_version SET version_num = '0005'")
-    shutil.copytree(settings.jobs / "edt-1", settings.jobs / "edt-2")
-    with pytest.raises(HomeForeign, match="does not know edt-2 of the home"):
-        open_house(settings)
-    database = Database(settings.database)
-    with database.snapshot() as tx:
-        assert tx.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "0005"
-    database.close()
+def _begun(settings: Settings, number: int, attempts: int) -> Path:
+    """A job's folder as its attempts leave it."""
+    folder = settings.jobs / f"edt-{number}"
+    (folder / "spool").mkdir(parents=True)
+    for fence in range(1, attempts + 1):
+        (folder / "spool" / f"{fence}-n1").mkdir()
+    return folder
+
+
+def test_a_home_and_a_database_of_an_earlier_release_get_one_when_their_jobs_agree(earlier: Settings) -> None:
+    folders = sorted(earlier.jobs.iterdir())
+    opened(earlier)
+    assert len(set(ids(earlier))) == 1 and None not in ids(earlier)
+    assert sorted(earlier.jobs.iterdir()) == folders
+
+
+def test_another_database_of_an_earlier_release_is_refused_before_its_schema_is_touched(earlier: Settings) -> None:
+    later = _begun(earlier, 999, 1)
+    with pytest.raises(HomeForeign, match="does not know edt-999 of the home"):
+        open_house(earlier)
+    with bare(earlier.database).connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "0005"
+    assert later.exists()
 
 
 def test_a_new_database_is_refused_in_one_sentence_and_nothing_is_lost(
