@@ -508,9 +508,8 @@ class Membership:
         other = verdict.differing[0]
         fields = {"engine": int(other), "step": verdict.step, "difference": verdict.difference}
         self.guarantee_ended(verdict.what, verdict.why, **fields)
-        assert self._roster.definition is not None
-        then = self._roster.definition.get("on_mismatch", "mark")
-        if self._failures.known:
+        then = (self._roster.definition or {}).get("on_mismatch", "mark")
+        if self._failures.known or self.phase not in (Phase.RUNNING, Phase.ENDING):
             return
         if then == "stop" or (then == "restore" and self._replicas.history.restored):
             again = " for the second time" if then == "restore" else ""
@@ -527,9 +526,9 @@ class Membership:
     def _ended_alike(self) -> bool:
         """All have committed the last step. False: they go back to a checkpoint, or the training has failed."""
         roster = self._roster
-        told, definition = self._ending.told, roster.definition
-        assert definition is not None
-        tick = Schedule.from_json_object(dict(definition["schedule"])).ticks
+        told, definition, tick = self._ending.told, roster.definition, self._replicas.history.equal_at
+        if definition is not None:  # the driver has told a coordinator that is new
+            tick = Schedule.from_json_object(dict(definition["schedule"])).ticks
         verdict = self._replicas.at_end(
             roster.current.members, told, tick, int(told[roster.current.members[0]]["step"])
         )

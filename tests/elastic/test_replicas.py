@@ -34,6 +34,7 @@ def test_a_scheduler_that_begins_anew_in_a_joining_engine_is_found_marked_and_me
     attempt: Attempt, loop: str
 ) -> None:
     with attempt("scheduled", "--loop", loop, "--epochs", 20, "--warm-up", 6, max_engines=4) as training:
+        training.may_differ = True
         grow(training, after=4)
         end = training.finish()
         (ended,) = training.kinds(ReportKind.GUARANTEE_ENDED)
@@ -79,6 +80,7 @@ def test_a_training_whose_replicas_were_never_compared_says_so(
 def test_a_mismatch_ends_the_training_where_that_is_asked_for(attempt: Attempt) -> None:
     hurt = ("scheduled", "--warm-up", 0, "--fault-once", 2, "--interval", 1)
     with attempt(*hurt, "--on-mismatch", "stop") as training:
+        training.may_differ = True
         grow(training)
         end = training.finish()
         (ended,) = training.kinds(ReportKind.GUARANTEE_ENDED)
@@ -90,6 +92,7 @@ def test_a_mismatch_ends_the_training_where_that_is_asked_for(attempt: Attempt) 
 def test_a_mismatch_ends_a_training_whose_result_must_be_exact(attempt: Attempt) -> None:
     hurt = ("scheduled", "--warm-up", 0, "--fault-once", 2, "--interval", 1)
     with attempt(*hurt, "--require-exact") as training:
+        training.may_differ = True
         grow(training)
         end = training.finish()
     assert end["kind"] == "script-error"
@@ -105,6 +108,7 @@ def test_all_go_back_to_a_checkpoint_at_which_they_were_equal_and_end_with_the_u
         training.settle([1])
         undisturbed = training.finish()["digest"]
     with attempt(*script, "--on-mismatch", "restore", "--fault-once", 7, "--interval", 6) as training:
+        training.may_differ = True
         grow(training)
         end = training.finish()
         compared = [(found["step"], found["equal"]) for found in training.kinds(ReportKind.REPLICAS_COMPARED)]
@@ -119,6 +123,7 @@ def test_what_differs_again_after_going_back_ends_the_training(attempt: Attempt)
     """A schedule that begins anew in a joining engine does so whatever it goes back to."""
     script = ("scheduled", "--epochs", 20, "--warm-up", 1000, "--recovery", 0.001, "--on-mismatch", "restore")
     with attempt(*script) as training:
+        training.may_differ = True
         grow(training, after=6)
         end = training.finish()
     assert end["kind"] == "script-error"

@@ -71,6 +71,22 @@ def test_train_names_what_is_wrong(call: tuple[Any, ...], words: list[str]) -> N
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"compare_interval": -1}, "compare_interval: got -1, takes None (each epoch's end), a whole number"),
+        ({"compare_interval": True}, "compare_interval: got True"),
+        ({"on_mismatch": "ignore"}, "on_mismatch: got 'ignore', takes 'mark', 'stop' or 'restore'"),
+        ({"require_exact": 1}, "require_exact: got 1, takes True or False"),
+        ({"require_exact": True, "reduction": "fast"}, "require_exact: got True, takes False with reduction='fast'"),
+    ],
+)
+def test_what_is_to_be_compared_and_required_is_checked(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        FabricModel(**good()).train(1, 4, **given)
+    assert words in str(caught.value)
+
+
 def test_reduction_takes_two_words() -> None:
     with pytest.raises(UsageError, match="reduction: got 'quick', takes 'exact' or 'fast'"):
         FabricModel(**good()).train(1, 4, reduction="quick")

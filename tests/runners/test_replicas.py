@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +13,11 @@ import numpy as np
 import pytest
 
 from edt_runner.checksums import checksum
+from edt_runner.decisions import unlike
 from edt_runner.engine.comparing import Comparing
 from edt_runner.engine.schedule import Schedule
 from edt_runner.generations import Phase
+from edt_runner.membership import Membership
 from edt_runner.reform import Standing, reform
 from edt_runner.replicas import History, compare
 from support.talk import NEW, Talk
@@ -385,3 +391,42 @@ def test_checksums_that_cannot_be_taken_cost_the_comparison_and_not_the_training
     comparing.committed(schedule.at(0), 1, generation=1, members=("1", "2"), name="1")
     comparing.wait()
     assert line.said == [{"kind": "note", "text": "no checksums at step 1: MemoryError"}]
+
+
+# ── what an engine computes with ────────────────────────────────────────────────────────────────────────────────
+def test_what_an_engine_computes_with_can_be_told_and_is_the_same_in_the_same_process() -> None:
+    from edt_runner.pytorch.framework import FRAMEWORK
+
+    found = FRAMEWORK.computing(on_device=False)
+    assert json.loads(json.dumps(found)) == found == FRAMEWORK.computing(on_device=False)
+    names = {"torch", "CPU capability", "instruction sets", "threads", "device", "deterministic algorithms", "oneDNN"}
+    assert names <= set(found)
+
+
+def test_a_processor_that_was_told_to_compute_otherwise_is_another_one() -> None:
+    """ATEN_CPU_CAPABILITY is read when torch is loaded: another process."""
+    text = "import json; from edt_runner.pytorch.framework import FRAMEWORK as it; "
+    text += "print(json.dumps(it.computing(on_device=False)))"
+    other = subprocess.run(
+        [sys.executable, "-c", text],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    from edt_runner.pytorch.framework import FRAMEWORK
+
+    own, theirs = FRAMEWORK.computing(on_device=False), json.loads(other.stdout)
+    assert theirs["CPU capability"] == "DEFAULT"
+    assert unlike({"CPU capability": own["CPU capability"]}, theirs) == "CPU capability"
+
+
+def test_a_coordinator_that_does_not_know_the_training_yet_names_a_mismatch_and_does_nothing_else() -> None:
+    mind = Membership(recovering=True)
+    for name, own in (("1", SAME), ("2", OTHER)):
+        mind.replica(name, replica(["1", "2"], own), 0)
+    assert [send.message["report"] for send in mind.take() if send.message["kind"] == "report"] == [
+        "replicas-compared",
+        "guarantee-ended",
+    ]
+    assert not mind.re_forming
