@@ -19,6 +19,7 @@ from edt_api.context import TheClosing, TheHouse
 from edt_api.errors import RequestInvalid, TooLarge
 from edt_runner.contract import ContractError, Report, node_queue
 from edt_runner.crash_points import CrashPoint, crash_point
+from edt_runner.report_bodies import BATCH_BYTES, BATCH_REPORTS
 from edt_scheduler import operations
 from edt_scheduler.house import House
 from edt_scheduler.nodes import SlotSpec
@@ -29,8 +30,6 @@ router = APIRouter(prefix="/api/v1/nodes")
 LONGEST_WAIT_SECONDS = 10.0
 """A poll that is held is no heartbeat, and a lease is 30 s."""
 LOOK_SECONDS = 0.1
-REPORTS_BYTES = 4 << 20
-MOST_REPORTS = 4096
 _REPORTS = TypeAdapter(list[schemas.ReportIn])
 
 
@@ -105,16 +104,16 @@ async def _body(request: Request) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > REPORTS_BYTES:
-            raise TooLarge(f"reports: more than {REPORTS_BYTES} bytes at once; send fewer")
+        if len(body) > BATCH_BYTES:
+            raise TooLarge(f"reports: more than {BATCH_BYTES} bytes at once; send fewer")
     return bytes(body)
 
 
 def _reports(body: bytes) -> list[Report]:
     try:
         told = _REPORTS.validate_json(body)
-        if len(told) > MOST_REPORTS:
-            raise TooLarge(f"reports: {len(told)} at once; send at most {MOST_REPORTS}")
+        if len(told) > BATCH_REPORTS:
+            raise TooLarge(f"reports: {len(told)} at once; send at most {BATCH_REPORTS}")
         return [Report.from_message(report.model_dump()) for report in told]
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]

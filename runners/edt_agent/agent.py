@@ -136,6 +136,7 @@ class Agent:
             leaving = self._going is not Going.STAYS
             self._children.reap()  # a pidfd may speak before SIGCHLD does
             picture = {key: attempt.look(now) for key, attempt in self._attempts.items()}
+            busy = any(each.behind for each in picture.values())
             if self._going is Going.ALL_DIE:
                 for attempt in self._attempts.values():
                     attempt.kill()
@@ -153,7 +154,7 @@ class Agent:
                 elif now > last_alive + _LAST_REPORTS_SECONDS:
                     log.warning("the API has not taken all reports; they stay on disk for the next agent")
                     return
-            dying = leaving or any(each.phase is not Phase.LIVE and not each.empty for each in picture.values())
+            dying = leaving or busy or any(each.phase is not Phase.LIVE and not each.empty for each in picture.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN_SECONDS if dying else _LOOK_SECONDS):
                     await self._wake.wait()
@@ -171,7 +172,11 @@ class Agent:
             case Close(key, kind, message, None):
                 log.warning("%s ended as %s: %s", key, kind, message)
                 seen = picture[key]
-                self._attempts[key].spool.close(kind, message, seen.code, seen.wish, seen.oom)
+                try:
+                    self._attempts[key].spool.close(kind, message, seen.code, seen.wish, seen.oom)
+                except OSError as error:
+                    log.error("%s: its last word cannot be written yet: %s", key, error)
+                    return
                 self._look()
             case Close(key, _, _, Assignment()):
                 self._begin(key, self._close_unstarted(action))
@@ -234,7 +239,11 @@ class Agent:
             return
         log.warning("%s ended as %s: %s", action.key, action.kind, action.message)
         entry = _never_started(assignment, last_word_heard(assignment.letter))
-        self._adopt(entry).spool.close(action.kind, action.message, None, assignment.wish)
+        try:
+            self._adopt(entry).spool.close(action.kind, action.message, None, assignment.wish)
+        except OSError as error:
+            log.error("%s: its last word cannot be written yet: %s", action.key, error)
+            await asyncio.sleep(_AWAY_SECONDS)
 
     async def _adopt_unknown(self, assignment: Assignment) -> bool:
         """Adopt what only the launcher can find: the agent's notes were lost, and nothing may run twice under one

@@ -14,13 +14,16 @@ from collections.abc import Callable
 from edt_agent.decide import Phase, Running
 from edt_agent.launcher import Handle
 from edt_agent.ledger import ATTEMPT_FILE, Entry, Key
+from edt_agent.processes import ProcessId, alive
 from edt_agent.spool import Spool
-from edt_runner.contract import Wish, dump_line
+from edt_runner.contract import Report, ReportKind, Wish, dump_line
 
 log = logging.getLogger(__name__)
 
 _RECONNECT_SECONDS = 0.05
 _RECONNECT_MOST_SECONDS = 1.0
+_READ_SECONDS = 60.0
+"""So long is read on in what a supervisor that is gone has left, before the rest is given up."""
 
 
 class Attempt:
@@ -41,6 +44,10 @@ class Attempt:
         self._handle = handle
         self._wake = wake
         self._wish: Wish | None = None
+        self._engine_processes: dict[int, set[ProcessId]] = {}
+        """By allocation: what its supervisor's reports named as its engine, and was its supervisor's child then."""
+        self._behind_since: float | None = None
+        spool.believes = self._believes
         self._changed = asyncio.Event()
         self._since = now
         self._phase = Phase.LIVE
@@ -57,7 +64,10 @@ class Attempt:
         """It as it is now."""
         lives = self.lives
         facts = self.spool.scan()
-        phase = Phase.ENDED if facts.ended else Phase.LIVE if lives else Phase.DEAD
+        behind = self._is_behind(lives, now)
+        phase = Phase.LIVE if lives or behind else Phase.DEAD
+        if facts.ended and not behind:
+            phase = Phase.ENDED
         if phase != self._phase:
             self._phase, self._since = phase, now
         if not self._empty and not lives:
@@ -77,6 +87,7 @@ class Attempt:
             code=self._handle.code,
             oom=self._handle.oom and not facts.starved,
             said=self._handle.said,
+            behind=behind,
         )
 
     @property
@@ -87,7 +98,7 @@ class Attempt:
     @property
     def ended(self) -> bool:
         """Nothing runs any more and the last word is on disk."""
-        return self._empty and self.spool.facts.ended
+        return self._empty and self.spool.facts.ended and not self.spool.behind
 
     def tell(self, wish: Wish, now: float) -> None:
         """From now on this is what it is wished, as often as the socket has to be opened again."""
@@ -109,6 +120,36 @@ class Attempt:
         """All is said and heard: leave nothing behind but its spool. Raises LauncherAway."""
         self._talk.cancel()
         await self._handle.remove()
+
+    def _is_behind(self, lives: bool, now: float) -> bool:
+        """Whether there is more to read. Of one that is gone, not for ever: what it left may have no end."""
+        if not self.spool.behind or lives:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = now
+        elif now > self._behind_since + _READ_SECONDS:
+            self.spool.give_up_the_rest()
+        return self.spool.behind
+
+    def _believes(self, report: Report) -> bool | None:
+        """Whether what a report says of an engine's process can be so: the job may have written it itself. A slot is
+        given back only when nothing that was seen as its engine lives, and an engine was not just to be started."""
+        if report.kind is ReportKind.ENGINE_STARTED:
+            pid = report.body.get("pid")
+            child = self._handle.child(pid) if isinstance(pid, int) else None
+            if child is not None:
+                self._engine_processes.setdefault(report.body["allocation"], set()).add(child)
+            return True
+        if report.kind is not ReportKind.ENGINE_GONE or self._handle.sole_writer or not self.lives:
+            return True
+        allocation = report.body["allocation"]
+        if any(alive(process) for process in self._engine_processes.get(allocation, ())):
+            return False
+        if allocation in self.spool.facts.open_engines or allocation in self.spool.facts.gone:
+            return True
+        if self._wish is None:
+            return None  # nobody knows yet what it was to start
+        return all(slot.allocation != allocation for slot in self._wish.slots)
 
     @property
     def _listened(self) -> bool:

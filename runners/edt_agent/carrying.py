@@ -17,10 +17,10 @@ from edt_agent.errors import ApiRefused, ApiUnreachable, NotKnownHere
 from edt_agent.ledger import Key, Ledger
 from edt_runner.contract import ReportKind
 from edt_runner.crash_points import CrashPoint, crash_point
+from edt_runner.report_bodies import BATCH_REPORTS
 
 log = logging.getLogger(__name__)
 
-_BATCH = 256
 _PROGRESS_SECONDS = 0.25
 """Reports of progress alone go so often at most; all others go at once, and take them along."""
 _RETRY_SECONDS = 0.2
@@ -39,6 +39,7 @@ class Carrying:
         self._on_end_taken = on_end_taken
         self._news = asyncio.Event()
         self._carried_at: dict[Key, float] = {}
+        self._complained = ""
 
     def look(self) -> None:
         self._news.set()
@@ -67,7 +68,7 @@ class Carrying:
         spool = attempt.spool
         spool.scan()
         # The last word frees slots and ends jobs, so it waits until no process of the attempt is left.
-        batch = spool.batch(_BATCH, hold_the_end=not attempt.ended)
+        batch = spool.batch(BATCH_REPORTS, hold_the_end=not attempt.ended)
         if not batch or self._can_wait(attempt.key, batch):
             return False
         crash_point(CrashPoint.AGENT_CARRY)
@@ -76,12 +77,12 @@ class Carrying:
         except NotKnownHere:
             raise
         except ApiRefused as error:
-            log.error("%s: its reports from %s on stay on disk: %s", attempt.key, batch[0].get("seq"), error)
+            self._complain(f"{attempt.key}: its reports from {batch[0]['seq']} on stay on disk: {error}")
             return False
         crash_point(CrashPoint.AGENT_CARRIED)
         acked = answer.get(str(attempt.key))
         if acked is None or acked == spool.acked:
-            log.error("%s: its reports from %s on were not taken", attempt.key, batch[0].get("seq"))
+            self._complain(f"{attempt.key}: its reports from {batch[0]['seq']} on were not taken")
             return False
         spool.ack(acked)
         attempt.entry = dataclasses.replace(attempt.entry, acked=acked)
@@ -91,6 +92,12 @@ class Carrying:
             self._carried_at.pop(attempt.key, None)
             self._on_end_taken()
         return True
+
+    def _complain(self, text: str) -> None:
+        """Once, however often it is tried again."""
+        if text != self._complained:
+            log.error("%s", text)
+            self._complained = text
 
     def _can_wait(self, key: Key, batch: Sequence[Mapping[str, Any]]) -> bool:
         """Whether it is progress alone, and told a moment ago; then the next look is arranged for."""

@@ -14,6 +14,7 @@ from edt_agent.container import Node, cpu_quota
 from edt_agent.docker_settings import DockerSettings
 from edt_agent.dockerd import Dockerd, End
 from edt_agent.errors import LauncherAway
+from edt_agent.processes import ProcessId
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ _RUNS = frozenset({"running", "paused", "restarting", "removing", "unknown"})
 
 class ContainerHandle:
     """See ``Handle``. The launcher tells it what it saw by ``saw``; until then nobody knows, and it counts as alive."""
+
+    sole_writer = True
 
     def __init__(
         self, container: str, socket: Path, dockerd: Dockerd, settings: DockerSettings, node: Node | None
@@ -66,6 +69,10 @@ class ContainerHandle:
     def empty(self) -> bool:
         """With its first process everything in a container ends."""
         return not self.lives
+
+    def child(self, pid: int) -> ProcessId | None:
+        """Its pids are the container's own, which mean nothing here."""
+        return None
 
     def kill(self) -> None:
         if self.lives and (self._killing is None or self._killing.done()):

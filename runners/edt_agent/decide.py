@@ -64,6 +64,8 @@ class Running:
     """Its supervisor was killed for want of memory."""
     said: str = ""
     """The last that its supervisor printed before it had a log."""
+    behind: bool = False
+    """There is more in its spool than has been read."""
 
 
 @dataclass(frozen=True)

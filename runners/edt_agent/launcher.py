@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from edt_agent.ledger import ATTEMPT_FILE, Entry, Key
+from edt_agent.processes import ProcessId
 from edt_runner.contract import Letter, Wish
 
 
@@ -38,6 +39,13 @@ class Handle(Protocol):
 
     def empty(self) -> bool:
         """Nothing of it is left."""
+
+    @property
+    def sole_writer(self) -> bool:
+        """The job's own processes cannot write the supervisor's reports."""
+
+    def child(self, pid: int) -> ProcessId | None:
+        """The process of this machine that has this pid now, if the supervisor is its parent."""
 
     def kill(self) -> None:
         """SIGKILL to all of it. May be said again and again until it is empty."""

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from edt_agent import safe_files
 from edt_agent.processes import ProcessId
 from edt_runner.contract import Letter
 
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 
 ATTEMPT_FILE = "attempt.json"
 """In which a supervisor says who it is, before anything of the user's runs."""
+_ATTEMPT_BYTES = 4096
+_OF_THE_JOB = 3
+"""Last components of its path that the job could have put something else in the place of."""
 
 
 class Key(NamedTuple):
@@ -99,7 +103,9 @@ class Ledger:
 def from_attempt_file(letter: Letter) -> Entry | None:
     """The entry of an attempt that only its spool knows: its supervisor lives or lived, but the ledger was lost."""
     try:
-        data: dict[str, Any] = json.loads((Path(letter.spool_dir) / ATTEMPT_FILE).read_text())
+        # The job could have put anything there.
+        text = safe_files.read(Path(letter.spool_dir) / ATTEMPT_FILE, _ATTEMPT_BYTES, _OF_THE_JOB)
+        data: dict[str, Any] = json.loads(text or b"")
         return Entry(
             job=letter.job,
             fence=letter.fence,
@@ -111,7 +117,7 @@ def from_attempt_file(letter: Letter) -> Entry | None:
             starttime=int(data["starttime"]),
             life="",
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edt_agent.children import Child
 from edt_agent.ledger import Entry
-from edt_agent.processes import Process, ProcessId, alive, bearers, environment, kill
+from edt_agent.processes import Process, ProcessId, alive, bearers, environment, kill, look
 from edt_agent.settings import LIFE_VARIABLE
 from edt_runner.contract import TAG_VARIABLE
 
@@ -20,6 +20,7 @@ class ProcessHandle:
 
     oom = False
     said = ""
+    sole_writer = False
 
     def __init__(self, entry: Entry, tag: str, child: Child | None = None) -> None:
         self._entry, self._tag, self._child = entry, tag, child
@@ -42,6 +43,11 @@ class ProcessHandle:
 
     def empty(self) -> bool:
         return not self.lives and not self._processes()
+
+    def child(self, pid: int) -> ProcessId | None:
+        process = look(pid)
+        is_one = process is not None and process.alive and process.parent == self._entry.pid
+        return process.id if process is not None and is_one and self.lives else None
 
     def kill(self) -> None:
         """Whoever is born meanwhile is found by the next look."""

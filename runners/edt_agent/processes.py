@@ -36,6 +36,8 @@ class Process:
     id: ProcessId
     state: str
     session: int
+    parent: int
+    """Its pid."""
 
     @property
     def alive(self) -> bool:
@@ -45,7 +47,9 @@ class Process:
 def look(pid: int) -> Process | None:
     """The process that has this pid now, dead or alive; None where nobody has it."""
     fields = _stat(pid)
-    return None if fields is None else Process(ProcessId(pid, int(fields[19])), fields[0], int(fields[3]))
+    return (
+        None if fields is None else Process(ProcessId(pid, int(fields[19])), fields[0], int(fields[3]), int(fields[1]))
+    )
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -66,7 +66,8 @@ class ExitKind(enum.StrEnum):
 
 
 class ReportKind(enum.StrEnum):
-    """What a supervisor tells. The fields named after each kind are the keys of ``Report.body``."""
+    """What a supervisor tells. The fields named after each kind are the keys of ``Report.body``; their types and
+    ranges stand in ``report_bodies``, where every kind needs an entry."""
 
     ATTEMPT_STARTED = "attempt-started"  # pid
     COORDINATOR_AT = "coordinator-at"  # address "host:port"; other nodes' supervisors need it
@@ -85,6 +86,8 @@ class ReportKind(enum.StrEnum):
     # step, engines (how many were compared, at least 2), equal (bool), reason ("join", "epoch", "end", "interval")
     REPLICAS_COMPARED = "replicas-compared"
     RESTARTED = "restarted"  # what (driver, coordinator), why, count: a part of the attempt was started again
+    # first, why, counts {kind: number}: written by an agent in the place of its number and all before it from ``first``
+    REPORTS_LEFT_OUT = "reports-left-out"
     ATTEMPT_ENDED = "attempt-ended"  # kind (ExitKind), code, message, digest, step, whole, failed_step, oom: the last
 
 

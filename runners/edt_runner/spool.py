@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,9 @@ from typing import Any
 
 from edt_runner import processes
 from edt_runner.contract import Letter, Report, ReportKind, dump_line
+from edt_runner.report_bodies import fit
+
+_log = logging.getLogger(__name__)
 
 REPORTS, ATTEMPT = "reports.jsonl", "attempt.json"
 COORDINATOR = "coordinator"
@@ -28,14 +32,20 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / REPORTS
         _cut_torn_line(self._path)
-        self.seq = len(self._path.read_bytes().splitlines()) if self._path.exists() else 0
+        self.seq = self._path.read_bytes().count(b"\n") if self._path.exists() else 0
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def append(self, kind: ReportKind, body: Mapping[str, Any]) -> Report:
-        """Store one report; those that free a slot or end an attempt are on disk when this returns."""
+    def append(self, kind: ReportKind, body: Mapping[str, Any]) -> Report | None:
+        """Store one report, its body made to ``fit``; those that free a slot or end an attempt are on disk when this
+        returns. None: it lacks what its kind needs, and is dropped."""
+        fitted = fit(kind, body)
+        for fault in fitted.faults:
+            _log.warning("a report does not fit: %s", fault)
+        if fitted.body is None:
+            return None
         self.seq += 1
         letter = self._letter
-        report = Report(letter.job, letter.fence, letter.node, self.seq, kind, self._clock(), body)
+        report = Report(letter.job, letter.fence, letter.node, self.seq, kind, self._clock(), fitted.body)
         os.write(self._file, dump_line(report.to_message()))
         if kind in _DURABLE:
             os.fsync(self._file)

@@ -15,26 +15,37 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from edt_runner.contract import Report, ReportKind
+from edt_runner.report_bodies import fit, fit_time
 from edt_scheduler import departures, homes, losses
 from edt_scheduler.exactness import cut, why_not_exact, why_they_differ
 from edt_scheduler.jobs import JobState
 from edt_scheduler.pace import PACE, observe
 from edt_scheduler.scene import Scene
-from edt_scheduler.storable import storable
 from edt_scheduler.store import allocations, attempts, jobs, metrics, outbox, resizes
 
 log = logging.getLogger("edt.reports")
 
 NEVER_SKIPPED = frozenset({ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED})
 """Reports that give slots back: without them a slot would stay booked for ever."""
+CHECKPOINTS_APART_SECONDS = 600.0
+"""Of checkpoints that nothing else comes between, one in this time stands in the job's history."""
+_CLOCKS_APART_SECONDS = 86_400.0
+"""A time that lies further ahead of ours is no time."""
 
 
 def take(tx: Connection, node: Row[Any], job_id: int, report: Report, now: float) -> None:
-    """Apply one report whose number is next. What it says may be odd; it is never refused for that."""
+    """Apply one report whose number is next. What it says may be odd; it is never refused for that: of its body only
+    what ``report_bodies`` knows is looked at, and a report that lacks what its kind needs says nothing."""
     attempt = attempts.find(tx, job_id, report.fence)
     if attempt is None:
         raise LookupError(f"a supervisor without its attempt: {report.job}/{report.fence}")
-    report = replace(report, body=storable(dict(report.body)), time=storable(report.time) or now)
+    fitted = fit(report.kind, report.body)
+    if fitted.faults:
+        log.debug("%s/%d: report %d: %s", report.job, report.fence, report.seq, "; ".join(fitted.faults))
+    if fitted.body is None:
+        return
+    when = fit_time(report.time, now)
+    report = replace(report, body=fitted.body, time=when if when < now + _CLOCKS_APART_SECONDS else now)
     scene = Scene(tx, node, jobs.get(tx, job_id), attempt, report, now)
     if report.kind in _OF_PROCESSES:
         _OF_PROCESSES[report.kind](scene)
@@ -160,7 +171,10 @@ def _checkpointed(scene: Scene) -> None:
     if scene.job.checkpoint_step is None or step > scene.job.checkpoint_step:
         values["losses"] = 0
     jobs.change(scene.tx, scene.job.id, **values)
-    scene.record(f"checkpoint at step {step}", {"step": step})
+    before = jobs.newest_event(scene.tx, scene.job.id)
+    same = before is not None and (before.kind, before.fence) == (scene.report.kind, scene.report.fence)
+    if before is None or not same or scene.now > before.time + CHECKPOINTS_APART_SECONDS:
+        scene.record(f"checkpoint at step {step}", {"step": step})
 
 
 def _guarantee_ended(scene: Scene) -> None:
@@ -196,6 +210,14 @@ def _pull_failed(scene: Scene) -> None:
     scene.record(f"a newcomer did not get the weights in time ({count} of {limit})", dict(scene.body))
 
 
+def _left_out(scene: Scene) -> None:
+    """Its agent did not carry some reports of the job, which came too often or could not be so."""
+    counts = scene.body.get("counts") or {}
+    told = ", ".join(f"{number:.0f} of kind {kind}" for kind, number in counts.items() if number)
+    if told:
+        scene.record(f"reports were left out, {told}: {scene.text('why')}", dict(scene.body))
+
+
 _OF_PROCESSES: Mapping[ReportKind, Callable[[Scene], None]] = {
     ReportKind.ENGINE_STARTED: _engine_started,
     ReportKind.ENGINE_JOINED: _engine_joined,
@@ -214,4 +236,5 @@ _OF_THE_JOB: Mapping[ReportKind, Callable[[Scene], None]] = {
     ReportKind.GUARANTEE_ENDED: _guarantee_ended,
     ReportKind.REPLICAS_COMPARED: _replicas_compared,
     ReportKind.RESTARTED: _restarted,
+    ReportKind.REPORTS_LEFT_OUT: _left_out,
 }

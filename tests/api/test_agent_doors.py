@@ -12,6 +12,7 @@ import pytest
 
 from edt_api import agents
 from edt_runner.contract import Assignment, Report, ReportKind
+from edt_runner.report_bodies import BATCH_BYTES, BATCH_REPORTS
 from edt_scheduler import operations
 from edt_scheduler.reconcile import look
 from support.front_door import ARGS, JOIN_TOKEN, FrontDoor, served
@@ -210,8 +211,8 @@ class TestReports:
 
     def test_too_many_or_too_long_reports_are_refused(self, door: FrontDoor) -> None:
         node = Node(door, "node-a")
-        assert node.report(*(report("node-a", 1) for _ in range(agents.MOST_REPORTS + 1))).status_code == 413
-        assert node.report(report("node-a", 1, text="x" * agents.REPORTS_BYTES)).status_code == 413
+        assert node.report(*(report("node-a", 1) for _ in range(BATCH_REPORTS + 1))).status_code == 413
+        assert node.report(report("node-a", 1, text="x" * BATCH_BYTES)).status_code == 413
 
     def test_a_node_that_is_unknown_is_told_so_that_it_registers_again(self, door: FrontDoor) -> None:
         response = door.client(token="of an earlier life").get("/api/v1/nodes/node-a/assignments")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from edt_runner.contract import ExitKind, Report, ReportKind
+from edt_runner.report_bodies import BODIES
 from edt_scheduler import operations
 from edt_scheduler.errors import NoSuchNode, ReportForeign
 from edt_scheduler.exactness import MOST_CHARACTERS, Verdict
@@ -124,6 +127,91 @@ def test_a_report_we_stumble_over_stands_in_nobodys_way(stage: Stage, monkeypatc
     assert stage.job(b).progress == {"step": 8}
     operations.record_reports(stage.house, "n1", node.told)
     assert stage.job(a).state is JobState.FINISHED, "what says that processes are gone is never skipped"
+
+
+ODD_BODIES = st.dictionaries(
+    st.sampled_from(sorted({name for body in BODIES.values() for name in body.fields})),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from([2**31, 2**31 - 1, 2**53 - 1, -(2**31), 2**63, 10**400, "x" * 3000, "\0", "\ud800"])
+    | st.lists(st.integers() | st.text(max_size=3), max_size=5)
+    | st.dictionaries(st.text(max_size=5), st.integers() | st.floats(), max_size=5),
+)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(told=st.lists(st.tuples(st.sampled_from(ReportKind), ODD_BODIES), max_size=12))
+def test_whatever_a_report_holds_it_is_taken_or_passed_over(
+    stage: Stage, told: list[tuple[ReportKind, dict[str, object]]]
+) -> None:
+    if not stage.puppets:
+        stage.node()
+        stage.submit()
+        stage.settle()
+    [node] = stage.puppets
+    own = next(iter(node.running["edt-1", 1]))
+    for kind, body in told:
+        if kind not in {ReportKind.ATTEMPT_ENDED, ReportKind.ENGINE_GONE}:  # with which its life would be over
+            node.report(("edt-1", 1), kind, **{**body, "allocation": own, "lost": [own], "step": body.get("step")})
+        if kind is not ReportKind.ATTEMPT_ENDED:
+            node.report(("edt-1", 1), kind, **body)
+    [*_, last] = [0, *(report.seq for report in node.told)]
+    assert operations.record_reports(stage.house, "n1", node.told) == {"edt-1/1": last}
+    assert stage.job("edt-1").state is JobState.RUNNING
+    operations.events(stage.house, "edt-1", viewer=stage.admin)
+
+
+@pytest.mark.parametrize("value", [2**31, 2**63, -(10**30), 1e300, float("nan"), "x" * 9999, [], {}, True, None])
+def test_whatever_the_last_word_holds_it_gives_the_slots_back(stage: Stage, value: object) -> None:
+    node = stage.node()
+    job = stage.submit()
+    stage.settle()
+    [allocation, *_] = node.running[job, 1]
+    told = dict.fromkeys(BODIES[ReportKind.ATTEMPT_ENDED].fields, value)
+    gone = dict.fromkeys(BODIES[ReportKind.ENGINE_GONE].fields, value)
+    node.report((job, 1), ReportKind.ENGINE_GONE, **{**gone, "allocation": allocation})
+    assert stage.holding() == {job: 3}
+    node.report((job, 1), ReportKind.ATTEMPT_ENDED, **told)
+    assert stage.holding() == {}
+
+
+def test_one_report_in_the_place_of_those_that_were_left_out_takes_all_their_numbers(stage: Stage) -> None:
+    stage.node()
+    job = stage.submit()
+    stage.settle()
+    last = stage.puppets[0].told[-1].seq
+
+    def left_out(first: object, seq: int, **counts: int) -> Report:
+        body = {"first": first, "why": "there were too many of them", "counts": counts}
+        return Report(job, 1, "n1", seq, ReportKind.REPORTS_LEFT_OUT, 5.0, body)
+
+    def taken(*reports: Report) -> int:
+        return operations.record_reports(stage.house, "n1", reports)[f"{job}/1"]
+
+    assert taken(left_out(last + 2, last + 9)) == last, "behind a gap nothing is taken"
+    assert taken(left_out(last + 1, last + 9, restarted=9)) == last + 9
+    assert taken(left_out(last + 5, last + 12)) == last + 12, "of which a part is known"
+    assert taken(left_out("x", last + 20)) == last + 12
+    assert taken(progress(job, 1, last + 13, 3)) == last + 13
+    told = [event.message for event in operations.events(stage.house, job, viewer=stage.admin)]
+    assert [message for message in told if "left out" in message] == [
+        "reports were left out, 9 of kind restarted: there were too many of them"
+    ]
+
+
+def test_checkpoints_that_nothing_comes_between_are_one_event_in_ten_minutes(stage: Stage) -> None:
+    node = stage.node()
+    job = stage.submit()
+    stage.settle()
+    for step in range(1, 100):
+        node.report((job, 1), ReportKind.CHECKPOINTED, step=step, path="")
+        stage.clock.pass_(10)
+    told = [e.data["step"] for e in operations.events(stage.house, job, viewer=stage.admin) if e.kind == "checkpointed"]
+    assert told == [1, 62]
+    assert stage.job(job).checkpoint_step == 99
 
 
 def test_an_end_that_cannot_be_read_counts_as_lost(stage: Stage) -> None:

@@ -99,8 +99,9 @@ class Desk:
             for report in reports:
                 key = f"{report['job']}/{report['fence']}"
                 taken = self.reports.setdefault(key, [])
-                if report["seq"] == len(taken) + 1:
-                    taken.append(report)
+                first = report["body"]["first"] if report["kind"] == "reports-left-out" else report["seq"]
+                if first <= len(taken) + 1 <= report["seq"]:
+                    taken += [report] * (report["seq"] - len(taken))  # one may stand for several
                     if report["kind"] == "attempt-ended":
                         self.drop(key)
                 acked[key] = len(taken)

@@ -20,6 +20,7 @@ from edt_runner import exits, processes
 from edt_runner.channel import Channel
 from edt_runner.contract import FENCE_FILE, ContractError, ExitKind, Letter, ReportKind, SlotWish, Wish
 from edt_runner.crash_points import CrashPoint, crash_point
+from edt_runner.report_bodies import BODIES, fit
 from edt_runner.spool import Spool
 from edt_runner.supervisor import children, doors
 from edt_runner.supervisor.children import Child
@@ -217,7 +218,7 @@ class Supervisor:
                 if self._contact.listens():
                     self._report(ReportKind.COORDINATOR_AT, address=self._contact.address)
             case "report":
-                self._forward(ReportKind(message["report"]), message["body"])
+                self._forward(message)
             case "pace":
                 self._pace(float(message["step"]))
             case "discard":
@@ -236,9 +237,21 @@ class Supervisor:
                     self._end_by = time.monotonic() + _LAST_WORDS_SECONDS
                     self._end = (ExitKind.SCRIPT_ERROR, message["message"], 1)
 
-    def _forward(self, kind: ReportKind, body: dict[str, Any]) -> None:
+    def _forward(self, message: dict[str, Any]) -> None:
+        """What the training reports. Engines run user code, so of processes they tell nothing."""
+        try:
+            kind = ReportKind(str(message.get("report")))
+        except ValueError:
+            kind = ReportKind.REPORTS_LEFT_OUT
+        if not BODIES[kind].of_training:
+            _log.warning("a report of the training is none that it may make: dropped")
+            return
+        body = fit(kind, message.get("body")).body
+        if body is None:
+            _log.warning("a %s of the training lacks what it needs: dropped", kind)
+            return
         if kind is ReportKind.PROGRESS:
-            self._pace(float(body["step"]))
+            self._pace(float(body.get("step") or 0))
             self._doomed_by = None  # whatever raised in an engine, the training goes on
         elif kind is ReportKind.ENGINE_JOINED and self._contact.home is not None:
             self._contact.home.recovering = True
@@ -396,5 +409,5 @@ class Supervisor:
     # ── plumbing ──────────────────────────────────────────────────────────────────────────────────────────────
     def _report(self, kind: ReportKind, /, **body: Any) -> None:
         report = self._spool.append(kind, body)
-        for client in self._clients:
-            client.hint({"kind": "report", "seq": report.seq})  # the report itself is on disk
+        for client in self._clients if report is not None else ():
+            client.hint({"kind": "report", "seq": self._spool.seq})  # the report itself is on disk

@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
-from edt_runner.contract import Report
+from edt_runner.contract import Report, ReportKind
 from edt_runner.crash_points import CrashPoint, crash_point
+from edt_runner.report_bodies import fit
 from edt_scheduler import letters, reports
 from edt_scheduler.errors import NoSuchNode, ReportForeign
 from edt_scheduler.house import House
@@ -74,7 +75,8 @@ def assignments_version(house: House, node: str) -> int:
 def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str, int]:
     """Take a node's reports, each number of a (job, fence) once and in order; how far each is taken now.
 
-    What is known already changes nothing; behind a gap nothing is taken, so the answer says where to go on. Of
+    What is known already changes nothing; behind a gap nothing is taken, so the answer says where to go on. One report
+    may stand for several numbers that its agent left out. Of
     an attempt that this database does not know everything is waved through, so that the agent can forget it.
     """
     for report in told:
@@ -97,7 +99,7 @@ def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str,
                 continue
             seq = cursor.acked
             for report in numbered:
-                if report.seq == seq + 1:
+                if _first(report) <= seq + 1 <= report.seq:
                     if not _take(tx, row, number, report, now):
                         break
                     seq = report.seq
@@ -120,6 +122,14 @@ def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: floa
         log.exception("%s/%d: report %d (%s) could not be taken", report.job, report.fence, report.seq, report.kind)
         return report.kind not in reports.NEVER_SKIPPED
     return True
+
+
+def _first(report: Report) -> int:
+    """The first number that a report stands for: its own, or that of others before it that were left out."""
+    if report.kind is not ReportKind.REPORTS_LEFT_OUT:
+        return report.seq
+    fitted = fit(report.kind, report.body).body
+    return report.seq if fitted is None else int(fitted["first"])
 
 
 def _by_attempt(told: Sequence[Report]) -> dict[tuple[str, int], list[Report]]:

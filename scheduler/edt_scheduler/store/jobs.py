@@ -230,6 +230,11 @@ def history(tx: Connection, number: int, after: int = 0, limit: int | None = Non
     return list(tx.execute(query.order_by(job_events.c.seq).limit(limit)))
 
 
+def newest_event(tx: Connection, number: int) -> Row[Any] | None:
+    query = select(job_events).where(job_events.c.job_id == number)
+    return tx.execute(query.order_by(job_events.c.seq.desc()).limit(1)).one_or_none()
+
+
 def transitions(tx: Connection) -> set[tuple[str, str]]:
     """The legal moves as the schema knows them."""
     return {(row.before, row.after) for row in tx.execute(select(job_transitions))}
