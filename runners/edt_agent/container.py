@@ -1,7 +1,8 @@
 """Room: runners, agent. What a job's container is, from its letter, its wish and the node. Pure.
 
-Inside there is one supervisor, as process 1, with everything that it forks. It sees the job's folder, the data (to
-read) and the folder of its socket; all else of the node's disk is not there, and of its own image it can write nothing.
+Inside there is one supervisor, as process 1, with everything that it forks; the job's code is another user than it. It
+sees the job's folder, the data (to read) and the folder of its socket; all else of the node's disk is not there, and of
+its own image it can write nothing.
 """
 
 from __future__ import annotations
@@ -52,20 +53,25 @@ def container_spec(
     node: Node,
     *,
     user: tuple[int, int],
+    script_user: int | None = None,
     with_data: bool = True,
 ) -> dict[str, Any]:
     """The words for docker's ``create_container``; ``host_config`` holds those for ``create_host_config``.
 
-    ``user``: who it runs as. ``with_data``: the data file system's folder is there.
+    ``user``: who it runs as. ``script_user``: who the job's code in it runs as, where that is somebody else; then it
+    begins as root, with the capabilities by which the supervisor becomes the one and its children the other, and no
+    others. ``with_data``: the data file system's folder is there.
     """
     allowed = node.limits(settings, len(wish.slots))
     command = ["-P", "-m", "edt_runner.supervisor", "--framework", letter.framework, "--cold"]
+    if script_user is not None:
+        command += ["--user", f"{user[0]}:{user[1]}", "--script-user", f"{script_user}:{user[1]}"]
     return {
         "name": container_name(letter, node),
         "image": image_of(letter, settings),
         "entrypoint": [settings.python],
         "command": [*command, "--log", f"{letter.spool_dir}/supervisor.log"],
-        "user": f"{user[0]}:{user[1]}",
+        "user": f"{user[0]}:{user[1]}" if script_user is None else "0:0",
         "working_dir": "/tmp",  # noqa: S108 - the container's own
         # Nothing of a letter's environment: what is said here can be read by whoever may ask the daemon.
         "environment": {
@@ -81,12 +87,13 @@ def container_spec(
         "stop_signal": "SIGTERM",
         "stop_timeout": int(letter.grace_seconds) + _STOP_SLACK_SECONDS,
         "host_config": {
-            "mounts": _mounts(letter, settings, with_data=with_data),
+            "mounts": _mounts(letter, settings, guarded=script_user is not None, with_data=with_data),
             "read_only": True,
             "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,size={settings.tmp},mode=1777"},  # noqa: S108
             "shm_size": settings.shm,
             "network_mode": settings.network,
             "cap_drop": ["ALL"],
+            "cap_add": [] if script_user is None else ["KILL", "SETGID", "SETUID"],
             "security_opt": ["no-new-privileges"],
             "privileged": False,
             "pids_limit": settings.pids,
@@ -143,9 +150,11 @@ def outermost(paths: Collection[str]) -> list[str]:
     return [str(path) for path in known if not any(other in path.parents for other in known)]
 
 
-def _mounts(letter: Letter, settings: DockerSettings, *, with_data: bool) -> list[Mapping[str, Any]]:
-    """Everything at the path that it has on the node, so that a path means the same everywhere."""
-    own = [_bind(path, path, read_only=False) for path in folders(letter)]
+def _mounts(letter: Letter, settings: DockerSettings, *, guarded: bool, with_data: bool) -> list[Mapping[str, Any]]:
+    """Everything at the path that it has on the node, so that a path means the same everywhere. ``guarded``: the
+    spool's folder is a mount of its own, since what is mounted cannot be renamed by who may write around it."""
+    written = [*folders(letter), *([str(Path(letter.spool_dir).parent)] if guarded else [])]
+    own = [_bind(path, path, read_only=False) for path in dict.fromkeys(written)]
     data = [_bind(str(settings.data), str(settings.data), read_only=True)] if with_data else []
     return [*(_bind(each.source, each.target, read_only=each.read_only) for each in settings.mounts), *data, *own]
 

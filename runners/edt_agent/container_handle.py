@@ -25,12 +25,17 @@ _RUNS = frozenset({"running", "paused", "restarting", "removing", "unknown"})
 class ContainerHandle:
     """See ``Handle``. The launcher tells it what it saw by ``saw``; until then nobody knows, and it counts as alive."""
 
-    sole_writer = True
-
     def __init__(
-        self, container: str, socket: Path, dockerd: Dockerd, settings: DockerSettings, node: Node | None
+        self,
+        container: str,
+        socket: Path,
+        dockerd: Dockerd,
+        settings: DockerSettings,
+        node: Node | None,
+        *,
+        guarded: bool = False,
     ) -> None:
-        self.container, self._socket = container, socket
+        self.container, self._socket, self.sole_writer = container, socket, guarded
         self._dockerd, self._settings, self._node = dockerd, settings, node
         self._changed: Callable[[], None] = lambda: None
         self._state = "unknown"

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import stat
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -85,11 +86,13 @@ class DockerLauncher:
         self._sockets.mkdir(mode=0o700, parents=True, exist_ok=True)  # the agent before this one took it along
         socket.parent.mkdir(mode=0o700, exist_ok=True)
         letter = prepared(letter, socket)
-        user = await in_thread(lambda: give(letter, self._docker.user))
+        separate = self._docker.script_user if self._is_guarded(letter) else None
+        user, script_user = await in_thread(lambda: give(letter, self._docker.user, separate))
         with_data = await in_thread(self._docker.data.is_dir)
-        spec = container_spec(letter, wish, self._docker, node, user=user, with_data=with_data)
+        spec = container_spec(letter, wish, self._docker, node, user=user, script_user=script_user, with_data=with_data)
         container = await self._dockerd.create(spec)
-        handle = ContainerHandle(container, socket, self._dockerd, self._docker, node)
+        guarded = script_user is not None
+        handle = ContainerHandle(container, socket, self._dockerd, self._docker, node, guarded=guarded)
         pipe = None
         try:
             pipe = await self._dockerd.attach(container)
@@ -106,6 +109,7 @@ class DockerLauncher:
                 acked=before,
                 before=before,
                 container=container,
+                guarded=guarded,
             )
             self._ledger.write(entry)
             await self._dockerd.start(container)
@@ -126,7 +130,8 @@ class DockerLauncher:
     def adopt(self, entry: Entry) -> Handle:
         if not entry.container:  # a process that was started before this node went over to containers
             return ProcessHandle(entry, self._settings.tag)
-        handle = ContainerHandle(entry.container, Path(entry.socket), self._dockerd, self._docker, self._known_node)
+        socket, node = Path(entry.socket), self._known_node
+        handle = ContainerHandle(entry.container, socket, self._dockerd, self._docker, node, guarded=entry.guarded)
         self._handles.append(handle)
         self._hear(entry.container)
         return handle
@@ -149,9 +154,15 @@ class DockerLauncher:
                 0,
                 "",
                 container=seen.id,
+                guarded=self._is_guarded(letter),
             )
         known = from_attempt_file(letter)
         return known if known is not None and known.pid > 1 and alive(known.process) else None
+
+    def _is_guarded(self, letter: Letter) -> bool:
+        """Whether the job's code gets a user of its own. An image of the job's own is the job's code altogether: it
+        never begins as root, nor with a capability."""
+        return self._docker.script_user is not None and not letter.image
 
     def _socket(self, letter: Letter) -> Path:
         """In a folder of its own: that is all of this node's that a container sees besides its job's."""
@@ -261,33 +272,58 @@ class DockerLauncher:
         raise StartFailed(words)
 
 
-def give(letter: Letter, fallback: tuple[int, int]) -> tuple[int, int]:
-    """Who the container runs as: the owner of the job's folder; where that is root, ``fallback``, who then gets all
-    of it. What this agent made in it belongs to the owner, too."""
+def give(
+    letter: Letter, fallback: tuple[int, int], script_user: int | None = None
+) -> tuple[tuple[int, int], int | None]:
+    """Who the container runs as, and the job's code in it. The one is the owner of the job's folder; where that is
+    root, ``fallback``, who then gets all of it. What this agent made in it belongs to the owner, too. Where the other
+    is to be somebody else, the owner's group may write all but the spool, which nobody but the owner may."""
     status = Path(letter.result_dir).stat()
     user = (status.st_uid, status.st_gid) if status.st_uid else fallback
+    if script_user == user[0]:
+        script_user += 1
+    spool = Path(letter.spool_dir).parent
     for folder in folders(letter):
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        _give_all(path, user)
-    return user
+        is_socket = path == Path(letter.socket).parent
+        _give_all(path, user, None if is_socket else script_user, str(spool))
+    return user, script_user
 
 
-def _give_all(folder: Path, user: tuple[int, int]) -> None:
+def _give_all(folder: Path, user: tuple[int, int], script_user: int | None, spool: str) -> None:
     """Change the owner of a folder and all in it that is not his yet; links are given, not followed."""
     try:
-        for _, folders_in, files, descriptor in os.fwalk(folder):
-            if os.fstat(descriptor).st_uid != user[0]:
-                os.fchown(descriptor, *user)
+        _give_one(str(folder), None, user, script_user, kept=str(folder) == spool)
+        for path, folders_in, files, descriptor in os.fwalk(folder):
             for name in (*folders_in, *files):
+                kept = f"{path}/{name}/".startswith(f"{spool}/")
                 with contextlib.suppress(FileNotFoundError):
-                    if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid != user[0]:
-                        os.chown(name, *user, dir_fd=descriptor, follow_symlinks=False)
+                    _give_one(name, descriptor, user, script_user, kept=kept)
     except PermissionError as error:
         raise StartFailed(
             f"{folder} cannot be given to user {user[0]}, as whom its container runs: {error.strerror};"
             " run the agent as root or as the owner of the jobs' folders"
         ) from error
+
+
+def _give_one(name: str, folder: int | None, user: tuple[int, int], script_user: int | None, *, kept: bool) -> None:
+    """``kept``: it is the supervisor's, not the job's. What the job's user owns its supervisor will share."""
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        now = os.fstat(handle)
+        if script_user is not None and now.st_uid == script_user and not kept:
+            return
+        if now.st_uid != user[0]:
+            os.chown(name, *user, dir_fd=folder, follow_symlinks=False)
+        if script_user is None or not (stat.S_ISDIR(now.st_mode) or stat.S_ISREG(now.st_mode)):
+            return
+        mode = stat.S_IMODE(now.st_mode)
+        may = mode & ~0o022 if kept else mode | (0o2070 if stat.S_ISDIR(now.st_mode) else 0o060)
+        if may != mode:
+            Path(f"/proc/self/fd/{handle}").chmod(may)
+    finally:
+        os.close(handle)
 
 
 def _made(folder: Path) -> Path:

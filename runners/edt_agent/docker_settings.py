@@ -54,6 +54,8 @@ class DockerSettings:
     container has there; ``none`` with --host 127.0.0.1 shuts jobs of one node in completely."""
     user: tuple[int, int] = (10001, 10001)
     """Who a container runs as where the job's folder belongs to root; else its owner."""
+    script_user: int | None = 10002
+    """Who the job's own code runs as, in the group of the container's user; None: as the container's user."""
     memory_base: int | None = None
     memory_per_slot: int | None = None
     cpus_base: float = _BASE_CPUS
@@ -108,6 +110,7 @@ def from_environment(environ: Mapping[str, str], home: Path) -> DockerSettings:
         pull=_one_of("EDT_DOCKER_PULL", environ, ("missing", "never")) == "missing",
         network=_network(environ),
         user=_user(environ),
+        script_user=_script_user(environ),
         memory_base=_bytes("EDT_DOCKER_MEMORY_BASE", environ),
         memory_per_slot=_bytes("EDT_DOCKER_MEMORY_PER_SLOT", environ),
         cpus_base=_number("EDT_DOCKER_CPUS_BASE", environ) or _BASE_CPUS,
@@ -152,6 +155,15 @@ def _user(environ: Mapping[str, str]) -> tuple[int, int]:
     if not user.isdecimal() or (colon and not group.isdecimal()) or int(user) == 0:
         raise BadSetting(f"EDT_DOCKER_USER: {text!r}; it is UID:GID in numbers, and not root's")
     return int(user), int(group or user)
+
+
+def _script_user(environ: Mapping[str, str]) -> int | None:
+    text = environ.get("EDT_DOCKER_SCRIPT_USER") or "10002"
+    if text == "same":
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 1 << 31:
+        raise BadSetting(f"EDT_DOCKER_SCRIPT_USER: {text!r}; it is the number of a user who is not root, or same")
+    return int(text)
 
 
 def _bytes(variable: str, environ: Mapping[str, str], least: int = _LEAST_MEMORY) -> int | None:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from edt_agent.ledger import ATTEMPT_FILE, Entry, Key
 from edt_agent.processes import ProcessId
+from edt_agent.safe_files import make_folder
 from edt_runner.contract import Letter, Wish
 
 
@@ -103,7 +104,7 @@ def prepared(letter: Letter, socket: Path) -> Letter:
     The agent chooses the socket's place itself: the path must be short, and a file system that several nodes
     share may not hold sockets.
     """
-    Path(letter.spool_dir).mkdir(parents=True, exist_ok=True)
+    make_folder(Path(letter.spool_dir), 2)
     Path(letter.spool_dir, ATTEMPT_FILE).unlink(missing_ok=True)
     socket.unlink(missing_ok=True)
     return dataclasses.replace(letter, socket=str(socket))

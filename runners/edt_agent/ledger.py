@@ -60,6 +60,8 @@ class Entry:
     no word of this one's. 0: it is the first."""
     container: str = ""
     """Id of the container whose first process the supervisor is; "": it is a process of this machine."""
+    guarded: bool = False
+    """The job's code runs as another user than the supervisor, and cannot write its reports."""
 
     @property
     def key(self) -> Key:

@@ -37,6 +37,20 @@ def opened(path: Path, flags: int, of_the_job: int) -> int:
         os.close(folder)
 
 
+def make_folder(path: Path, of_the_job: int) -> None:
+    """Make a folder where it is missing. What else lies there, or on the last ``of_the_job`` steps of the way, is put
+    aside."""
+    path.parents[of_the_job - 1].mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parents[of_the_job - 1], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in path.parts[-of_the_job:]:
+            deeper = _open_one(part, os.O_RDONLY | os.O_DIRECTORY, folder, stat.S_ISDIR, True)
+            os.close(folder)
+            folder = deeper
+    finally:
+        os.close(folder)
+
+
 def read(path: Path, most: int, of_the_job: int = 1) -> bytes | None:
     """What is in a file of at most ``most`` bytes; None: there is none, or it is longer, or no file."""
     try:

@@ -51,6 +51,9 @@ class Spool:
             os.fsync(self._file)
         return report
 
+    def fileno(self) -> int:
+        return self._file
+
     def introduce(self) -> None:
         """Write ``attempt.json``: with pid and start time another process can know this one for certain."""
         pid = os.getpid()

@@ -101,6 +101,17 @@ class TestTheContainer:
         targets = [each["Target"] for each in made["host_config"]["mounts"]]
         assert targets == ["/edt/jobs/edt-7", "/fast/edt-7", "/run/edt/edt-7.2"]
 
+    def test_where_the_jobs_code_is_another_user_it_begins_as_root_with_three_capabilities(
+        self,
+    ) -> None:
+        made = container_spec(letter(), wish(), SETTINGS, NODE, user=(7, 8), script_user=9, with_data=False)
+        host = made["host_config"]
+        assert (made["user"], host["cap_drop"], host["cap_add"]) == ("0:0", ["ALL"], ["KILL", "SETGID", "SETUID"])
+        assert " ".join(made["command"]).find("--user 7:8 --script-user 9:8") > 0
+        assert host["security_opt"] == ["no-new-privileges"]
+        targets = [each["Target"] for each in host["mounts"]]
+        assert targets == ["/edt/jobs/edt-7", "/run/edt/edt-7.2", "/edt/jobs/edt-7/spool"]
+
     def test_an_administrators_mounts_come_first(self) -> None:
         made = spec(replace(SETTINGS, mounts=(Mount("/datasets", "/data", read_only=False),)))
         assert made["host_config"]["mounts"][0] == {

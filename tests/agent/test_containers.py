@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from edt_agent.dockerd import Dockerd
 from edt_agent.errors import StartFailed
 from edt_agent.slots import Slot
 from edt_runner.contract import SlotWish, Wish
-from support.places import IMAGE, Place, docker
+from support.places import IMAGE, TRAINING, Place, docker
 from support.waiting import until
 from support.wire import Wire
 
@@ -65,8 +66,10 @@ def test_inside_nobody_is_root_and_only_the_jobs_folder_and_tmp_can_be_written(d
     place.job("edt-1", LOOK_AROUND, environ={"AROUND": str(jobs)})
     assert place.ends("edt-1")["kind"] == "finished"
     seen = json.loads((place.folder("edt-1") / "log/driver.out").read_text())
-    assert seen["uid"] == 10001
-    assert set(seen["capabilities"]) == {"0000000000000000"}
+    assert seen["uid"] == 10002
+    inheritable, permitted, effective, bounding, ambient = seen["capabilities"]
+    assert {inheritable, permitted, effective, ambient} == {"0000000000000000"}
+    assert bounding == "00000000000000e0", "KILL, SETGID and SETUID, which nothing new can get"
     assert seen["no_new_privileges"] == "1"
     assert seen["writes"].pop("/tmp") == seen["writes"].pop(str(place.folder("edt-1"))) == "yes"
     assert set(seen["writes"].values()) <= {"Read-only file system", "No such file or directory"}
@@ -74,6 +77,107 @@ def test_inside_nobody_is_root_and_only_the_jobs_folder_and_tmp_can_be_written(d
     assert seen["home"] == ["edt-1"], "no other job's folder is there"
     assert seen["orphan"] is False
     assert (place.folder("edt-1") / "log").stat().st_uid == 10001
+    assert (place.folder("edt-1") / "log/driver.out").stat().st_gid == 10001
+
+
+ATTACK = """
+import ctypes, glob, json, os, signal
+from pathlib import Path
+
+def tried(what):
+    try:
+        return repr(what())
+    except OSError as error:
+        return error.strerror
+
+mine = Path(os.environ["JOB_STATE_DIR"])
+spool = next((mine / "spool").iterdir())
+reports = spool / "reports.jsonl"
+descriptors = [os.readlink(path) for path in glob.glob("/proc/self/fd/*") if os.path.lexists(path)]
+[sockets] = [line.split()[4] for line in open("/proc/self/mountinfo") if "/edt-1" in line and ".1 " in line]
+libc = ctypes.CDLL(None, use_errno=True)
+
+def trace():
+    if libc.ptrace(16, 1, 0, 0) != 0:  # PTRACE_ATTACH
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+def link():
+    os.link(reports, mine / "linked")
+
+seen = {
+    "write": tried(lambda: reports.open("ab").write(b"forged")),
+    "add": tried(lambda: (spool / "new").write_text("x")),
+    "remove": tried(reports.unlink),
+    "rename": tried(lambda: (mine / "spool").rename(mine / "elsewhere")),
+    "rename its own": tried(lambda: spool.rename(mine / "elsewhere")),
+    "read": tried(lambda: reports.read_bytes()),
+    "link": tried(link),
+    "who": tried(lambda: (spool / "attempt.json").write_text("{}")),
+    "socket": tried(lambda: os.listdir(sockets)),
+    "kill": tried(lambda: os.kill(1, signal.SIGKILL)),
+    "trace": tried(trace),
+    **{name: tried(lambda: Path("/proc/1", name).read_bytes()[:1]) for name in ("environ", "mem", "maps")},
+    "fd": tried(lambda: os.listdir("/proc/1/fd")),
+    "root": tried(lambda: os.setuid(0)),
+    "supervisor": tried(lambda: os.setuid(10001)),
+    "held": [name for name in descriptors if str(mine / "spool") in name],
+}
+Path(mine, "seen.json").write_text(json.dumps(seen))
+if not (mine / "_kept").exists():
+    tried((mine / "_kept").mkdir)
+    tried(lambda: (mine / "_kept" / "private").write_text("x"))
+    tried(lambda: os.chmod(mine / "_kept" / "private", 0o600))
+    tried(lambda: os.chmod(mine / "_kept", 0o700))
+    # What the supervisor prints for us must not land where it alone may write.
+    tried(lambda: (mine / "log" / "engine-101.out").symlink_to(reports))
+print('{"job": "edt-1"}', flush=True)
+"""
+
+
+def test_a_jobs_code_cannot_write_what_its_supervisor_says_nor_touch_it(docker_place: Place) -> None:
+    place, folder = docker_place, docker_place.folder("edt-11")
+    environ = {"JOB_STATE_DIR": str(folder)}
+    place.job("edt-11", ATTACK + TRAINING, environ={**environ, "EPOCHS": "1000"})
+    place.reaches("edt-11", "engine-counted")
+    place.job("edt-11", slots=2)
+    place.reaches("edt-11", "engine-counted", times=2)
+    place.job("edt-11", slots=1)
+    place.reaches("edt-11", "engine-gone")
+    place.job("edt-11", slots=1, stop=True)
+    assert place.ends("edt-11")["kind"] == "stopped"
+    seen = json.loads((folder / "seen.json").read_text())
+    no = {"Permission denied", "Operation not permitted"}
+    assert seen.pop("held") == []
+    assert seen.pop("rename") == "Device or resource busy"
+    seen.pop("socket")
+    assert {name: said for name, said in seen.items() if said not in no} == {}
+    assert "reports-left-out" not in place.desk.kinds("edt-11/1")
+    reports = next((folder / "spool").iterdir()) / "reports.jsonl"
+    assert (reports.stat().st_uid, reports.stat().st_mode & 0o777) == (10001, 0o600)
+
+
+def test_what_a_job_wrote_can_be_read_and_removed_by_the_platforms_user(docker_place: Place) -> None:
+    place, folder = docker_place, docker_place.folder("edt-12")
+    place.job("edt-12", ATTACK, environ={"JOB_STATE_DIR": str(folder)})
+    assert place.ends("edt-12")["kind"] == "finished"
+    assert (folder / "_kept/private").stat().st_uid == 10002
+    for parent in folder.parents:
+        if parent.stat().st_mode & 0o001 == 0:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    command = ["sh", "-euc", "cat _kept/private log/driver.out >/dev/null; rm -r _kept log checkpoint model; ls"]
+    done = subprocess.run(
+        command, cwd=folder, check=False, user=10001, group=10001, extra_groups=[], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "_kept" not in done.stdout
+
+
+def test_where_one_user_is_asked_for_nothing_begins_as_root(own_docker_place: Place) -> None:
+    own_docker_place.start(EDT_DOCKER_SCRIPT_USER="same")
+    own_docker_place.job("edt-1", LOOK_AROUND, environ={"AROUND": "/"})
+    assert own_docker_place.ends("edt-1")["kind"] == "finished"
+    seen = json.loads((own_docker_place.folder("edt-1") / "log/driver.out").read_text())
+    assert (seen["uid"], set(seen["capabilities"])) == (10001, {"0000000000000000"})
 
 
 def test_memory_and_processor_time_follow_the_engines(docker_place: Place) -> None:
@@ -261,5 +365,5 @@ def test_the_image_for_tensorflow_trains_with_keras_3_and_with_keras_2(own_docke
         assert (end["kind"], end["message"]) == ("finished", "")
         said.append((place.folder(job) / "log/driver.out").read_text().split(maxsplit=2))
     assert [keras for keras, _, _ in said] == ["keras", "tf_keras"]
-    assert {user for _, user, _ in said} == {"10001"}
+    assert {user for _, user, _ in said} == {"10002"}
     assert all("model_epoch_final.keras" in files for _, _, files in said)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,3 +107,26 @@ def test_a_spool_takes_no_report_that_lacks_what_it_needs_and_no_number_for_it(t
     report = spool.append(ReportKind.PROGRESS, {"step": 1, "loss": "much"})
     assert report is not None and (report.seq, report.body) == (1, {"step": 1})
     assert (tmp_path / "reports.jsonl").read_bytes() == dump_line(report.to_message())
+
+
+BESIDE_ENGINES = """
+import json, sys
+from edt_runner.contract import Letter, ReportKind
+from edt_runner.supervisor.loop import Supervisor
+
+supervisor = Supervisor(Letter.from_json(sys.argv[1]))
+for kind in (*ReportKind, "dance", None, {}):
+    body = {"allocation": 1, "engines": 4, "address": "h:1", "first": 1, "step": 1, "kind": "finished"}
+    supervisor._obey({"kind": "report", "report": kind, "body": body})
+    supervisor._obey({"kind": "report", "report": kind, "body": [1]})
+    supervisor._obey({"kind": "report", "report": kind})
+"""
+
+
+def test_what_runs_beside_engines_can_report_on_the_training_and_not_on_processes(tmp_path):
+    told = replace(letter(tmp_path), socket=str(tmp_path / "s"))
+    subprocess.run([sys.executable, "-c", BESIDE_ENGINES, told.to_json()], check=True, capture_output=True, timeout=60)
+    lines = (tmp_path / "reports.jsonl").read_text().splitlines()
+    kinds = {ReportKind(json.loads(line)["kind"]) for line in lines}
+    assert kinds == {kind for kind, body in BODIES.items() if body.of_training}
+    assert not kinds & {ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED, ReportKind.ENGINE_STARTED}

@@ -1,8 +1,9 @@
 """``python -m edt_runner.supervisor``: wait warm for a letter on standard input, then live by it.
 
 --cold: read the letter and set its environment before importing the framework, for jobs that set variables which
-libraries read at import. --log: where what it prints goes, for one whose output nobody else keeps. End of input without
-a letter, or SIGTERM before its attempt begins: exit 0.
+libraries read at import. --log: where what it prints goes, for one whose output nobody else keeps. --user and
+--script-user, each UID:GID: begun as root, go on as the one, and run the job's code as the other (``users``). End of
+input without a letter, or SIGTERM before its attempt begins: exit 0.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from edt_runner import framework as frameworks
 from edt_runner import processes
 from edt_runner.contract import ContractError, Letter
 from edt_runner.errors import RunnerError
+from edt_runner.supervisor import users
 from edt_runner.supervisor.loop import live
 
 
@@ -26,7 +28,11 @@ def main() -> int:
     parser.add_argument("--framework", default="pytorch")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--log")
+    parser.add_argument("--user", type=users.parse)
+    parser.add_argument("--script-user", type=users.parse)
     options = parser.parse_args()
+    if options.user:
+        users.become(options.user, options.script_user or options.user)
     if options.log:
         _print_to(options.log)
     # As the first process of a container it is deaf to signals that it does not handle.

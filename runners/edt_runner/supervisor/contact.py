@@ -16,6 +16,7 @@ from typing import Any
 
 from edt_runner.contract import Letter
 from edt_runner.spool import note_coordinator
+from edt_runner.supervisor import users
 from edt_runner.supervisor.children import Child
 from edt_runner.supervisor.engines import Engines
 from edt_runner.supervisor.home import Home
@@ -131,7 +132,8 @@ class Contact:
         """Address of who began to host this attempt last; None: nobody yet, or the file (which the job could have
         written) says nothing that can be read."""
         try:
-            told = json.loads(self._home_file.read_text())
+            with users.as_script():
+                told = json.loads(self._home_file.read_text())
             address = str(told["address"]) if told["fence"] == self._letter.fence else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
@@ -141,9 +143,10 @@ class Contact:
         facts = {"fence": self._letter.fence, "node": self._letter.node, "address": self.address}
         draft = self._home_file.with_name(f".{HOME_FILE}.{self._letter.node}.tmp")
         try:
-            draft.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(facts))
-            draft.replace(self._home_file)
+            with users.as_script():
+                draft.parent.mkdir(parents=True, exist_ok=True)
+                draft.write_text(json.dumps(facts))
+                draft.replace(self._home_file)
             self._home_noted = True
         except OSError as error:
             _log.warning("the home could not be noted: %s", error)

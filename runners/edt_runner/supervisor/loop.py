@@ -22,7 +22,7 @@ from edt_runner.contract import FENCE_FILE, ContractError, ExitKind, Letter, Rep
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.report_bodies import BODIES, fit
 from edt_runner.spool import Spool
-from edt_runner.supervisor import children, doors
+from edt_runner.supervisor import children, doors, users, zygote
 from edt_runner.supervisor.children import Child
 from edt_runner.supervisor.contact import Contact
 from edt_runner.supervisor.engines import Ended, Engines, gone_body
@@ -36,6 +36,7 @@ _FIRST_WISH_SECONDS = 60.0
 _LAST_WORDS_SECONDS = 5.0
 """What a driver is given to show a failure and end, and engines to go once the attempt is over."""
 _FENCE_SECONDS = 1.0
+_SHARE_SECONDS = 60.0
 
 
 def live(letter: Letter) -> int:
@@ -83,6 +84,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Until the attempt is over here; returns the exit status."""
+        self._share_files()  # those of an attempt that was killed
         self._spool.introduce()
         self._report(ReportKind.ATTEMPT_STARTED, pid=os.getpid())
         while True:
@@ -203,7 +205,7 @@ class Supervisor:
 
     def _descriptors(self) -> list[int]:
         """What a child must not hold: every conversation of this process."""
-        conversations: list[Any] = [self._listener, *self._clients, *self._wakeup, self._selector]
+        conversations: list[Any] = [self._listener, *self._clients, *self._wakeup, self._selector, self._spool]
         own = [item.fileno() for item in conversations]
         engines = [descriptor for process in self._engines.children() for descriptor in process.descriptors()]
         return own + engines + self._contact.descriptors()
@@ -359,7 +361,8 @@ class Supervisor:
                 self._finish(ExitKind.LOST, f"{self._letter.spool_dir} is gone", 0, now=True)
                 return
         try:
-            lowest = int((Path(self._letter.checkpoint_dir) / FENCE_FILE).read_text())
+            with users.as_script():
+                lowest = int((Path(self._letter.checkpoint_dir) / FENCE_FILE).read_text())
         except (OSError, ValueError):
             return
         if lowest > self._letter.fence:
@@ -388,6 +391,7 @@ class Supervisor:
         assert self._end is not None
         crash_point(CrashPoint.SUPERVISOR_END)
         kind, message, code = self._end
+        self._share_files()
         self._report(
             ReportKind.ATTEMPT_ENDED,
             kind=kind.value,
@@ -405,6 +409,24 @@ class Supervisor:
         self._listener.close()
         Path(self._letter.socket).unlink(missing_ok=True)
         return 0
+
+    def _share_files(self) -> None:
+        """The platform reads and deletes what the script's user has written."""
+        if not users.separate():
+            return
+        letter = self._letter
+        folders = (letter.result_dir, letter.work_dir, letter.log_dir, letter.checkpoint_dir)
+
+        def run() -> int:
+            users.share(folders)
+            return 0
+
+        pid = zygote.fork(run, keep=[], close=self._descriptors())
+        until = time.monotonic() + _SHARE_SECONDS
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > until:
+                children.kill(pid)
+            time.sleep(0.02)
 
     # ── plumbing ──────────────────────────────────────────────────────────────────────────────────────────────
     def _report(self, kind: ReportKind, /, **body: Any) -> None:

@@ -6,14 +6,17 @@ import os
 import select
 from pathlib import Path
 
+from edt_runner.supervisor import users
+
 
 class LogPipe:
     """One stream of one child. At ``limit`` bytes the file is turned over: ``x.out`` becomes ``x.out.1``."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._limit = path, limit
-        self._file = path.open("ab", buffering=0)
+        with users.as_script():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
         self._size = self._file.tell()
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
@@ -51,6 +54,7 @@ class LogPipe:
 
     def _turn_over(self) -> None:
         self._file.close()
-        self._path.replace(self._path.with_name(self._path.name + ".1"))
-        self._file = self._path.open("ab", buffering=0)
+        with users.as_script():
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+            self._file = self._path.open("ab", buffering=0)
         self._size = 0

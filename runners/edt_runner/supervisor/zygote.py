@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable
 
 from edt_runner import exits, processes
 from edt_runner.errors import RunnerError, is_lost_helper
+from edt_runner.supervisor import users
 
 
 def fork(run: Callable[[], int], *, keep: Iterable[int], close: Iterable[int]) -> int:
     """Fork a child that runs ``run`` and exits with its result; returns the child's pid.
 
-    The child dies with this process, has default signal handling, and does not hold ``close`` (descriptors of the
-    parent's other conversations: a copy would keep them from ever ending) unless also in ``keep``.
+    The child is the script's user, dies with this process, has default signal handling, and does not hold ``close``
+    (descriptors of the parent's other conversations: a copy would keep them from ever ending) unless also in ``keep``.
     """
     if processes.threads() != 1:
         raise RunnerError(f"the supervisor has {processes.threads()} threads and cannot fork safely")
@@ -33,7 +34,8 @@ def fork(run: Callable[[], int], *, keep: Iterable[int], close: Iterable[int]) -
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        processes.die_with(parent)
+        users.become_script()
+        processes.die_with(parent)  # which a change of user would undo
         for descriptor in set(close) - kept:
             os.close(descriptor)
         status = run()

@@ -1,0 +1,123 @@
+"""Who the supervisor is, and who the user's code. Room: runners; credentials of this process.
+
+In a container the supervisor's papers (spool, socket, ``attempt.json``) belong to one user and the job's code runs as
+another, in the same group. The supervisor begins as root with three capabilities, becomes its own user before it reads
+or imports anything, and keeps the three: to fork children that are the script's user, to signal them, and to open the
+job's files as that user. Where nobody named users (processes of this machine), everything is one user and all this
+does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import stat
+from collections.abc import Iterable, Iterator
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_KEEPCAPS = 8
+_KILL, _SETGID, _SETUID = 5, 6, 7
+_KEPT = 1 << _KILL | 1 << _SETGID | 1 << _SETUID
+_CAPABILITY_VERSION_3 = 0x20080522
+_GROUP_MAY = 0o070
+_SET_GROUP = stat.S_ISGID
+_libc = ctypes.CDLL(None, use_errno=True)
+
+User = tuple[int, int]
+"""Number of a user and of his group."""
+
+_own: User | None = None
+_script: User | None = None
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Sets(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def parse(text: str) -> User:
+    """``10001:10001``. Raises ValueError."""
+    user, _, group = text.partition(":")
+    return int(user), int(group)
+
+
+def become(own: User, script: User) -> None:
+    """Begin as root, go on as ``own``; children will be ``script``. Raises OSError where that cannot be."""
+    global _own, _script
+    _call(_libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0))
+    _change(own)
+    _set_capabilities(_KEPT)
+    _own, _script = own, script
+
+
+def become_script() -> None:
+    """In a freshly forked child, before anything of the user's: be his code's user for good, without a capability."""
+    if _script is None:
+        return
+    _change(_script)
+    _set_capabilities(0)
+    _call(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # else its own /proc would be root's
+    os.umask(0o002)
+
+
+@contextlib.contextmanager
+def as_script() -> Iterator[None]:
+    """Touch files that the job can write with no more rights than it has: a link in their place leads nowhere."""
+    if _own is None or _script is None:
+        yield
+        return
+    before = os.umask(0o002)
+    _libc.setfsuid(_script[0])
+    try:
+        yield
+    finally:
+        _libc.setfsuid(_own[0])
+        os.umask(before)
+
+
+def separate() -> bool:
+    """Whether the user's code is another user than this process."""
+    return _script is not None
+
+
+def share(folders: Iterable[str]) -> None:
+    """Let the group read, change and remove all that this user owns below these folders, whatever mode a script gave
+    it: else the platform could neither show nor delete it."""
+    me = os.getuid()
+    for folder in folders:
+        for _, names, files, place in os.fwalk(folder):
+            for name in (*names, *files):
+                with contextlib.suppress(OSError):
+                    _share(name, place, me)
+
+
+def _share(name: str, folder: int, me: int) -> None:
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        now = os.fstat(handle)
+        wanted = now.st_mode | (_GROUP_MAY | _SET_GROUP | 0o700 if stat.S_ISDIR(now.st_mode) else 0o660)
+        if now.st_uid == me and wanted != now.st_mode and (stat.S_ISDIR(now.st_mode) or stat.S_ISREG(now.st_mode)):
+            os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(wanted))  # noqa: PTH101
+    finally:
+        os.close(handle)
+
+
+def _change(user: User) -> None:
+    os.setgroups([])
+    os.setresgid(user[1], user[1], user[1])
+    os.setresuid(user[0], user[0], user[0])
+
+
+def _set_capabilities(kept: int) -> None:
+    sets = (_Sets * 2)(_Sets(kept, kept, 0), _Sets(0, 0, 0))
+    _call(_libc.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), sets))
+
+
+def _call(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
