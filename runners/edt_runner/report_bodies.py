@@ -262,7 +262,25 @@ _BODIES: dict[ReportKind, Body] = {
         a_minute=600,
     ),
     ReportKind.CHECKPOINTED: Body({"step": _STEP, "path": Text(1024)}, of_training=True, burst=2000, a_minute=60),
-    ReportKind.GUARANTEE_ENDED: Body({"what": Text(400), "why": _MESSAGE}, of_training=True, burst=100, a_minute=6),
+    ReportKind.GUARANTEE_ENDED: Body(
+        {
+            "what": Text(400),
+            "why": _MESSAGE,
+            "engine": Whole(),
+            "step": _STEP,
+            "difference": Text(400),
+        },
+        of_training=True,
+        burst=100,
+        a_minute=6,
+    ),
+    ReportKind.REPLICAS_COMPARED: Body(
+        {"step": _STEP, "engines": Whole(2, INT32), "equal": Flag(), "reason": Text(64)},
+        needs=("step", "engines", "equal"),
+        of_training=True,
+        burst=2000,
+        a_minute=120,
+    ),
     ReportKind.RESTARTED: Body({"what": Text(64), "why": _MESSAGE, "count": _COUNT}, burst=200, a_minute=12),
     ReportKind.ATTEMPT_ENDED: Body(
         {

@@ -34,6 +34,9 @@ class Spool:
         _cut_torn_line(self._path)
         self.seq = self._path.read_bytes().count(b"\n") if self._path.exists() else 0
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if self.seq < letter.heard:  # the disk has lost what the platform was told: those lines are empty
+            os.write(self._file, b"\n" * (letter.heard - self.seq))
+            self.seq = letter.heard
 
     def append(self, kind: ReportKind, body: Mapping[str, Any]) -> Report | None:
         """Store one report, its body made to ``fit``; those that free a slot or end an attempt are on disk when this
@@ -99,7 +102,7 @@ class SpoolReader:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        reports = [Report.from_message(json.loads(line)) for line in whole.splitlines()]
+        reports = [Report.from_message(json.loads(line)) for line in whole.splitlines() if line]
         return [report for report in reports if report.seq > self._after]
 
 

@@ -130,3 +130,10 @@ def test_what_runs_beside_engines_can_report_on_the_training_and_not_on_processe
     kinds = {ReportKind(json.loads(line)["kind"]) for line in lines}
     assert kinds == {kind for kind, body in BODIES.items() if body.of_training}
     assert not kinds & {ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED, ReportKind.ENGINE_STARTED}
+
+
+def test_numbers_go_on_behind_those_that_the_platform_has_though_the_disk_lost_them(tmp_path):
+    spool = Spool(replace(letter(tmp_path), heard=40))
+    report = spool.append(ReportKind.PROGRESS, {"step": 1})
+    assert report is not None and report.seq == 41
+    assert (tmp_path / "reports.jsonl").read_bytes().count(b"\n") == 41

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 from pathlib import Path
+from typing import BinaryIO
 
 from edt_runner.supervisor import users
+
+_log = logging.getLogger(__name__)
 
 
 class LogPipe:
@@ -14,10 +18,7 @@ class LogPipe:
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path, self._limit = path, limit
-        with users.as_script():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=0)
-        self._size = self._file.tell()
+        self._file, self._size = self._opened()
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
 
@@ -53,8 +54,22 @@ class LogPipe:
         self._file.close()
 
     def _turn_over(self) -> None:
-        self._file.close()
         with users.as_script():
             self._path.replace(self._path.with_name(self._path.name + ".1"))
-            self._file = self._path.open("ab", buffering=0)
-        self._size = 0
+        self._file.close()
+        self._file, self._size = self._opened()
+
+    def _opened(self) -> tuple[BinaryIO, int]:
+        """The file and its size. Where the job has put something else, or nothing can be opened, all is lost that the
+        child prints, and nothing besides."""
+        try:
+            with users.as_script():
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                if self._path.is_symlink():
+                    self._path.unlink()
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                handle = os.open(self._path, flags, 0o666)
+        except OSError as error:
+            _log.warning("%s cannot be written: %s", self._path, error.strerror)
+            handle = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        return os.fdopen(handle, "ab", buffering=0), os.fstat(handle).st_size
