@@ -116,7 +116,7 @@ from edt_runner.supervisor.loop import Supervisor
 
 supervisor = Supervisor(Letter.from_json(sys.argv[1]))
 for kind in (*ReportKind, "dance", None, {}):
-    body = {"allocation": 1, "engines": 4, "address": "h:1", "first": 1, "step": 1, "kind": "finished"}
+    body = {"allocation": 1, "engines": 4, "address": "h:1", "first": 1, "step": 1, "equal": True}
     supervisor._obey({"kind": "report", "report": kind, "body": body})
     supervisor._obey({"kind": "report", "report": kind, "body": [1]})
     supervisor._obey({"kind": "report", "report": kind})
