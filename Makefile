@@ -35,6 +35,7 @@ check: install  ## ruff, mypy strict, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy --python-version 3.12
 	@$(BIN)/lint-imports --no-cache
 
 bench: install $(VENV)/.tensorflow  ## the figures: one script a claim
