@@ -14,7 +14,8 @@ from starlette.routing import Route
 from edt_api.access import Door
 from edt_api.access import door as door_of
 from edt_scheduler import operations
-from support.front_door import EXECS, JOIN_TOKEN, PASSWORD, FrontDoor, cheap_passwords
+from support.credentials import PASSWORD
+from support.front_door import EXECS, JOIN_TOKEN, FrontDoor, cheap_passwords
 
 PAGES = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/ui", "/ui/{path}")}
 OPEN = {("GET", "/livez"), ("GET", "/readyz"), *PAGES, ("POST", "/api/v1/session")}

@@ -20,7 +20,8 @@ from edt_api.jobfiles import Found, files
 from edt_scheduler import operations
 from edt_scheduler.jobs import JobState
 from edt_scheduler.views import JobView
-from support.front_door import ARGS, EXECS, PASSWORD, FrontDoor, served, tar
+from support.credentials import PASSWORD
+from support.front_door import ARGS, EXECS, FrontDoor, served, tar
 
 MAIN = {"net/main.py": "print('hello')\n", "net/lib.py": "x = 1\n"}
 RECORDED = {

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from edt_api.paging import cursor_of
-from support.front_door import PASSWORD, FrontDoor, served
+from support.credentials import PASSWORD
+from support.front_door import FrontDoor, served
 from support.postgres import Postgres
 
 

@@ -17,7 +17,8 @@ from edt_api.errors import STATUS, WMLA, ApiError
 from edt_runner.contract import ReportKind
 from edt_scheduler import errors as scheduler_errors
 from edt_scheduler.reconcile import look
-from support.front_door import EXECS, PASSWORD, FrontDoor, served
+from support.credentials import PASSWORD
+from support.front_door import EXECS, FrontDoor, served
 from support.puppets import Puppet
 
 

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from edt_api.access import wrong_origin
-from support.front_door import EXECS, PASSWORD, FrontDoor
+from support.credentials import PASSWORD
+from support.front_door import EXECS, FrontDoor
 
 SESSION = "/api/v1/session"
 

@@ -20,7 +20,8 @@ from edt_scheduler import operations
 from edt_scheduler.errors import DatabaseUnavailable
 from edt_scheduler.reconcile import look
 from edt_scheduler.views import Changes
-from support.front_door import ARGS, EXECS, PASSWORD, FrontDoor
+from support.credentials import PASSWORD
+from support.front_door import ARGS, EXECS, FrontDoor
 from support.listening import STREAM, Heard, Listening, listening
 from support.puppets import Clock
 from support.waiting import until

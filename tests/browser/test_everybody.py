@@ -12,7 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from support.browser import Visitor
-from support.front_door import PASSWORD, FrontDoor, served
+from support.credentials import PASSWORD
+from support.front_door import FrontDoor, served
 from support.seeded import Past, seed
 
 pytestmark = pytest.mark.chromium

@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import expect
 
 from support.browser import Visitor
-from support.front_door import PASSWORD, FrontDoor, served
+from support.credentials import PASSWORD
+from support.front_door import FrontDoor, served
 
 Visit = Callable[..., Visitor]
 

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from support.browser import Visitor
-from support.front_door import PASSWORD, FrontDoor, served
+from support.credentials import PASSWORD
+from support.front_door import FrontDoor, served
 from support.seeded import Past, seed
 
 Visit = Callable[..., Visitor]

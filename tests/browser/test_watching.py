@@ -15,7 +15,8 @@ from chaos.choices import Kind
 from chaos.victims import hit, of
 from support.browser import Visitor
 from support.cast import cast
-from support.house import PASSWORD, House
+from support.credentials import PASSWORD
+from support.house import House
 from support.journey import house_in
 from support.nursery import TESTS
 from support.waiting import until

@@ -16,7 +16,8 @@ from chaos.trainings import Fate, Script, Size, Training, endless
 from chaos.victims import hit, of, pick
 from checker.machine import Process
 from checker.violation import Invariant
-from support.house import PASSWORD, House
+from support.credentials import PASSWORD
+from support.house import House
 from support.journey import house_in
 from support.postgres import Postgres
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.house import PASSWORD, House
+from support.credentials import PASSWORD
+from support.house import House
 from support.waiting import until
 
 GOOD = """

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.house import PASSWORD, House
+from support.credentials import PASSWORD
+from support.house import House
 
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]  # packages are built and installed
 

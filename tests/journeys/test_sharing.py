@@ -75,6 +75,7 @@ def test_a_second_job_gets_half_and_gives_it_back(house: House, undisturbed: Und
     assert all(line.startswith("[") and ",\tTimestamp: " in line for line in log.splitlines())
 
 
+@pytest.mark.extended  # each room by itself: agent/test_doorbell, scheduler/test_process
 def test_without_a_broker_the_timer_does_the_same(tmp_path: Path, undisturbed: Undisturbed) -> None:
     with house_in(tmp_path, EDT_AGENT_TICK_SECONDS="0.5") as house:
         house.checker.excuse(Invariant.I13)  # nobody takes what is in the outbox
@@ -109,6 +110,7 @@ def test_stopping_a_job_frees_its_slots_for_the_other(house: House) -> None:
     assert house.job(first.id)["state"] == "KILLED"
 
 
+@pytest.mark.extended  # what decides it: scheduler/test_decisions
 def test_ten_queued_jobs_start_in_the_order_they_came(small: House, tmp_path: Path) -> None:
     blocker = submit(small, "blocker", "--numWorker 2")
     blocker.until_slots(2)
@@ -122,6 +124,7 @@ def test_ten_queued_jobs_start_in_the_order_they_came(small: House, tmp_path: Pa
     assert small.job(blocker.id)["attempts"] == 1  # it gave one slot and never stopped
 
 
+@pytest.mark.extended  # what decides it: scheduler/test_plan
 def test_a_job_that_does_not_fit_waits_with_a_reason(small: House) -> None:
     first = [submit(small, name, "--numWorker 1", "--epochs 2") for name in ("first", "second")]
     for job in first:

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.credentials import PASSWORD
 
 from checker.watch import Checker, Watch
 from edt_runner.crash_points import CrashPoint
@@ -22,7 +23,6 @@ from support.ports import free_port
 from support.tagged import bearers, kill_bearers
 from support.waiting import until
 
-PASSWORD = "a password for tests"
 SLOTS = 4
 OVER = {"FINISHED", "KILLED", "ERROR"}
 SECONDS = 240.0

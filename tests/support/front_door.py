@@ -26,9 +26,9 @@ from edt_api.settings import Settings
 from edt_scheduler import operations
 from edt_scheduler.house import House
 from edt_scheduler.views import JobView, Role
+from support.credentials import PASSWORD
 
 EXECS = "/platform/rest/deeplearning/v1/execs"
-PASSWORD = "correct horse"
 JOIN_TOKEN = "join-me"
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """One for all clients, who never use it: loading the certificates takes longer than most tests."""

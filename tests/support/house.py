@@ -24,13 +24,13 @@ import httpx
 
 from checker.watch import Checker, Watch
 from edt_cli.up.home import home_tag
+from support.credentials import PASSWORD
 from support.paging import every
 from support.ports import free_port
 from support.tagged import bearers, kill_bearers, leads, lives, training
 from support.typed import Done, edt
 from support.waiting import until
 
-PASSWORD = "a password for tests"
 EXECS = "/platform/rest/deeplearning/v1/execs"
 
 
