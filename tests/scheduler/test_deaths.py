@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
-from support.credentials import PASSWORD
 
 from checker.watch import Checker, Watch
 from edt_runner.crash_points import CrashPoint
 from support import keeper
+from support.credentials import PASSWORD
 from support.front_door import ARGS, EXECS
 from support.ports import free_port
 from support.tagged import bearers, kill_bearers
