@@ -57,6 +57,7 @@ class Fate(enum.StrEnum):
 def scripts(nursery: Nursery, folder: Path, size: Size) -> list[Script]:
     """The trainings, each with the digest that it ends with when nothing happens to it."""
     found = []
+    folder.mkdir(parents=True, exist_ok=True)
     baselines = Baselines(nursery, lambda: Path(tempfile.mkdtemp(dir=folder)))
     for name, samples in (("counting", 64), ("conv", 237)):
         arguments = f"--samples {samples} --epochs {size.epochs}"

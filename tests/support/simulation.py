@@ -98,7 +98,7 @@ class Engine:
         self.asked = self.woken
         self.sums, self.contributed, self.sending = set(), False, ()
         self.doing = "joining"
-        self.tell("ready", facts=FACTS, ports=[9000 + int(self.name)], round=self.woken)
+        self.tell("ready", facts=FACTS, addresses=[f"here:{9000 + int(self.name)}"], round=self.woken)
 
     def withdraw(self, number: int, promised: bool = False) -> None:
         if number > self.current:
@@ -124,7 +124,7 @@ class Engine:
         generation = {"generation": self.generation, "members": list(self.members), "step": self.step}
         self.tell("standing", **generation, doing=self.doing, **known, **self.ending)
         if self.doing == "joining":
-            self.tell("ready", facts=FACTS, ports=[9000 + int(self.name)], round=self.asked)
+            self.tell("ready", facts=FACTS, addresses=[f"here:{9000 + int(self.name)}"], round=self.asked)
 
     def hear(self, message: Message) -> None:
         """What its line's own thread does at once."""
@@ -362,7 +362,7 @@ class Simulation:
             case "standing":
                 self._then(lambda: mind.connect(name, message, now))
             case "ready":
-                self._then(lambda: mind.ready(name, message["facts"], message["ports"], now, message["round"]))
+                self._then(lambda: mind.ready(name, message["facts"], message["addresses"], now, message["round"]))
             case "built":
                 self._then(lambda: mind.built(name, number, now))
             case "switching":
@@ -571,7 +571,7 @@ class Simulation:
                     ended=engine.step >= self.steps,
                     workers=self.workers,
                     spans=[[worker, worker + 1] for worker in sorted(engine.sums)],
-                    ports=[9000],
+                    addresses=["here:9000"],
                     door="here:1",
                 )
             case "reform" if message["round"] == engine.woken:
