@@ -236,14 +236,13 @@ class GlooGroup:
         return total[:length], _unanimous(total[length:])
 
     def _wait(self, works: Sequence[Any]) -> None:
-        """Until all operations are done. If that is given up, the group is left behind with what is stuck in it: its
-        destructor would wait for that."""
+        """Until all operations are done. Raises PeerLost where one broke, or all were given up."""
         group = self._open_group
         try:
             self._waiter.wait(works)
         except PeerLost:
             if self._waiter.stuck:
-                _left_behind.append((group, works))  # which hold their memory
+                self._waiter.keep(group)
             raise
 
     def give(self, vector: Vector, to: Sequence[int]) -> None:
@@ -313,8 +312,8 @@ class GlooGroup:
         self._closed = True
         group, self._open_group = self._open_group, None
         self._waiter.close()
-        if self._waiter.stuck:
-            _left_behind.append(group)
+        if self._waiter.stuck and group is not None:
+            self._waiter.keep(group)
 
 
 def _pieces(tensors: Any) -> list[torch.Tensor]:
@@ -332,10 +331,6 @@ def _unanimous(announced: torch.Tensor) -> int:
     since, and whoever announced it would switch to what is no more; the higher will be announced by all soon."""
     lowest = int(announced.min())
     return lowest if lowest == int(announced.max()) else 0
-
-
-_left_behind: list[Any] = []
-"""Groups with operations that gloo has forgotten."""
 
 
 def _patient(options: Any) -> Any:

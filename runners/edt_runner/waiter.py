@@ -1,9 +1,11 @@
 """Waits for gloo in a thread of its own, so that whoever needs the answer can be told that none will come.
 
 Room: runners; threads. gloo forgets operations: a receive of which a part was here when its peer died, a send that was
-about to begin (measured: each waits until its timeout, with its connection closed). Nothing wakes such a thread; it is
-left behind, and what it works on with it. Any other ends with its group: one that lets go of torch's objects while the
-interpreter ends is ended in the middle of C++, and the process by SIGABRT.
+about to begin (measured: each waits until its timeout, with its connection closed; neither ``abort`` nor ``shutdown``
+of the group wakes it, nor another operation's end). Such a thread is left behind with the one operation that it is
+stuck in, and with the group, whose destructor would wait for that; it lets go of both when the timeout is over. Any
+other ends with its group: one that lets go of torch's objects while the interpreter ends is ended in the middle of C++,
+and the process by SIGABRT.
 """
 
 from __future__ import annotations
@@ -38,12 +40,15 @@ class Waiter:
         self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.stuck = False
-        """It waits for what will not come."""
+        """It waits for what will not come, and for nothing else any more."""
+        self._kept: Any = None
 
     def wait(self, works: Sequence[Any]) -> None:
         """Until all operations are done. Whatever breaks one is a lost peer, never an error of user code."""
         if not works:
             return
+        if self.stuck:
+            raise PeerLost("the data plane was shut")
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="edt-waiter", daemon=True)
             self._thread.start()
@@ -53,10 +58,19 @@ class Waiter:
             if self._shut.is_set():
                 if question.answered.acquire(timeout=_LAST_SECONDS):
                     break
-                self.stuck = True
+                self._give_up(question)
                 raise PeerLost("the data plane was shut")
         if question.error is not None:
             raise PeerLost(f"the data plane broke off: {question.error}") from question.error
+
+    def keep(self, group: Any) -> None:
+        """Hold ``group`` as long as the thread is stuck in one of its operations."""
+        self._kept = group
+
+    def _give_up(self, question: _Question) -> None:
+        self.stuck = True
+        question.works.clear()  # of all but the one that it is stuck in the memory is free
+        self._asked.put(None)
 
     def close(self) -> None:
         """Wait for the thread to end, unless it is ``stuck``."""
@@ -73,11 +87,12 @@ class Waiter:
             except RuntimeError as error:
                 question.error = error
             question.answered.release()
+        self._kept = None
 
 
 class _Question:
     def __init__(self, works: Sequence[Any]) -> None:
-        self.works = works
+        self.works = list(works)
         self.error: RuntimeError | None = None
         self.answered = threading.Lock()
         self.answered.acquire()

@@ -17,16 +17,13 @@ import torch
 from torch.distributed import TCPStore
 
 from edt_runner import driver
-from edt_runner.channel import Channel
 from edt_runner.contract import ExitKind
 from edt_runner.dataplane import GlooGroup, GlooPlane
 from edt_runner.driver import Driver
-from edt_runner.engine import position
 from edt_runner.engine.link import Link
 from edt_runner.engine.loop import Engine
-from edt_runner.engine.schedule import Schedule
-from edt_runner.engine.seat import Hands, Seat, Settings
-from support.waiting import until
+from edt_runner.engine.seat import Seat
+from support.one_engine import Coordinator, one_engine
 
 HELD_SECONDS = 0.5
 """A held shut goes on by itself after this."""
@@ -54,61 +51,14 @@ class HeldPlane(GlooPlane):
         self._renewed.set()
 
 
-class Coordinator:
-    """The other end of an engine's line."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        sock, _ = listener.accept()
-        self._channel = Channel(sock)
-        self._heard: list[dict[str, Any]] = []
-
-    def say(self, kind: str, **fields: Any) -> None:
-        self._channel.send({"kind": kind, **fields})
-
-    def hears(self, kind: str) -> dict[str, Any]:
-        """The next message of this kind."""
-
-        def look() -> bool:
-            self._heard += self._channel.read()
-            while self._heard and self._heard[0]["kind"] != kind:
-                self._heard.pop(0)
-            return bool(self._heard)
-
-        until(look, 20, kind)
-        return self._heard.pop(0)
-
-    def close(self) -> None:
-        self._channel.close()
-
-
 Parts = tuple[Engine, Link, HeldPlane, Coordinator]
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Parts]:
-    """An engine with its real line and its real plane."""
-    monkeypatch.setattr(position, "board", position.Board())
-    listener = socket.create_server(("127.0.0.1", 0))
-    address = f"127.0.0.1:{listener.getsockname()[1]}"
     plane = HeldPlane()
-    with ThreadPoolExecutor(1) as pool:
-        accepting = pool.submit(Coordinator, listener)
-        link = Link(address, tmp_path / "note", "a token for tests", "1", plane)
-        coordinator = accepting.result()
-    schedule = Schedule(train_samples=80, test_samples=0, batch_size=4, validation_freq=1, logical_workers=4, epochs=2)
-    adapter = SimpleNamespace(width=2, digest=lambda: "")
-    hands = SimpleNamespace(
-        adapter=adapter, plane=plane, link=link, loader=None, hooks=None, recorder=SimpleNamespace(drop=lambda: None)
-    )
-    settings = cast(Settings, SimpleNamespace(schedule=schedule, seed=7, exact=True))
-    engine = Engine(settings, cast(Hands, hands))
-    yield engine, link, plane, coordinator
-    monkeypatch.setattr(link, "_reconnect", threading.Event().wait)  # its thread rests for ever
-    coordinator.close()
-    until(lambda: link._channel.closed, 20)
-    link._channel.close()
-    listener.close()
-    plane.close()
+    with one_engine(monkeypatch, tmp_path, plane) as (engine, link, coordinator):
+        yield engine, link, plane, coordinator
 
 
 def assert_open(plane: GlooPlane) -> None:

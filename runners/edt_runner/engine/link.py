@@ -165,7 +165,10 @@ class Link:
         with self._lock:
             self._current = number
             self._seen = max(self._seen, number)
-            self._pending = {key: value for key, value in self._pending.items() if key > number}
+            for key in [key for key in self._pending if key <= number]:
+                passed_by = self._pending.pop(key)
+                if key < number and passed_by.group is not None:
+                    _in_thread(passed_by.group.close, "edt-close")
             if old is not None:
                 self._old_groups.append(old)
 
@@ -280,13 +283,20 @@ class Link:
     def _build(self, pending: Pending, store: str) -> None:
         try:
             rank, size = pending.members.index(self.name), len(pending.members)
-            pending.group = (
+            group = (
                 self._plane.build(store, f"generation/{pending.number}", rank, size) if size > 1 else self._plane.solo()
             )
         except PeerLost as error:
             self.tell("build-failed", generation=pending.number, why=str(error))
-        else:
+            return
+        with self._lock:
+            wanted = self._pending.get(pending.number) is pending
+            if wanted:
+                pending.group = group
+        if wanted:
             self.tell("built", generation=pending.number)
+        else:  # it was withdrawn meanwhile
+            group.close()
 
     def _withdraw(self, number: int, *, promised: bool = False) -> None:
         """Forget a generation that is not to come; one that was announced only where all know that (``promised``)."""

@@ -8,6 +8,7 @@ the coordinator makes of the survivors.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -122,9 +123,8 @@ class Engine:
 
     def _take_from_driver(self, message: Mapping[str, Any]) -> Stage:
         """The first engine of an attempt: the state comes from the driver, and counts at once."""
-        group = self._hands.plane.build(message["store"], message["key"], message["rank"], message["size"])
-        self._work.accept(group.receive(self._adapter, donors=[0]))
-        group.close()
+        with contextlib.closing(self._meet(message)) as group:
+            self._work.accept(group.receive(self._adapter, donors=[0]))
         crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
         self._sit(message["generation"], (self._link.name,), self._hands.plane.solo())
         self._link.tell("received", generation=message["generation"], step=self._work.step)
@@ -246,6 +246,7 @@ class Engine:
                 case "reform" if message["round"] == self._link.woken:
                     return lambda: self._regroup(message)
                 case "rejoin":
+                    self._seated().group.close()
                     self._seat = None
                     return self._join
                 case "handover":
@@ -297,8 +298,14 @@ class Engine:
             self._unreachable = [other for other, door in message["doors"].items() if not plane.reaches(door)]
             raise
         self._built = message["round"]
-        self._catch_up(message, group, members)
-        if message["source"] and not self._mend(message, group, members):
+        try:
+            self._catch_up(message, group, members)
+            mended = not message["source"] or self._mend(message, group, members)
+        except PeerLost:
+            group.close()
+            raise
+        if not mended:
+            group.close()
             return lambda: self._await_word(ExitKind.LEFT)
         led = self._seated().leads
         self._sit(message["generation"], members, group)
@@ -389,11 +396,15 @@ class Engine:
         self._reach(CrashPoint.ENGINE_HAND_OVER)
         self._link.stands("giving", **self._membership())
         try:
-            group = self._hands.plane.build(message["store"], message["key"], message["rank"], message["size"])
-            group.start_sending(self._adapter.export_state(), self._work.extra(), donors=[0], to=[1])()
+            with contextlib.closing(self._meet(message)) as group:
+                group.start_sending(self._adapter.export_state(), self._work.extra(), donors=[0], to=[1])()
         except PeerLost as error:
             print(f"edt: the driver did not take the weights: {error}", flush=True)
         self._stand_at_the_end()
+
+    def _meet(self, message: Mapping[str, Any]) -> Group:
+        """A group with the driver, for one exchange of weights."""
+        return self._hands.plane.build(message["store"], message["key"], message["rank"], message["size"])
 
     def _reach(self, point: CrashPoint) -> None:
         crash_point(point, at=self._work.tick, who=self._link.name)

@@ -1,0 +1,172 @@
+"""A group that is of no more use is closed, however its use has ended: nothing of it is left."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed import TCPStore
+
+from edt_runner.contract import ExitKind
+from edt_runner.dataplane import GlooGroup, GlooPlane
+from edt_runner.engine.link import Link
+from edt_runner.engine.loop import Engine
+from edt_runner.engine.seat import Seat
+from edt_runner.errors import PeerLost
+from support.one_engine import NAME, Coordinator, one_engine
+from support.waiting import until
+
+TIMES = 4
+PEER = "2"
+
+
+class Lab:
+    """An engine, and a peer of it that comes to its groups."""
+
+    def __init__(self, engine: Engine, link: Link, coordinator: Coordinator, plane: GlooPlane) -> None:
+        self.engine, self.link, self.coordinator, self.plane = engine, link, coordinator, plane
+        self.peer = GlooPlane("127.0.0.1", torch.float32, "lo")
+        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.store = f"127.0.0.1:{self._store.port}"
+        self._pool = ThreadPoolExecutor(2)
+
+    def meets(self, key: str, rank: int) -> Future[GlooGroup]:
+        """The peer builds this group with the engine."""
+        return self._pool.submit(self.peer.build, self.store, key, rank, 2)
+
+    def leaves(self, key: str, rank: int) -> Future[None]:
+        """The peer builds this group with the engine, and is gone."""
+        return self._pool.submit(lambda: self.peer.build(self.store, key, rank, 2).close())
+
+    def seated(self, key: str) -> GlooGroup:
+        """The engine and its peer train in a group of this key; the peer's end of it."""
+        coming = self.meets(key, 1)
+        group = self.plane.build(self.store, key, 0, 2)
+        self.engine._seat = Seat(3, (NAME, PEER), group, NAME)
+        return coming.result()
+
+    def takes(self, group: GlooGroup) -> Future[torch.Tensor]:
+        """The peer takes five numbers from the engine."""
+        return self._pool.submit(group.take, 5, 0)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        self.peer.close()
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Lab]:
+    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+    with one_engine(monkeypatch, tmp_path, plane) as (engine, link, coordinator):
+        lab = Lab(engine, link, coordinator, plane)
+        yield lab
+        lab.close()
+
+
+def held() -> tuple[int, int]:
+    """Descriptors and threads of this process."""
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc/self/task").iterdir()))
+
+
+def assert_nothing_is_left(happen: Callable[[str], None]) -> None:
+    """Of what happens again and again, each time under another key."""
+    happen("the first time")
+    before = held()
+    for number in range(TIMES):
+        happen(str(number))
+    until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)), 20, f"as at first: {before}")
+
+
+def test_the_first_engine_to_which_the_driver_could_not_give_the_weights(lab: Lab) -> None:
+    def happen(key: str) -> None:
+        gone = lab.leaves(key, 0)
+        with pytest.raises(PeerLost):
+            lab.engine._take_from_driver({"store": lab.store, "key": key, "rank": 1, "size": 2})
+        gone.result()
+
+    assert_nothing_is_left(happen)
+
+
+def test_an_engine_that_gives_the_trained_weights_to_a_driver_that_dies(lab: Lab) -> None:
+    def happen(key: str) -> None:
+        lab.engine._seat = Seat(3, (NAME,), lab.plane.solo(), NAME)
+        gone = lab.leaves(key, 1)
+        lab.engine._hand_over({"store": lab.store, "key": key, "rank": 0, "size": 2})
+        gone.result()
+
+    assert_nothing_is_left(happen)
+
+
+@pytest.mark.parametrize("by", ["state", "vector"])
+def test_a_survivor_that_could_not_catch_up(lab: Lab, by: str) -> None:
+    lab.engine._adapter.size = lambda kind: 1000  # type: ignore[attr-defined]
+    lab.engine._seat = Seat(3, (NAME, PEER), lab.plane.solo(), NAME)
+
+    def happen(key: str) -> None:
+        plan = {"members": [NAME, PEER], "tick": 1, "behind": [NAME], "donors": [PEER], "by": by, "doors": {}}
+        plan |= {"source": "", "mended": [], "restore": None}
+        gone = lab.leaves(f"round/{key}", 1)
+        with pytest.raises(PeerLost):
+            lab.engine._regroup({**plan, "store": lab.store, "round": key, "generation": 4})
+        gone.result()
+
+    assert_nothing_is_left(happen)
+
+
+def test_a_survivor_that_is_told_to_ask_anew(lab: Lab) -> None:
+    def happen(key: str) -> None:
+        other = lab.seated(key)
+        taking = lab.takes(other)
+        lab.engine._seated().group.give(torch.ones(5), [1])
+        taking.result()
+        lab.coordinator.say("rejoin", round=lab.link.woken + 1, addresses=[])
+        assert lab.engine._await_word(ExitKind.LEFT) == lab.engine._join
+        lab.link.answer()
+        other.close()
+
+    assert_nothing_is_left(happen)
+
+
+def test_a_generation_that_is_withdrawn_while_its_group_is_built(lab: Lab) -> None:
+    numbers = iter(range(5, 100))
+
+    def happen(_: str) -> None:
+        number = next(numbers)
+        told: dict[str, Any] = {"members": [NAME, PEER], "stayers": [NAME], "newcomers": [PEER], "store": lab.store}
+        lab.coordinator.say("prepare", generation=number, **told)
+        until(lambda: number in lab.link._pending, 20)
+        lab.coordinator.say("cancel", generation=number)
+        until(lambda: number not in lab.link._pending, 20)
+        lab.meets(f"generation/{number}", 1).result().close()
+        until(lambda: not [thread for thread in threading.enumerate() if thread.name == "edt-build"], 20)
+
+    assert_nothing_is_left(happen)
+
+
+def test_what_gloo_has_forgotten_keeps_one_operation_and_that_for_no_longer_than_its_thread(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connections are left open here, so nothing ends the operations until the peer does."""
+    monkeypatch.setattr("edt_runner.sockets.shut", lambda **addresses: 0)
+    other = lab.seated("forgotten")
+    group: Any = lab.engine._seated().group
+    arrays = [np.zeros(1000, dtype=np.float32) for _ in range(3)]
+    kept = [weakref.ref(array) for array in reversed(arrays)]
+    threading.Timer(0.5, lab.plane.shut, [[]]).start()
+    with pytest.raises(PeerLost, match="shut"):
+        group._wait([group._group.recv([torch.from_numpy(arrays.pop())], 1, tag) for tag in range(3)])
+    group.close()
+    lab.engine._seat = None
+    del group
+    until(lambda: [array() is not None for array in kept] == [True, False, False], 20)
+    other.close()
+    until(lambda: [array() is not None for array in kept] == [False, False, False], 20)
