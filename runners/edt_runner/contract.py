@@ -85,6 +85,8 @@ class ReportKind(enum.StrEnum):
     GUARANTEE_ENDED = "guarantee-ended"
     # step, engines (how many were compared, at least 2), equal (bool), reason ("join", "epoch", "end", "interval")
     REPLICAS_COMPARED = "replicas-compared"
+    # place, error ("": it can be written again), seconds, given_up (reports): a disk is full, or not any more
+    STORAGE = "storage"
     RESTARTED = "restarted"  # what (driver, coordinator), why, count: a part of the attempt was started again
     # first, why, counts {kind: number}: written by an agent in the place of its number and all before it from ``first``
     REPORTS_LEFT_OUT = "reports-left-out"

@@ -6,15 +6,18 @@ A tab follows each comma. Global steps count updates; the iteration counts micro
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
 
 from edt_runner.scaling.update import DETAILS
+from edt_runner.storage import Outage, PatientLog
 
 _TAIL_BYTES = 1 << 16
+_HELD_BYTES = 4 << 20
+"""Some ten thousand lines, which wait in memory where the disk is full."""
 
 
 class ELog:
@@ -22,11 +25,12 @@ class ELog:
 
     def __init__(self, log_dir: str, logical_workers: int, *, clock: Callable[[], float] = time.time) -> None:
         self._path, self._workers, self._clock = Path(log_dir) / "stdout", logical_workers, clock
-        self._file: TextIO | None = None
+        self._log: PatientLog | None = None
+        self._outage = Outage(f"the log {self._path}", lambda news: print(f"edt: {news}", file=sys.stderr, flush=True))
 
     def on_train_begin(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._path.open("a", buffering=1)
+        self._log = PatientLog(self._path, most=_HELD_BYTES)
+        self._log.write(b"")
 
     def last_step(self) -> int:
         """The newest global step that an earlier process wrote; 0: none."""
@@ -39,9 +43,9 @@ class ELog:
         return int(found[-1]) if found else 0
 
     def on_train_end(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None:
         steps = iteration // self._workers
@@ -55,8 +59,16 @@ class ELog:
     def _write(self, tag: str, fields: list[str]) -> None:
         now = self._clock()
         stamp = datetime.fromtimestamp(now).strftime("%Y-%m-%d %H:%M:%S")  # noqa: DTZ006 - local time, as WMLA's
-        if self._file is not None:
-            self._file.write(",\t".join([f"[{stamp}] {tag}", f"Timestamp: {int(now * 1000)}", *fields]) + "\n")
+        if self._log is not None:
+            line = ",\t".join([f"[{stamp}] {tag}", f"Timestamp: {int(now * 1000)}", *fields]) + "\n"
+            self._log.write(line.encode())
+            self._say(self._log)
+
+    def _say(self, log: PatientLog) -> None:
+        if log.error is not None:
+            self._outage.failed(log.error)
+        else:
+            self._outage.worked()
 
 
 def _values(metrics: dict[str, float]) -> list[str]:

@@ -25,10 +25,13 @@ from edt_runner.engine.seat import Hands, Settings
 from edt_runner.engine.snapshot import Snapshots
 from edt_runner.errors import CheckpointError
 from edt_runner.state_files import HostCopy, read_state, write_state
+from edt_runner.storage import reason
 from edt_runner.trainable import EngineAdapter
 from edt_runner.training import Training, model_dir
 
 _BACKGROUND_NICENESS = 10
+_PART_OF_GRACE = 0.6
+"""So much of the time that a leave is given may the last engine wait for room for its checkpoint."""
 
 
 def run(training: Training, role: Context) -> NoReturn:
@@ -159,14 +162,18 @@ def _snapshots(
             "tally": tally,
             "meta": state.meta,
         }
-        place = checkpoint.write(
-            Path(role.letter.checkpoint_dir),
-            tick,
-            manifest,
-            lambda path: write_state(path, state),
-            who=role.name,
-            equal_at=link.history.get("equal_at"),
-        )
+        try:
+            place = checkpoint.write(
+                Path(role.letter.checkpoint_dir),
+                tick,
+                manifest,
+                lambda path: write_state(path, state),
+                who=role.name,
+                equal_at=link.history.get("equal_at"),
+            )
+        except OSError as error:
+            link.report("storage", place="checkpoints", error=reason(error), seconds=0.0)
+            raise
         link.report("checkpointed", step=training.schedule.steps_before(tick), path=str(place))
 
     return Snapshots(
@@ -174,6 +181,7 @@ def _snapshots(
         HostCopy(adapter.export_state),
         write,
         lambda text: link.tell("note", text=text),
+        patience=_PART_OF_GRACE * role.letter.grace_seconds,
     )
 
 

@@ -103,6 +103,11 @@ def hang_seconds() -> float:
     return max(0.1, _number("EDT_HANG_SECONDS", 60.0))
 
 
+def room_seconds() -> float:
+    """EDT_ROOM_SECONDS: how long room is waited for where the disk does not take the trained model. Default 300."""
+    return max(0.0, _number("EDT_ROOM_SECONDS", 300.0))
+
+
 def gloo_interface() -> str | None:
     """GLOO_SOCKET_IFNAME: network interface of the data plane; unset: the one that has the letter's host."""
     return os.environ.get("GLOO_SOCKET_IFNAME") or None

@@ -8,6 +8,7 @@ RunnerError
 ├── StateMismatch       weights or optimizer state do not fit the model they are meant for
 ├── UnsupportedState    optimizer state that cannot be carried to another engine
 ├── CheckpointError     a recovery checkpoint that is torn, foreign, unreadable or not to be written any more
+├── NoRoom              the trained model could not be written: no room on the disk, for too long
 ├── RecordError         a sample record that shows a step committed in two ways
 └── Suspended           all engines have left; no error, the training goes on from its checkpoint
 
@@ -69,6 +70,10 @@ class UnsupportedState(RunnerError):
 
 class CheckpointError(RunnerError):
     """A recovery checkpoint that cannot be used or written, and why."""
+
+
+class NoRoom(RunnerError):
+    """The trained model could not be written for want of room; the training is kept in its checkpoint."""
 
 
 class RecordError(RunnerError):

@@ -29,6 +29,8 @@ HELPER_CRASHED = 78
 """A loader process ended by itself: by a signal of CRASHES, or by an exit of its own."""
 TERMINATED = 79
 """Of a driver: SIGTERM came from outside."""
+NO_ROOM = 80
+"""Of an engine: the disk does not take the trained model. No fault of the script's, so another attempt tries again."""
 
 CRASHES = frozenset(
     {
@@ -53,7 +55,7 @@ STATUSES = {
     ExitKind.LOST: PEER_LOST,
 }
 """By which an engine tells how its training has ended for it."""
-_LOST = frozenset({PEER_LOST, HELPER_LOST, HELPER_CRASHED, TERMINATED})
+_LOST = frozenset({PEER_LOST, HELPER_LOST, HELPER_CRASHED, TERMINATED, NO_ROOM})
 
 
 def exit_kind(status: int, *, leaving: bool) -> ExitKind:

@@ -281,6 +281,13 @@ _BODIES: dict[ReportKind, Body] = {
         burst=2000,
         a_minute=120,
     ),
+    ReportKind.STORAGE: Body(
+        {"place": Text(64), "error": Text(400), "seconds": Number(0, 1e10), "given_up": _COUNT},
+        needs=("place",),
+        of_training=True,
+        burst=200,
+        a_minute=12,
+    ),
     ReportKind.RESTARTED: Body({"what": Text(64), "why": _MESSAGE, "count": _COUNT}, burst=200, a_minute=12),
     ReportKind.ATTEMPT_ENDED: Body(
         {

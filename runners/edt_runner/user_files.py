@@ -8,28 +8,110 @@ and it does not matter whose is put in place last.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from edt_runner import environment
 from edt_runner.contract import DRAFT_PREFIX
+from edt_runner.errors import NoRoom
+from edt_runner.storage import MAY_PASS, disk_error, free_bytes, reason
 
 _TRIES = 10
+_AGAIN_SECONDS = 1.0
+PLACE = "model"
+"""What the user's files are called in reports."""
+
+
+class UserFiles:
+    """The files of one training, written by its first engine. A full disk costs a file of an epoch; for the final ones
+    room is waited for.
+
+    Args:
+        folder: where they go.
+        save: writes the files of this name there.
+        report: tells the platform of the disk: (error, or "" where it took the files).
+        note: says something in the job's log.
+        clock, sleep: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        save: Callable[[Path, str], None],
+        report: Callable[[str], None],
+        note: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder, self._save, self._report, self._note = folder, save, report, note
+        self._clock, self._sleep = clock, sleep
+
+    def write(self, name: str) -> None:
+        """Files of an epoch: where the disk does not take them they are left out, and the log says so."""
+        error = self._try(name)
+        if error is not None:
+            self._note(f"{name} is left out, since {self._folder} cannot be written: {self._room(error)}")
+
+    def write_final(self, name: str) -> None:
+        """The files that the training was for. Raises NoRoom after EDT_ROOM_SECONDS."""
+        begun, patience = self._clock(), environment.room_seconds()
+        error = self._try(name)
+        if error is not None:
+            self._note(
+                f"{name} cannot be written to {self._folder}: {self._room(error)}. It is tried again for {patience:g} s"
+            )
+        while error is not None:
+            if self._clock() - begun >= patience:
+                raise NoRoom(
+                    f"{name} could not be written to {self._folder} within {patience:g} s: {self._room(error)}. The "
+                    "training is kept in its recovery checkpoint; make room there, and it goes on from that"
+                )
+            self._sleep(_AGAIN_SECONDS)
+            error = self._try(name)
+            if error is None:
+                self._note(f"{name} is written, after {self._clock() - begun:.0f} s")
+
+    def _try(self, name: str) -> OSError | None:
+        try:
+            self._save(self._folder, name)
+        except OSError as error:
+            if error.errno not in MAY_PASS:
+                raise
+            self._report(reason(error))
+            return error
+        self._report("")
+        return None
+
+    def _room(self, error: OSError) -> str:
+        free = free_bytes(self._folder)
+        return reason(error) + (f" ({free} bytes are free there)" if free is not None else "")
 
 
 @contextlib.contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
     """A place beside ``path`` for a file or a folder that is at ``path`` afterwards, instead of what was there before.
 
-    Its name ends as ``path``'s does, for writers that tell a format by it. An error in the block leaves ``path`` as it
-    was and nothing of the draft.
+    Its name ends as ``path``'s does, for writers that tell a format by it. It is on the disk before it is there. An
+    error in the block leaves ``path`` as it was and nothing of the draft; raises OSError where it came of the disk,
+    whatever the writer made of it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     own = f"{DRAFT_PREFIX}{uuid.uuid4().hex[:8]}-"
     draft = path.with_name(own + path.name)
     try:
-        yield draft
+        try:
+            yield draft
+        except Exception as error:
+            full = disk_error(error, path.parent)
+            if full is None:
+                raise
+            raise full from error
+        _sync(draft)
         if draft.is_dir():
             _put_folder(draft, path, path.with_name(f"{own}old-{path.name}"))
         else:
@@ -57,6 +139,16 @@ def _put_folder(draft: Path, path: Path, old: Path) -> None:
                 raise
         finally:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """A disk may find out only now that it has no room for what it took."""
+    for place in (*path.rglob("*"), path) if path.is_dir() else (path,):
+        handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _remove(draft: Path) -> None:

@@ -205,6 +205,20 @@ def _replicas_compared(scene: Scene) -> None:
         scene.record(f"{engines} engines were compared: {reason}", data)
 
 
+def _storage(scene: Scene) -> None:
+    """A place of the job on some disk cannot be written, or can be again. Its training goes on."""
+    place, error, seconds = scene.text("place") or "a place", scene.text("error"), scene.body.get("seconds")
+    if error:
+        scene.record(
+            f"{place}: cannot be written on {scene.node.name} ({error}); the training goes on", dict(scene.body)
+        )
+        return
+    after = f", after {seconds:.0f} s" if isinstance(seconds, int | float) else ""
+    given_up = scene.number("given_up")
+    missing = f"; {given_up} reports of progress are missing" if given_up else ""
+    scene.record(f"{place}: can be written again on {scene.node.name}{after}{missing}", dict(scene.body))
+
+
 def _pull_failed(scene: Scene) -> None:
     count, limit = scene.body.get("count"), scene.body.get("limit")
     scene.record(f"a newcomer did not get the weights in time ({count} of {limit})", dict(scene.body))
@@ -235,6 +249,7 @@ _OF_THE_JOB: Mapping[ReportKind, Callable[[Scene], None]] = {
     ReportKind.CHECKPOINTED: _checkpointed,
     ReportKind.GUARANTEE_ENDED: _guarantee_ended,
     ReportKind.REPLICAS_COMPARED: _replicas_compared,
+    ReportKind.STORAGE: _storage,
     ReportKind.RESTARTED: _restarted,
     ReportKind.REPORTS_LEFT_OUT: _left_out,
 }

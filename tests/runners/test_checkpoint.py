@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -18,6 +19,7 @@ import pytest
 from edt_runner.contract import FENCE_FILE
 from edt_runner.engine import checkpoint
 from edt_runner.errors import CheckpointError
+from support.small_disk import small_disk
 
 _FACTS = {"fence": 1, "tally": {"loss": 0.25}, "meta": {"groups": [{"lr": 0.1}]}}
 
@@ -235,6 +237,49 @@ def test_a_full_disk_is_said_and_leaves_the_whole_ones_and_no_draft(tmp_path: Pa
                 checkpoint.write(tmp_path, tick, _FACTS, too_much)
         assert names(tmp_path) == ["at-0000000001", "latest"]
         assert save(tmp_path, 4) and load(tmp_path) == 4
+
+
+@pytest.mark.tmpfs_mount
+def test_on_a_full_disk_older_ones_make_room_for_the_next_and_the_newest_stays_until_that_is_whole(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", 240_000) as disk:  # three, and no fourth
+        for tick in (1, 2, 3):
+            save(disk.folder, tick)
+        save(disk.folder, 4)
+        assert names(disk.folder) == ["at-0000000003", "at-0000000004", "latest"] and load(disk.folder) == 4
+
+
+@pytest.mark.tmpfs_mount
+def test_older_ones_stay_where_they_would_not_make_room_enough(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1 << 19) as disk:
+        save(disk.folder, 1)
+        disk.fill()
+        with pytest.raises(OSError, match="No space left"):
+            save(disk.folder, 2)
+        assert names(disk.folder) == ["at-0000000001", "latest", "what somebody else has put here"]
+        assert load(disk.folder) == 1
+
+
+def test_a_disk_that_cannot_say_that_it_keeps_the_name_has_not_written_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the last fsync, which is the folder's: the ones before are kept, and the next try syncs again."""
+    for tick in (1, 2, 3):
+        save(tmp_path, tick)
+
+    def fail(handle: int) -> None:
+        if os.path.samestat(os.fstat(handle), tmp_path.stat()):
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            save(tmp_path, 4)
+        assert names(tmp_path) == [*(f"at-000000000{tick}" for tick in (1, 2, 3, 4)), "latest"]
+    monkeypatch.undo()
+    save(tmp_path, 4)
+    assert load(tmp_path) == 4 and "at-0000000001" not in names(tmp_path)
 
 
 # ── several writers ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edt_runner.engine import record
 from edt_runner.engine.record import Entry, Recorder, audit, read
 from edt_runner.errors import RecordError
+from support.small_disk import small_disk
 
 
 def samples(*indices: int) -> np.ndarray:
@@ -142,9 +144,25 @@ def test_without_a_folder_nothing_is_held_or_written(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_costs_the_record_not_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_that_stays_full_costs_the_record_not_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_HELD_BYTES", 100)
     (tmp_path / "samples-1-5.jsonl").symlink_to("/dev/full")
     recorder = Recorder(str(tmp_path), 1, "5")
     for number in range(3):
         step(recorder, number, 0, 0, number)
     assert capsys.readouterr().err.count("the sample record ends here") == 1
+
+
+@pytest.mark.tmpfs_mount
+def test_on_a_disk_that_has_room_again_no_step_is_missing(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1 << 17) as disk:
+        recorder = Recorder(str(disk.folder), 1, "5")
+        disk.fill()
+        for number in range(100):
+            step(recorder, number, 0, 0, number)
+        assert len(read(disk.folder)) < 100
+        disk.make_room()
+        step(recorder, 100, 0, 0, 100)
+        assert len(read(disk.folder)) == 101

@@ -125,7 +125,8 @@ def test_a_full_disk_costs_the_checkpoint_and_the_next_is_tried_an_interval_late
     training.snapshots.finish()
     training.snapshots.write_now(2, {"loss": 2})
     assert training.notes == [
-        f"no recovery checkpoint at position {tick}: [Errno 28] No space left on device" for tick in (1, 2)
+        "recovery checkpoints cannot be written: No space left on device (at position 1); the training goes on, and it "
+        "is tried again every 10 s"
     ]
     training.full = False
     assert not training.snapshots.due()
@@ -133,6 +134,29 @@ def test_a_full_disk_costs_the_checkpoint_and_the_next_is_tried_an_interval_late
     training.step(3)
     training.snapshots.finish()
     assert training.written == [(3, 3, 1)]
+    assert training.notes[1:] == ["recovery checkpoints can be written again, after 10 s"]
+
+
+def test_the_last_engine_waits_for_room_as_long_as_it_may() -> None:
+    now, tries = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def write(tick: int, tally: Mapping[str, Any], state: int) -> None:
+        tries.append(now[0])
+        if now[0] < full_until:
+            raise OSError(28, "No space left on device")
+
+    def snapshots() -> Snapshots:
+        return Snapshots(10.0, int, write, lambda text: None, lambda: now[0], patience=18.0, sleep=sleep)
+
+    full_until = 5.0
+    snapshots().write_now(7, {})
+    assert tries == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    full_until = 1000.0
+    snapshots().write_now(7, {})
+    assert now[0] == 5.0 + 18.0
 
 
 def test_a_copy_that_fails_holds_nobody_up() -> None:

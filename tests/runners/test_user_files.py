@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from edt_runner.contract import DRAFT_PREFIX
-from edt_runner.user_files import draft_of, sweep
+from edt_runner.errors import NoRoom
+from edt_runner.user_files import UserFiles, draft_of, sweep
+from support.small_disk import small_disk
 
 
 def names(folder: Path) -> list[str]:
@@ -69,3 +73,75 @@ def test_what_killed_writers_left_is_swept_away_and_nothing_else(tmp_path: Path)
     sweep(tmp_path)
     sweep(tmp_path / "not there")
     assert names(tmp_path) == [".hidden", "model.keras"]
+
+
+# ── full disks ────────────────────────────────────────────────────────────────────────────────────────────────────
+class Result:
+    """What a training leaves to its user, by the framework's own writer; its clock is moved by waiting."""
+
+    def __init__(self, folder: Path, patience: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("EDT_ROOM_SECONDS", str(patience))
+        self.now = 0.0
+        self.at = dict[float, Callable[[], None]]()
+        self.notes, self.reports = list[str](), list[str]()
+        self.files = UserFiles(
+            folder, self._save, self.reports.append, self.notes.append, clock=lambda: self.now, sleep=self._sleep
+        )
+
+    def _save(self, folder: Path, name: str) -> None:
+        with draft_of(folder / f"{name}.pth") as draft:
+            torch.save({"weight": torch.ones(20_000)}, draft)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.at.pop(self.now, lambda: None)()
+
+
+@pytest.mark.tmpfs_mount
+def test_the_final_files_wait_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with small_disk(tmp_path / "disk", 1 << 18) as disk:
+        result = Result(disk.folder, 300, monkeypatch)
+        disk.fill()
+        result.at[7.0] = disk.make_room
+        result.files.write_final("model_epoch_final")
+        assert result.now == 7.0
+        assert torch.load(disk.folder / "model_epoch_final.pth", weights_only=True)["weight"].sum() == 20_000
+        assert names(disk.folder) == ["model_epoch_final.pth"]
+    assert set(result.reports[:-1]) == {"No space left on device"} and result.reports[-1] == ""
+    assert len(result.notes) == 2 and "It is tried again for 300 s" in result.notes[0]
+
+
+@pytest.mark.tmpfs_mount
+def test_where_there_is_none_for_too_long_the_error_names_the_folder_and_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", 1 << 18) as disk:
+        result = Result(disk.folder, 3, monkeypatch)
+        disk.fill()
+        with pytest.raises(NoRoom, match=rf"{disk.folder} within 3 s: No space left on device \(0 bytes are free"):
+            result.files.write_final("model_epoch_final")
+        assert names(disk.folder) == ["what somebody else has put here"]
+
+
+@pytest.mark.tmpfs_mount
+def test_the_files_of_an_epoch_are_left_out_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", 1 << 18) as disk:
+        result = Result(disk.folder, 300, monkeypatch)
+        result.files.write("model_epoch_1")
+        disk.fill()
+        result.files.write("model_epoch_2")
+        disk.make_room()
+        result.files.write("model_epoch_3")
+        assert names(disk.folder) == ["model_epoch_1.pth", "model_epoch_3.pth"]
+    assert result.now == 0.0
+    assert len(result.notes) == 1 and result.notes[0].startswith("model_epoch_2 is left out")
+
+
+def test_what_is_not_the_disks_fault_is_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").write_text("a file")
+    result = Result(tmp_path / "folder", 300, monkeypatch)
+    with pytest.raises(FileExistsError):
+        result.files.write_final("model_epoch_final")
+    assert result.reports == []

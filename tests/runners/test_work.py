@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,7 +30,10 @@ def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
         seen.append((what, found.doing, found.longest))
 
     adapter = SimpleNamespace(
-        width=2, micro_batch=lambda *given: look("computed"), evaluate=lambda *given: look("computed")
+        save_for_user=None,
+        width=2,
+        micro_batch=lambda *given: look("computed"),
+        evaluate=lambda *given: look("computed"),
     )
     hands = SimpleNamespace(
         adapter=adapter,
@@ -38,7 +42,7 @@ def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
         recorder=SimpleNamespace(hold=lambda *given: None),
     )
     schedule = Schedule(train_samples=80, test_samples=20, batch_size=4, validation_freq=1, logical_workers=4, epochs=2)
-    work = Work(cast(Settings, SimpleNamespace(schedule=schedule, seed=7)), cast(Hands, hands))
+    work = Work(cast(Settings, SimpleNamespace(schedule=schedule, seed=7, model_dir=Path())), cast(Hands, hands))
     work.tick = tick
     where = schedule.at(tick)
     assert where.kind is (TickKind.VALIDATE if computes is Doing.VALIDATING else TickKind.TRAIN)

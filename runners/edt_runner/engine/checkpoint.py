@@ -23,6 +23,7 @@ from typing import Any
 from edt_runner.contract import FENCE_FILE
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.errors import CheckpointError
+from edt_runner.storage import MAY_PASS, NO_ROOM, free_bytes
 
 FORMAT = 2
 KEEP = 3
@@ -66,19 +67,52 @@ def write(
 
     Raises:
         CheckpointError: the attempt is shut out.
-        OSError: what the disk says; nothing is left of the draft.
+        OSError: what the disk says, of syncing too; nothing is left of the draft.
     """
     fence, place = int(manifest["fence"]), folder / _name(tick)
     _refuse_if_shut_out(folder, fence)
     was_there = place.exists()
-    if not _is_whole(place):
+    if _is_whole(place):
+        _sync(folder)  # whoever has put it there may have been told by the disk that its name is not kept
+    else:
         folder.mkdir(parents=True, exist_ok=True)
         if was_there:  # and is torn; what has come meanwhile is another engine's, and whole
             shutil.rmtree(place, ignore_errors=True)
-        _write(place, {**manifest, "format": FORMAT, "tick": tick}, write_state, who)
+        _write_or_make_room(place, {**manifest, "format": FORMAT, "tick": tick}, write_state, who)
     _point_to(folder, place.name)
     _prune(folder, tick, equal_at)
     return place
+
+
+def _write_or_make_room(
+    place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path], str | None], who: str
+) -> None:
+    """On a full disk the older checkpoints make room for this one, down to the newest that is whole."""
+    try:
+        _write(place, manifest, write_state, who)
+    except OSError as error:
+        if error.errno not in NO_ROOM or not _leave_only_the_newest(place.parent):
+            raise
+        _write(place, manifest, write_state, who)
+
+
+def _leave_only_the_newest(folder: Path) -> bool:
+    """Remove all checkpoints but the newest whole one; False: that would not make room for another one."""
+    kept = newest(folder)
+    if kept is None:
+        return False
+    others = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path != kept.path]
+    if not others or (free_bytes(folder) or 0) + sum(map(_size, others)) < _size(kept.path):
+        return False
+    for path in others:
+        shutil.rmtree(path, ignore_errors=True)
+    return True
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return sum(file.stat().st_size for file in path.iterdir())
+    return 0
 
 
 def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path], str | None], who: str) -> None:
@@ -97,12 +131,12 @@ def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path
         crash_point(CrashPoint.ENGINE_CHECKPOINT, at=tick, who=who)
         _refuse_if_shut_out(folder, fence)
         draft.rename(place)
-        _sync(folder)
-    except OSError:
-        if not place.exists():  # else another engine, as it left, was at the same position
+    except OSError as error:
+        if error.errno in MAY_PASS or not place.exists():  # else another engine, as it left, was at the same position
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+    _sync(folder)
 
 
 def newest(

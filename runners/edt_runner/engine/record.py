@@ -17,7 +17,6 @@ tests count samples.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -29,6 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edt_runner.errors import RecordError
+from edt_runner.storage import PatientLog
+
+_HELD_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,15 @@ class Recorder:
 
     def __init__(self, folder: str | None, fence: int, name: str) -> None:
         self._held: dict[int, tuple[int, int, npt.NDArray[np.int64]]] = {}
-        self._file: int | None = None
+        self._log: PatientLog | None = None
         if folder:
-            Path(folder).mkdir(parents=True, exist_ok=True)
             path = Path(folder) / f"samples-{fence}-{name}.jsonl"
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            self._log = PatientLog(path, most=_HELD_BYTES, mode=0o666)
+            self._log.write(b"")
 
     def hold(self, epoch: int, step: int, worker: int, samples: npt.NDArray[np.int64]) -> None:
         """A micro-batch of the step being computed; replaces an earlier one of the same worker."""
-        if self._file is not None:
+        if self._log is not None:
             self._held[worker] = (epoch, step, samples)
 
     def drop(self, workers: Collection[int] | None = None) -> None:
@@ -78,19 +80,19 @@ class Recorder:
     def commit(self, step: int, round_: int, width: int | None = None) -> None:
         """The training step is committed as this round reduced it. Nothing is held any more. ``width``: of a step whose
         micro-batches are as many as there are engines."""
-        if self._file is not None:
+        if self._log is not None:
             self._held.clear()
             self._write([["commit", step, round_] if width is None else ["commit", step, round_, width]])
 
     def _write(self, lines: Iterable[list[Any]]) -> None:
-        """In one call: what is in the kernel's hands outlives this process."""
-        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        try:
-            while data and self._file is not None:
-                data = data[os.write(self._file, data) :]
-        except OSError as error:  # costs the record, which then shows a gap, not the training
-            print(f"the sample record ends here: {error}", file=sys.stderr, flush=True)
-            self._file = None
+        """In one call: what is in the kernel's hands outlives this process. What a full disk does not take is held; if
+        that becomes too much the record ends and shows a gap, and the training goes on."""
+        if self._log is None:
+            return
+        self._log.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+        if self._log.lost:
+            print(f"the sample record ends here: {self._log.error}", file=sys.stderr, flush=True)
+            self._log = None
             self._held.clear()
 
 

@@ -12,6 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from edt_runner.storage import News, Outage, reason
+
+_AGAIN_SECONDS = 1.0
+
 
 class Snapshots:
     """Begins, waits for and finishes recovery checkpoints. All methods belong to the thread that trains.
@@ -20,7 +24,9 @@ class Snapshots:
         interval_seconds: between the beginnings of two.
         copy: makes the copy, in another thread, while the state stands still.
         write: (tick, tally, copy) -> writes it durably, in another thread.
-        note: hears why there is none, from any thread: a full disk costs the checkpoint, not the training.
+        note: hears why there is none, from any thread: a full disk costs the checkpoint, not the training. It is said
+            once, and once more when checkpoints are written again.
+        patience: seconds for which ``write_now`` tries again where the disk does not take it.
     """
 
     def __init__(
@@ -30,8 +36,13 @@ class Snapshots:
         write: Callable[[int, Mapping[str, Any], Any], None],
         note: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        patience: float = 0.0,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._interval, self._copy, self._write, self._note, self._clock = interval_seconds, copy, write, note, clock
+        self._patience, self._sleep = patience, sleep
+        self._outage = Outage("recovery checkpoints", self._tell, clock=clock)
         self._next = clock() + interval_seconds
         self._thread: threading.Thread | None = None
         self._copied = threading.Event()
@@ -76,9 +87,14 @@ class Snapshots:
             self._work(tick, tally)
 
     def write_now(self, tick: int, tally: Mapping[str, Any]) -> None:
-        """Write one of the state as it is and return when it is on disk."""
-        self._waiting = (tick, tally)
-        self.finish()
+        """Write one of the state as it is and return when it is on disk, or when there was no room for too long."""
+        deadline = self._clock() + self._patience
+        while True:
+            self._waiting = (tick, tally)
+            self.finish()
+            if not self._outage.under_way or self._clock() >= deadline:
+                return
+            self._sleep(_AGAIN_SECONDS)
 
     def _begun(self) -> None:
         self._waiting = None
@@ -96,5 +112,12 @@ class Snapshots:
             finally:
                 self._copied.set()
             self._write(tick, tally, copy)
+            self._outage.worked()
+        except OSError as error:
+            self._outage.failed(f"{reason(error)} (at position {tick})")
         except Exception as error:  # whatever it is, the training goes on without this checkpoint
             self._note(f"no recovery checkpoint at position {tick}: {str(error) or type(error).__name__}")
+
+    def _tell(self, news: News) -> None:
+        again = f"; the training goes on, and it is tried again every {self._interval:g} s" if news.error else ""
+        self._note(f"{news}{again}")

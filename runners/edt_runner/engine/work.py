@@ -21,6 +21,7 @@ from edt_runner.engine.seat import Hands, Seat, Settings
 from edt_runner.engine.seeds import step_seed
 from edt_runner.engine.tally import Tally
 from edt_runner.engine.tree import plan_of
+from edt_runner.user_files import PLACE, UserFiles
 
 Runs = tuple[Sequence[int], ...]
 """The logical workers of each rank, ascending; all of them together are the tick's."""
@@ -44,6 +45,12 @@ class Work:
         self.resizes = Resizes(hands.link)
         self.finish_sending: Callable[[], None] | None = None
         """Waits until the newcomers have the weights."""
+        self._files = UserFiles(
+            settings.model_dir,
+            hands.adapter.save_for_user,
+            report=lambda error: hands.link.report("storage", place=PLACE, error=error, seconds=0.0),
+            note=lambda text: hands.link.tell("note", text=text),
+        )
         self._tally = Tally(hands.adapter.width)
         self._tried = 0
         """Generation in which the coming tick's reduction was tried last."""
@@ -250,9 +257,9 @@ class Work:
     def _save_for_user(self, epoch: int) -> None:
         final = epoch == self._schedule.epochs or self._stopped
         if not final and self._saves_after(epoch):
-            self._adapter.save_for_user(self._settings.model_dir, f"model_epoch_{epoch}")
+            self._files.write(f"model_epoch_{epoch}")
         if final:
-            self._adapter.save_for_user(self._settings.model_dir, "model_epoch_final")
+            self._files.write_final("model_epoch_final")
 
     def _saves_after(self, epoch: int) -> bool:
         return bool(self._settings.checkpoint_freq) and epoch % self._settings.checkpoint_freq == 0

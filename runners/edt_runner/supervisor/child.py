@@ -22,7 +22,7 @@ from typing import Any
 from edt_runner import context, exits, freed_memory, processes
 from edt_runner import framework as frameworks
 from edt_runner.engine import position
-from edt_runner.errors import HelperLost, PeerLost, Suspended, TrainingFailed, is_lost_helper
+from edt_runner.errors import HelperLost, NoRoom, PeerLost, Suspended, TrainingFailed, is_lost_helper
 
 _OURS = Path(__file__).resolve().parent.parent
 
@@ -60,12 +60,8 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
             status = exits.NO_TRAINING
     except Suspended:
         status = exits.SUSPENDED
-    except PeerLost as error:
-        print(error, file=sys.stderr)
-        status = exits.PEER_LOST
-    except HelperLost as error:
-        print(error, file=sys.stderr)
-        status = exits.of_lost_helper(error)
+    except (PeerLost, HelperLost, NoRoom) as error:
+        status = _lost(error, lifeline)
     except BaseException as error:
         if role.role == "engine" and is_lost_helper(error):
             raise  # whoever forked this process knows it for what it is
@@ -77,6 +73,17 @@ def run_main(role: context.Context, stdout: int, stderr: int, lifeline: int) -> 
         status = 1
     _run_exit_handlers()
     return status
+
+
+def _lost(error: PeerLost | HelperLost | NoRoom, lifeline: int) -> int:
+    """What is nobody's fault here is said; the exit status tells it."""
+    print(error, file=sys.stderr)
+    if isinstance(error, HelperLost):
+        return exits.of_lost_helper(error)
+    if isinstance(error, NoRoom):
+        _tell(lifeline, str(error), "")
+        return exits.NO_ROOM
+    return exits.PEER_LOST
 
 
 def _how_early() -> str:

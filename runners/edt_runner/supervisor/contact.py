@@ -55,6 +55,8 @@ class Contact:
         """Address of who hosts now, though the platform's word has not said so here."""
         self._alone_since: float | None = None
         self._home_noted = False
+        self._noted: str | None = None
+        """Where this node's driver and engines can read that the coordinator is."""
 
     def say(self, message: dict[str, Any]) -> None:
         """To the coordinator, now or when there is one again."""
@@ -76,7 +78,7 @@ class Contact:
         if self.address != coordinator:
             self._line.hang_up()
             self.address = coordinator
-            note_coordinator(self._letter, coordinator)
+            self._note(coordinator)
         if self._line.up:
             return True
         if self._line.call(coordinator, self._letter.token, self._letter.node):
@@ -106,7 +108,7 @@ class Contact:
         """The coordinator that is hosted here listens. True: for the first time."""
         assert self.home is not None
         self.address = self.home.address
-        note_coordinator(self._letter, self.address)
+        self._note(self.address)
         if self.home.coordinator_restarts.count:
             return False
         self._write_home()
@@ -121,6 +123,8 @@ class Contact:
 
     def heed_other_homes(self) -> None:
         """Somebody else of this attempt may have begun to host, and the wish that says so not arrived."""
+        if self.address is not None and self._noted != self.address:
+            self._note(self.address)
         if self.home is None or self.address is None or not self._home_noted:
             return
         successor = self._read_home()
@@ -160,10 +164,20 @@ class Contact:
         assert self.home is not None
         _log.info("the home moves to %s", coordinator)
         self._line.hang_up()
-        note_coordinator(self._letter, coordinator)  # before the line of the engines breaks
+        self._note(coordinator)  # before the line of the engines breaks
         self.home.close()
         self._old_homes.append(self.home)
         self.home = None
+
+    def _note(self, address: str) -> None:
+        """Where the disk is full that is done later: whoever runs has the address, and looks there only when its line
+        breaks."""
+        try:
+            note_coordinator(self._letter, address)
+        except OSError as error:
+            _log.warning("the address of the coordinator could not be noted: %s", error)
+        else:
+            self._noted = address
 
     # ── the line ──────────────────────────────────────────────────────────────────────────────────────────────
     def _introduce_engines(self) -> None:

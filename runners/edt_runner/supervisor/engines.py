@@ -179,7 +179,9 @@ class Engines:
             signal=number,
             seconds=round(time.monotonic() - engine.child.started, 3),
             oom=oom,
-            message=words.get("message", f"the script ended with status {code}") if raised else engine.why,
+            message=words.get("message", f"the script ended with status {code}")
+            if raised
+            else engine.why or str(words.get("message", "")),
             traceback=words.get("traceback", "") if raised else "",
             micro_batch=None if asked else _culprit(engine, code, number, oom=oom),
             asked=asked,

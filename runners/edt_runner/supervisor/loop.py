@@ -22,11 +22,13 @@ from edt_runner.contract import FENCE_FILE, ContractError, ExitKind, Letter, Rep
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.report_bodies import BODIES, fit
 from edt_runner.spool import Spool
+from edt_runner.storage import CANNOT_WRITE
 from edt_runner.supervisor import children, doors, users, zygote
 from edt_runner.supervisor.children import Child
 from edt_runner.supervisor.contact import Contact
 from edt_runner.supervisor.engines import Ended, Engines, gone_body
 from edt_runner.supervisor.home import Home, how_it_ended
+from edt_runner.supervisor.storage import CHECKPOINTS, Storage
 from edt_runner.supervisor.usage import Meter
 
 _log = logging.getLogger(__name__)
@@ -37,6 +39,7 @@ _LAST_WORDS_SECONDS = 5.0
 """What a driver is given to show a failure and end, and engines to go once the attempt is over."""
 _FENCE_SECONDS = 1.0
 _SHARE_SECONDS = 60.0
+_ROOM_SECONDS = 0.5
 
 
 def live(letter: Letter) -> int:
@@ -44,15 +47,22 @@ def live(letter: Letter) -> int:
     os.environ.update(letter.environ)
     processes.adopt_orphans()
     crash_point(CrashPoint.SUPERVISOR_START)
-    return Supervisor(letter).run()
+    try:
+        supervisor = Supervisor(letter)
+    except OSError as error:
+        _log.error("%s does not begin, since %s cannot be written: %s", letter.job, letter.spool_dir, error)
+        return CANNOT_WRITE
+    return supervisor.run()
 
 
 class Supervisor:
-    """Lives for one attempt of one job on one node."""
+    """Lives for one attempt of one job on one node. Raises OSError where its spool cannot be written: it can begin
+    nothing of which it could not tell."""
 
     def __init__(self, letter: Letter) -> None:
         self._letter = letter
         self._spool = Spool(letter)
+        self._hinted = 0
         self._selector = selectors.EpollSelector()
         self._clients: list[Channel] = []
         self._engines = Engines(letter, self._selector, self._descriptors)
@@ -81,17 +91,20 @@ class Supervisor:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._wakeup = doors.signal_pipe(self._leave_all)
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, lambda: self._wakeup[0].recv(4096))
+        self._storage = Storage(self._report)
+        self._spool.introduce()
 
     def run(self) -> int:
         """Until the attempt is over here; returns the exit status."""
         self._share_files()  # those of an attempt that was killed
-        self._spool.introduce()
         self._report(ReportKind.ATTEMPT_STARTED, pid=os.getpid())
         while True:
             for key, _ in self._selector.select(_TICK_SECONDS):
                 key.data()
             self._reap()
             self._advance(time.monotonic())
+            self._storage.look_at_logs(self._children())
+            self._write_reports()
             if self._end is not None and self._is_empty():
                 return self._close()
 
@@ -255,6 +268,11 @@ class Supervisor:
         if kind is ReportKind.PROGRESS:
             self._pace(float(body.get("step") or 0))
             self._doomed_by = None  # whatever raised in an engine, the training goes on
+        elif kind is ReportKind.STORAGE:
+            self._storage.hear(body)
+            return
+        elif kind is ReportKind.CHECKPOINTED:
+            self._storage.hear({"place": CHECKPOINTS})
         elif kind is ReportKind.ENGINE_JOINED and self._contact.home is not None:
             self._contact.home.recovering = True
         self._report(kind, **body)
@@ -360,13 +378,17 @@ class Supervisor:
             if not Path(self._letter.spool_dir).exists():
                 self._finish(ExitKind.LOST, f"{self._letter.spool_dir} is gone", 0, now=True)
                 return
+        if lowest := self._shut_out():
+            self._finish(ExitKind.LOST, f"attempt {self._letter.fence} is shut out by fence {lowest}", 0, now=True)
+
+    def _shut_out(self) -> int:
+        """The fence by which this attempt is shut out; 0: it is not."""
         try:
             with users.as_script():
                 lowest = int((Path(self._letter.checkpoint_dir) / FENCE_FILE).read_text())
         except (OSError, ValueError):
-            return
-        if lowest > self._letter.fence:
-            self._finish(ExitKind.LOST, f"attempt {self._letter.fence} is shut out by fence {lowest}", 0, now=True)
+            return 0
+        return lowest if lowest > self._letter.fence else 0
 
     def _finish(self, kind: ExitKind, message: str, code: int, *, now: bool = False) -> None:
         """The attempt is over here; what still runs has a moment to end by itself, or none."""
@@ -404,9 +426,11 @@ class Supervisor:
             oom=self._oom and kind is ExitKind.LOST,
         )
         _log.info("attempt %d of %s is over: %s %s", self._letter.fence, self._letter.job, kind, message)
+        self._wait_for_room()
         for client in self._clients:
             client.close()
         self._listener.close()
+        self._spool.close()
         Path(self._letter.socket).unlink(missing_ok=True)
         return 0
 
@@ -428,8 +452,29 @@ class Supervisor:
                 children.kill(pid)
             time.sleep(0.02)
 
+    def _wait_for_room(self) -> None:
+        """Nothing is left to do but to write the last reports, so that is tried until there is room, or until another
+        attempt has taken this one's place. Whoever wants this process gone before kills it."""
+        if self._spool.holds:
+            _log.warning("the last reports wait until there is room on the disk of %s", self._letter.spool_dir)
+        while self._spool.holds and not self._shut_out():
+            time.sleep(_ROOM_SECONDS)
+            self._write_reports()
+
     # ── plumbing ──────────────────────────────────────────────────────────────────────────────────────────────
     def _report(self, kind: ReportKind, /, **body: Any) -> None:
-        report = self._spool.append(kind, body)
-        for client in self._clients if report is not None else ():
-            client.hint({"kind": "report", "seq": self._spool.seq})  # the report itself is on disk
+        self._spool.append(kind, body)
+        self._hint()
+
+    def _write_reports(self) -> None:
+        """Those that wait for room."""
+        self._spool.flush()
+        self._hint()
+
+    def _hint(self) -> None:
+        """Say that there is something new on disk."""
+        if self._spool.seq == self._hinted:
+            return
+        self._hinted = self._spool.seq
+        for client in self._clients:
+            client.hint({"kind": "report", "seq": self._hinted})

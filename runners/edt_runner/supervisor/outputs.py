@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 from pathlib import Path
-from typing import BinaryIO
 
+from edt_runner.storage import PatientLog
 from edt_runner.supervisor import users
-
-_log = logging.getLogger(__name__)
 
 
 class LogPipe:
-    """One stream of one child. At ``limit`` bytes the file is turned over: ``x.out`` becomes ``x.out.1``."""
+    """One stream of one child, and the log that it goes into. At ``limit`` bytes that is turned over: ``x.out`` becomes
+    ``x.out.1``. A child never waits for its log, and never hears of a full disk."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        self._path, self._limit = path, limit
-        self._file, self._size = self._opened()
+        self.log = PatientLog(path, limit=limit, opener=_open, mover=_move)
+        self.log.write(b"")  # there from the beginning, whether or not anything is printed
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
 
@@ -37,13 +35,7 @@ class LogPipe:
             return True
         if not data:
             return False
-        try:
-            if self._size + len(data) > self._limit:
-                self._turn_over()
-            self._file.write(data)
-        except OSError:  # a full disk, a folder that is gone: what is printed is lost, the training is not
-            return True
-        self._size += len(data)
+        self.log.write(data)
         return True
 
     def drain(self) -> None:
@@ -51,25 +43,20 @@ class LogPipe:
         while select.select([self.reader], [], [], 0)[0] and self.pump():
             pass
         os.close(self.reader)
-        self._file.close()
+        self.log.close()
 
-    def _turn_over(self) -> None:
-        with users.as_script():
-            self._path.replace(self._path.with_name(self._path.name + ".1"))
-        self._file.close()
-        self._file, self._size = self._opened()
 
-    def _opened(self) -> tuple[BinaryIO, int]:
-        """The file and its size. Where the job has put something else, or nothing can be opened, all is lost that the
-        child prints, and nothing besides."""
-        try:
-            with users.as_script():
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                if self._path.is_symlink():
-                    self._path.unlink()
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                handle = os.open(self._path, flags, 0o666)
-        except OSError as error:
-            _log.warning("%s cannot be written: %s", self._path, error.strerror)
-            handle = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        return os.fdopen(handle, "ab", buffering=0), os.fstat(handle).st_size
+def _open(path: Path) -> int:
+    """Of the script's user, as all that is in the job's folder. What the job may have put there is not followed, and
+    not waited for."""
+    with users.as_script():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink():
+            path.unlink()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(path, flags, 0o666)
+
+
+def _move(path: Path, to: Path) -> None:
+    with users.as_script():
+        path.replace(to)
