@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match
 
 from edt_api.access import by_browser
-from edt_api.errors import STATUS, WMLA, ApiError, RequestInvalid
+from edt_api.errors import STATUS, WMLA, ApiError, NoRoom, RequestInvalid
 from edt_api.schemas import Problem
+from edt_runner.storage import NO_ROOM
 from edt_scheduler.errors import SchedulerError, Unavailable
 
 log = logging.getLogger("edt.api")
@@ -54,6 +55,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(OSError, _disk)
     app.add_exception_handler(Exception, _unforeseen)
 
 
@@ -111,6 +113,15 @@ def _allowed(request: Request) -> str:
 
 async def _gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=400)  # nobody reads it
+
+
+async def _disk(request: Request, error: Exception) -> Response:
+    """A full disk is the server's matter and passes; every other error of the system is a defect."""
+    assert isinstance(error, OSError)
+    if error.errno not in NO_ROOM:
+        raise error
+    log.error("%s %s: %s", request.method, request.url.path, error)
+    return refuse(request, NoRoom())
 
 
 async def _unforeseen(request: Request, _error: Exception) -> Response:

@@ -6,12 +6,9 @@ What comes in is read by ``uploads``, ``submission`` and ``archives``; what goes
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, BinaryIO
 
 from anyio import to_thread
@@ -21,7 +18,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from edt_api import logs, pictures, results, schemas
 from edt_api.archives import unpack
 from edt_api.context import TheHouse, TheKey, TheSettings, Viewer
-from edt_api.errors import NoRoom, RequestInvalid, UploadRefused
+from edt_api.errors import RequestInvalid, UploadRefused
 from edt_api.frameworks import RUNNABLE
 from edt_api.submission import job_spec, read, refuse_a_path, script_name
 from edt_api.uploads import Upload, receive
@@ -68,12 +65,11 @@ async def submit(
     """
     if key is not None:
         once(key)  # refused before the upload is read
-    with _room_on_disk():
-        content_type = request.headers.get("content-type")
-        upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
-        with upload:
-            args = request.query_params.get("args")
-            job = await to_thread.run_sync(_take, house, viewer, args, upload, key)
+    content_type = request.headers.get("content-type")
+    upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
+    with upload:
+        args = request.query_params.get("args")
+        job = await to_thread.run_sync(_take, house, viewer, args, upload, key)
     crash_point(CrashPoint.API_SUBMITTED)
     return pictures.execution(job, _api_url(request))
 
@@ -102,16 +98,6 @@ def _once(key: str, args: str | None, data: str | None, file: BinaryIO) -> Once:
     digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a file of ours can readinto
     file.seek(0)
     return once(key, "POST execs", args, data, digest)
-
-
-@contextmanager
-def _room_on_disk() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise NoRoom from error
-        raise
 
 
 @router.get("")

@@ -233,7 +233,7 @@ class Agent:
         try:
             if await self._adopt_unknown(assignment):
                 return
-        except LauncherAway as error:
+        except (LauncherAway, OSError) as error:  # the launcher, or the disk with the ledger
             log.warning("%s waits: %s", action.key, error)
             await asyncio.sleep(_AWAY_SECONDS)
             return

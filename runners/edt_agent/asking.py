@@ -142,7 +142,8 @@ class Asking:
             self.desired = answer.desired
             self.answered.set()
             if self._settings.alive_file is not None:
-                self._settings.alive_file.touch()
+                with contextlib.suppress(OSError):  # a full disk: whoever looks at the file sees that it is old
+                    self._settings.alive_file.touch()
             self._on_answer()
             return answer.version
 

@@ -14,10 +14,11 @@ from typing import Any
 from edt_agent.api import Api
 from edt_agent.attempt import Attempt
 from edt_agent.errors import ApiRefused, ApiUnreachable, NotKnownHere
-from edt_agent.ledger import Key, Ledger
+from edt_agent.ledger import Entry, Key, Ledger
 from edt_runner.contract import ReportKind
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.report_bodies import BATCH_REPORTS
+from edt_runner.storage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Carrying:
         self._news = asyncio.Event()
         self._carried_at: dict[Key, float] = {}
         self._complained = ""
+        self._outage = Outage("the agent's ledger", lambda news: log.warning("%s", news))
 
     def look(self) -> None:
         self._news.set()
@@ -87,7 +89,7 @@ class Carrying:
         spool.ack(acked)
         attempt.entry = dataclasses.replace(attempt.entry, acked=acked)
         if attempt.key in self._attempts:
-            self._ledger.write(attempt.entry)
+            self._note(attempt.entry)
         if spool.facts.ended:
             self._carried_at.pop(attempt.key, None)
             self._on_end_taken()
@@ -98,6 +100,14 @@ class Carrying:
         if text != self._complained:
             log.error("%s", text)
             self._complained = text
+
+    def _note(self, entry: Entry) -> None:
+        """The ledger may be behind, so a full disk holds nothing up: the next agent sends again what the API knows."""
+        try:
+            self._ledger.write(entry)
+            self._outage.worked()
+        except OSError as error:
+            self._outage.failed(error)
 
     def _can_wait(self, key: Key, batch: Sequence[Mapping[str, Any]]) -> bool:
         """Whether it is progress alone, and told a moment ago; then the next look is arranged for."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from edt_agent.ledger import Key
 from edt_runner.contract import Assignment, ExitKind, Wish
+from edt_runner.storage import CANNOT_WRITE
 
 LEAVE_LIMIT_SECONDS = 660.0
 """A leave takes three steps, at most 600 s, and its supervisor sees to that; a minute later the agent does."""
@@ -296,6 +297,8 @@ def _how_it_ended(attempt: Running) -> str:
         return "its supervisor is gone, nobody saw how"
     if attempt.code == BAD_LETTER and not attempt.began:
         return "its supervisor could not read its letter; supervisor.log says why"
+    if attempt.code == CANNOT_WRITE and not attempt.began:
+        return "its supervisor could not write into its spool folder: is the disk full?"
     if attempt.code < 0:
         return f"its supervisor was ended by signal {-attempt.code}"
     return f"its supervisor exited with status {attempt.code} without a last word"

@@ -122,7 +122,7 @@ class ProcessLauncher:
         try:
             # As much as may be written without waiting for a reader who is busy importing.
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
-            log_file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            log_file = _log_file(output)
             try:
                 child = self._children.start(command, environ, stdin=reading, output=log_file)
             finally:
@@ -166,6 +166,14 @@ def _missing(framework: str) -> str | None:
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
     """What a supervisor inherits: nothing of ours, since user code sees it."""
     return {name: value for name, value in environ.items() if not name.startswith("EDT_")}
+
+
+def _log_file(path: Path) -> int:
+    """Raises StartFailed."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StartFailed(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _bring(output: Path, target: Path) -> None:

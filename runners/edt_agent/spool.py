@@ -25,6 +25,7 @@ from edt_agent.ledger import Key, sync_folder
 from edt_agent.safe_files import opened
 from edt_runner.contract import ContractError, ExitKind, Letter, Report, ReportKind, Wish
 from edt_runner.report_bodies import BATCH_BYTES, LINE_BYTES, fit, fit_time
+from edt_runner.storage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +117,15 @@ class Spool:
         self._sent = self._begin  # of which the API surely has everything
         self._made = self._building = _Batch(Allowance(), 0.0, Counter())
         self._complained: set[str] = set()
+        self._unwritten = b""
+        """Reports of this agent's own that the disk has not taken yet. They are sent all the same, as what comes behind
+        the file; an agent that follows this one makes them anew."""
+        self._outage = Outage(str(self.path), lambda news: log.warning("%s", news))
 
     def scan(self) -> Facts:
         """Read on for a while, and answer with all that is known now."""
         self.behind = False
+        self._write()
         self._heed_what_was_cut()
         for number, (line, after) in enumerate(self._lines(self._scanned)):
             if number == _MOST_LINES:
@@ -200,7 +206,8 @@ class Spool:
         """Say what the supervisor no longer can: its engines are gone and the attempt is over.
 
         Legal only when no process of the attempt is left. ``wish`` names slots whose engines may never have started;
-        ``oom``: the supervisor was killed for want of memory. Raises OSError where it cannot be written.
+        ``oom``: the supervisor was killed for want of memory. What a full disk does not take is sent all the same,
+        and written when there is room.
         """
         facts = self.read_all()
         if facts.ended and self.acked <= facts.last_seq:
@@ -278,7 +285,7 @@ class Spool:
         os.close(handle)
         another = self._inode not in {None, now.st_ino}
         self._inode = now.st_ino
-        if another or now.st_size < self._scanned.offset:
+        if another or now.st_size + len(self._unwritten) < self._scanned.offset:
             self._begin_anew(_Place(0 if another else now.st_size, self._scanned.lines))
 
     def _begin_anew(self, place: _Place) -> None:
@@ -325,10 +332,11 @@ class Spool:
     def _lines(self, place: _Place) -> Iterator[tuple[bytes | None, _Place]]:
         """Whole lines from a place on, each with the place behind it; the one being written is not one yet. None: it
         is too long to be a report."""
+        size, rest = 0, b""
         try:
             with os.fdopen(opened(self.path, os.O_RDONLY, _OF_THE_JOB), "rb") as stream:
+                size = os.fstat(stream.fileno()).st_size
                 stream.seek(place.offset)
-                rest = b""
                 while chunk := stream.read(_CHUNK):
                     *whole, rest = (rest + chunk).split(b"\n")
                     for line in whole:
@@ -337,25 +345,41 @@ class Spool:
                     if len(rest) >= _CHUNK:
                         break
         except FileNotFoundError:
-            return
+            pass  # the supervisor has not come to write any
         except OSError as error:
             self._complain(f"it cannot be read: {error.strerror}")
             return
         if len(rest) >= _CHUNK:
             self._complain("a line without end was cut off")
             self._cut(place)
+            return
+        for line in self._unwritten[max(0, place.offset - size) :].splitlines():
+            place = _Place(place.offset + len(line) + 1, place.lines + 1)
+            yield line, place
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
     def _append(self, empty_lines: int, reports: Iterable[Report]) -> None:
         text = "".join(json.dumps(report.to_message(), separators=(",", ":")) + "\n" for report in reports)
-        self.path.parents[_OF_THE_JOB - 1].mkdir(parents=True, exist_ok=True)
-        handle = opened(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _OF_THE_JOB)
+        self._unwritten += b"\n" * empty_lines + text.encode()
+        self._write()
+
+    def _write(self) -> None:
+        """Append what has not been written, all of it or nothing."""
+        if not self._unwritten:
+            return
         try:
-            os.write(handle, b"\n" * empty_lines + text.encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        sync_folder(self.path.parent)
+            self.path.parents[_OF_THE_JOB - 1].mkdir(parents=True, exist_ok=True)
+            handle = opened(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _OF_THE_JOB)
+            try:
+                _append_whole(handle, self._unwritten)
+            finally:
+                os.close(handle)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            self._outage.failed(error)
+        else:
+            self._unwritten = b""
+            self._outage.worked()
 
     def _cut(self, place: _Place) -> None:
         """Drop what lies behind a place."""
@@ -374,6 +398,18 @@ class Spool:
         if (about or text) not in self._complained:
             self._complained.add(about or text)
             log.error("%s: %s", self.path, text)
+
+
+def _append_whole(handle: int, data: bytes) -> None:
+    """Append durably, or raise OSError and leave the file as it was."""
+    size, rest = os.fstat(handle).st_size, memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, size)
+        raise
 
 
 def last_word_heard(letter: Letter) -> int:

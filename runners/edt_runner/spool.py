@@ -31,7 +31,7 @@ _LOOK_AGAIN_SECONDS = 1.0
 
 
 class Spool:
-    """Appends numbered reports; a number is the report's line. Continues where an earlier supervisor of the same
+    """Appends numbered reports. Continues where an earlier supervisor of the same
     attempt and node stopped.
 
     A report gets its number when it is written. On a full disk reports wait in memory, in order: first those of

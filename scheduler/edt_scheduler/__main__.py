@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from contextlib import suppress
 
 from pydantic import ValidationError
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -71,7 +72,7 @@ def _stand_by(house: House, ear: Ear) -> None:
                     ear.wait(house.settings.tick_seconds)
                 if not ear.stopped:
                     log.warning("the session that held the lock is lost: no longer deciding")
-        except (AlreadyLeading, Unavailable) as error:
+        except (AlreadyLeading, Unavailable, OSError) as error:  # the last: a full disk, say
             if isinstance(error, AlreadyLeading):
                 _show_life(house)
             if told != str(error):
@@ -84,7 +85,8 @@ def _stand_by(house: House, ear: Ear) -> None:
 
 def _show_life(house: House) -> None:
     if house.settings.alive_file is not None:
-        house.settings.alive_file.touch()
+        with suppress(OSError):  # a full disk: whoever looks at the file sees that it is old
+            house.settings.alive_file.touch()
 
 
 if __name__ == "__main__":

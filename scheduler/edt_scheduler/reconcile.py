@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Row
 
 from edt_runner.contract import ExitKind
 from edt_runner.crash_points import CrashPoint, crash_point
+from edt_runner.storage import Outage, reason
 from edt_scheduler import bells, fences, homes, lifecycle, parts
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobState, exec_id
@@ -29,6 +30,7 @@ from edt_scheduler.store import allocations, attempts, jobs, nodes, resizes
 from edt_scheduler.views import ResizeCause, Waiting
 
 log = logging.getLogger("edt.scheduler")
+_fence_files = Outage("the jobs' fence files", lambda news: log.error("%s", news))
 
 
 def look(house: House, lost: Mapping[int, int] | None = None) -> bool:
@@ -80,9 +82,10 @@ def _shut_out(tx: Connection, settings: Settings, job: Row[Any], now: float) -> 
     name = exec_id(job.id)
     try:
         fences.raise_to(settings.checkpoint_directory(name), job.fence_due)
-    except OSError:
-        log.exception("%s: its fence file cannot be written, nothing of it starts before", name)
+    except OSError as error:
+        _fence_files.failed(f"{reason(error)} (that of {name}, of which nothing starts before)")
         return
+    _fence_files.worked()
     jobs.change(tx, job.id, fence_due=None, not_before=max(job.not_before or 0.0, now + fences.FENCE_SECONDS))
 
 
@@ -110,9 +113,10 @@ def _opens(settings: Settings, name: str, fence: int) -> bool:
     """Write the fence of an attempt that is about to open. All attempts below it are over, as was committed."""
     try:
         fences.raise_to(settings.checkpoint_directory(name), fence)
-    except OSError:
-        log.exception("%s: its fence file cannot be written, so it does not start", name)
+    except OSError as error:
+        _fence_files.failed(f"{reason(error)} (that of {name}, which does not start)")
         return False
+    _fence_files.worked()
     return True
 
 

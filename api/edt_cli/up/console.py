@@ -3,6 +3,7 @@ only."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -15,14 +16,21 @@ class Console:
     """Lines to a terminal or a file; colour only for a terminal, and not where NO_COLOR says so."""
 
     def __init__(self) -> None:
+        self._lost = 0
+        """Lines that a full disk has not taken."""
         self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
     def say(self, part: str, line: str) -> None:
-        """One line. A terminal that is gone does not stop the platform."""
+        """One line. A terminal that is gone does not stop the platform, nor does a full disk with what it says."""
         name = f"{part:<{_WIDTH}}"
         prefix = f"\033[{_COLOURS[part]}m{name}{_RESET}" if self._colour else name
+        missing = f"[{self._lost} lines are missing: the disk was full]\n" if self._lost else ""
         try:
-            sys.stdout.write(f"{prefix} | {line}\n")
+            sys.stdout.write(f"{missing}{prefix} | {line}\n")
             sys.stdout.flush()
-        except OSError:
+            self._lost = 0
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                self._lost += 1
+                return
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  it stays open for the rest of this process

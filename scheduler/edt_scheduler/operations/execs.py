@@ -147,14 +147,18 @@ class _Code:
     def lay_out(self, directory: Path, spec: JobSpec) -> None:
         """Make the job's folder, which is not there yet, around it."""
         directory.mkdir()
-        for name in ("log", "checkpoint", "spool"):
-            (directory / name).mkdir()
-        if spec.framework not in MAKES_ITS_OWN_MODEL_FOLDER:
-            (directory / "model").mkdir()
-        self.directory, self.inode = directory, self.staged.stat().st_ino
-        self.staged.rename(directory / SUBMITTED_CODE)
-        for folder in (directory, directory.parent, self.staged.parent):
-            lost_found.sync(folder)
+        try:
+            for name in ("log", "checkpoint", "spool"):
+                (directory / name).mkdir()
+            if spec.framework not in MAKES_ITS_OWN_MODEL_FOLDER:
+                (directory / "model").mkdir()
+            self.directory, self.inode = directory, self.staged.stat().st_ino
+            self.staged.rename(directory / SUBMITTED_CODE)
+            for folder in (directory, directory.parent, self.staged.parent):
+                lost_found.sync(folder)
+        except OSError:  # a full disk: no job comes of it, and nothing of one is left
+            self._undo(directory)
+            raise
 
     def take_back(self) -> None:
         """Undo ``lay_out``, where its transaction did not commit. The number may be another job's by now."""
@@ -163,8 +167,13 @@ class _Code:
         laid = self.directory / SUBMITTED_CODE
         if not laid.exists() or laid.stat().st_ino != self.inode:
             raise DatabaseUnavailable("went away, and the code with it", passing=False)
-        laid.rename(self.staged)
-        for folder in (*self.directory.iterdir(), self.directory):
+        self._undo(self.directory)
+
+    def _undo(self, directory: Path) -> None:
+        laid = directory / SUBMITTED_CODE
+        if laid.exists():
+            laid.rename(self.staged)
+        for folder in (*directory.iterdir(), directory):
             folder.rmdir()  # only what ``lay_out`` made, and nothing has been put into since
         self.directory = None
 
