@@ -9,7 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from edt_runner.contract import USAGE_FILE
+from support.small_disk import small_disk
 from support.tagged import lives
 from support.waiting import until
 
@@ -60,3 +63,23 @@ def test_scripts_run_are_adopted_are_stopped_and_leave_nothing(node, desk):
     assert not lives(supervisor)
     assert node.signal(signal.SIGINT) == 0
     until(lambda: not node.processes(), what="no process is left")
+
+
+@pytest.mark.tmpfs_mount
+def test_a_supervisor_that_cannot_begin_on_a_full_disk_is_tried_again_and_why_is_reported_at_once(node, desk):
+    with small_disk(node.home / "jobs" / "edt-3", 1 << 17) as disk:
+        start(node)
+        assignment = hand_in(node, "edt-3", "print('never')")
+        disk.fill()
+        until(lambda: "attempt-ended" in desk.kinds("edt-3/1"), 100, "the attempt is given up for now")
+        end = desk.last("edt-3/1", "attempt-ended")
+        assert end["kind"] == "lost"
+        assert end["message"] == "its supervisor could not write into its spool folder: is the disk full?"
+        assert node.log.count(end["message"]) == 3  # it was tried again, after a pause
+        assert "defect of ours" not in node.log and "Traceback" not in node.log
+        assert node.agent.poll() is None
+        disk.make_room()
+        reports = Path(assignment.letter.spool_dir) / "reports.jsonl"
+        until(lambda: reports.exists() and "attempt-ended" in reports.read_text(), 30, "they are on disk, too")
+        desk.drop("edt-3/1")
+        assert node.signal(signal.SIGINT) == 0

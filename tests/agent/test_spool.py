@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+from contextlib import contextmanager
 
 import pytest
 
@@ -195,3 +197,31 @@ def test_what_a_job_puts_in_its_place_is_not_followed_read_or_waited_for(tmp_pat
     assert spool.facts.ended
     assert [each["kind"] for each in spool.batch(9, hold_the_end=False)] == ["attempt-ended"]
     assert (elsewhere / "reports.jsonl").read_text() == "not the job's\n"
+
+
+@contextmanager
+def files_of_at_most(size):
+    """As a disk that is full there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_a_full_disk_does_not_take_of_a_last_word_is_sent_all_the_same_and_written_later(spool, writer):
+    writer.write(ReportKind.ATTEMPT_STARTED, pid=1)
+    writer.write(ReportKind.ENGINE_STARTED, allocation=4, slot="0", pid=2)
+    with files_of_at_most(spool.path.stat().st_size + 50):
+        spool.close(ExitKind.LOST, "its supervisor is gone", None, None)
+        assert spool.path.read_bytes().count(b"\n") == 2 and spool.path.read_bytes().endswith(b"\n")
+        sent = spool.batch(9, hold_the_end=False)
+        assert [each["kind"] for each in sent[2:]] == ["engine-gone", "attempt-ended"]
+        assert numbers(sent) == [1, 2, 3, 4] and spool.facts.ended
+        spool.ack(3)
+    spool.scan()
+    assert [json.loads(line)["seq"] for line in spool.path.read_text().splitlines()] == [1, 2, 3, 4]
+    assert numbers(spool.batch(9, hold_the_end=False)) == [4]
+    spool.ack(4)
+    assert spool.all_acked and spool.batch(9, hold_the_end=False) == []
