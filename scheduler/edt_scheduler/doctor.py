@@ -126,7 +126,7 @@ def _adopt(settings: Settings, *, keep_jobs: bool) -> int:
             made = pairing.adopt(database, settings, time.time())
     finally:
         database.close()
-    where = f"; {moved} job folders were moved to {settings.lost_found}" if moved else ""
+    where = f"; {lost_found.told(moved)} moved to {settings.lost_found}" if moved else ""
     sys.stdout.write(f"{settings.home} and its database belong together from now on, under the id {made}{where}\n")
     return 0
 

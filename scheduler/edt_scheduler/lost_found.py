@@ -74,6 +74,11 @@ def job_folders(jobs: Path) -> dict[int, Path]:
     }
 
 
+def told(count: int) -> str:
+    """``1 job folder``, ``2 job folders``."""
+    return f"{count} job folder{'s' if count != 1 else ''}"
+
+
 def highest_number(settings: Settings) -> int:
     """The highest number of a job that has a folder in the home, be it in ``lost+found``; 0: none has."""
     numbers = [job_number(match[1]) for match in map(_ENTRY.fullmatch, _names(settings.lost_found)) if match]

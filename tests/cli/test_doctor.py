@@ -48,7 +48,7 @@ def test_a_new_database_is_refused_and_adopted_while_a_job_still_runs_and_no_res
 
         adopted = house.cli("doctor", "--home", str(house.home), "--adopt", "--yes")
         assert adopted.returncode == 0, adopted.stderr
-        assert "1 job folders were moved" in adopted.stdout
+        assert "1 job folder moved to" in adopted.stdout
         assert not lives(supervisor) and not folder.exists()
 
         house.start()

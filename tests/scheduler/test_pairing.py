@@ -294,7 +294,7 @@ class TestAdopting:
     ) -> None:
         before = ids(settings)
         assert doctor.main(["--adopt"]) == 0
-        assert "1 job folders were moved" in capsys.readouterr().out
+        assert "1 job folder moved to" in capsys.readouterr().out
         house = open_house(refused)
         stage = Stage(house, Clock(), operations.add_user(house, "admin", "hash", Role.ADMIN))
         assert stage.submit() == "edt-2"

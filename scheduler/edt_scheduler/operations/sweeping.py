@@ -110,11 +110,11 @@ class Leftovers:
                 else:
                     moved.append(exec_id(number))
         if moved:
-            log.warning("%d job folders without a row were moved to %s", len(moved), settings.lost_found)
+            log.warning("%s without a row moved to %s", lost_found.told(len(moved)), settings.lost_found)
         if waiting and waiting != self._told:
             log.warning(
-                "%d job folders without a row stay until nothing of them lives: %s",
-                len(waiting),
+                "%s without a row may not be moved yet: %s",
+                lost_found.told(len(waiting)),
                 "; ".join(f"{name} ({why})" for name, why in list(waiting.items())[:5]),
             )
         self._told = waiting
