@@ -21,7 +21,7 @@ from edt_cli import output
 from edt_cli.errors import CannotStart, CliError
 from edt_cli.login import api_address
 from edt_cli.output import Format, FormatOption
-from edt_cli.up.home import default_home, remembered_port
+from edt_cli.up.home import DEFAULT_PORT, default_home, remembered_port
 
 PYTHON = (sys.executable, "-P", "-m", "edt_scheduler.doctor")
 _API_SECONDS = 5.0
@@ -75,6 +75,9 @@ def _address(given: str | None, place: Path) -> str:
 
 
 def _adopt(place: Path, seen: dict[str, Any], *, keep_jobs: bool, yes: bool) -> None:
+    here = f"http://127.0.0.1:{remembered_port(place) or DEFAULT_PORT}"
+    if _ask(here)["ready"]:  # perhaps with another database than this shell's environment names
+        raise CliError(f"an API serves at {here}: stop the platform before you change what belongs to it")
     what = "Folders of jobs that the database does not know go" if keep_jobs else "All job folders in it go"
     typer.echo(f"{place} and {seen['database']} will belong together.", err=True)
     typer.echo(f"{what} to lost+found when nothing of them runs any more; nothing is deleted.", err=True)

@@ -62,6 +62,13 @@ def test_a_new_database_is_refused_and_adopted_while_a_job_still_runs_and_no_res
         assert "they belong together" in (told := house.cli("doctor", "--home", str(house.home)).stdout)
         assert "an administrator gave the home another database" in told
         assert house.submit(tmp_path / "main.py") != job
+        under_way = house.cli(
+            "doctor", "--home", str(house.home), "--adopt", "--yes", EDT_DATABASE_URL="sqlite:///x.db"
+        )
+        assert (under_way.returncode, under_way.stderr) == (
+            1,
+            f"edt: an API serves at {house.url}: stop the platform before you change what belongs to it\n",
+        )
 
         assert house.cli("doctor", "--home", str(house.home), "--empty-lost-found", "--only", "edt-77").returncode == 1
         assert moved.exists()
