@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from edt_runner.contract import ReportKind
+from edt_runner.engine import record
 from support.training import Elastic
 
 Attempt = Callable[..., Elastic]
@@ -117,6 +118,8 @@ def test_all_go_back_to_a_checkpoint_at_which_they_were_equal_and_end_with_the_u
     (differed,) = [step for step, equal in compared if not equal]
     assert compared.count((differed, True)) == 1, "the step at which they differed was done again, and compared"
     assert "parameter weight" in log
+    audits = record.audit(record.read(training.sample_record), samples=64, epochs=6)
+    assert not any(audit.lost or audit.repeated for audit in audits)
 
 
 def test_what_differs_again_after_going_back_ends_the_training(attempt: Attempt) -> None:

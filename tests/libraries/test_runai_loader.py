@@ -253,6 +253,10 @@ def test_a_loop_goes_over_all_epochs_at_once() -> None:
         ({"lr_scheduler_interval": "day"}, "lr_scheduler_interval: got 'day'"),
         ({"num_workers": -1}, "num_workers: got -1"),
         ({"recovery_interval": 0}, "recovery_interval: got 0"),
+        ({"compare_interval": -1}, "compare_interval: got -1"),
+        ({"on_mismatch": "no"}, "on_mismatch: got 'no', takes 'mark', 'stop' or 'restore'"),
+        ({"require_exact": 1}, "require_exact: got 1"),
+        ({"require_exact": True, "reduction": "fast"}, "require_exact: got True, takes False with reduction='fast'"),
         ({"worker_logger_callback": 1}, "worker_logger_callback: got 1"),
     ],
 )

@@ -5,6 +5,7 @@ Off unless EDT_SAMPLE_RECORD names a folder. Each engine appends JSON lines to `
     ["try", epoch, step, round, worker, [indices]]    one for each of its micro-batches, before the reduction begins
     ["commit", step, round]                           after it has committed the step
     ["commit", step, round, width]                    the same where the batch follows the engines
+    ["commit-void", step]                             all went back to a checkpoint: its commits from there on are void
 
 A step that is reduced again, because an engine died in it, has another, higher round. It was made of the tries of
 the round that some engine committed and went on from, a dead engine's among them; a step that a later attempt
@@ -84,6 +85,12 @@ class Recorder:
             self._held.clear()
             self._write([["commit", step, round_] if width is None else ["commit", step, round_, width]])
 
+    def go_back(self, step: int) -> None:
+        """All engines go back to a checkpoint after which ``step`` is the next."""
+        if self._file is not None:
+            self._held.clear()
+            self._write([["commit-void", step]])
+
     def _write(self, lines: Iterable[list[Any]]) -> None:
         """In one call: what is in the kernel's hands outlives this process. What a full disk does not take is held; if
         that becomes too much the record ends and shows a gap, and the training goes on."""
@@ -120,7 +127,7 @@ def widths(folder: Path) -> list[tuple[int, int]]:
     found = {
         (step, width)
         for fence, path in files
-        for step, round_, *rest in _lines(path, "commit")
+        for step, round_, *rest in _commits(path)
         for width in rest
         if committed.get(step) == (fence, round_)
     }
@@ -141,7 +148,7 @@ def _committed(files: Iterable[tuple[int, Path]]) -> dict[int, tuple[int, int]]:
     rounds: dict[tuple[int, int], dict[int, int]] = {}  # (step, fence) -> round -> last step of those that committed it
     first: dict[int, int] = {}  # fence -> its first step, where widths change
     for fence, path in files:
-        lines = list(_lines(path, "commit"))
+        lines = _commits(path)
         steps = [(step, round_) for step, round_, *_ in lines]
         last = max((step for step, _ in steps), default=0)
         if lines and len(lines[0]) > 2:
@@ -165,13 +172,25 @@ def _committed(files: Iterable[tuple[int, Path]]) -> dict[int, tuple[int, int]]:
     return made
 
 
-def _lines(path: Path, kind: str) -> Iterator[list[Any]]:
-    """The contents of a file's lines of one kind; its last one may be torn, since its writer may have been killed."""
-    whole, _, _ = path.read_text().rpartition("\n")
-    start = f'["{kind}"'
-    for line in whole.splitlines():
+def _commits(path: Path) -> list[list[Any]]:
+    """Those of a file that stand."""
+    found: list[list[Any]] = []
+    for kind, step, *rest in _lines(path, "commit", whole=True):
+        if kind == "commit-void":
+            found = [commit for commit in found if commit[0] < step]
+        else:
+            found.append([step, *rest])
+    return found
+
+
+def _lines(path: Path, kind: str, *, whole: bool = False) -> Iterator[list[Any]]:
+    """The contents of a file's lines of one kind, or of all kinds that begin so, with the kind (``whole``); its last
+    one may be torn, since its writer may have been killed."""
+    text, _, _ = path.read_text().rpartition("\n")
+    start = f'["{kind}' if whole else f'["{kind}"'
+    for line in text.splitlines():
         if line.startswith(start):
-            yield json.loads(line)[1:]
+            yield json.loads(line)[0 if whole else 1 :]
 
 
 @dataclass(frozen=True)
