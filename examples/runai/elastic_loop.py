@@ -4,7 +4,8 @@ python examples/runai/elastic_loop.py                            one process, th
 EDT_CPU_SLOTS=3 python examples/runai/elastic_loop.py            three engines; on a machine with GPUs, one a GPU
 edt submit examples/runai/elastic_loop.py --max-workers 4        on a platform: as many as there are, at any moment
 
-The weights are the same every time. The loop's body computes gradients, nothing else; what is behind it runs once.
+The weights are the same with any number of engines that have as many threads each (the machine's cores by its slots:
+on CPUs the last bits depend on it). The loop's body computes gradients, nothing else; what is behind it runs once.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -250,3 +251,25 @@ def test_matplotlib_is_imported_to_draw_and_for_nothing_else():
     )
     environ = {**os.environ, "PYTHONPATH": str(RUNNERS)}
     assert subprocess.run([sys.executable, "-c", code], env=environ, check=False).returncode == 0
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(600)  # each training is a process of its own, on a machine that may do other things besides
+def test_the_readmes_example_is_typed_as_it_stands_there_and_the_batch_and_the_rate_follow_the_trace(
+    tmp_path: Path,
+) -> None:
+    """With one rule instead of all four, and for one epoch."""
+    repository = RUNNERS.parent
+    [line] = [each for each in (repository / "README.md").read_text().splitlines() if "edt emulate --trace-end" in each]
+    command, *words = shlex.split(line)
+    assert [command, words[0]] == ["edt", "emulate"]
+    (tmp_path / "examples").symlink_to(repository / "examples")
+    done = typed(tmp_path, *words[1:3], "--rule", "linear", "--json", "figures.json", *words[3:], "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "emulation.png").stat().st_size > 0
+    fixed, linear = json.loads((tmp_path / "figures.json").read_text())["runs"]
+    assert [fixed["run"], linear["run"]] == ["fixed batch", "linear"]
+    trained = {each["run"]: round(each["updates"] * each["mean_batch"]) for each in (fixed, linear)}
+    assert trained["fixed batch"] == trained["linear"], "each sample once in the epoch"
+    assert linear["updates"] < fixed["updates"], "the trace has larger batches"
+    assert "0.0001 – 0.0004" in done.stdout, "the learning rate follows the batch, up to four times as large"
