@@ -64,3 +64,16 @@ def test_of_what_is_wrong_with_both_nothing_is_said(tried: list[Said], line: str
 def test_a_script_that_asked_for_keras_2_gets_it_by_either_name(tried: list[Said]) -> None:
     _, keras2 = tried
     assert [keras2[line] for line in OF_KERAS_2 if "assert" in line] == [(None, None)]
+
+
+@pytest.mark.parametrize(("keras2", "name"), [("0", "keras policy"), ("1", "tf_keras policy")])
+def test_what_a_process_computes_with_names_the_policy_of_its_keras(keras2: str, name: str) -> None:
+    ask = (
+        "import json, tensorflow as tf; tf.keras.layers\n"
+        "from edt_runner.tensorflow.framework import TensorFlow\n"
+        "print(json.dumps(TensorFlow().computing(on_device=False)))"
+    )
+    environ = os.environ | supervisor_environ("tensorflow") | {"PYTHONPATH": f"{ROOT}/runners"}
+    environ |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": keras2}
+    said = subprocess.run([sys.executable, "-c", ask], env=environ, check=True, capture_output=True, text=True).stdout
+    assert json.loads(said)[name] == "float32"

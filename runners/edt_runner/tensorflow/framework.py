@@ -80,9 +80,9 @@ class TensorFlow:
             "TF32": tf.config.experimental.tensor_float_32_execution_enabled(),
             "device": "cpu",
         }
-        for name in ("keras", "tf_keras"):
+        for name, ask in (("keras", "dtype_policy"), ("tf_keras", "global_policy")):  # Keras 3, Keras 2
             if name in sys.modules:
-                found[f"{name} policy"] = str(sys.modules[name].mixed_precision.dtype_policy().name)
+                found[f"{name} policy"] = str(getattr(sys.modules[name].mixed_precision, ask)().name)
         gpus = tf.config.list_physical_devices("GPU") if on_device else []
         if gpus:
             details = tf.config.experimental.get_device_details(gpus[0])
