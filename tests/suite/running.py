@@ -17,7 +17,8 @@ from typing import TextIO
 from suite.account import Account, Ended
 
 MARK = "SUITE_RUN"
-"""In the environment of everything that a run has started, so that it is found whoever its parent is."""
+"""In the environment of everything that a run has started, so that it is found whoever its parent is. A run that a
+test of another run has started writes its own mark behind the other's, and what it starts belongs to both."""
 _PATIENCE = 90.0
 """Seconds that tests have to clean up after Ctrl-C."""
 _QUIET = 60.0
@@ -154,7 +155,7 @@ class Lane:
 
 def run(lanes: Sequence[Lane]) -> None:
     """All lanes side by side, to their end. Raises KeyboardInterrupt on Ctrl-C or SIGTERM, when all has been ended."""
-    mark = uuid.uuid4().hex
+    mark = f"{os.environ.get(MARK, '')}{uuid.uuid4().hex}."
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     try:
         left = list(lanes)
@@ -209,7 +210,8 @@ def bearers(mark: str) -> dict[int, str]:
         if not entry.name.isdecimal():
             continue
         with suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):  # a zombie's is empty
+            each = (entry / "environ").read_bytes().split(b"\0")  # a zombie's is empty
+            if any(variable.startswith(wanted) for variable in each):
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
                 found[int(entry.name)] = command.decode(errors="replace").strip()
     return found

@@ -183,6 +183,17 @@ def test_a_process_that_a_test_has_left_is_named_and_killed(few: Few) -> None:
     assert not lives(int(line.split()[5]))
 
 
+def test_what_a_run_inside_another_has_started_belongs_to_both() -> None:
+    sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+    with subprocess.Popen(sleep, env={**os.environ, "SUITE_RUN": "outer.inner."}, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            assert process.pid in bearers("outer.") and process.pid in bearers("outer.inner.")
+            assert process.pid not in bearers("inner.")
+        finally:
+            process.kill()
+
+
 HANGS = """
 import pathlib, subprocess, sys, time, pytest
 
