@@ -87,7 +87,7 @@ class Recorder:
 
     def go_back(self, step: int) -> None:
         """All engines go back to a checkpoint after which ``step`` is the next."""
-        if self._file is not None:
+        if self._log is not None:
             self._held.clear()
             self._write([["commit-void", step]])
 
