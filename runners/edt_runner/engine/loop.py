@@ -287,7 +287,8 @@ class Engine:
         self._reach(CrashPoint.ENGINE_REFORM)
         plane, work, name = self._hands.plane, self._work, self._link.name
         taken = (*message["mended"], *(message["behind"] if message["by"] == "state" else ()))
-        if self._torn and name not in taken:
+        reads = message["restore"] is not None and name == message["source"]  # all of it, from a checkpoint
+        if self._torn and name not in taken and not reads:
             print("edt: the engine that gave its state has died with half of it sent", flush=True)
             return ExitKind.LOST
         members = tuple(message["members"])
