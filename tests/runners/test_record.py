@@ -166,3 +166,15 @@ def test_on_a_disk_that_has_room_again_no_step_is_missing(tmp_path: Path) -> Non
         disk.make_room()
         step(recorder, 100, 0, 0, 100)
         assert len(read(disk.folder)) == 101
+
+
+def test_commits_after_a_checkpoint_that_all_went_back_to_are_void(tmp_path: Path) -> None:
+    recorder = record.Recorder(str(tmp_path), 1, "1")
+    for round_, steps in ((1, (0, 1, 2)), (2, (1, 2, 3))):
+        if round_ == 2:
+            recorder.go_back(1)
+        for step in steps:
+            recorder.hold(0, step, 0, np.array([10 * round_ + step]))
+            recorder.trying(step, round_)
+            recorder.commit(step, round_)
+    assert [entry.samples for entry in record.read(tmp_path)] == [(10,), (21,), (22,), (23,)]
