@@ -159,8 +159,8 @@ def die(training: Elastic, newcomer: int, place: str, leavers: Collection[int] =
     known = set(gone(training))
 
     def over() -> bool:
-        new = set(gone(training)) - known  # a leaver may be gone before the one that dies is seen to be
-        return crashed(training, place) and bool(new) and new >= {*leavers}
+        ended = set(gone(training))  # some of the leavers may be before the newcomer is ready
+        return crashed(training, place) and (ended >= {*leavers} if leavers else ended > known)
 
     training.gate.until(over, sparing=True)
 
