@@ -80,13 +80,15 @@ def test_of_too_many_that_wait_progress_goes_first_and_ends_never(
         spool.append(ReportKind.PROGRESS, {"step": 1})
         for number in range(4):
             spool.append(ReportKind.PROGRESS, {"step": 2 + number})
-            spool.append(ReportKind.ENGINE_GONE, gone(number))
+            spool.append(ReportKind.ENGINE_GONE, gone(1 + number))
         for number in range(4):
-            spool.append(ReportKind.ENGINE_GONE, gone(4 + number))
+            spool.append(ReportKind.ENGINE_GONE, gone(5 + number))
         spool.append(ReportKind.ATTEMPT_ENDED, {"kind": "lost"})
     assert spool.flush()
     reports = told(letter)
-    assert [report.body["allocation"] for report in reports if report.kind is ReportKind.ENGINE_GONE] == list(range(8))
+    assert [report.body["allocation"] for report in reports if report.kind is ReportKind.ENGINE_GONE] == list(
+        range(1, 9)
+    )
     assert ReportKind.PROGRESS not in {report.kind for report in reports}
     end = next(report for report in reports if report.kind is ReportKind.STORAGE and not report.body["error"])
     assert end.body["given_up"] == 5
@@ -120,7 +122,7 @@ def test_when_that_room_is_used_up_reports_wait_in_order(letter: Letter, disk: S
     now = [0.0]
     spool = Spool(letter, monotonic=lambda: now[0])
     disk.fill()
-    for number in range(2000):
+    for number in range(1, 2001):
         spool.append(ReportKind.ENGINE_GONE, gone(number))
     assert spool.holds
     before = len(told(letter))
@@ -130,7 +132,7 @@ def test_when_that_room_is_used_up_reports_wait_in_order(letter: Letter, disk: S
     reports = told(letter)
     assert 200 < before < len(reports)
     ended = [report.body["allocation"] for report in reports if report.kind is ReportKind.ENGINE_GONE]
-    assert ended == list(range(2000))
+    assert ended == list(range(1, 2001))
 
 
 @pytest.mark.tmpfs_mount
