@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from edt_runner.engine import record
 from support.house import EXECS
-from support.journey import Job, house_in, submit, undisturbed
-from support.nursery import Nursery
+from support.journey import Job, house_in, submit
 from support.small_disk import small_disk
 from support.waiting import until
 
@@ -22,7 +22,7 @@ def steps(job: Job) -> int:
 
 
 def test_a_training_goes_on_submits_are_refused_and_afterwards_all_goes_on_by_itself(
-    nursery: Nursery, tmp_path: Path
+    undisturbed: Callable[..., str], tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "home", ROOM) as disk, house_in(tmp_path, 2, EDT_AGENT_TICK_SECONDS="1") as house:
         job = submit(house, "job", "--numWorker 2")
@@ -46,7 +46,7 @@ def test_a_training_goes_on_submits_are_refused_and_afterwards_all_goes_on_by_it
         assert list((house.home / "staged").iterdir()) == []
         end = job.finish()
         assert (end["state"], end["attempts"]) == ("FINISHED", 1)
-        assert end["digest"] == undisturbed(nursery, tmp_path / "undisturbed")
+        assert end["digest"] == undisturbed()
         other = submit(house, "other", "--numWorker 1", "--epochs 1")
         assert other.finish()["state"] == "FINISHED"
         assert "Traceback" not in house.log
