@@ -219,9 +219,8 @@ class Driver:
             case "suspended":
                 raise Suspended
             case "released":
-                request = self._training.request
-                wanted = request.compare_interval != NEVER
-                print(self._history.verdict(exact=request.exact, wanted=wanted), file=sys.stderr)
+                wanted = self._training.request.compare_interval != NEVER
+                print(self._history.verdict(wanted=wanted), file=sys.stderr)
                 return True
         return False
 

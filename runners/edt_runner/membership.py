@@ -32,6 +32,7 @@ _AT_ODDS = (
     "user_callback: the hooks in engine {} have ended the training, those in engine {} have not; takes callbacks that "
     "decide alike in every engine: by the values they are given, not by a clock or a process's own data"
 )
+_FAST = 'reduction="fast" adds gradients in an order that depends on the number of engines'
 
 
 class Membership:
@@ -171,6 +172,8 @@ class Membership:
             self._failures.fail("driver", f"the script came to another training when started again: {differs}", "")
         self._failures.tell()
         self._replicas.take_up(History.from_json_object(history or {}))
+        if not definition.get("exact", True):
+            self.guarantee_ended("reduction", _FAST)
         self._require_exact()
         for name in roster.connected:
             roster.send(name, "definition", **definition)

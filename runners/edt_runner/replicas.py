@@ -62,18 +62,17 @@ class History:
         """``data`` of another release may lack something, or say more."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
-    def verdict(self, *, exact: bool, wanted: bool) -> str:
-        """One sentence for a user, at the end. ``exact``: reductions are; ``wanted``: comparisons were asked for."""
+    def verdict(self, *, wanted: bool) -> str:
+        """One sentence for a user, at the end. ``wanted``: comparisons were asked for."""
         if self.ended:
             return f"The result is not exact because of {self.ended}."
-        size = "" if exact else ' The result depends on the number of engines (reduction="fast").'
         if self.compared:
             times = "once" if self.compared == 1 else f"{self.compared} times"
-            return f"All engines' replicas were compared {times}, last at step {self.last_step}: they were equal.{size}"
+            return f"All engines' replicas were compared {times}, last at step {self.last_step}: they were equal."
         if not self.several:
-            return f"Replicas were never compared: one engine trained at a time.{size}"
+            return "Replicas were never compared: one engine trained at a time."
         why = "no comparison came to its end" if wanted else "compare_interval=0"
-        return f"Replicas were never compared, though several engines trained ({why}).{size}"
+        return f"Replicas were never compared, though several engines trained ({why})."
 
 
 @dataclass(frozen=True)

@@ -311,9 +311,19 @@ def test_without_distrust_nobody_gives_anything() -> None:
     ],
 )
 def test_a_training_ends_with_what_is_true_of_its_replicas(history: History, words: str) -> None:
-    assert words in history.verdict(exact=True, wanted=True)
-    assert "compare_interval=0" in History(several=True).verdict(exact=True, wanted=False)
-    assert "depends on the number of engines" in History().verdict(exact=False, wanted=True)
+    assert words in history.verdict(wanted=True)
+    assert "compare_interval=0" in History(several=True).verdict(wanted=False)
+
+
+def test_a_fast_reduction_is_said_to_be_not_exact_from_the_beginning() -> None:
+    ended = {}
+    for exact in (True, False):
+        talk = Talk()
+        talk.mind.begin({**talk.definition, "exact": exact}, talk.now)
+        ended[exact] = [body for kind, body in reports(talk) if kind == "guarantee-ended"]
+    assert ended[True] == []
+    (body,) = ended[False]
+    assert body["what"] == "reduction" and "depends on the number of engines" in body["why"]
 
 
 def test_a_coordinator_that_is_new_goes_on_with_what_the_driver_knows() -> None:
