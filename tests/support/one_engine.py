@@ -69,7 +69,10 @@ def one_engine(
         link = Link(address, folder / "note", "a token for tests", NAME, plane)
         coordinator = accepting.result()
     adapter = SimpleNamespace(
-        width=2, digest=lambda: "", export_state=lambda: State({}, {"weight": torch.ones(NUMBERS)})
+        width=2,
+        digest=lambda: "",
+        export_state=lambda: State({}, {"weight": torch.ones(NUMBERS)}),
+        save_for_user=lambda *given: None,
     )
     hands = SimpleNamespace(
         adapter=adapter,
@@ -82,7 +85,7 @@ def one_engine(
         comparing=SimpleNamespace(wait=lambda: None),
     )
     schedule = Schedule(train_samples=80, test_samples=0, batch_size=4, validation_freq=1, logical_workers=4, epochs=2)
-    settings = cast(Settings, SimpleNamespace(schedule=schedule, seed=7, exact=True))
+    settings = cast(Settings, SimpleNamespace(schedule=schedule, seed=7, exact=True, model_dir=folder))
     yield Engine(settings, cast(Hands, hands)), link, coordinator
     monkeypatch.setattr(link, "_reconnect", threading.Event().wait)  # its thread rests for ever
     coordinator.close()
