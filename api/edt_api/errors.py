@@ -136,6 +136,7 @@ STATUS: Mapping[str, int] = {
     "database-unavailable": 503,
     "outcome-unknown": 503,
     "home-unusable": 500,
+    "home-foreign": 500,
 }
 """Code to status. A code that is missing here is a 500, and a test holds the table against both trees."""
 

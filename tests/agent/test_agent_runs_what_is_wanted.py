@@ -121,9 +121,9 @@ def test_a_supervisor_that_ends_before_its_letter_is_tried_three_times(working_n
     node, desk = working_node, working_node.desk
     desk.want(node.assignment(job="edt-17", environ={"STAND_IN": "early"}))
     until(lambda: "attempt-ended" in desk.kinds("edt-17/1"))
-    assert node.log.count("supervisor exited with status 3") >= 2
+    assert node.log.count("supervisor exited with status 4") >= 2
     end = desk.last("edt-17/1", "attempt-ended")
-    assert end["kind"] == "lost" and "status 3" in end["message"]
+    assert end["kind"] == "lost" and "status 4" in end["message"]
 
 
 def test_a_supervisor_that_refuses_its_letter_is_not_tried_again(working_node):

@@ -1,7 +1,7 @@
 """A small real process that does on the wire what a supervisor does, without a framework. For the agent's tests.
 
 ``python stand_in.py [--framework F] [--cold]``. How it behaves comes with the letter, in the variable STAND_IN:
-``""`` well; ``mute``: ignores every wish; ``early``: exits with 3 before it takes its letter; ``refuses``: exits with
+``""`` well; ``mute``: ignores every wish; ``early``: exits with 4 before it takes its letter; ``refuses``: exits with
 2 as over a bad letter; ``daemon``: leaves a process behind in a session of its own; ``lingers``: does not exit.
 A file ``finish`` in its working directory ends it as finished.
 """
@@ -142,7 +142,7 @@ def main() -> int:
     letter = Letter.from_json(line)
     print("letter of", letter.job, "argv", sys.argv[1:], flush=True)
     if letter.environ.get("STAND_IN") == "early":
-        return 3
+        return 4
     if letter.environ.get("STAND_IN") == "refuses":
         return 2
     return StandIn(letter).run()
