@@ -60,15 +60,13 @@ class Compared:
         newest = step if self.uncompared_step is None else max(step, self.uncompared_step)
         return Compared(self.comparisons, self.compared_step, newest)
 
-    def resumed(self, checkpoint_step: int | None) -> Compared:
-        """Another attempt goes on from ``checkpoint_step`` (None: from the beginning); what came later is undone."""
-        if checkpoint_step is None:
-            return Compared(self.comparisons, None, None)
+    def resumed(self, step: int) -> Compared:
+        """An attempt has begun after ``step`` committed steps, 0 if from the beginning; what came later is undone."""
         compared, uncompared = self.compared_step, self.uncompared_step
         return Compared(
             self.comparisons,
-            None if compared is None else min(compared, checkpoint_step),
-            None if uncompared is None or uncompared >= checkpoint_step else uncompared,
+            None if compared is None or step == 0 else min(compared, step),
+            None if uncompared is None or uncompared >= step else uncompared,
         )
 
 

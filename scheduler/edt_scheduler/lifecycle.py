@@ -9,7 +9,7 @@ can be asked: a lost node's part stays booked there, fenced (``fences``), until 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -133,8 +133,6 @@ def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
         elif refusal:
             message = f"{message or 'the script failed'} ({refusal})"
     after = state_after(kind, stop_requested=stop_requested, again=again)
-    if not after.terminal:
-        values |= asdict(jobs.compared(job).resumed(job.checkpoint_step))
     wait = backoff_seconds(kind, times)
     values["not_before"] = now + wait if wait else None
     values["message"] = message or None  # of the last attempt: what was lost before it is history

@@ -73,12 +73,18 @@ def _engine_joined(scene: Scene) -> None:
         resizes.mark(scene.tx, allocation.grown_by, joined_at=scene.report.time, **values)
         if scene.current and resizes.get(scene.tx, allocation.grown_by).from_slots:
             losses.weights_came(scene.tx, scene.job)
-        news = scene.current and allocation.joined_at is None
-        if news and allocations.others_joined(scene.tx, scene.job.id, scene.report.fence, allocation.id):
-            # All but an attempt's first engine have their state from another one.
-            known = jobs.compared(scene.job)
-            step = values["step"] if values["step"] is not None else known.compared_step or 0
-            jobs.change(scene.tx, scene.job.id, **asdict(known.joined(step)))
+        if scene.current and allocation.joined_at is None:
+            _joined(scene, allocation.id, values["step"])
+
+
+def _joined(scene: Scene, allocation: int, step: int | None) -> None:
+    """An attempt's first engine tells where the attempt begins; all others have their state from another engine."""
+    known = jobs.compared(scene.job)
+    if allocations.others_joined(scene.tx, scene.job.id, scene.report.fence, allocation):
+        known = known.joined(step if step is not None else known.compared_step or 0)
+    elif step is not None:
+        known = known.resumed(step)
+    jobs.change(scene.tx, scene.job.id, **asdict(known))
 
 
 def _engine_counted(scene: Scene) -> None:

@@ -12,7 +12,7 @@ from edt_runner.contract import ExitKind, Report, ReportKind
 from edt_runner.report_bodies import BODIES
 from edt_scheduler import operations
 from edt_scheduler.errors import NoSuchNode, ReportForeign
-from edt_scheduler.exactness import MOST_CHARACTERS, Verdict
+from edt_scheduler.exactness import MOST_CHARACTERS, Compared, Verdict
 from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
 from edt_scheduler.reconcile import look
@@ -319,15 +319,22 @@ class TestExactness:
         exactness = stage.job(job).exactness
         assert (exactness.verdict, exactness.reason) == (Verdict.NOT_EXACT, "cumsum: no deterministic kernel")
 
-    def test_another_attempt_counts_on_from_its_checkpoint(self, stage: Stage) -> None:
+    @pytest.mark.parametrize(
+        ("step", "then"),
+        [
+            (30, Compared(1, 20, None)),  # the engine that joined at step 35 is undone with all after step 30
+            (40, Compared(1, 20, 35)),  # a checkpoint of which nobody has heard: its node was lost
+            (10, Compared(1, 10, None)),
+            (0, Compared(1, None, None)),
+        ],
+    )
+    def test_another_attempt_counts_on_from_where_it_begins(self, step: int, then: Compared) -> None:
+        assert Compared(1, 20, 35).resumed(step) == then
+
+    def test_a_second_engine_of_another_attempt_is_compared_anew(self, stage: Stage) -> None:
         job, node = _trained_by_two(stage)
         _compared(node, job, 20)
-        node.report((job, 1), ReportKind.CHECKPOINTED, step=30)
-        _joins(stage, node, job, step=35)  # undone with everything after step 30
-        assert stage.job(job).exactness.verdict is Verdict.NOT_COMPARED
         node.bury((job, 1))
-        exactness = stage.job(job).exactness
-        assert (exactness.verdict, exactness.comparisons, exactness.compared_step) == (Verdict.EXACT, 1, 20)
         node.joins_at = 30
         stage.clock.pass_(600)
         stage.settle()
@@ -340,6 +347,9 @@ class TestExactness:
         job, node = _trained_by_two(stage)
         _compared(node, job, 20)
         node.bury((job, 1))
+        node.joins_at = 0
+        stage.clock.pass_(600)
+        stage.settle()
         exactness = stage.job(job).exactness
         assert (exactness.verdict, exactness.comparisons, exactness.compared_step) == (Verdict.NOT_COMPARED, 1, None)
 
