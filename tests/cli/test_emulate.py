@@ -109,6 +109,7 @@ def values(figures: dict[str, Any], name: str, curve: str) -> list[float]:
     return list(run_of(figures, name)["curves"][curve]["value"])
 
 
+@pytest.mark.extended
 class TestEmulation:
     def test_the_log_of_a_resized_job_tells_the_size_of_every_update(self, job):
         assert job["micro_batches_a_step"] == 1

@@ -41,7 +41,7 @@ def finish(cluster: Cluster, name: str, job: str) -> None:
     eventually(lambda: cluster.job(job)["state"] in OVER, f"{job} is over")
 
 
-@pytest.mark.parametrize("launcher", AGENTS)
+@pytest.mark.parametrize("launcher", ["docker", pytest.param("process", marks=pytest.mark.extended)])
 def test_a_job_from_outside_makes_room_for_another_and_grows_again(cluster: Cluster, launcher: str) -> None:
     cluster.use(launcher)
     first = start(cluster, f"{launcher}-first", epochs=6)
