@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[2]
 CACHE = Path(".pytest_cache").absolute()
 FOLDER = CACHE / "suite"
 _GOOD = {0, 1, 5}
-"""Statuses of pytest after which every test was run: all passed, some failed, none was selected."""
+"""Statuses of pytest after which every test was run: all passed, some failed, none was selected. Python ends with 1,
+too, where pytest did not come to run at all, so a status counts only where pytest itself wrote it down."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -84,11 +85,11 @@ class Suite:
         accounts = {lane.value: job.account or Account() for lane, job in jobs.items()}
         failed = account.failures(accounts.values())
         again = self._again(failed)
-        passed_again = [name for name, one in again.items() if one.good]
+        passed_again = [name for name, one in again.items() if one.account is not None and one.account.passed(name)]
         verdict = forgiveness.judge(failed, passed_again)
         steps = [Step(job.name, job.good) for job in checks]
         self._tell_failures(accounts, checks)
-        wrong = [*_not_whole(jobs), *_unlike(accounts)]
+        wrong = [*_not_whole(jobs, everything=not self._selection), *_unlike(accounts)]
         _print("minutes by folder", account.table(accounts))
         _print("the longest tests", account.longest(accounts))
         spent = ", ".join(f"{lane.name} {sum(job.seconds for job in lane.jobs) / 60:.1f} min" for lane in lanes)
@@ -139,22 +140,35 @@ class Suite:
                     _print(f"FAILED {ended.test}", [*why, ended.text.rstrip()])
 
 
-def _not_whole(jobs: dict[Lane, running.Job]) -> list[str]:
-    """A sentence for each lane whose pytest has not run all its tests, behind what it said last."""
+def _not_whole(jobs: dict[Lane, running.Job], *, everything: bool) -> list[str]:
+    """A sentence for each lane whose pytest has not run all its tests, behind what it said last. ``everything``:
+    nothing was selected by name, so each lane has tests."""
     found = []
     for lane, job in jobs.items():
         status = job.process.returncode if job.process is not None else None
-        left = job.account.left if job.account is not None else 0
-        if status not in _GOOD or left:
-            _print(f"the end of {job.log}", job.log.read_text(errors="replace").splitlines()[-40:])
-            found.append(f"lane {lane.value}: pytest ended with status {status}, and {left} of its tests were not run")
+        said = job.account or Account()
+        left = f"{said.left} of its tests were not run"
+        if status not in _GOOD or said.left:
+            why = f"pytest ended with status {status}, and {left}"
+        elif said.status is None:
+            why = f"pytest ended with status {status} before it could say how its run ended, and {left}"
+        elif said.status != status:
+            why = f"pytest ended with status {status}, though its tests ended with {said.status}"
+        elif status == 1 and not said.failed:
+            why = "pytest ended with status 1, and no test has failed"
+        elif everything and not said.selected:
+            why = "pytest has found no tests"
+        else:
+            continue
+        _print(f"the end of {job.log}", job.log.read_text(errors="replace").splitlines()[-40:])
+        found.append(f"lane {lane.value}: {why}")
     return found
 
 
 def _unlike(accounts: dict[str, Account]) -> list[str]:
-    first, second = (one.all for one in accounts.values())
-    if not first or not second:
-        return []
+    (one, first), (other, second) = ((lane, account.all) for lane, account in accounts.items())
+    if bool(first) != bool(second):
+        return [f"lane {other if first else one} has collected nothing, though the other one has"]
     return [
         f"its id is another one in each process, so that nobody can name it (give its parameters ids): {test}"
         for test in account.unlike(first, second)

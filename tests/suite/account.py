@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from suite import requirements
-from suite.forgiveness import Failed, Verdict
+from suite.forgiveness import Failed, Verdict, never_of
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,18 @@ class Account:
         """The process has ended. A test that was running is a failure of this text; it is answered."""
         if self.running is None:
             return None
-        ended = Ended(self.running, "failed", 0.0, why)
+        ended = Ended(self.running, "failed", 0.0, why, never_of(self.running.partition("::")[0]))
         self.ended[ended.test], self.running = ended, None
         return ended
+
+    @property
+    def failed(self) -> bool:
+        """Whether any test has failed."""
+        return any(each.outcome == "failed" for each in self.ended.values())
+
+    def passed(self, test: str) -> bool:
+        """Whether this test was run and passed, and pytest ended well behind it."""
+        return self.status == 0 and test in self.ended and self.ended[test].outcome == "passed"
 
     @property
     def left(self) -> int:

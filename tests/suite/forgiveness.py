@@ -31,7 +31,7 @@ NEVER: Mapping[str, str] = {
 """Files and folders of tests that are never forgiven, however they failed, and what they try. Single tests bear the
 marker ``never_forgiven``, with the same kind of words."""
 _EXACT = re.compile(r"digest|sample|audit", re.I)
-"""In an assertion that failed: what must be the same in every run."""
+"""In an assertion that failed, or in what led to it: what must be the same in every run."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def never_of(
 ) -> str | None:
     """Why a test of this file is never forgiven; None: it may be.
 
-    ``marked``: the words of its marker; ``assertion``: the statement that failed, where it is one; ``checker``: it
+    ``marked``: the words of its marker; ``assertion``: the statements that led to one that failed; ``checker``: it
     failed by the checker's verdict; ``flaky``: its name is in tests/flaky.txt.
     """
     if checker:

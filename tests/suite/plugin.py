@@ -18,6 +18,8 @@ from suite import forgiveness, requirements, share
 from suite.lanes import Lane, lane_of
 
 ROOT = Path(__file__).parents[2]
+_SUPPORT = ROOT / "tests/support"
+"""What it raises, rather than asserts, is that something did not come in time."""
 _TENSORFLOW = frozenset({"tensorflow", "keras", "tf_keras"})
 
 
@@ -213,18 +215,22 @@ def _never(item: pytest.Item, call: pytest.CallInfo[Any]) -> str | None:
     return forgiveness.never_of(
         item.nodeid.partition("::")[0],
         str(marker.args[0]) if marker else None,
-        assertion=_assertion(call),
+        assertion=_assertion(item, call),
         checker=call.excinfo is not None and getattr(call.excinfo.value, "checkers_verdict", False),
         flaky=bool({item.nodeid, item.nodeid.partition("[")[0]} & flaky),
     )
 
 
-def _assertion(call: pytest.CallInfo[Any]) -> str:
-    """The ``assert`` that failed, as it is written; empty where it was something else, such as a time that ran out."""
+def _assertion(item: pytest.Item, call: pytest.CallInfo[Any]) -> str:
+    """What the tests' own files were at when an assertion failed, a statement a line from the test inwards; empty
+    where it was something else, such as a time that ran out. The comparison itself may stand in a helper, or in a
+    library, so that only the caller's statement names what was compared."""
     if call.excinfo is None or not isinstance(call.excinfo.value, AssertionError):
         return ""
-    statement = str(call.excinfo.traceback[-1].statement).strip()
-    return statement if statement.startswith("assert ") else ""
+    below, trace = item.config.rootpath / "tests", call.excinfo.traceback
+    if Path(trace[-1].path).is_relative_to(_SUPPORT) and str(trace[-1].statement).strip().startswith("raise "):
+        return ""
+    return "\n".join(str(entry.statement).strip() for entry in trace if Path(entry.path).is_relative_to(below))
 
 
 def _watch_import(module: pytest.Module, raised: list[BaseException]) -> None:

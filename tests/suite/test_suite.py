@@ -112,6 +112,37 @@ def test_nor_is_an_assertion_about_a_digest_in_any_other_test(few: Few) -> None:
     assert "(never forgiven: it compared digests or samples)" in said and "[again]" not in said
 
 
+HELPED = {
+    "a helper": "def same(a, b):\n    assert a == b\n\ndef test_a():\n    digest = 1\n    same(digest, 2)\n",
+    "a library": "import library\n\ndef test_a():\n    digests = [1]\n    library.assert_equal(digests, [2])\n",
+}
+
+
+@pytest.mark.parametrize("text", HELPED.values(), ids=HELPED)
+def test_nor_is_one_in_a_helper_or_a_library_that_was_given_digests(few: Few, text: str) -> None:
+    (few.folder / "library.py").write_text("def assert_equal(a, b):\n    if a != b:\n        raise AssertionError\n")
+    few.write("api/test_once.py", text)
+    status, said = few.run("--", "tests/api", PYTHONPATH=f"{ROOT}/tests:{few.folder}")
+    assert status == 1, said
+    assert "(never forgiven: it compared digests or samples)" in said and "[again]" not in said
+
+
+def test_a_wait_in_vain_for_samples_is_no_comparison_of_them(few: Few) -> None:
+    waits = "from support.waiting import until\n\ndef test_a():\n    until(lambda: 'samples' == 1, 0.01)\n"
+    few.write("api/test_once.py", waits)
+    status, said = few.run("--", "tests/api")
+    assert status == 1, said
+    assert "never forgiven" not in said and "[again]" in said
+
+
+def test_a_test_that_skips_itself_when_it_is_run_again_has_not_passed(few: Few) -> None:
+    text = ONCE.replace("    assert", "    if not first:\n        pytest.skip('the second time')\n    assert")
+    few.write("api/test_once.py", f"import pytest\n{text}")
+    status, said = few.run()
+    assert status == 1, said
+    assert "[again]" in said and said.endswith("::test_that_fails_once\n2 passed, 1 failed\n")
+
+
 def test_nor_is_a_verdict_of_the_checker_wherever_it_falls(few: Few) -> None:
     raises = "    from checker.violation import Unsound\n    raise Unsound('two attempts live')\n"
     few.write("api/test_once.py", f"def test_a():\n{raises}")
@@ -138,6 +169,68 @@ def test_a_process_that_dies_under_its_tests_fails_the_run_with_the_test_that_wa
     assert status == 1, said
     assert "pytest in lane rooms ended with status 7 while this test was running" in said
     assert "lane rooms: pytest ended with status 7, and 1 of its tests were not run" in said[-300:]
+
+
+def test_a_test_that_dies_with_its_process_is_forgiven_no_more_than_any_other_of_its_file(few: Few) -> None:
+    few.write("elastic/test_digests.py", "import os\n\ndef test_a(): os._exit(7)\n")
+    status, said = few.run()
+    assert status == 1, said
+    assert "(never forgiven: digests)" in said and "[again]" not in said
+
+
+DIES = "\n\nimport os\n\ndef {hook}(config):\n    if config.getoption('lane') == 'rooms':\n        {what}\n"
+EARLY = {
+    "status 1 at the start": ("pytest_configure", "os._exit(1)", "status 1 before it could say how its run ended"),
+    "status 0 at the start": ("pytest_configure", "os._exit(0)", "status 0 before it could say how its run ended"),
+    "an error at the end": ("pytest_unconfigure", "raise OSError", "status 1, though its tests ended with 0"),
+}
+
+
+@pytest.mark.parametrize(("hook", "what", "why"), EARLY.values(), ids=EARLY)
+def test_a_lane_that_dies_beside_its_tests_fails_the_run(few: Few, hook: str, what: str, why: str) -> None:
+    with (few.folder / "tests/conftest.py").open("a") as stream:
+        stream.write(DIES.format(hook=hook, what=what))
+    status, said = few.run()
+    assert status == 1, said
+    assert f"lane rooms: pytest ended with {why}" in said[-400:]
+    assert not said.endswith(" 0 failed\n")
+
+
+def test_a_lane_without_pytest_fails_the_run(few: Few) -> None:
+    """As where Python finds no pytest: the traceback ends it with status 1."""
+    (few.folder / "pytest.py").write_text("raise ModuleNotFoundError('No module named pytest')")
+    status, said = few.run()
+    assert status == 1, said
+    assert "No module named pytest" in said
+    assert "lane rooms: pytest ended with status 1 before it could say how its run ended" in said[-400:]
+
+
+UNTOLD = """
+
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session):
+    done = yield
+    session.testsfailed = 1
+    return done
+"""
+
+
+def test_status_1_without_a_failed_test_fails_the_run(few: Few) -> None:
+    with (few.folder / "tests/conftest.py").open("a") as stream:
+        stream.write(UNTOLD)
+    status, said = few.run()
+    assert status == 1, said
+    assert "lane rooms: pytest ended with status 1, and no test has failed" in said
+
+
+def test_a_lane_without_tests_fails_the_run_unless_tests_were_selected(few: Few) -> None:
+    (few.folder / "tests/api/test_pages.py").unlink()
+    status, said = few.run()
+    assert status == 1, said
+    assert "lane rooms: pytest has found no tests" in said
+    assert few.run("--", "tests/elastic")[0] == 0
 
 
 def test_what_cannot_be_collected_fails_the_run(few: Few) -> None:
