@@ -116,6 +116,8 @@ class Spool:
         self._scanned = self._begin  # what the facts know
         self._sent = self._begin  # of which the API surely has everything
         self._made = self._building = _Batch(Allowance(), 0.0, Counter())
+        self._end_due = False
+        """The end has to be said again, under a number that is free."""
         self._complained: set[str] = set()
         self._unwritten = b""
         """Reports of this agent's own that the disk has not taken yet. They are sent all the same, as what comes behind
@@ -144,14 +146,14 @@ class Spool:
 
     def give_up_the_rest(self) -> None:
         """Nobody writes any more, and there is too much to read: what has not been read goes."""
-        self._complain("so much is in it that the rest was cut off")
-        self._cut(self._scanned)
-        self.behind = False
+        if self._could_cut(self._scanned):
+            self._complain("so much is in it that the rest was cut off")
+            self.behind = False
 
     @property
     def all_acked(self) -> bool:
         """True when the API has every report that is on disk so far."""
-        return self.acked >= self.facts.last_seq
+        return self.acked >= self.facts.last_seq and not self._end_due
 
     def batch(self, limit: int, *, hold_the_end: bool) -> list[dict[str, Any]]:
         """The next reports to send, in order. ``hold_the_end`` keeps ATTEMPT_ENDED back: not all is seen gone yet."""
@@ -159,6 +161,8 @@ class Spool:
         made = _Batch(before.allowance.copy(), before.summary_due, before.untold.copy())
         left_out: list[tuple[int, str, str]] = []
         self.scan()
+        if self._end_due:
+            self._say_the_end_again()
         place = self._sent
         for number, (line, after) in enumerate(self._lines(self._sent)):
             if place == self._scanned:
@@ -200,14 +204,24 @@ class Spool:
         self.acked = seq
         if self.facts.ended and seq > self.facts.last_seq:
             # The disk lost reports that the API has, so the end was written under a number that was taken.
+            self._say_the_end_again()
+
+    def _say_the_end_again(self) -> None:
+        """Where the disk does not let it be said, the next batch tries again."""
+        self._end_due = True
+        try:
             self.close(ExitKind.LOST, "its last reports were lost with the node", None, None)
+        except OSError as error:
+            self._complain(f"it cannot be cut: {error.strerror}")
+        else:
+            self._end_due = False
 
     def close(self, kind: ExitKind, message: str, code: int | None, wish: Wish | None, oom: bool = False) -> None:
         """Say what the supervisor no longer can: its engines are gone and the attempt is over.
 
         Legal only when no process of the attempt is left. ``wish`` names slots whose engines may never have started;
         ``oom``: the supervisor was killed for want of memory. What a full disk does not take is sent all the same,
-        and written when there is room.
+        and written when there is room. Raises OSError where what was torn cannot be cut off; then nothing is said yet.
         """
         facts = self.read_all()
         if facts.ended and self.acked <= facts.last_seq:
@@ -350,8 +364,8 @@ class Spool:
             self._complain(f"it cannot be read: {error.strerror}")
             return
         if len(rest) >= _CHUNK:
-            self._complain("a line without end was cut off")
-            self._cut(place)
+            if self._could_cut(place):
+                self._complain("a line without end was cut off")
             return
         for line in self._unwritten[max(0, place.offset - size) :].splitlines():
             place = _Place(place.offset + len(line) + 1, place.lines + 1)
@@ -381,8 +395,17 @@ class Spool:
             self._unwritten = b""
             self._outage.worked()
 
+    def _could_cut(self, place: _Place) -> bool:
+        """Drop what lies behind a place, where the disk lets it; if not, the next look tries again."""
+        try:
+            self._cut(place)
+        except OSError as error:
+            self._complain(f"it cannot be cut: {error.strerror}")
+            return False
+        return True
+
     def _cut(self, place: _Place) -> None:
-        """Drop what lies behind a place."""
+        """Drop what lies behind a place. Raises OSError."""
         try:
             handle = opened(self.path, os.O_WRONLY, _OF_THE_JOB)
         except FileNotFoundError:

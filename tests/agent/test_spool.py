@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -225,3 +226,44 @@ def test_what_a_full_disk_does_not_take_of_a_last_word_is_sent_all_the_same_and_
     assert numbers(spool.batch(9, hold_the_end=False)) == [4]
     spool.ack(4)
     assert spool.all_acked and spool.batch(9, hold_the_end=False) == []
+
+
+@contextmanager
+def failing_device(monkeypatch):
+    """One that takes no change of a file's length: nobody here can make a real one say so."""
+
+    def refuses(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "truncate", refuses)
+        yield
+
+
+def test_an_end_whose_number_was_taken_waits_for_a_device_that_cannot_cut_and_is_said_behind_it(
+    spool, writer, tmp_path, monkeypatch, caplog
+):
+    writer.write(ReportKind.ATTEMPT_ENDED, kind="finished")
+    with (tmp_path / "reports.jsonl").open("a") as stream:
+        stream.write('{"job": "edt-1", "fen')
+    spool.scan()
+    with failing_device(monkeypatch):
+        spool.ack(5)
+        spool.ack(5)
+    assert [record.message for record in caplog.records] == [f"{spool.path}: it cannot be cut: Input/output error"]
+    spool.ack(5)
+    last = spool.batch(9, hold_the_end=False)[-1]
+    assert (last["seq"], last["kind"]) == (6, "attempt-ended")
+
+
+def test_a_line_without_end_on_a_device_that_cannot_cut_ends_no_reader(spool, writer, monkeypatch, caplog):
+    writer.write(ReportKind.PROGRESS, step=1)
+    os.truncate(spool.path, 1 << 30)
+    with failing_device(monkeypatch):
+        assert spool.scan().last_seq == 1
+        assert spool.scan().last_seq == 1
+    assert [record.message for record in caplog.records].count(
+        f"{spool.path}: it cannot be cut: Input/output error"
+    ) == 1
+    spool.scan()
+    assert spool.path.stat().st_size < 1000
