@@ -82,6 +82,7 @@ class Attempt:
             lives=lives,
             empty=self._empty,
             reported=self.spool.all_acked or not self.spool.path.exists(),
+            written=self.spool.all_written,
             began=facts.started or self.entry.acked > self.entry.before or self._listened,
             last_seq=facts.last_seq,
             code=self._handle.code,

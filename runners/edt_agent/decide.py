@@ -55,6 +55,8 @@ class Running:
     """No process of it is left."""
     reported: bool = False
     """The API has all of its reports."""
+    written: bool = True
+    """Its reports are all on disk, also those that its agent made."""
     last_seq: int = 0
     """Number of its last report."""
     began: bool = True
@@ -187,8 +189,9 @@ def _begin(key: Key, assignment: Assignment, starts: Starts | None, now: float) 
 
 
 def _wanted_again(attempt: Running, assignment: Assignment) -> bool:
-    """It left, the API has heard so, and lists it all the same: the job has come back to this node."""
-    over = attempt.phase is Phase.ENDED and attempt.empty and attempt.reported
+    """It left, the API has heard so, and lists it all the same: the job has come back to this node. The next supervisor
+    counts the lines on disk, so none of this one's may come behind."""
+    over = attempt.phase is Phase.ENDED and attempt.empty and attempt.reported and attempt.written
     return over and assignment.letter.heard >= attempt.last_seq
 
 

@@ -155,6 +155,11 @@ class Spool:
         """True when the API has every report that is on disk so far."""
         return self.acked >= self.facts.last_seq and not self._end_due
 
+    @property
+    def all_written(self) -> bool:
+        """False while the disk has not taken what this agent itself had to say."""
+        return not self._unwritten
+
     def batch(self, limit: int, *, hold_the_end: bool) -> list[dict[str, Any]]:
         """The next reports to send, in order. ``hold_the_end`` keeps ATTEMPT_ENDED back: not all is seen gone yet."""
         before = self._made

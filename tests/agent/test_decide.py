@@ -214,6 +214,10 @@ class TestAnAttemptThatLeftAndIsWantedAgain:
         again = assignment(wish)
         return Desired({KEY: dataclasses.replace(again, letter=dataclasses.replace(again.letter, heard=heard))})
 
+    def test_is_started_anew_only_when_its_last_word_is_on_disk_where_the_next_one_counts_its_lines(self):
+        unwritten = dataclasses.replace(self.left, written=False)
+        assert decided(self.wanting(heard=9), {KEY: unwritten}) == ()
+
     def test_is_started_anew_once_the_api_lists_it_and_has_heard_its_last_word(self):
         again = self.wanting(heard=9)
         assert decided(again, {KEY: self.left}) == (Start(again.assignments[KEY]),)

@@ -221,7 +221,9 @@ def test_what_a_full_disk_does_not_take_of_a_last_word_is_sent_all_the_same_and_
         assert [each["kind"] for each in sent[2:]] == ["engine-gone", "attempt-ended"]
         assert numbers(sent) == [1, 2, 3, 4] and spool.facts.ended
         spool.ack(3)
+        assert not spool.all_written
     spool.scan()
+    assert spool.all_written
     assert [json.loads(line)["seq"] for line in spool.path.read_text().splitlines()] == [1, 2, 3, 4]
     assert numbers(spool.batch(9, hold_the_end=False)) == [4]
     spool.ack(4)
