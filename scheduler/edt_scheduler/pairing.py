@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, make_url
@@ -54,14 +54,17 @@ class Sight:
     jobs: Mapping[int, Known] = field(default_factory=dict)
     is_new: bool = True
     """The database has never had a user or a job."""
+    strangers: Collection[int] = ()
+    """Numbers of jobs in whose folder an attempt has begun on a node to which the database never gave it."""
 
 
 def judge(sight: Sight) -> str | None:
     """Why the two do not belong together; None: they do.
 
     Without an id in the database their jobs decide: each that has begun in the home must be known, with as many
-    attempts at least, and of those that the database has kept one at least must have its folder. A folder in which
-    nothing has begun proves nothing: a submit that crashed leaves one.
+    attempts at least and each on its nodes, and of those that the database has kept one at least must have its folder.
+    A folder in which nothing has begun proves nothing: a submit that crashed leaves one. Two platforms of one machine
+    can agree in all of this: what was deleted before they were paired is therefore not removed (``sweeping``).
     """
     if sight.database_id is not None:
         if sight.home_id == sight.database_id:
@@ -76,6 +79,10 @@ def judge(sight: Sight) -> str | None:
     ahead = sorted(number for number, fence in begun.items() if fence > sight.jobs[number].fence)
     if ahead:
         return f"the home holds later attempts of {_named(ahead)} than the database knows"
+    if sight.strangers:
+        return (
+            f"the home holds attempts of {_named(sorted(sight.strangers))} on nodes that the database never gave them"
+        )
     kept = [number for number, known in sight.jobs.items() if not known.deleted]
     if kept and not sight.folders.keys() & set(kept):
         return f"the home holds no folder of the database's {_count(kept)}"
@@ -169,6 +176,10 @@ def _look(tx: Connection, settings: Settings) -> Sight:
     if database_id is not None:
         return Sight(home_id, database_id)
     folders = lost_found.job_folders(settings.jobs)
+    begun = {number: {spool.name for spool in lost_found.attempts_begun(folder)} for number, folder in folders.items()}
+    named: dict[int, set[str]] = {}
+    for number, spool in rows.supervisors_of_any_release(tx):
+        named.setdefault(number, set()).add(spool)
     known = {number: Known(fence, deleted) for number, fence, deleted in rows.jobs_of_any_release(tx)}
     return Sight(
         home_id,
@@ -176,6 +187,7 @@ def _look(tx: Connection, settings: Settings) -> Sight:
         {number: lost_found.newest_attempt(folder) for number, folder in folders.items()},
         known,
         is_new=not known and not rows.has_users(tx),
+        strangers={number for number, spools in begun.items() if spools - named.get(number, set())},
     )
 
 

@@ -55,7 +55,7 @@ def test_a_folder_without_a_row_is_moved_whole_with_when_and_why(
         say(job_folder(settings, name, "2-n1"), "2-n1", ReportKind.ATTEMPT_ENDED)
     with caplog.at_level(logging.WARNING):
         Leftovers(stage.house).sweep()
-    assert caplog.messages == [f"2 job folders without a row moved to {settings.lost_found}"]
+    assert caplog.messages == [f"2 job folders of no known job moved to {settings.lost_found}"]
     assert [path.name for path in settings.jobs.iterdir()] == [job.exec_id]
     assert [result(stage, name, name) for name in ("edt-7", "edt-8")] == ["weights"] * 2
     note = json.loads((settings.lost_found / "edt-7" / "why.json").read_text())

@@ -23,7 +23,7 @@ from edt_runner.crash_points import CrashPoint
 from edt_scheduler import doctor, lost_found, operations, pairing
 from edt_scheduler.errors import HomeForeign
 from edt_scheduler.house import House, open_house
-from edt_scheduler.operations.sweeping import Leftovers
+from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
 from edt_scheduler.pairing import Known, Sight, judge
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home
@@ -54,6 +54,10 @@ OLD = Sight(None, None, {1: 2, 2: 0}, {1: Known(2, False), 2: Known(0, False), 3
             "the database does not know edt-4, edt-5, edt-6 and 2 more of the home",
         ),
         (replace(OLD, folders={1: 3}), "the home holds later attempts of edt-1 than the database knows"),
+        (
+            replace(OLD, strangers={1}),
+            "the home holds attempts of edt-1 on nodes that the database never gave them",
+        ),
         (replace(OLD, folders={}), "the home holds no folder of the database's 2 jobs"),
         (replace(OLD, folders={}, jobs={3: Known(1, True)}), None),
     ],
@@ -134,18 +138,21 @@ def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     dump = Dump.of("0005")
     dump.load(url)
     settings = Settings(home=tmp_path / "home", database_url=url, broker_url="")
+    nodes = {node["id"]: node["name"] for node in dump.rows["nodes"]}
     for job in dump.rows["jobs"]:
         if job["deleted_at"] is None:
-            _begun(settings, job["id"], job["fence"])
+            ran = [item for item in dump.rows["supervisors"] if item["job_id"] == job["id"]]
+            _begun(settings, job["id"], *(f"{item['fence']}-{nodes[item['node_id']]}" for item in ran))
     return settings
 
 
-def _begun(settings: Settings, number: int, attempts: int) -> Path:
+def _begun(settings: Settings, number: int, *spools: str) -> Path:
     """A job's folder as its attempts leave it."""
     folder = settings.jobs / f"edt-{number}"
     (folder / "spool").mkdir(parents=True)
-    for fence in range(1, attempts + 1):
-        (folder / "spool" / f"{fence}-n1").mkdir()
+    for spool in spools:
+        (folder / "spool" / spool / "reports.jsonl").parent.mkdir()
+        (folder / "spool" / spool / "reports.jsonl").write_text('{"kind": "attempt-ended"}\n')
     return folder
 
 
@@ -157,12 +164,38 @@ def test_a_home_and_a_database_of_an_earlier_release_get_one_when_their_jobs_agr
 
 
 def test_another_database_of_an_earlier_release_is_refused_before_its_schema_is_touched(earlier: Settings) -> None:
-    later = _begun(earlier, 999, 1)
+    later = _begun(earlier, 999, "1-n1")
     with pytest.raises(HomeForeign, match="does not know edt-999 of the home"):
         open_house(earlier)
     with bare(earlier.database).connect() as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "0005"
     assert later.exists()
+
+
+def test_a_home_whose_attempts_ran_on_nodes_that_an_earlier_database_never_gave_them_is_refused(
+    earlier: Settings,
+) -> None:
+    shutil.rmtree(earlier.jobs / "edt-4")
+    _begun(earlier, 4, "1-beta")  # the database has it on alpha
+    with pytest.raises(HomeForeign, match="the home holds attempts of edt-4 on nodes that the database never gave"):
+        open_house(earlier)
+
+
+def test_what_was_deleted_before_a_home_and_an_earlier_database_were_paired_is_moved_and_not_removed(
+    earlier: Settings,
+) -> None:
+    """Two platforms of one machine number jobs and name nodes alike: the folder may be of another job."""
+    result = _begun(earlier, 5, "1-alpha") / "result.pth"  # the database's own edt-5 is over and deleted
+    result.write_text("weights")
+    house = open_house(earlier)
+    sweep_deleted(house)
+    assert result.read_text() == "weights"
+    Leftovers(house).sweep()
+    house.close()
+    assert not result.exists()
+    assert (earlier.lost_found / "edt-5" / "edt-5" / "result.pth").read_text() == "weights"
+    (entry,) = lost_found.entries(earlier)
+    assert "deleted before home and database were told of each other" in entry.why
 
 
 def test_a_new_database_is_refused_in_one_sentence_and_nothing_is_lost(

@@ -1,7 +1,8 @@
 """Folders that no row wants any more, rows that nobody reads any more. Room: scheduler, operations.
 
 Of a job's folder only a row can say that it may go (``sweep_deleted``). One that no row knows is moved to
-``lost+found``, never removed: perhaps it is the database that is wrong.
+``lost+found``, never removed: perhaps it is the database that is wrong. So is one whose job was deleted before home
+and database were paired: they may have been taken for a pair by mistake, and nobody has asked for this folder's end.
 
 Called by the scheduler's process alone.
 """
@@ -20,7 +21,7 @@ from edt_scheduler import lost_found, pairing
 from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id
-from edt_scheduler.store import changes, jobs, keys, metrics, usage
+from edt_scheduler.store import changes, home, jobs, keys, metrics, usage
 
 log = logging.getLogger("edt.scheduler")
 
@@ -29,9 +30,9 @@ STAGED_SECONDS = 24 * 3600
 
 
 def sweep_deleted(house: House) -> None:
-    """Remove the folders of deleted jobs that are over, and their courses."""
+    """Remove the folders of jobs that were deleted since the pairing and are over, and all deleted jobs' courses."""
     with house.database.snapshot() as tx:
-        deleted = jobs.deleted(tx) if pairing.belong(tx, house.settings) else []
+        deleted = jobs.deleted(tx, home.since(tx)) if pairing.belong(tx, house.settings) else []
         trained = metrics.of_deleted(tx)
     for number in deleted:
         shutil.rmtree(house.settings.job_directory(exec_id(number)), ignore_errors=True)
@@ -69,6 +70,9 @@ def sweep_usage(house: House) -> None:
         usage.prune(tx, before)
 
 
+_DELETED_BEFORE = "its job was deleted before home and database were told of each other, and it may be another job's"
+
+
 class Leftovers:
     """Clears away what a crash left behind, and what a database does not know that was restored or replaced: job
     folders without a row go to lost+found, uploads that nobody will submit any more are removed.
@@ -95,7 +99,7 @@ class Leftovers:
         settings = self._house.settings
         folders = lost_found.job_folders(settings.jobs)
         with self._house.database.snapshot() as tx:
-            unknown = folders.keys() - jobs.known(tx, folders)
+            unknown = folders.keys() - (jobs.known(tx, folders) - jobs.deleted_before(tx, home.since(tx)))
         moved, waiting = [], {}
         for number in sorted(unknown):
             try:
@@ -110,10 +114,10 @@ class Leftovers:
                 else:
                     moved.append(exec_id(number))
         if moved:
-            log.warning("%s without a row moved to %s", lost_found.told(len(moved)), settings.lost_found)
+            log.warning("%s of no known job moved to %s", lost_found.told(len(moved)), settings.lost_found)
         if waiting and waiting != self._told:
             log.warning(
-                "%s without a row may not be moved yet: %s",
+                "%s of no known job may not be moved yet: %s",
                 lost_found.told(len(waiting)),
                 "; ".join(f"{name} ({why})" for name, why in list(waiting.items())[:5]),
             )
@@ -126,7 +130,10 @@ class Leftovers:
         stopped for so long that the server ended its session cannot commit any more.
         """
         with self._house.database.transaction() as tx:
-            if jobs.known(tx, [number]) or not pairing.belong(tx, self._house.settings):
+            known = bool(jobs.known(tx, [number]))
+            if not pairing.belong(tx, self._house.settings):
+                return None
+            if known and number not in jobs.deleted_before(tx, home.since(tx)):
                 return None
             lost_found.shut_out(folder)
             crash_point(CrashPoint.SCHEDULER_FENCED)
@@ -135,8 +142,8 @@ class Leftovers:
                 jobs.skip_numbers(tx, number)
                 begun = lost_found.newest_attempt(folder)
                 what = f"its newest attempt is {begun}" if begun else "nothing has run in it, only its upload is there"
-                why = f"the database has no row of it ({what})"
-                lost_found.move(self._house.settings, folder, why, self._house.clock())
+                why = _DELETED_BEFORE if known else "the database has no row of it"
+                lost_found.move(self._house.settings, folder, f"{why} ({what})", self._house.clock())
             return alive
 
 

@@ -1,7 +1,6 @@
 """Which home the database belongs to: one row. Room: scheduler, store.
 
-``identity``, ``place``, ``jobs_of_any_release`` and ``has_users`` may also be asked of a database that is still to be
-migrated, an empty one too.
+All but ``since`` and ``set_identity`` may also be asked of a database that is still to be migrated, an empty one too.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, insert, inspect, select, update
 
-from edt_scheduler.store.tables import home, jobs, users
+from edt_scheduler.store.tables import home, jobs, nodes, supervisors, users
 
 
 def identity(tx: Connection) -> str | None:
@@ -21,6 +20,12 @@ def identity(tx: Connection) -> str | None:
 def place(tx: Connection) -> str | None:
     """Where that home lay when they were told of each other."""
     return _column(tx, home.c.path)
+
+
+def since(tx: Connection) -> float | None:
+    """When they were told of each other, seconds since the epoch; None: never."""
+    found: float | None = tx.execute(select(home.c.since)).scalar_one_or_none()
+    return found
 
 
 def set_identity(tx: Connection, home_id: str, path: str, now: float) -> None:
@@ -34,6 +39,14 @@ def jobs_of_any_release(tx: Connection) -> Iterator[tuple[int, int, bool]]:
     if _has(tx, jobs.name):
         for row in tx.execute(select(jobs.c.id, jobs.c.fence, jobs.c.deleted_at)):
             yield row.id, row.fence, row.deleted_at is not None
+
+
+def supervisors_of_any_release(tx: Connection) -> Iterator[tuple[int, str]]:
+    """Number of the job and name of the spool, ``2-n1``: of every supervisor."""
+    if _has(tx, supervisors.name):
+        named = select(supervisors.c.job_id, supervisors.c.fence, nodes.c.name).join(nodes)
+        for row in tx.execute(named):
+            yield row.job_id, f"{row.fence}-{row.name}"
 
 
 def has_users(tx: Connection) -> bool:
