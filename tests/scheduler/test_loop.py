@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from edt_scheduler import operations
+from edt_scheduler import operations, pairing
 from edt_scheduler.errors import AlreadyLeading
 from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
@@ -101,6 +101,28 @@ def test_folders_of_deleted_jobs_go_in_time(sqlite_stage: Stage) -> None:
     assert job.directory.exists()
     monotonic.pass_(SWEEP_SECONDS + 1)
     loop.once()
+    assert not job.directory.exists()
+
+
+def test_while_the_homes_id_cannot_be_read_nothing_is_removed_and_the_scheduler_goes_on(
+    sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    house, monotonic = sqlite_stage.house, Clock(0)
+    pairing.pair(house.database, house.settings, 0.0)
+    job = sqlite_stage.submitted()
+    operations.delete(house, job.exec_id, viewer=sqlite_stage.admin)
+    loop = Loop(house, monotonic)
+    file = house.settings.home / pairing.ID_FILE
+    kept = file.rename(file.with_name("kept"))
+    file.mkdir()  # reading it is an error, as on a share that does not answer
+    for _ in range(2):
+        monotonic.pass_(SWEEP_SECONDS + 1)
+        assert loop.once()
+    assert job.directory.exists() and "home-id cannot be read" in caplog.text
+    file.rmdir()
+    kept.rename(file)
+    monotonic.pass_(SWEEP_SECONDS + 1)
+    assert loop.once()
     assert not job.directory.exists()
 
 

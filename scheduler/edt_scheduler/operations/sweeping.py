@@ -32,7 +32,11 @@ STAGED_SECONDS = 24 * 3600
 def sweep_deleted(house: House) -> None:
     """Remove the folders of jobs that were deleted since the pairing and are over, and all deleted jobs' courses."""
     with house.database.snapshot() as tx:
-        deleted = jobs.deleted(tx, home.since(tx)) if pairing.belong(tx, house.settings) else []
+        try:
+            deleted = jobs.deleted(tx, home.since(tx)) if pairing.belong(tx, house.settings) else []
+        except HomeUnusable as error:  # a share that does not answer, say
+            log.error("folders of deleted jobs cannot be removed: %s", error)
+            deleted = []
         trained = metrics.of_deleted(tx)
     for number in deleted:
         shutil.rmtree(house.settings.job_directory(exec_id(number)), ignore_errors=True)
