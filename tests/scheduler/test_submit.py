@@ -66,6 +66,12 @@ class TestSubmit:
         assert [first, stage.submit(), stage.submit()] == ["edt-1", "edt-18", "edt-19"]
         assert (folder / "model" / "result.pth").read_text() == "weights"
 
+    def test_a_link_or_a_file_of_a_jobs_name_takes_its_number_too(self, stage: Stage) -> None:
+        jobs = stage.house.settings.jobs
+        (jobs / "edt-1").symlink_to("/nonexistent")
+        (jobs / "edt-2").write_text("of a person")
+        assert [stage.submit(), stage.submit()] == ["edt-3", "edt-4"]
+
     @pytest.mark.parametrize(
         ("spec", "field"),
         [

@@ -86,13 +86,14 @@ def _submit(
 
 def _unused_number(tx: Connection, settings: Settings, add: Callable[[Connection], int]) -> int:
     """Add the job under a number of which no folder lies in the home: that would be another job's."""
-    with tx.begin_nested() as attempt:
-        number = add(tx)
-        if not lost_found.is_taken(settings, number):
-            return number
-        attempt.rollback()
-    store.skip_numbers(tx, lost_found.highest_number(settings))
-    return add(tx)
+    while True:
+        with tx.begin_nested() as attempt:
+            number = add(tx)
+            if not lost_found.is_taken(settings, number):
+                return number
+            attempt.rollback()
+        # A link or a file takes its number, too, and is no folder that counts for the highest.
+        store.skip_numbers(tx, max(number, lost_found.highest_number(settings)))
 
 
 def _made(tx: Connection, house: House, made: str) -> JobView:
