@@ -172,7 +172,10 @@ def _write_id(settings: Settings, made: str) -> None:
 
 
 def _look(tx: Connection, settings: Settings) -> Sight:
-    home_id, database_id = read_id(settings), rows.identity(tx)
+    database_id = rows.identity(
+        tx
+    )  # before the file, which is written first: who pairs them meanwhile has written both
+    home_id = read_id(settings)
     if database_id is not None:
         return Sight(home_id, database_id)
     folders = lost_found.job_folders(settings.jobs)

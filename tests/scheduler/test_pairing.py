@@ -10,9 +10,11 @@ import sqlite3
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -127,6 +129,32 @@ def test_the_first_start_gives_both_one_id_and_the_next_ones_keep_it(settings: S
     lived(settings)
     opened(settings)
     assert ids(settings) == first
+
+
+def test_a_start_that_looks_while_another_one_pairs_them_is_not_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.jobs.mkdir(parents=True)
+    migrate(settings.database)
+    looks: list[str] = []
+
+    def paired_after_the_first(name: str, look: Callable[..., str | None]) -> Callable[..., str | None]:
+        def looked(*given: Any) -> str | None:
+            looks.append(name)
+            found = look(*given)
+            if len(looks) == 1:
+                database = Database(settings.database)
+                pairing.pair(database, settings, 0.0)
+                database.close()
+            return found
+
+        return looked
+
+    with bare(settings.database).connect() as connection, monkeypatch.context() as patch:
+        patch.setattr(pairing, "read_id", paired_after_the_first("home", pairing.read_id))
+        patch.setattr(home, "identity", paired_after_the_first("database", home.identity))
+        pairing.check(connection, settings)
+    assert len(set(ids(settings))) == 1 and len(looks) > 2
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
