@@ -52,7 +52,9 @@ def main(words: list[str] | None = None) -> int:
         first = error.errors(include_input=False)[0]
         return _refuse(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}")
     except AlreadyLeading:
-        return _refuse("a scheduler decides for this database: stop the platform before you change what belongs to it")
+        return _refuse(
+            "a scheduler decides for this home or this database: stop the platform before you change what belongs to it"
+        )
     except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
         return _refuse(str(error))
     except (ArgumentError, DBAPIError) as error:
@@ -113,10 +115,10 @@ def _adopt(settings: Settings, *, keep_jobs: bool) -> int:
         return _refuse(f"there is no database {place}: EDT_DATABASE_URL names another, or start once to make this one")
     settings.home.mkdir(parents=True, exist_ok=True)
     (settings.home / "run").mkdir(exist_ok=True)
-    migrate(settings.database)
     database = Database(settings.database)
     try:
-        with lead(settings):  # no scheduler decides, nor does another home's; and no API starts before the end
+        with lead(settings, home_alone=True):  # no scheduler decides for either of the two
+            migrate(settings.database)
             with database.snapshot() as tx:
                 if home.identity(tx) is not None and pairing.belong(tx, settings):
                     sys.stdout.write(f"{settings.home} and its database belong together already\n")

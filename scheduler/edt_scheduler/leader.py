@@ -1,15 +1,20 @@
-"""Who decides: one scheduler a home or database. Room: scheduler. Touches a lock file or a database session.
+"""Who decides: one scheduler a home or database. Room: scheduler. Touches a lock file and a database session.
 
 An optimisation, not a guard: two schedulers would do no harm (``reconcile``), only each other's work. The lock goes
 with the process that holds it, however that ends.
+
+On SQLite the lock is the file ``run/scheduler.lock`` of the home. On PostgreSQL it is a session of the database, and
+the file's lock is a shared one: a machine that vanished may leave it on a network file system, and must not keep the
+next scheduler from deciding. It keeps out an administrator's command that wants the home for itself.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
@@ -19,6 +24,8 @@ from edt_scheduler.errors import AlreadyLeading
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import database_url, keepalive
 from edt_scheduler.store.outages import outage
+
+log = logging.getLogger("edt.scheduler")
 
 LEADER_LOCK = 0x454456
 """Key of PostgreSQL's advisory lock of the leader's session."""
@@ -35,29 +42,38 @@ class Leadership:
 
 
 @contextmanager
-def lead(settings: Settings) -> Iterator[Leadership]:
+def lead(settings: Settings, *, home_alone: bool = False) -> Iterator[Leadership]:
     """Be the scheduler for the length of the block. Raises AlreadyLeading at once if another one is.
 
-    Raises DatabaseUnavailable where the lock lies in a database that does not answer.
+    ``home_alone``: no scheduler may decide for this home either, be it for another database.
+    Raises DatabaseUnavailable where the lock lies in a database that does not answer, OSError where it lies in a home
+    that cannot be locked.
     """
     if make_url(settings.database).get_backend_name() == "sqlite":
-        with _lock_file(settings) as leadership:
+        with _lock_file(settings, fcntl.LOCK_EX):
+            yield Leadership(True)
+    elif home_alone:
+        with _lock_file(settings, fcntl.LOCK_EX), _lock_session(settings) as leadership:
             yield leadership
     else:
-        with _lock_session(settings) as leadership:
+        with _lock_session(settings) as leadership, ExitStack() as held:
+            try:
+                held.enter_context(_lock_file(settings, fcntl.LOCK_SH))
+            except OSError as error:  # a full disk, a file system without locks: the session decides
+                log.warning("%s is not locked: %s", settings.home, error)
             yield leadership
 
 
 @contextmanager
-def _lock_file(settings: Settings) -> Iterator[Leadership]:
+def _lock_file(settings: Settings, how: int) -> Iterator[None]:
     path = settings.home / "run" / "scheduler.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AlreadyLeading(str(settings.home)) from None
-        yield Leadership(True)
+        yield
     finally:
         os.close(descriptor)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,7 @@ from edt_scheduler import operations, pairing
 from edt_scheduler.errors import AlreadyLeading
 from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
-from edt_scheduler.leader import lead
+from edt_scheduler.leader import _lock_file, lead
 from edt_scheduler.loop import SWEEP_SECONDS, Loop
 from edt_scheduler.nodes import Health
 from edt_scheduler.settings import Settings
@@ -143,3 +145,33 @@ def test_one_decides_at_a_time_and_the_next_one_when_it_has_gone(stage: Stage) -
             pass
     with lead(settings):
         pass
+
+
+def test_who_wants_the_home_alone_waits_for_its_scheduler_whatever_the_database(stage: Stage, tmp_path: Path) -> None:
+    settings: Settings = stage.house.settings
+    other = settings.model_copy(update={"database_url": f"sqlite:///{tmp_path / 'other.db'}"})
+    with lead(settings), pytest.raises(AlreadyLeading), lead(other, home_alone=True):
+        pass
+    with lead(other, home_alone=True), pytest.raises(AlreadyLeading), lead(settings):
+        pass
+    with lead(settings), pytest.raises(AlreadyLeading), lead(settings, home_alone=True):
+        pass
+
+
+def test_a_lock_that_a_vanished_machine_left_on_the_home_keeps_no_scheduler_of_postgresql_from_deciding(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    settings = Settings(home=tmp_path, database_url=postgres_url, broker_url="")
+    (tmp_path / "run").mkdir()
+    with _lock_file(settings, fcntl.LOCK_SH), lead(settings) as leadership:
+        assert leadership.holds()
+
+
+def test_a_home_that_cannot_be_locked_is_led_by_the_session_of_postgresql(
+    tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(home=tmp_path, database_url=postgres_url, broker_url="")
+    (tmp_path / "run" / "scheduler.lock").mkdir(parents=True)
+    with lead(settings) as leadership, pytest.raises(AlreadyLeading), lead(settings):
+        assert leadership.holds()
+    assert "is not locked" in caplog.text

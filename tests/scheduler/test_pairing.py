@@ -25,6 +25,7 @@ from edt_runner.crash_points import CrashPoint
 from edt_scheduler import doctor, lost_found, operations, pairing
 from edt_scheduler.errors import HomeForeign
 from edt_scheduler.house import House, open_house
+from edt_scheduler.leader import lead
 from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
 from edt_scheduler.pairing import Known, Sight, judge
 from edt_scheduler.settings import Settings
@@ -388,6 +389,18 @@ class TestAdopting:
         monkeypatch.setenv("EDT_DATABASE_URL", settings.database)
         assert doctor.main(["--adopt"]) == 0
         assert ids(settings) == before and result.exists()
+
+    def test_a_database_for_which_a_scheduler_decides_is_not_even_migrated(
+        self, earlier: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (earlier.home / "run").mkdir()
+        monkeypatch.setenv("EDT_HOME", str(earlier.home))
+        monkeypatch.setenv("EDT_DATABASE_URL", earlier.database)
+        with lead(earlier):
+            assert doctor.main(["--adopt"]) == 2
+        assert "a scheduler decides for this home or this database" in capsys.readouterr().err
+        with bare(earlier.database).connect() as connection:
+            assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "0005"
 
     def test_looking_tells_what_is_the_matter_and_makes_nothing(
         self, refused: Settings, capsys: pytest.CaptureFixture[str]
