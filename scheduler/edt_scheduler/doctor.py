@@ -77,7 +77,7 @@ def look(settings: Settings) -> dict[str, object]:
         "home_id": pairing.read_id(settings),
         "database": pairing.database_place(settings),
         "database_id": None,
-        "problem": None,
+        "problem": lost_found.shut_to_us(settings),
         "unknown": [],
         "lost_found": [lost_found.as_json_object(entry) for entry in lost_found.entries(settings)],
     }

@@ -203,6 +203,19 @@ def entries(settings: Settings) -> list[Entry]:
     return found
 
 
+def shut_to_us(settings: Settings) -> str | None:
+    """Why nothing can be read from it or moved there, a sentence; None: it can, or there is none yet.
+
+    Where the home is the root of a mounted disk, the file system has made a folder of this name, for root alone.
+    """
+    folder = settings.lost_found
+    if not os.path.lexists(folder) or os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+        return None
+    return (
+        f"{folder} cannot be read and written: give it to the user of the platform, or have EDT_HOME one folder below"
+    )
+
+
 def remove(settings: Settings, name: str) -> None:
     """Delete one entry for good. Raises OSError, FileNotFoundError where there is none of this name."""
     match = _ENTRY.fullmatch(name)

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from edt_runner.contract import Report, ReportKind, dump_line
 from edt_runner.crash_points import CrashPoint
-from edt_scheduler import fences, lost_found, operations, pairing
+from edt_scheduler import doctor, fences, lost_found, operations, pairing
 from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home
@@ -206,3 +207,22 @@ def test_only_what_is_named_is_removed(sqlite_stage: Stage) -> None:
         with pytest.raises(FileNotFoundError):
             lost_found.remove(settings, name)
     assert sorted(path.name for path in settings.lost_found.iterdir()) == ["#1234", "edt-8"]
+
+
+def test_one_that_is_roots_alone_is_told_of_and_not_taken_for_empty() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        settings = Settings(home=Path(place), database_url="", broker_url="")
+        assert doctor.look(settings)["problem"] == "there is no database yet: the first start makes one"
+        us = os.geteuid()
+        settings.lost_found.mkdir(0o700 if us == 0 else 0)
+        (Path(place) / "edt.db").touch()
+        try:
+            if us == 0:
+                for path in (place, Path(place) / "edt.db"):
+                    os.chown(path, 65534, 65534)
+                os.seteuid(65534)
+            problem = doctor.look(settings)["problem"]
+        finally:
+            os.seteuid(us)
+        settings.lost_found.chmod(0o700)
+    assert str(problem).startswith(f"{settings.lost_found} cannot be read and written")
