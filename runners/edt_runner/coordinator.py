@@ -248,7 +248,9 @@ class Coordinator:
     def _from_driver(self, message: dict[str, Any]) -> None:
         match message["kind"]:
             case "begin":
-                self._mind.begin(message["definition"], self._clock(), message.get("history"))
+                self._mind.begin(
+                    message["definition"], self._clock(), message.get("history"), message.get("resumed_at")
+                )
             case "received":
                 self._mind.driver_received()
             case "logged":

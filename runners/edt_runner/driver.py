@@ -82,6 +82,9 @@ class Driver:
         """What ``begin`` says."""
         self._history = History()
         """What is known of the engines' replicas, which outlives coordinators."""
+        self._resumed_at: int | None = None
+        """The position of the checkpoint whose state this process has. It says nothing of engines that train already:
+        this driver may have been started again in the middle."""
 
     def run(self) -> None:
         """Until the model and the optimizer of this process are the trained ones and every engine is gone."""
@@ -110,7 +113,8 @@ class Driver:
 
     def _begin(self) -> None:
         """To a coordinator that does not know it yet, or to be given what did not arrive."""
-        self._channel.send({"kind": "begin", "definition": self._told, "history": self._history.to_json_object()})
+        known = {"history": self._history.to_json_object(), "resumed_at": self._resumed_at}
+        self._channel.send({"kind": "begin", "definition": self._told, **known})
 
     def _definition(self) -> dict[str, Any]:
         training = self._training
@@ -241,7 +245,7 @@ class Driver:
         before = {"threads": manifest["threads"], "CPU capability": manifest.get("cpu_capability")}
         computing = manifest.get("computing") or {name: value for name, value in before.items() if value is not None}
         known = History.from_json_object(manifest.get("replicas") or {})
-        self._history = replace(known, equal_at=found.tick, computing=computing)
+        self._history, self._resumed_at = replace(known, computing=computing), found.tick
         self._state_at = {"tick": found.tick, "tally": manifest["tally"]}
         self.resumed_from = self._training.schedule.steps_before(found.tick)
         print(f"Resuming from step {self.resumed_from} of {self._training.schedule.steps}.", file=sys.stderr)

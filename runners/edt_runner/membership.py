@@ -150,10 +150,17 @@ class Membership:
             self._failures.fail(name, message, traceback)
 
     # ── events from the driver ────────────────────────────────────────────────────────────────────────────────
-    def begin(self, definition: Mapping[str, Any], now: float, history: Mapping[str, Any] | None = None) -> None:
+    def begin(
+        self,
+        definition: Mapping[str, Any],
+        now: float,
+        history: Mapping[str, Any] | None = None,
+        resumed_at: int | None = None,
+    ) -> None:
         """The driver has reached train(). ``definition``: schedule, seed, reduction, facts, tick. Not the first time
         where the driver, or this coordinator, was started again: then it must be the same training. ``history``: what
-        the driver knows of the replicas, see ``replicas.History``."""
+        the driver knows of the replicas, see ``replicas.History``. ``resumed_at``: the position of the checkpoint
+        whose state it has; None: that of the script."""
         roster = self._roster
         before, roster.definition = roster.definition, definition
         roster.driver_there = True
@@ -172,6 +179,8 @@ class Membership:
             self._failures.fail("driver", f"the script came to another training when started again: {differs}", "")
         self._failures.tell()
         self._replicas.take_up(History.from_json_object(history or {}))
+        if roster.phase in (Phase.WAITING, Phase.STARTING):
+            self._replicas.resumed_at = resumed_at
         if not definition.get("exact", True):
             self.guarantee_ended("reduction", _FAST)
         self._require_exact()
@@ -286,6 +295,7 @@ class Membership:
             roster.holders.add(name)
             roster.report_joined(name, number, step)
             roster.send(name, "settled", generation=number)
+            self._replicas.begun()
             self._look_at_the_first(name, step)
         elif self._changes.received(name, number):
             roster.report_joined(name, number, step)

@@ -142,6 +142,8 @@ class Replicas:
         """What has ended the guarantee, each reported once."""
         self._compare_from = self._in_a_row = 0
         self.history = History()
+        self.resumed_at: int | None = None
+        """The position of the checkpoint that the first engine gets, as long as no engine has trained."""
 
     # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────
     def take_up(self, history: History) -> None:
@@ -164,6 +166,13 @@ class Replicas:
         """Change the history and let everybody know."""
         self.history = replace(self.history, **news)
         self.tell()
+
+    def begun(self) -> None:
+        """The first engine has the driver's state, and no other has any: all engines begin from that. It is not known
+        to be right where several engines had trained since they were last found equal: they may have differed when
+        the checkpoint was written."""
+        if self.resumed_at is not None and not (self.history.several and self.history.equal_at < self.resumed_at):
+            self.know(equal_at=self.resumed_at)
 
     def end(self, what: str, sentence: str) -> bool:
         """The guarantee has ended because of ``what``. False: that was known."""

@@ -440,3 +440,35 @@ def test_a_coordinator_that_does_not_know_the_training_yet_names_a_mismatch_and_
         "guarantee-ended",
     ]
     assert not mind.re_forming
+
+
+# ── a driver or a coordinator that is started again ─────────────────────────────────────────────────────────────
+def test_a_driver_that_is_started_again_does_not_call_its_checkpoint_a_position_at_which_all_were_equal() -> None:
+    """It has the newest checkpoint of this attempt, which one engine may have written after they came to differ."""
+    talk = running(on_mismatch="restore")
+    tell(talk, SAME, SAME, tick=6)
+    talk.mind.begin(talk.definition, 0, History(several=True, equal_at=6).to_json_object(), 8)
+    tell(talk, SAME, OTHER, tick=9)
+    for name in ("1", "2"):
+        talk.stand(name, 9)
+    (plan,) = [message for message in talk.said("2") if message["kind"] == "reform"]
+    assert plan["restore"] == 6
+
+
+@pytest.mark.parametrize(
+    ("before", "equal_at"),
+    [
+        (History(), 8),
+        (History(several=True, equal_at=8), 8),
+        (History(several=True, equal_at=6), 6),  # they may have differed by then
+    ],
+)
+def test_all_begin_equal_from_a_checkpoint_that_one_engine_wrote_or_at_which_several_were_compared(
+    before: History, equal_at: int
+) -> None:
+    talk = Talk()
+    talk.mind.begin(talk.definition, 0, before.to_json_object(), 8)
+    assert talk.mind._replicas.history == before
+    talk.come("1")
+    talk.mind.received("1", talk.mind.current.number, 8, 0)
+    assert talk.mind._replicas.history.equal_at == equal_at

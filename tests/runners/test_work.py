@@ -7,12 +7,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 
+from edt_runner.dataplane import GlooPlane
 from edt_runner.engine import position
 from edt_runner.engine.position import Doing
 from edt_runner.engine.schedule import Schedule, TickKind
 from edt_runner.engine.seat import Hands, Settings
 from edt_runner.engine.work import Work
+from edt_runner.replicas import History
+from support.one_engine import one_engine
+from support.waiting import until
 
 
 @pytest.mark.parametrize(("tick", "computes"), [(0, Doing.COMPUTING), (5, Doing.VALIDATING)])
@@ -48,3 +53,22 @@ def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
     assert where.kind is (TickKind.VALIDATE if computes is Doing.VALIDATING else TickKind.TRAIN)
     work._fill(where, 1, cast(Any, None))
     assert seen == [("loaded", Doing.LOADING, 0.0), ("computed", computes, 0.0)]
+
+
+def test_what_ends_the_guarantee_is_in_a_checkpoint_at_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An attempt that goes on from an older one would know nothing of it. What was known at the join is written with
+    the others."""
+    forced: list[bool] = []
+    told: list[dict[str, Any]] = []
+    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+    with one_engine(monkeypatch, tmp_path, plane) as (engine, link, coordinator):
+        work = engine._work
+        cast(Any, work)._hands.snapshots.begin = lambda *given, force: forced.append(force)
+        for number, ended in enumerate(("", "replicas: they differ", "replicas: they differ")):
+            told.append(History(ended=ended, compared=number).to_json_object())
+            coordinator.say("replicas", history=told[-1], compare_from=0)
+            until(lambda: link.history == told[-1])
+            work._write_files(work._schedule.at(1))
+    assert forced == [False, True, False]

@@ -70,6 +70,9 @@ class Link:
         self._computing = dict(computing)
         self.history: Mapping[str, Any] = {}
         """What the coordinator has told of the engines' replicas, for checkpoints; see ``replicas.History``."""
+        self.ended_anew = False
+        """The guarantee has ended since this engine was first told the history: a checkpoint should hold that soon, or
+        the attempt that goes on from an older one knows nothing of it. Whoever writes it takes this back."""
         self.compare_from = 0
         """Epochs that end before this position are not worth a comparison."""
         self._lock = threading.Lock()
@@ -239,6 +242,8 @@ class Link:
             case "wake" | "rejoin":
                 self._wake(message)
             case "replicas":
+                ended = message["history"].get("ended") and not self.history.get("ended")
+                self.ended_anew = self.ended_anew or bool(self.history and ended)
                 self.history, self.compare_from = message["history"], message["compare_from"]
             case _:
                 self._inbox.put(message)

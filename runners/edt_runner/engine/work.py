@@ -249,7 +249,9 @@ class Work:
 
     def _write_files(self, where: Tick) -> None:
         """Recovery checkpoints in the background, the user's files at the end of an epoch."""
-        self._hands.snapshots.begin(self.tick, self._tally.to_json_object(), force=where.ends_epoch)
+        ended_anew, self._link.ended_anew = self._link.ended_anew, False
+        force = where.ends_epoch or ended_anew
+        self._hands.snapshots.begin(self.tick, self._tally.to_json_object(), force=force)
         if where.ends_epoch:
             position.board.write(Doing.EXPORTING, self.tick)
             self._save_for_user(where.epoch + 1)
