@@ -179,6 +179,7 @@ class Membership:
             self._failures.fail("driver", f"the script came to another training when started again: {differs}", "")
         self._failures.tell()
         self._replicas.take_up(History.from_json_object(history or {}))
+        self._replicas.end_again()
         if roster.phase in (Phase.WAITING, Phase.STARTING):
             self._replicas.resumed_at = resumed_at
         if not definition.get("exact", True):
@@ -218,6 +219,10 @@ class Membership:
         roster.round = max(roster.round, int(standing["round"]))  # it would take the next one for an older one
         if standing.get("computing"):
             roster.computing[name] = standing["computing"]
+        if standing.get("history"):
+            self._replicas.take_up(History.from_json_object(standing["history"]))
+        if name in roster.holders:
+            self._replicas.tell_engine(name)
         if roster.definition is not None:
             roster.send(name, "definition", **roster.definition)
         if roster.phase is Phase.RECOVERING:
@@ -288,6 +293,7 @@ class Membership:
         if roster.phase is Phase.RECOVERING:  # they were on their way when the coordinator before this one died
             self._recovery.learn(name, doing="reforming", generation=number, members=[name], step=step)
             roster.ready.pop(name, None)
+            self._replicas.tell_engine(name)
             self._proceed(now)
             return
         if roster.phase is Phase.STARTING and number == roster.current.number:
@@ -302,6 +308,7 @@ class Membership:
             self._look_at(name, step)
         else:
             return
+        self._replicas.tell_engine(name)
         self._settle(now)
 
     def retracted(self, name: str, number: int, promised: bool, now: float) -> None:
@@ -427,6 +434,7 @@ class Membership:
             return
         for name in found.missing:
             self._rounds.lost(name)
+        self._replicas.tell()  # each of them knew what it was told last, and not all the same
         if found.clean:
             self._ending.finished(found.finished)
             self._look_for_the_end()

@@ -147,7 +147,7 @@ class Replicas:
 
     # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────
     def take_up(self, history: History) -> None:
-        """What the driver knows: of a checkpoint, or of the coordinator before this one."""
+        """What the driver or an engine knows: of a checkpoint, or of the coordinator before this one."""
         own, self.history = self.history, history
         self.history = replace(
             history,
@@ -159,7 +159,7 @@ class Replicas:
             restored=own.restored or history.restored,
             computing=own.computing or history.computing,
         )
-        if self.history != history:
+        if not self.history == own == history:  # else the giver lacks something, or the others do
             self.tell()
 
     def know(self, **news: Any) -> None:
@@ -176,18 +176,29 @@ class Replicas:
 
     def end(self, what: str, sentence: str) -> bool:
         """The guarantee has ended because of ``what``. False: that was known."""
-        if what in self._told:
+        if what in self._told or self.history.ended.startswith(f"{what}: "):
             return False
         self._told.add(what)
         self.know(ended=self.history.ended or sentence)
         return True
 
+    def end_again(self) -> None:
+        """The guarantee had ended before this coordinator began: report it once more, since the coordinator or the
+        attempt before may have died over it. The platform keeps the first reason."""
+        what, _, why = self.history.ended.partition(": ")
+        if what and not self._told:
+            self._told.add(what)
+            self._roster.report("guarantee-ended", what=what, why=why)
+
     def tell(self) -> None:
         """To the driver and the engines."""
-        told = self.history.to_json_object()
-        self._roster.send("driver", "replicas", history=told)
+        self._roster.send("driver", "replicas", history=self.history.to_json_object())
         for name in sorted(self._roster.holders):
-            self._roster.send(name, "replicas", history=told, compare_from=self._compare_from)
+            self.tell_engine(name)
+
+    def tell_engine(self, name: str) -> None:
+        """To one that has just got the state, or has taken up the line again."""
+        self._roster.send(name, "replicas", history=self.history.to_json_object(), compare_from=self._compare_from)
 
     # ── comparing ─────────────────────────────────────────────────────────────────────────────────────────────
     def told(self, name: str, message: Mapping[str, Any]) -> Verdict | None:

@@ -472,3 +472,54 @@ def test_all_begin_equal_from_a_checkpoint_that_one_engine_wrote_or_at_which_sev
     talk.come("1")
     talk.mind.received("1", talk.mind.current.number, 8, 0)
     assert talk.mind._replicas.history.equal_at == equal_at
+
+
+def told_of(talk: Talk, name: str) -> list[dict[str, Any]]:
+    """The histories that the driver, or an engine, was told."""
+    return [dict(found["history"]) for found in talk.said(name) if found["kind"] == "replicas"]
+
+
+def test_what_is_known_of_replicas_outlives_coordinator_and_driver_together_in_any_engine() -> None:
+    known = History(compared=3, last_step=9, several=True, ended="replicas: they differ", equal_at=6, restored=True)
+    mind = Membership(recovering=True)
+    talk = Talk()
+    talk.mind = mind
+    there = {**NEW, "generation": 2, "members": ["1", "2"], "doing": "training", "announced": 2, "settled": 2}
+    for name in ("1", "2"):
+        mind.expect(name)
+    mind.connect("1", {**there, "history": History(compared=2).to_json_object()}, 0)
+    mind.connect("2", {**there, "history": known.to_json_object()}, 0)
+    assert mind.phase is Phase.RUNNING
+    messages = mind.take()
+    for name in ("driver", "1", "2"):
+        heard = [send.message["history"] for send in messages if send.to == name and send.message["kind"] == "replicas"]
+        assert heard[-1] == known.to_json_object()
+    mind.begin(talk.definition, 0, History(equal_at=6).to_json_object(), 6)
+    assert mind._replicas.history == known
+
+
+def test_the_end_of_the_guarantee_is_reported_once_more_by_a_coordinator_that_is_new_and_not_noted_again() -> None:
+    before = History(ended="reduction: it depends on the number of engines").to_json_object()
+    talk = Talk()
+    talk.definition["exact"] = False
+    for _ in range(2):
+        talk.mind.begin(talk.definition, 0, before)
+    talk.mind.guarantee_ended("reduction", "found once more")
+    messages = talk.said()
+    bodies = [message["body"] for message in messages if message.get("report") == "guarantee-ended"]
+    assert bodies == [{"what": "reduction", "why": "it depends on the number of engines"}]
+    assert not [message for message in messages if message["kind"] == "note"]
+
+
+def test_an_engine_is_told_what_is_known_as_soon_as_it_has_the_state_and_when_it_comes_back_on_its_line() -> None:
+    talk = Talk()
+    talk.mind.begin(talk.definition, 0, History(compared=4, several=True).to_json_object())
+    talk.come("1")
+    talk.mind.received("1", talk.mind.current.number, 4, 0)
+    assert told_of(talk, "1")[-1]["compared"] == 4
+    talk.come("2")
+    talk.switch()
+    assert told_of(talk, "2")[-1]["compared"] == 4
+    again = {**NEW, "generation": talk.mind.current.number, "members": ["1", "2"], "doing": "training"}
+    talk.mind.connect("2", again, 0)
+    assert told_of(talk, "2")[-1]["compared"] == 4

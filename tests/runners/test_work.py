@@ -72,3 +72,15 @@ def test_what_ends_the_guarantee_is_in_a_checkpoint_at_the_next_step(
             until(lambda: link.history == told[-1])
             work._write_files(work._schedule.at(1))
     assert forced == [False, True, False]
+
+
+def test_an_engine_tells_a_coordinator_that_is_new_what_it_knows_of_the_replicas(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = History(compared=3, ended="replicas: they differ").to_json_object()
+    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+        coordinator.say("replicas", history=told, compare_from=0)
+        until(lambda: bool(link.history))
+        link._introduce()
+        assert coordinator.hears("standing")["history"] == {}
+        assert coordinator.hears("standing")["history"] == told

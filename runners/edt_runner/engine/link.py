@@ -216,7 +216,7 @@ class Link:
         with self._lock:
             known = {"announced": self._announced, "settled": self._settled, "round": self._woken}
             standing = {**self._standing, **known}
-        self._channel.send({"kind": "standing", **standing, "computing": self._computing})
+        self._channel.send({"kind": "standing", **standing, "computing": self._computing, "history": self.history})
 
     def _handle(self, message: dict[str, Any]) -> None:
         number = int(message.get("generation", 0))
