@@ -50,6 +50,8 @@ class Membership:
         self._ending = Ending(self._roster)
         self._failures = Failures(self._roster)
         self._replicas = Replicas(self._roster)
+        self._unanswered: Verdict | None = None
+        """Engines differ, and the driver has not yet told this coordinator what is to be done then."""
         self._waiting_since: float | None = None
         """Since when the last engines wait for one that shall carry on."""
         if recovering:
@@ -185,6 +187,7 @@ class Membership:
         if not definition.get("exact", True):
             self.guarantee_ended("reduction", _FAST)
         self._require_exact()
+        self._answer()
         for name in roster.connected:
             roster.send(name, "definition", **definition)
         for name in list(roster.ready):
@@ -437,9 +440,11 @@ class Membership:
         self._replicas.tell()  # each of them knew what it was told last, and not all the same
         if found.clean:
             self._ending.finished(found.finished)
+            self._answer()
             self._look_for_the_end()
         else:
             self._re_form()
+            self._answer()
 
     def _start(self) -> None:
         roster = self._roster
@@ -498,7 +503,10 @@ class Membership:
 
     # ── whether all engines are alike, and hold the same ──────────────────────────────────────────────────────
     def replica(self, name: str, message: Mapping[str, Any], now: float) -> None:
-        """Engine ``name`` has taken checksums of what it holds."""
+        """Engine ``name`` has taken checksums of what it holds. Until all have gone back to a checkpoint, these are of
+        the states that they give up."""
+        if self._rounds.restore is not None:
+            return
         verdict = self._replicas.told(name, message)
         if verdict is not None and not self._roster.over and not self._failures.known:
             self._judge(verdict)
@@ -529,9 +537,19 @@ class Membership:
         other = verdict.differing[0]
         fields = {"engine": int(other), "step": verdict.step, "difference": verdict.difference}
         self.guarantee_ended(verdict.what, verdict.why, **fields)
-        then = (self._roster.definition or {}).get("on_mismatch", "mark")
+        self._unanswered = verdict
+        self._answer()
+
+    def _answer(self) -> None:
+        """To engines that differ: as the user has said. Until this coordinator knows who trains and what the user has
+        said, the answer waits."""
+        verdict, definition = self._unanswered, self._roster.definition
+        if verdict is None or definition is None or self.phase is Phase.RECOVERING:
+            return
+        self._unanswered = None
         if self._failures.known or self.phase not in (Phase.RUNNING, Phase.ENDING):
             return
+        then, other = definition.get("on_mismatch", "mark"), verdict.differing[0]
         if then == "stop" or (then == "restore" and self._replicas.history.restored):
             again = " for the second time" if then == "restore" else ""
             self._failures.fail(other, f"on_mismatch={then!r}: {verdict.why}{again}", "")

@@ -523,3 +523,46 @@ def test_an_engine_is_told_what_is_known_as_soon_as_it_has_the_state_and_when_it
     again = {**NEW, "generation": talk.mind.current.number, "members": ["1", "2"], "doing": "training"}
     talk.mind.connect("2", again, 0)
     assert told_of(talk, "2")[-1]["compared"] == 4
+
+
+def test_checksums_of_the_states_that_engines_give_up_do_not_count_as_a_second_mismatch() -> None:
+    """Those of the next step were on their way when the first ones were compared."""
+    talk = running(on_mismatch="restore")
+    tell(talk, SAME, SAME, tick=6)
+    tell(talk, SAME, OTHER, tick=9)
+    tell(talk, SAME, OTHER, tick=10)
+    for name in ("1", "2"):
+        talk.stand(name, 10)
+    tell(talk, SAME, OTHER, tick=11)
+    for name in ("1", "2"):
+        talk.mind.reformed(name, talk.mind.round, 0)
+    assert talk.mind.phase is Phase.RUNNING and not talk.mind.re_forming
+    tell(talk, SAME, SAME, generation=talk.mind.current.number, tick=9)
+    assert talk.mind._replicas.history.last_step == 9, "what they hold from then on is compared again"
+
+
+@pytest.mark.parametrize("then", ["stop", "restore", "mark"])
+@pytest.mark.parametrize("before_all_are_back", [True, False])
+def test_a_mismatch_before_the_driver_has_begun_anew_is_answered_as_the_user_says_once_it_has(
+    then: str, before_all_are_back: bool
+) -> None:
+    talk = Talk()
+    talk.mind = Membership(recovering=True)
+    there = {**NEW, "generation": 3, "members": ["1", "2"], "doing": "training", "announced": 3, "settled": 3}
+    for name in ("1", "2"):
+        talk.mind.expect(name)
+    talk.mind.connect("1", there, 0)
+    if before_all_are_back:
+        tell(talk, SAME, OTHER)
+    talk.mind.connect("2", there, 0)
+    if not before_all_are_back:
+        tell(talk, SAME, OTHER)
+    assert talk.mind.phase is Phase.RUNNING and not talk.mind.re_forming
+    talk.mind.begin({**talk.definition, "on_mismatch": then}, 0, History(equal_at=4).to_json_object())
+    if then == "stop":
+        assert talk.mind.phase is Phase.FAILED
+        return
+    for name in ("1", "2"):
+        talk.stand(name, 9)
+    (plan,) = [message for message in talk.said("2") if message["kind"] == "reform"]
+    assert (plan["restore"], plan["mended"]) == (4 if then == "restore" else None, ["2"])
