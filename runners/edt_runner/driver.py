@@ -139,7 +139,7 @@ class Driver:
             try:
                 return connect(self._address, role="driver", token=self._letter.token, seconds=5.0)
             except OSError as error:
-                if time.monotonic() > deadline or not Path(self._letter.socket).exists():
+                if time.monotonic() > deadline or not _is_there(Path(self._letter.socket)):
                     raise PeerLost(f"the training ended: its coordinator is gone ({error})") from None
                 time.sleep(_RECONNECT_SECONDS)
 
@@ -241,8 +241,8 @@ class Driver:
             print(f"Starting anew: {difference}. The old checkpoints are in {place}.", file=sys.stderr)
             return
         read_state(found.state_file, self._adapter, manifest["meta"])
-        # an earlier release wrote these two alone
-        before = {"threads": manifest["threads"], "CPU capability": manifest.get("cpu_capability")}
+        # what an earlier release wrote; its threads are those that the agent gave, not those that were computed with
+        before = {"CPU capability": manifest.get("cpu_capability")}
         computing = manifest.get("computing") or {name: value for name, value in before.items() if value is not None}
         known = History.from_json_object(manifest.get("replicas") or {})
         self._history, self._resumed_at = replace(known, computing=computing), found.tick
@@ -300,6 +300,17 @@ class Driver:
             self._logger.log_train_metrics(metrics, item["iteration"], item["epoch"], item["workers"])
         else:
             self._logger.log_test_metrics(metrics, 0, item["epoch"])
+
+
+def _is_there(path: Path) -> bool:
+    """What may not be looked at counts as there: the folder of the supervisor's socket may be another user's."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _with_nan(metrics: Mapping[str, float | None]) -> dict[str, float]:
