@@ -518,7 +518,7 @@ class Membership:
 
     def guarantee_ended(self, what: str, why: str, **fields: Any) -> None:
         """The result is no longer exact because of ``what``; reported once. ``fields``: as GUARANTEE_ENDED has them."""
-        if not self._replicas.end(what, f"{what}: {why}"):
+        if not self._replicas.end(what, f"{what}: {why}", fields):
             return
         self._roster.report("guarantee-ended", what=what, why=why, **fields)
         self._roster.send("driver", "note", text=f"The result is no longer exact because of {what}: {why}.")

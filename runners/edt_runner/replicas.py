@@ -41,6 +41,7 @@ class History:
         last_step: of the newest of them in which all were equal.
         several: more than one engine has trained at a time.
         ended: why the result is no longer exact; empty: nothing is known against it.
+        ended_where: what else was reported with ``ended``: engine, step and difference, as far as they are known.
         equal_at: the newest position at which all replicas are known to have been equal, those of one engine included.
         restored: the training has gone back to a checkpoint because replicas differed.
         computing: what the first engine computes with, by name.
@@ -53,6 +54,7 @@ class History:
     equal_at: int = 0
     restored: bool = False
     computing: Mapping[str, Any] | None = None
+    ended_where: Mapping[str, Any] | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -155,6 +157,7 @@ class Replicas:
             last_step=max((s for s in (own.last_step, history.last_step) if s is not None), default=None),
             several=own.several or history.several,
             ended=own.ended or history.ended,
+            ended_where=own.ended_where if own.ended else history.ended_where,
             equal_at=max(own.equal_at, history.equal_at),
             restored=own.restored or history.restored,
             computing=own.computing or history.computing,
@@ -174,21 +177,23 @@ class Replicas:
         if self.resumed_at is not None and not (self.history.several and self.history.equal_at < self.resumed_at):
             self.know(equal_at=self.resumed_at)
 
-    def end(self, what: str, sentence: str) -> bool:
+    def end(self, what: str, sentence: str, where: Mapping[str, Any]) -> bool:
         """The guarantee has ended because of ``what``. False: that was known."""
         if what in self._told or self.history.ended.startswith(f"{what}: "):
             return False
         self._told.add(what)
-        self.know(ended=self.history.ended or sentence)
+        if not self.history.ended:
+            self.know(ended=sentence, ended_where=where)
         return True
 
     def end_again(self) -> None:
-        """The guarantee had ended before this coordinator began: report it once more, since the coordinator or the
-        attempt before may have died over it. The platform keeps the first reason."""
+        """The guarantee had ended before this coordinator began: report it once more, in the same
+        words, since the coordinator or the attempt before may have died over it. To the platform what it knows is no
+        event."""
         what, _, why = self.history.ended.partition(": ")
         if what and not self._told:
             self._told.add(what)
-            self._roster.report("guarantee-ended", what=what, why=why)
+            self._roster.report("guarantee-ended", what=what, why=why, **(self.history.ended_where or {}))
 
     def tell(self) -> None:
         """To the driver and the engines."""

@@ -566,3 +566,13 @@ def test_a_mismatch_before_the_driver_has_begun_anew_is_answered_as_the_user_say
         talk.stand(name, 9)
     (plan,) = [message for message in talk.said("2") if message["kind"] == "reform"]
     assert (plan["restore"], plan["mended"]) == (4 if then == "restore" else None, ["2"])
+
+
+def test_the_end_of_the_guarantee_is_reported_again_in_the_same_words() -> None:
+    """They are no news to a platform that has them."""
+    talk = running()
+    tell(talk, SAME, OTHER)
+    first = next(body for kind, body in reports(talk) if kind == "guarantee-ended")
+    known, talk = talk.mind._replicas.history, Talk()
+    talk.mind.begin(talk.definition, 0, known.to_json_object())
+    assert [body for kind, body in reports(talk) if kind == "guarantee-ended"] == [first]
