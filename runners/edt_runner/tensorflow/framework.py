@@ -80,9 +80,12 @@ class TensorFlow:
             "TF32": tf.config.experimental.tensor_float_32_execution_enabled(),
             "device": "cpu",
         }
-        for name, ask in (("keras", "dtype_policy"), ("tf_keras", "global_policy")):  # Keras 3, Keras 2
+        for name in ("keras", "tf_keras"):
             if name in sys.modules:
-                found[f"{name} policy"] = str(getattr(sys.modules[name].mixed_precision, ask)().name)
+                precision = sys.modules[name].mixed_precision
+                # Keras 3 and Keras 2 name it differently, and older scripts find Keras 2 under the name "keras".
+                ask = getattr(precision, "dtype_policy", None) or precision.global_policy
+                found[f"{name} policy"] = str(ask().name)
         gpus = tf.config.list_physical_devices("GPU") if on_device else []
         if gpus:
             details = tf.config.experimental.get_device_details(gpus[0])
