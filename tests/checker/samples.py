@@ -3,7 +3,9 @@
 Each engine appends to ``samples-<fence>-<engine>.jsonl``
     ["try", epoch, step, round, worker, [indices]]    a micro-batch, before the step's reduction begins
     ["commit", step, round]                           it has committed the step
-A step was made of the tries of the (fence, round) that was committed; where there are several, of the newest.
+    ["commit-void", step, round]                      all went back to this step, and committed it again in this round
+A step was made of the tries of the (fence, round) that was committed; where there are several, of the newest. A round
+that is older than one in which all went back to this step or to one before it was never committed.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ def audit(folder: Path, samples: int | None = None, epochs: int | None = None) -
     """Count each epoch. Where it is not said how many samples there are, every sample of any epoch belongs into all."""
     tries: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = defaultdict(list)
     newest: dict[int, tuple[int, int]] = {}
+    returns: list[tuple[int, tuple[int, int]]] = []
     for path in sorted(folder.glob("samples-*.jsonl")):
         fence = int(path.name.split("-")[1])
         for line in _lines(path):
@@ -43,10 +46,14 @@ def audit(folder: Path, samples: int | None = None, epochs: int | None = None) -
                     tries[step, fence, round_].append((epoch, indices))
                 case ["commit", int(step), int(round_)]:
                     newest[step] = max(newest.get(step, (0, -1)), (fence, round_))
+                case ["commit-void", int(step), int(round_)]:
+                    returns.append((step, (fence, round_)))
                 case _:
                     raise Unreadable(f"{path.name}: {json.dumps(line)[:80]}")
     counts: dict[int, Counter[int]] = defaultdict(Counter)
     for step, won in newest.items():
+        if any(step >= begun and won < since for begun, since in returns):
+            continue
         for epoch, indices in tries[(step, *won)]:
             counts[epoch].update(indices)
     every = set(range(samples)) if samples else {index for count in counts.values() for index in count}

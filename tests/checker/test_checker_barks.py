@@ -309,6 +309,17 @@ def test_the_newest_round_and_fence_count_and_a_torn_line_does_not(planted: Plan
     assert planted.barks() == set()
 
 
+def test_what_was_committed_before_all_went_back_does_not_count(planted: Planted) -> None:
+    back = ['["commit-void", 3, 1]', '["try", 1, 3, 1, 0, [4, 5, 6, 7]]', '["commit", 3, 1]']
+    rewrite(planted, [*lines(planted), *back])
+    assert planted.barks() == set()
+
+
+def test_a_step_that_nobody_committed_again_after_all_went_back_is_lost(planted: Planted) -> None:
+    rewrite(planted, [*lines(planted), '["commit-void", 3, 1]'])
+    assert planted.barks() == {Invariant.SAMPLES}
+
+
 def test_an_unknown_form_of_record_is_refused(planted: Planted) -> None:
     rewrite(planted, ["[0, 0, 0, [0, 1]]"])
     assert planted.barks() == {Invariant.SAMPLES}

@@ -172,9 +172,30 @@ def test_commits_after_a_checkpoint_that_all_went_back_to_are_void(tmp_path: Pat
     recorder = record.Recorder(str(tmp_path), 1, "1")
     for round_, steps in ((1, (0, 1, 2)), (2, (1, 2, 3))):
         if round_ == 2:
-            recorder.go_back(1)
+            recorder.go_back(1, 2)
         for step in steps:
             recorder.hold(0, step, 0, np.array([10 * round_ + step]))
             recorder.trying(step, round_)
             recorder.commit(step, round_)
     assert [entry.samples for entry in record.read(tmp_path)] == [(10,), (21,), (22,), (23,)]
+
+
+def test_commits_of_an_engine_that_had_left_before_all_went_back_are_void_too(tmp_path: Path) -> None:
+    stays, left = Recorder(str(tmp_path), 1, "1"), Recorder(str(tmp_path), 1, "2")
+    for number in range(4):
+        for recorder, worker in ((stays, 0), (left, 1)):
+            step(recorder, number, 1, worker, 10 + worker)
+    stays.go_back(1, 3)
+    for number in (1, 2):
+        step(stays, number, 3, 0, 20)
+    assert [(entry.step, *entry.samples) for entry in read(tmp_path)] == [(0, 10), (0, 11), (1, 20), (2, 20)]
+
+
+def test_a_round_that_is_wrongly_committed_after_all_went_back_is_still_said(tmp_path: Path) -> None:
+    for name, round_ in (("1", 3), ("2", 4)):
+        recorder = Recorder(str(tmp_path), 1, name)
+        recorder.go_back(1, 3)
+        for number in (1, 2):
+            step(recorder, number, round_, 0, 20)
+    with pytest.raises(RecordError, match="step 2 was committed in rounds 3, 4 of attempt 1"):
+        read(tmp_path)

@@ -339,13 +339,13 @@ class Engine:
             self._torn = True
             work.accept(group.receive(self._adapter, [members.index(source)]))
             if message["restore"] is not None:
-                hands.recorder.go_back(work.step)
+                hands.recorder.go_back(work.step, message["generation"])
             return True
         if message["restore"] is not None:
             assert hands.restore is not None
             try:
                 work.accept(hands.restore(message["restore"]))
-                hands.recorder.go_back(work.step)
+                hands.recorder.go_back(work.step, message["generation"])
             except CheckpointError as error:
                 self._link.tell("unrestorable", why=str(error))
                 return False

@@ -5,7 +5,8 @@ Off unless EDT_SAMPLE_RECORD names a folder. Each engine appends JSON lines to `
     ["try", epoch, step, round, worker, [indices]]    one for each of its micro-batches, before the reduction begins
     ["commit", step, round]                           after it has committed the step
     ["commit", step, round, width]                    the same where the batch follows the engines
-    ["commit-void", step]                             all went back to a checkpoint: its commits from there on are void
+    ["commit-void", step, round]                      all went back to a checkpoint: what any engine had committed from
+                                                      this step on, in an earlier round or attempt, is void
 
 A step that is reduced again, because an engine died in it, has another, higher round. It was made of the tries of
 the round that some engine committed and went on from, a dead engine's among them; a step that a later attempt
@@ -85,11 +86,11 @@ class Recorder:
             self._held.clear()
             self._write([["commit", step, round_] if width is None else ["commit", step, round_, width]])
 
-    def go_back(self, step: int) -> None:
-        """All engines go back to a checkpoint after which ``step`` is the next."""
+    def go_back(self, step: int, round_: int) -> None:
+        """All engines go back to a checkpoint after which ``step`` is the next, and go on in ``round_``."""
         if self._log is not None:
             self._held.clear()
-            self._write([["commit-void", step]])
+            self._write([["commit-void", step, round_]])
 
     def _write(self, lines: Iterable[list[Any]]) -> None:
         """In one call: what is in the kernel's hands outlives this process. What a full disk does not take is held; if
@@ -127,7 +128,7 @@ def widths(folder: Path) -> list[tuple[int, int]]:
     found = {
         (step, width)
         for fence, path in files
-        for step, round_, *rest in _commits(path)
+        for step, round_, *rest in _lines(path, "commit")
         for width in rest
         if committed.get(step) == (fence, round_)
     }
@@ -147,8 +148,14 @@ def _committed(files: Iterable[tuple[int, Path]]) -> dict[int, tuple[int, int]]:
     """
     rounds: dict[tuple[int, int], dict[int, int]] = {}  # (step, fence) -> round -> last step of those that committed it
     first: dict[int, int] = {}  # fence -> its first step, where widths change
+    # by whichever engine: those that were gone when all went back could not take back their own commits
+    voids = [(step, (fence, round_)) for fence, path in files for step, round_ in _lines(path, "commit-void")]
     for fence, path in files:
-        lines = _commits(path)
+        lines = [
+            line
+            for line in _lines(path, "commit")
+            if not any(line[0] >= begun and (fence, line[1]) < since for begun, since in voids)
+        ]
         steps = [(step, round_) for step, round_, *_ in lines]
         last = max((step for step, _ in steps), default=0)
         if lines and len(lines[0]) > 2:
@@ -172,25 +179,12 @@ def _committed(files: Iterable[tuple[int, Path]]) -> dict[int, tuple[int, int]]:
     return made
 
 
-def _commits(path: Path) -> list[list[Any]]:
-    """Those of a file that stand."""
-    found: list[list[Any]] = []
-    for kind, step, *rest in _lines(path, "commit", whole=True):
-        if kind == "commit-void":
-            found = [commit for commit in found if commit[0] < step]
-        else:
-            found.append([step, *rest])
-    return found
-
-
-def _lines(path: Path, kind: str, *, whole: bool = False) -> Iterator[list[Any]]:
-    """The contents of a file's lines of one kind, or of all kinds that begin so, with the kind (``whole``); its last
-    one may be torn, since its writer may have been killed."""
+def _lines(path: Path, kind: str) -> Iterator[list[Any]]:
+    """The contents of a file's lines of one kind; its last one may be torn, since its writer may have been killed."""
     text, _, _ = path.read_text().rpartition("\n")
-    start = f'["{kind}' if whole else f'["{kind}"'
     for line in text.splitlines():
-        if line.startswith(start):
-            yield json.loads(line)[0 if whole else 1 :]
+        if line.startswith(f'["{kind}"'):
+            yield json.loads(line)[1:]
 
 
 @dataclass(frozen=True)
