@@ -251,6 +251,17 @@ def test_on_a_full_disk_older_ones_make_room_for_the_next_and_the_newest_stays_u
 
 
 @pytest.mark.tmpfs_mount
+def test_on_a_full_disk_the_newest_at_which_all_engines_were_equal_makes_no_room(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        path.write_bytes(b"0" * 65_000)
+
+    with small_disk(tmp_path / "disk", 240_000) as disk:  # three, and no fourth
+        for tick in (1, 2, 3, 4):
+            checkpoint.write(disk.folder, tick, _FACTS, write, equal_at=1)
+        assert names(disk.folder) == ["at-0000000001", "at-0000000003", "at-0000000004", "latest"]
+
+
+@pytest.mark.tmpfs_mount
 def test_older_ones_stay_where_they_would_not_make_room_enough(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 1 << 19) as disk:
         save(disk.folder, 1)

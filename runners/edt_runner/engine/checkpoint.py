@@ -78,30 +78,38 @@ def write(
         folder.mkdir(parents=True, exist_ok=True)
         if was_there:  # and is torn; what has come meanwhile is another engine's, and whole
             shutil.rmtree(place, ignore_errors=True)
-        _write_or_make_room(place, {**manifest, "format": FORMAT, "tick": tick}, write_state, who)
+        _write_or_make_room(place, {**manifest, "format": FORMAT, "tick": tick}, write_state, who, equal_at)
     _point_to(folder, place.name)
     _prune(folder, tick, equal_at)
     return place
 
 
 def _write_or_make_room(
-    place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path], str | None], who: str
+    place: Path,
+    manifest: Mapping[str, Any],
+    write_state: Callable[[Path], str | None],
+    who: str,
+    equal_at: int | None,
 ) -> None:
-    """On a full disk the older checkpoints make room for this one, down to the newest that is whole."""
+    """On a full disk the older checkpoints make room for this one, down to the newest that is whole and the newest up
+    to ``equal_at``."""
     try:
         _write(place, manifest, write_state, who)
     except OSError as error:
-        if error.errno not in NO_ROOM or not _leave_only_the_newest(place.parent):
+        if error.errno not in NO_ROOM or not _leave_only_the_newest(place.parent, equal_at):
             raise
         _write(place, manifest, write_state, who)
 
 
-def _leave_only_the_newest(folder: Path) -> bool:
-    """Remove all checkpoints but the newest whole one; False: that would not make room for another one."""
+def _leave_only_the_newest(folder: Path, equal_at: int | None) -> bool:
+    """Remove all checkpoints but the newest whole one and the newest whole one up to ``equal_at``; False: that would
+    not make room for another one."""
     kept = newest(folder)
     if kept is None:
         return False
-    others = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path != kept.path]
+    equal = newest(folder, most=equal_at) if equal_at is not None else None
+    stay = {kept.path, equal.path if equal is not None else kept.path}
+    others = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path not in stay]
     if not others or (free_bytes(folder) or 0) + sum(map(_size, others)) < _size(kept.path):
         return False
     for path in others:
