@@ -401,6 +401,8 @@ def test_checksums_that_cannot_be_taken_cost_the_comparison_and_not_the_training
     comparing.committed(schedule.at(0), 1, generation=1, members=("1", "2"), name="1")
     comparing.wait()
     assert line.said == [{"kind": "note", "text": "no checksums at step 1: MemoryError"}]
+    assert comparing.at_end(names=True) == {}
+    assert line.said[1:] == [{"kind": "note", "text": "no checksums at the end: MemoryError"}]
 
 
 # ── what an engine computes with ────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edt_runner.engine.snapshot import Snapshots
+from edt_runner.errors import CheckpointError
 from support.waiting import until
 
 
@@ -157,6 +158,21 @@ def test_the_last_engine_waits_for_room_as_long_as_it_may() -> None:
     full_until = 1000.0
     snapshots().write_now(7, {})
     assert now[0] == 5.0 + 18.0
+
+
+def test_the_last_engine_does_not_wait_for_room_once_its_attempt_is_shut_out() -> None:
+    now, tries, notes = [0.0], list[float](), list[str]()
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def write(tick: int, tally: Mapping[str, Any], state: int) -> None:
+        tries.append(now[0])
+        raise OSError(28, "No space left on device") if now[0] < 2 else CheckpointError("the attempt is shut out")
+
+    Snapshots(10.0, int, write, notes.append, lambda: now[0], patience=18.0, sleep=sleep).write_now(7, {})
+    assert tries == [0.0, 1.0, 2.0]
+    assert notes[1:] == ["no recovery checkpoint at position 7: the attempt is shut out"]
 
 
 def test_a_copy_that_fails_holds_nobody_up() -> None:

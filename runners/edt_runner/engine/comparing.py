@@ -85,12 +85,16 @@ class Comparing:
         self._thread.start()
 
     def at_end(self, *, names: bool) -> dict[str, Any]:
-        """Checksums of the trained state, for the word that the training is over; nothing where none are wanted.
-        ``names``: with what each is called, which the first engine tells."""
+        """Checksums of the trained state, for the word that the training is over; nothing where none are wanted or
+        none can be taken. ``names``: with what each is called, which the first engine tells."""
         self.wait()
         if self._interval == NEVER and not self._hooks:
             return {}
-        return self._checksums(names=names)
+        try:
+            return self._checksums(names=names)
+        except Exception as error:  # whatever it is, the training has ended well
+            self._no_checksums("at the end", error)
+            return {}
 
     def wait(self) -> None:
         """Called before the state changes."""
@@ -114,10 +118,12 @@ class Comparing:
         try:
             found = self._checksums(names=names)
         except Exception as error:  # whatever it is, the training goes on without this comparison
-            text = f"no checksums at step {fields['step']}: {str(error) or type(error).__name__}"
-            self._line.tell("note", text=text)
+            self._no_checksums(f"at step {fields['step']}", error)
             return
         self._line.tell("replica", **fields, **found, seconds=self._clock() - begun)
+
+    def _no_checksums(self, when: str, error: Exception) -> None:
+        self._line.tell("note", text=f"no checksums {when}: {str(error) or type(error).__name__}")
 
     def _checksums(self, *, names: bool) -> dict[str, Any]:
         entries = self._entries()

@@ -42,6 +42,8 @@ class Snapshots:
     ) -> None:
         self._interval, self._copy, self._write, self._note, self._clock = interval_seconds, copy, write, note, clock
         self._patience, self._sleep = patience, sleep
+        self._lacks_room = False
+        """The disk did not take the last one."""
         self._outage = Outage("recovery checkpoints", self._tell, clock=clock)
         self._next = clock() + interval_seconds
         self._thread: threading.Thread | None = None
@@ -87,12 +89,13 @@ class Snapshots:
             self._work(tick, tally)
 
     def write_now(self, tick: int, tally: Mapping[str, Any]) -> None:
-        """Write one of the state as it is and return when it is on disk, or when there was no room for too long."""
+        """Write one of the state as it is and return when it is on disk, when there was no room for too long, or when
+        something else than the disk is in the way."""
         deadline = self._clock() + self._patience
         while True:
             self._waiting = (tick, tally)
             self.finish()
-            if not self._outage.under_way or self._clock() >= deadline:
+            if not self._lacks_room or self._clock() >= deadline:
                 return
             self._sleep(_AGAIN_SECONDS)
 
@@ -106,6 +109,7 @@ class Snapshots:
         return self._thread is not None and self._thread.is_alive()
 
     def _work(self, tick: int, tally: Mapping[str, Any]) -> None:
+        self._lacks_room = False
         try:
             try:
                 copy = self._copy()
@@ -114,6 +118,7 @@ class Snapshots:
             self._write(tick, tally, copy)
             self._outage.worked()
         except OSError as error:
+            self._lacks_room = True
             self._outage.failed(f"{reason(error)} (at position {tick})")
         except Exception as error:  # whatever it is, the training goes on without this checkpoint
             self._note(f"no recovery checkpoint at position {tick}: {str(error) or type(error).__name__}")
