@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from edt_runner.storage import AppendFile, News, Outage, PatientLog, disk_error
+from edt_runner.supervisor.children import Child
+from edt_runner.supervisor.outputs import LogPipe
+from edt_runner.supervisor.storage import Storage
 from support.small_disk import small_disk
 
 
@@ -166,3 +170,33 @@ class TestWhatTheDiskSaid:
     def test_an_error_on_a_disk_with_room_is_not_its(self, tmp_path: Path) -> None:
         assert disk_error(RuntimeError("unexpected pos 64"), tmp_path) is None
         assert disk_error(PermissionError(errno.EACCES, "Permission denied"), tmp_path) is None
+
+
+class TestLogsOfChildren:
+    """As their supervisor sees to them."""
+
+    @pytest.mark.tmpfs_mount
+    def test_the_last_words_of_a_child_that_ended_on_a_full_disk_are_written_when_there_is_room(
+        self, tmp_path: Path
+    ) -> None:
+        told: list[str] = []
+        storage = Storage(lambda kind, **body: told.append(body["error"]))
+        with small_disk(tmp_path / "disk", 1 << 18) as disk:
+            pipes = [LogPipe(disk.folder / f"1.{stream}", 1 << 20) for stream in ("out", "err")]
+            child = Child(0, pipes, -1, 0.0)
+            disk.fill()
+            for pipe in pipes:
+                os.write(pipe.writer, b"last words")
+                pipe.forked()
+                pipe.pump()
+            storage.look_at_logs([child])
+            for pipe in pipes:
+                pipe.drain()
+            for _ in range(3):
+                storage.look_at_logs([])
+            assert told == ["No space left on device"]
+            disk.make_room()
+            storage.look_at_logs([])
+            assert told == ["No space left on device", ""]
+            assert [(disk.folder / f"1.{stream}").read_text() for stream in ("out", "err")] == ["last words"] * 2
+            assert not storage._ended
