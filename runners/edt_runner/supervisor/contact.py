@@ -16,6 +16,7 @@ from typing import Any
 
 from edt_runner.contract import Letter
 from edt_runner.spool import note_coordinator
+from edt_runner.storage import Outage
 from edt_runner.supervisor import users
 from edt_runner.supervisor.children import Child
 from edt_runner.supervisor.engines import Engines
@@ -55,6 +56,10 @@ class Contact:
         """Address of who hosts now, though the platform's word has not said so here."""
         self._alone_since: float | None = None
         self._home_noted = False
+        self._home_before: str | None = None
+        """Whom the file named when this supervisor began to host."""
+        self._home_outage = Outage("the file that says who hosts", lambda news: _log.warning("%s", news))
+        self._note_outage = Outage("the address of the coordinator", lambda news: _log.warning("%s", news))
         self._noted: str | None = None
         """Where this node's driver and engines can read that the coordinator is."""
 
@@ -95,7 +100,8 @@ class Contact:
         """Be the attempt's home."""
         if self.home is None:
             # Whoever follows another home of this attempt never begins anew: the training has one beginning a fence.
-            recovering = self.address is not None or self._read_home() is not None
+            self._home_before, self._home_noted = self._read_home(), False
+            recovering = self.address is not None or self._home_before is not None
             self._line.hang_up()
             self.home = Home(self._letter, self._selector, self._others, recovering=recovering)
         if self.home.coordinator is None and now >= self.home.coordinator_restarts.not_before:
@@ -125,10 +131,12 @@ class Contact:
         """Somebody else of this attempt may have begun to host, and the wish that says so not arrived."""
         if self.address is not None and self._noted != self.address:
             self._note(self.address)
-        if self.home is None or self.address is None or not self._home_noted:
+        if self.home is None or self.address is None:
             return
         successor = self._read_home()
-        if successor is not None and successor != self.address:
+        if not self._home_noted and successor in (None, self._home_before):  # the disk did not take it before
+            self._write_home()
+        elif successor is not None and successor != self.address:
             _log.warning("this attempt is hosted at %s from here on", successor)
             self._succeeded_by = successor
 
@@ -152,8 +160,9 @@ class Contact:
                 draft.write_text(json.dumps(facts))
                 draft.replace(self._home_file)
             self._home_noted = True
+            self._home_outage.worked()
         except OSError as error:
-            _log.warning("the home could not be noted: %s", error)
+            self._home_outage.failed(error)
 
     @property
     def _home_file(self) -> Path:
@@ -175,9 +184,10 @@ class Contact:
         try:
             note_coordinator(self._letter, address)
         except OSError as error:
-            _log.warning("the address of the coordinator could not be noted: %s", error)
+            self._note_outage.failed(error)
         else:
             self._noted = address
+            self._note_outage.worked()
 
     # ── the line ──────────────────────────────────────────────────────────────────────────────────────────────
     def _introduce_engines(self) -> None:
