@@ -8,7 +8,9 @@ and it does not matter whose is put in place last.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import shutil
 import time
 import uuid
@@ -24,6 +26,8 @@ _TRIES = 10
 _AGAIN_SECONDS = 1.0
 PLACE = "model"
 """What the user's files are called in reports."""
+_MOVED_AWAY = f"{DRAFT_PREFIX}old-"
+"""So begins the name of a folder that was moved away for the draft which takes its place."""
 
 
 class UserFiles:
@@ -101,8 +105,8 @@ def draft_of(path: Path) -> Iterator[Path]:
     whatever the writer made of it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    own = f"{DRAFT_PREFIX}{uuid.uuid4().hex[:8]}-"
-    draft = path.with_name(own + path.name)
+    own = f"{uuid.uuid4().hex[:8]}-{path.name}"
+    draft = path.with_name(DRAFT_PREFIX + own)
     try:
         try:
             yield draft
@@ -113,7 +117,7 @@ def draft_of(path: Path) -> Iterator[Path]:
             raise full from error
         _sync(draft)
         if draft.is_dir():
-            _put_folder(draft, path, path.with_name(f"{own}old-{path.name}"))
+            _put_folder(draft, path, path.with_name(_MOVED_AWAY + own))
         else:
             draft.replace(path)
     finally:
@@ -121,8 +125,15 @@ def draft_of(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the drafts of writers that were killed. Only where no writer is left: it would lose its draft."""
-    for draft in list(folder.glob(f"{DRAFT_PREFIX}*")) if folder.is_dir() else ():
+    """Remove the drafts of writers that were killed; a folder that one of them had moved away, and put nothing in the
+    place of, is put back. Only where no writer is left: it would lose its draft."""
+    if not folder.is_dir():
+        return
+    for old in sorted(folder.glob(f"{_MOVED_AWAY}*"), key=lambda path: path.stat().st_mtime, reverse=True):
+        found = re.fullmatch(re.escape(_MOVED_AWAY) + r"[0-9a-f]{8}-(.+)", old.name)
+        if found and not (place := old.with_name(found[1])).exists():
+            old.rename(place)
+    for draft in list(folder.glob(f"{DRAFT_PREFIX}*")):
         _remove(draft)
 
 
@@ -133,12 +144,17 @@ def _put_folder(draft: Path, path: Path, old: Path) -> None:
             path.rename(old)
         try:
             draft.rename(path)
-            return
-        except OSError:  # another writer was faster
-            if not left:
-                raise
-        finally:
-            shutil.rmtree(old, ignore_errors=True)
+        except OSError as error:
+            if left and error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another writer was faster
+                shutil.rmtree(old, ignore_errors=True)
+                continue
+            with contextlib.suppress(OSError):  # where there was no old one, or another writer's is there by now
+                old.rename(path)
+            if path.exists():
+                shutil.rmtree(old, ignore_errors=True)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+        return
 
 
 def _sync(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,62 @@ def test_what_killed_writers_left_is_swept_away_and_nothing_else(tmp_path: Path)
     sweep(tmp_path)
     sweep(tmp_path / "not there")
     assert names(tmp_path) == [".hidden", "model.keras"]
+
+
+class Killed(BaseException):
+    """Nothing that comes after this is done."""
+
+
+def write_folder(place: Path, text: str) -> None:
+    with draft_of(place) as draft:
+        draft.mkdir()
+        (draft / "saved_model.pb").write_text(text)
+
+
+def at_the_rename_into(place: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk, or a kill, at the instant when nothing is at ``place``."""
+    rename = Path.rename
+
+    def fails(self: Path, target: Path) -> Path:
+        if target == place and (self / "saved_model.pb").read_text() == "new":
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+
+
+def test_a_folder_is_put_back_where_the_disk_does_not_take_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "model_epoch_final"
+    write_folder(place, "before")
+    at_the_rename_into(place, OSError(errno.EIO, "Input/output error"), monkeypatch)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_folder(place, "new")
+    assert names(tmp_path) == [place.name, f"{place.name}/saved_model.pb"]
+    assert (place / "saved_model.pb").read_text() == "before"
+
+
+def test_a_folder_that_a_killed_writer_had_moved_away_is_put_back_by_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "model_epoch_final"
+    write_folder(place, "before")
+    at_the_rename_into(place, Killed(), monkeypatch)
+    with pytest.raises(Killed):
+        write_folder(place, "new")
+    assert not place.exists()
+    sweep(tmp_path)
+    assert names(tmp_path) == [place.name, f"{place.name}/saved_model.pb"]
+    assert (place / "saved_model.pb").read_text() == "before"
+
+
+def test_a_folder_that_was_moved_away_goes_where_the_new_one_is_in_its_place(tmp_path: Path) -> None:
+    place, old = tmp_path / "model", tmp_path / f"{DRAFT_PREFIX}old-0123abcd-model"
+    write_folder(place, "new")
+    old.mkdir()
+    sweep(tmp_path)
+    assert names(tmp_path) == ["model", "model/saved_model.pb"]
 
 
 # ── full disks ────────────────────────────────────────────────────────────────────────────────────────────────────
