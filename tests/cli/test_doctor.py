@@ -11,6 +11,8 @@ from support.house import House
 from support.tagged import lives
 from support.waiting import until
 
+pytestmark = pytest.mark.lane("processes")  # a whole platform
+
 SLEEPS = """
 import os, time
 open(os.environ["RESULT_DIR"] + "/model/result.pth", "w").write("weights")

@@ -18,6 +18,8 @@ from support.house import House
 from support.tagged import lives
 from support.waiting import until
 
+pytestmark = pytest.mark.lane("processes")  # a whole platform
+
 SLEEPS = "import time\nprint('awake', flush=True)\ntime.sleep(600)\n"
 
 
