@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from edt_scheduler.errors import AlreadyLeading
+from edt_scheduler.pairing import database_place
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import database_url, keepalive
 from edt_scheduler.store.outages import outage
@@ -92,7 +93,7 @@ def _lock_session(settings: Settings) -> Iterator[Leadership]:
         raise unavailable from error
     with session:
         if not session.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": LEADER_LOCK}).scalar():
-            raise AlreadyLeading(make_url(settings.database).render_as_string(hide_password=True))
+            raise AlreadyLeading(database_place(settings))
 
         def alive() -> bool:
             try:
