@@ -148,7 +148,10 @@ def test_a_kill_in_mid_step_loses_and_repeats_nothing(attempt: Attempt, tmp_path
     assert emulated(attempt, tmp_path, widths) == end["digest"]
 
 
-def test_an_engine_that_is_a_step_behind_catches_up_by_the_width_of_that_step(attempt: Attempt, tmp_path: Path) -> None:
+@pytest.mark.parametrize("past", [0, 62], ids=["first-epoch", "second-epoch"])
+def test_an_engine_that_is_a_step_behind_catches_up_by_the_width_of_that_step(
+    attempt: Attempt, tmp_path: Path, past: int
+) -> None:
     """Two of three have applied it; the third was cut off before it could."""
     now = f"{tmp_path / 'now'}-"
     main = cut_off(tmp_path, "pytorch", 0, 3)
@@ -156,8 +159,10 @@ def test_an_engine_that_is_a_step_behind_catches_up_by_the_width_of_that_step(at
     with attempt(main, *FOLLOWS[1:]) as training:
         training.settle([1, 2, 3])
         counted(training, 3)
+        training.gate.until(lambda: training.gate.reached() > past)
         training.gate.close()
-        Path(f"{now}{training.gate.reached()}").touch()  # the coming step: some may still be in the one before
+        coming = max(at for at in range(SCHEDULE.ticks) if SCHEDULE.at(at).step == training.gate.reached())
+        Path(f"{now}{coming}").touch()  # some may still be in the step before
         end = training.finish()
         assert (tmp_path / "once-3").exists() and end["kind"] == "finished"
         assert set(gone(training).values()) == {"finished"}  # also the third
