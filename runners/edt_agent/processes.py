@@ -16,8 +16,9 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _DEAD_STATES = frozenset("ZX")
-_EXEC_SECONDS = 0.5
-"""Longer than an exec takes between the old environment and the new one, also on a busy machine."""
+_EXEC_SECONDS = 5.0
+"""Longer than an exec takes between the old environment and the new one, also where it waits for a disk or for a
+processor that another machine has. Whoever has an environment, and whoever has none, is not waited for."""
 
 
 @dataclass(frozen=True)
