@@ -73,7 +73,7 @@ class Participant:
 
 
 def participants(training: Training) -> list[Participant]:
-    host_copy = HostCopy(training.adapter.export_state)
+    host_copy = HostCopy()
 
     def write(folder: Path, tick: int, tally: Mapping[str, Any], state: State) -> None:
         facts = {"fence": 1, "tally": dict(tally), "meta": state.meta}
@@ -85,14 +85,15 @@ def participants(training: Training) -> list[Participant]:
     background = Participant("background (OpenEDT)", lambda folder: None)
 
     def begin(folder: Path) -> None:
-        snapshots = Snapshots(INTERVAL_SECONDS, host_copy, partial(write, folder), fail)
+        snapshots = Snapshots(INTERVAL_SECONDS, training.adapter.export_state, host_copy, partial(write, folder), fail)
         background.before_update, background.done = snapshots.copied, lambda: not snapshots.under_way
         snapshots.begin(1, {}, force=True)
 
     background.begin = begin
 
     def synchronous(folder: Path) -> None:
-        Snapshots(INTERVAL_SECONDS, host_copy, partial(write, folder), fail).write_now(1, {})
+        export = training.adapter.export_state
+        Snapshots(INTERVAL_SECONDS, export, host_copy, partial(write, folder), fail).write_now(1, {})
 
     def torch_save(folder: Path) -> None:
         content = {"model": training.model.state_dict(), "optimizer": training.optimizer.state_dict()}

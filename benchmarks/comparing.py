@@ -84,7 +84,7 @@ Participant = tuple[str, Callable[[], None], Callable[[], None]]
 
 
 def participants(training: Training, line: Line) -> list[Participant]:
-    comparing = Comparing(line, lambda: checksums(training.adapter.export_state()), 1)
+    comparing = Comparing(line, training.adapter.export_state, checksums, 1)
     where = SCHEDULE.at(0)
 
     def begin() -> None:

@@ -89,7 +89,8 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
         _snapshots(training, adapter, role, link, computing),
         Comparing(
             link,
-            lambda: checksums(adapter.export_state()),
+            adapter.export_state,
+            checksums,
             training.request.compare_interval,
             hooks=hooks is not None,
         ),
@@ -178,7 +179,8 @@ def _snapshots(
 
     return Snapshots(
         training.request.recovery_interval,
-        HostCopy(adapter.export_state),
+        adapter.export_state,
+        HostCopy(),
         write,
         lambda text: link.tell("note", text=text),
         patience=_PART_OF_GRACE * role.letter.grace_seconds,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +40,16 @@ _NAMES = {
 
 
 class HostCopy:
-    """Copies the state that ``export`` returns into host memory, the same memory each time.
+    """Copies states into host memory, the same memory each time.
 
     What one call returned holds until the next call.
     """
 
-    def __init__(self, export: Callable[[], State]) -> None:
-        self._export = export
+    def __init__(self) -> None:
         self._places: dict[str, Tensor] = {}
         self._stream: torch.cuda.Stream | None = None
 
-    def __call__(self) -> State:
-        state = self._export()
+    def __call__(self, state: State) -> State:
         self._places = {name: self._place(name, tensor) for name, tensor in state.tensors.items()}
         on_device = next((tensor.device for tensor in state.tensors.values() if tensor.is_cuda), None)
         if on_device is None:

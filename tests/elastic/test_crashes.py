@@ -459,7 +459,9 @@ def test_five_kills_from_outside_in_one_micro_batch_do_not_end_the_training(
         tmp_path,
         f"""
         while worker == 2 and os.path.exists({str(long)!r}):
-            open({str(inside)!r} + "-" + engine, "w").write(f"{{tick}} {{worker}}")
+            with open({str(tmp_path / "draft")!r} + "-" + engine, "w") as draft:
+                draft.write(f"{{tick}} {{worker}}")
+            os.replace(draft.name, {str(inside)!r} + "-" + engine)
             time.sleep(0.01)
         """,
     )

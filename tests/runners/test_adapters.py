@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -133,6 +134,19 @@ def test_nothing_but_a_step_changes_the_state(side: Side, model: str) -> None:
     adapter.micro_batch(side.batch(), 2, 2, 0, torch.empty(adapter.size(TickKind.TRAIN)))
     adapter.export_state()
     assert adapter.digest() == before
+
+
+def test_a_state_that_was_exported_stays_what_it_is_while_passes_are_computed(side: Side) -> None:
+    """They move the statistics of a normalization, and put them back: its checksums are taken beside them."""
+    adapter = side.adapter("normed")
+    step(adapter, side.batch(1))
+    state, leaf = adapter.export_state(), torch.empty(adapter.size(TickKind.TRAIN), dtype=adapter.dtype)
+    passes = threading.Thread(target=lambda: [adapter.micro_batch(side.batch(2), 2, 2, 0, leaf) for _ in range(200)])
+    expected, found = checksums(state), []
+    passes.start()
+    while passes.is_alive():
+        found.append(checksums(state))
+    assert found and all(each == expected for each in found)
 
 
 def test_an_adapter_that_was_warmed_up_makes_the_same_steps(side: Side) -> None:

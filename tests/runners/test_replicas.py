@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from edt_runner.checksums import checksum
 from edt_runner.decisions import unlike
+from edt_runner.engine.adapter import State
 from edt_runner.engine.comparing import Comparing
 from edt_runner.engine.schedule import Schedule
 from edt_runner.generations import Phase
@@ -344,13 +346,19 @@ class Line:
         self.said.append({"kind": kind, **fields})
 
 
+def exported() -> State:
+    """Another thread would see what a pass moves and puts back."""
+    assert threading.current_thread() is threading.main_thread()
+    return State({}, {})
+
+
 def train(
     interval: int | None, *, joined: int | None = None, line: Line | None = None, engines: int = 2
 ) -> list[tuple[int, str]]:
     """(step, reason) of each comparison in three epochs of four steps, with a validation after each."""
     schedule = Schedule(train_samples=16, test_samples=4, logical_workers=1, batch_size=4, epochs=3)
     line = line or Line()
-    comparing = Comparing(line, lambda: [("a", "1")], interval, clock=lambda: 0.0)
+    comparing = Comparing(line, exported, lambda state: [("a", "1")], interval, clock=lambda: 0.0)
     for tick in range(schedule.ticks - 1):
         if tick == joined:
             comparing.joined()
@@ -392,12 +400,12 @@ def test_the_coordinator_asks_for_no_comparison_that_costs_more_than_one_part_in
 
 
 def test_checksums_that_cannot_be_taken_cost_the_comparison_and_not_the_training() -> None:
-    def fails() -> list[tuple[str, str]]:
+    def fails(state: State) -> list[tuple[str, str]]:
         raise MemoryError
 
     line = Line()
     schedule = Schedule(train_samples=16, test_samples=0, logical_workers=1, batch_size=4, epochs=3)
-    comparing = Comparing(line, fails, 1)
+    comparing = Comparing(line, exported, fails, 1)
     comparing.committed(schedule.at(0), 1, generation=1, members=("1", "2"), name="1")
     comparing.wait()
     assert line.said == [{"kind": "note", "text": "no checksums at step 1: MemoryError"}]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -22,10 +22,11 @@ class Training:
         self.may_copy.set()
         self.may_write.set()
         self.copying = threading.Event()
+        self.exported_by: set[threading.Thread] = set()
         self.full = False
         self.written: list[tuple[int, Any, int]] = []
         self.notes: list[str] = []
-        self.snapshots = Snapshots(10.0, self._copy, self._write, self.notes.append, lambda: self.now)
+        self.snapshots = Snapshots(10.0, self._export, self._copy, self._write, self.notes.append, lambda: self.now)
 
     def step(self, tick: int, *, force: bool = False) -> None:
         """The boundary at ``tick``, then the step that changes the weight."""
@@ -33,10 +34,14 @@ class Training:
         self.snapshots.copied()
         self.weight += 1
 
-    def _copy(self) -> int:
+    def _export(self) -> Training:
+        self.exported_by.add(threading.current_thread())
+        return self
+
+    def _copy(self, state: Training) -> int:
         self.copying.set()
         assert self.may_copy.wait(60)
-        return self.weight
+        return state.weight
 
     def _write(self, tick: int, tally: Mapping[str, Any], state: int) -> None:
         assert self.may_write.wait(60)
@@ -150,7 +155,7 @@ def test_the_last_engine_waits_for_room_as_long_as_it_may() -> None:
             raise OSError(28, "No space left on device")
 
     def snapshots() -> Snapshots:
-        return Snapshots(10.0, int, write, lambda text: None, lambda: now[0], patience=18.0, sleep=sleep)
+        return Snapshots(10.0, int, int, write, lambda text: None, lambda: now[0], patience=18.0, sleep=sleep)
 
     full_until = 5.0
     snapshots().write_now(7, {})
@@ -170,18 +175,28 @@ def test_the_last_engine_does_not_wait_for_room_once_its_attempt_is_shut_out() -
         tries.append(now[0])
         raise OSError(28, "No space left on device") if now[0] < 2 else CheckpointError("the attempt is shut out")
 
-    Snapshots(10.0, int, write, notes.append, lambda: now[0], patience=18.0, sleep=sleep).write_now(7, {})
+    Snapshots(10.0, int, int, write, notes.append, lambda: now[0], patience=18.0, sleep=sleep).write_now(7, {})
     assert tries == [0.0, 1.0, 2.0]
     assert notes[1:] == ["no recovery checkpoint at position 7: the attempt is shut out"]
 
 
-def test_a_copy_that_fails_holds_nobody_up() -> None:
-    def fail() -> None:
-        raise MemoryError
+def fail(state: object = None) -> int:
+    raise MemoryError
 
+
+@pytest.mark.parametrize("export, copy", [(int, fail), (fail, int)])
+def test_a_copy_that_fails_holds_nobody_up(export: Callable[[], int], copy: Callable[[int], int]) -> None:
     notes: list[str] = []
-    snapshots = Snapshots(10.0, fail, lambda tick, tally, copy: None, notes.append)
+    snapshots = Snapshots(10.0, export, copy, lambda tick, tally, copy: None, notes.append)
     snapshots.begin(7, {}, force=True)
     snapshots.copied()
     snapshots.finish()
-    assert notes == ["no recovery checkpoint at position 7: MemoryError"]
+    snapshots.write_now(8, {})
+    assert notes == [f"no recovery checkpoint at position {tick}: MemoryError" for tick in (7, 8)]
+
+
+def test_the_thread_that_trains_says_what_the_state_is(training: Training) -> None:
+    """Another one would look at it in the middle of a pass, which moves statistics and puts them back."""
+    training.step(1, force=True)
+    training.snapshots.write_now(2, {"loss": 2})
+    assert len(training.written) == 2 and training.exported_by == {threading.current_thread()}

@@ -46,7 +46,7 @@ def test_what_changes_after_the_copy_does_not_show_in_the_checkpoint(tmp_path: P
         write_state(tmp_path / "state", state)
 
     notes: list[str] = []
-    snapshots = Snapshots(10.0, HostCopy(adapter.export_state), write, notes.append)
+    snapshots = Snapshots(10.0, adapter.export_state, HostCopy(), write, notes.append)
     expected = adapter.digest()
     snapshots.begin(1, {}, force=True)
     for _ in range(10):
@@ -62,10 +62,10 @@ def test_what_changes_after_the_copy_does_not_show_in_the_checkpoint(tmp_path: P
 
 def test_the_memory_of_one_copy_serves_the_next() -> None:
     adapter = training()
-    copy = HostCopy(adapter.export_state)
-    first = {name: tensor.data_ptr() for name, tensor in copy().tensors.items()}
+    copy = HostCopy()
+    first = {name: tensor.data_ptr() for name, tensor in copy(adapter.export_state()).tensors.items()}
     step(adapter)
-    second = copy().tensors
+    second = copy(adapter.export_state()).tensors
     assert {name: tensor.data_ptr() for name, tensor in second.items()} == first
     assert torch.equal(second["model.0.weight"], adapter.model[0].weight)
     own = {tensor.data_ptr() for tensor in adapter.export_state().tensors.values()}
@@ -74,13 +74,13 @@ def test_the_memory_of_one_copy_serves_the_next() -> None:
 
 def test_state_that_comes_later_or_changes_its_shape_gets_memory_of_its_own() -> None:
     tensors = {"a": torch.ones(2)}
-    copy = HostCopy(lambda: State({}, tensors))
-    assert list(copy().tensors) == ["a"]
+    copy, state = HostCopy(), State({}, tensors)
+    assert list(copy(state).tensors) == ["a"]
     tensors |= {"a": torch.ones(3), "b": torch.zeros(())}
-    found = copy().tensors
+    found = copy(state).tensors
     assert torch.equal(found["a"], torch.ones(3)) and found["b"].shape == ()
     del tensors["a"]
-    assert list(copy().tensors) == ["b"]
+    assert list(copy(state).tensors) == ["b"]
 
 
 def test_every_type_and_layout_is_read_back_by_safetensors(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_every_type_and_layout_is_read_back_by_safetensors(tmp_path: Path) -> No
         "transposed": torch.randn(4, 3).t(),
         "channels last": torch.randn(1, 3, 4, 4).to(memory_format=torch.channels_last),
     }
-    copied = HostCopy(lambda: State({}, tensors))()
+    copied = HostCopy()(State({}, tensors))
     for name, state in (("copied", copied), ("as it is", State({}, tensors))):
         digest = write_state(tmp_path / name, state)
         assert digest == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
@@ -125,7 +125,7 @@ def test_a_type_that_no_checkpoint_can_hold_is_named(tmp_path: Path) -> None:
 def test_on_a_gpu_the_copy_is_of_the_boundary_although_the_step_has_begun() -> None:
     device = torch.device("cuda:0")
     adapter = training(device, width=2048)
-    snapshots = Snapshots(10.0, copy := HostCopy(adapter.export_state), lambda *_: None, pytest.fail)
+    snapshots = Snapshots(10.0, adapter.export_state, copy := HostCopy(), lambda *_: None, pytest.fail)
     for tick in range(5):
         expected = {name: tensor.cpu().clone() for name, tensor in adapter.export_state().tensors.items()}
         snapshots.begin(tick, {}, force=True)

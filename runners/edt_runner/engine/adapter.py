@@ -80,7 +80,9 @@ class Adapter(Protocol):
         """What there is to say of the last committed training tick beside loss and metrics, by name: its batch and its
         learning rate, for example."""
 
-    def export_state(self) -> State: ...
+    def export_state(self) -> State:
+        """The state, by reference. Called between two ticks by the thread that trains; what it returns stays what it is
+        until the next ``apply``, also while passes are computed."""
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tensors to write a received state into, by name. ``shapes``: as ``Plane`` sends them."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from edt_runner.engine.adapter import State
 from edt_runner.engine.schedule import Tick, TickKind
 
 NEVER = 0
@@ -33,7 +34,9 @@ class Comparing:
 
     Args:
         line: to the coordinator.
-        take: (name, value or checksum) of everything in the state; called by another thread, while the state stands.
+        export: the state by reference; called at the boundary by the thread that trains, since a pass may move what
+            the model holds and put it back.
+        take: (name, value or checksum) of everything in it; called by another thread, while the state stands.
         interval: training steps from one comparison to the next; None: each epoch's end, as far as the coordinator
             finds it worth its time; ``NEVER``: none at all. Joins and the end come on top of the first two.
         hooks: whether user callbacks run in the engines, which may be why replicas differ.
@@ -42,13 +45,15 @@ class Comparing:
     def __init__(
         self,
         line: Line,
-        take: Callable[[], Sequence[tuple[str, str]]],
+        export: Callable[[], State],
+        take: Callable[[State], Sequence[tuple[str, str]]],
         interval: int | None = None,
         *,
         hooks: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._line, self._entries, self._interval, self._hooks, self._clock = line, take, interval, hooks, clock
+        self._line, self._export, self._entries = line, export, take
+        self._interval, self._hooks, self._clock = interval, hooks, clock
         self._thread: threading.Thread | None = None
         self._joined = False
         self._since: tuple[float, int] | None = None
@@ -79,8 +84,13 @@ class Comparing:
             "reason": reason,
             "tick_seconds": (now - since) / max(1, tick - before),
         }
+        try:
+            exported = [self._export()]
+        except Exception as error:
+            self._no_checksums(f"at step {where.steps}", error)
+            return
         self._thread = threading.Thread(
-            target=self._take, args=(fields, members[0] == name), name="edt-checksums", daemon=True
+            target=self._take, args=(fields, exported, members[0] == name), name="edt-checksums", daemon=True
         )
         self._thread.start()
 
@@ -91,8 +101,8 @@ class Comparing:
         if self._interval == NEVER and not self._hooks:
             return {}
         try:
-            return self._checksums(names=names)
-        except Exception as error:  # whatever it is, the training has ended well
+            return self._checksums([self._export()], names=names)
+        except Exception as error:
             self._no_checksums("at the end", error)
             return {}
 
@@ -113,19 +123,22 @@ class Comparing:
         crossed = where.steps // self._interval > where.step // self._interval
         return "interval" if trains and crossed else ""
 
-    def _take(self, fields: dict[str, Any], names: bool) -> None:
+    def _take(self, fields: dict[str, Any], exported: list[State], names: bool) -> None:
         begun = self._clock()
         try:
-            found = self._checksums(names=names)
-        except Exception as error:  # whatever it is, the training goes on without this comparison
+            found = self._checksums(exported, names=names)
+        except Exception as error:
             self._no_checksums(f"at step {fields['step']}", error)
             return
         self._line.tell("replica", **fields, **found, seconds=self._clock() - begun)
 
     def _no_checksums(self, when: str, error: Exception) -> None:
+        """Whatever it is, the training goes on without this comparison, or has ended well."""
         self._line.tell("note", text=f"no checksums {when}: {str(error) or type(error).__name__}")
 
-    def _checksums(self, *, names: bool) -> dict[str, Any]:
-        entries = self._entries()
+    def _checksums(self, exported: list[State], *, names: bool) -> dict[str, Any]:
+        """``exported``: the state, which is let go of when its checksums are taken: TensorFlow copies what somebody
+        else has before it writes."""
+        entries = self._entries(exported.pop())
         found: dict[str, Any] = {"values": [value for _, value in entries], "hooks": self._hooks}
         return {**found, "names": [called for called, _ in entries]} if names else found

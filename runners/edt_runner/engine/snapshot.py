@@ -22,7 +22,9 @@ class Snapshots:
 
     Args:
         interval_seconds: between the beginnings of two.
-        copy: makes the copy, in another thread, while the state stands still.
+        export: the state by reference; called at the boundary by the thread that trains, since a pass may move what
+            the model holds and put it back.
+        copy: of what ``export`` returned, in another thread, while the state stands still.
         write: (tick, tally, copy) -> writes it durably, in another thread.
         note: hears why there is none, from any thread: a full disk costs the checkpoint, not the training. It is said
             once, and once more when checkpoints are written again.
@@ -32,7 +34,8 @@ class Snapshots:
     def __init__(
         self,
         interval_seconds: float,
-        copy: Callable[[], Any],
+        export: Callable[[], Any],
+        copy: Callable[[Any], Any],
         write: Callable[[int, Mapping[str, Any], Any], None],
         note: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -40,7 +43,8 @@ class Snapshots:
         patience: float = 0.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._interval, self._copy, self._write, self._note, self._clock = interval_seconds, copy, write, note, clock
+        self._interval, self._export, self._copy, self._write = interval_seconds, export, copy, write
+        self._note, self._clock = note, clock
         self._patience, self._sleep = patience, sleep
         self._lacks_room = False
         """The disk did not take the last one."""
@@ -69,8 +73,11 @@ class Snapshots:
         if not force and not self.due():
             return
         self._begun()
+        exported = self._exported(tick)
+        if not exported:
+            return
         self._copied.clear()
-        self._thread = threading.Thread(target=self._work, args=(tick, tally), name="checkpoint", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(tick, tally, exported), name="checkpoint", daemon=True)
         self._thread.start()
 
     def copied(self) -> None:
@@ -86,7 +93,7 @@ class Snapshots:
         if self._waiting is not None:
             tick, tally = self._waiting
             self._begun()
-            self._work(tick, tally)
+            self._work(tick, tally, self._exported(tick))
 
     def write_now(self, tick: int, tally: Mapping[str, Any]) -> None:
         """Write one of the state as it is and return when it is on disk, when there was no room for too long, or when
@@ -108,11 +115,21 @@ class Snapshots:
         """One is being copied or written."""
         return self._thread is not None and self._thread.is_alive()
 
-    def _work(self, tick: int, tally: Mapping[str, Any]) -> None:
+    def _exported(self, tick: int) -> list[Any]:
+        """The state, in a list, so that whoever copies it can let go of it; nothing where it cannot be had."""
+        try:
+            return [self._export()]
+        except Exception as error:
+            self._no_checkpoint(tick, error)
+            return []
+
+    def _work(self, tick: int, tally: Mapping[str, Any], exported: list[Any]) -> None:
         self._lacks_room = False
+        if not exported:
+            return
         try:
             try:
-                copy = self._copy()
+                copy = self._copy(exported.pop())
             finally:
                 self._copied.set()
             self._write(tick, tally, copy)
@@ -120,8 +137,12 @@ class Snapshots:
         except OSError as error:
             self._lacks_room = True
             self._outage.failed(f"{reason(error)} (at position {tick})")
-        except Exception as error:  # whatever it is, the training goes on without this checkpoint
-            self._note(f"no recovery checkpoint at position {tick}: {str(error) or type(error).__name__}")
+        except Exception as error:
+            self._no_checkpoint(tick, error)
+
+    def _no_checkpoint(self, tick: int, error: Exception) -> None:
+        """Whatever it is, the training goes on without this checkpoint."""
+        self._note(f"no recovery checkpoint at position {tick}: {str(error) or type(error).__name__}")
 
     def _tell(self, news: News) -> None:
         again = f"; the training goes on, and it is tried again every {self._interval:g} s" if news.error else ""
