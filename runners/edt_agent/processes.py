@@ -19,6 +19,8 @@ _DEAD_STATES = frozenset("ZX")
 _EXEC_SECONDS = 5.0
 """Longer than an exec takes between the old environment and the new one, also where it waits for a disk or for a
 processor that another machine has. Whoever has an environment, and whoever has none, is not waited for."""
+_MOST_ENVIRON_BYTES = 8 * 1024 * 1024
+"""Linux gives arguments and environment a quarter of the stack's limit, and 6 MiB at most."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def environment(pid: int) -> Mapping[str, str]:
     becoming another program shows none for a moment, which is waited for: it would seem to be nobody's."""
     until = time.monotonic() + _EXEC_SECONDS
     try:
-        while not (raw := (_PROC / str(pid) / "environ").read_bytes()) and _has_one(pid) and time.monotonic() < until:
+        while not (raw := _environ(pid)) and _has_one(pid) and time.monotonic() < until:
             time.sleep(0)
     except OSError:
         return {}
@@ -88,13 +90,23 @@ def environment(pid: int) -> Mapping[str, str]:
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
 
 
+def _environ(pid: int) -> bytes:
+    """In one read: between two the process may become another program, and what was read would be cut short."""
+    handle = os.open(_PROC / str(pid) / "environ", os.O_RDONLY)
+    try:
+        return os.read(handle, _MOST_ENVIRON_BYTES)
+    finally:
+        os.close(handle)
+
+
 def _has_one(pid: int) -> bool:
-    """Whether a process that has shown no environment has one all the same, or will have."""
+    """Whether a process that has shown no environment has one all the same, or may have when its exec is done."""
     fields = _stat(pid)
     if fields is None or fields[0] in _DEAD_STATES or fields[20] == "0":  # vsize: the kernel's own threads have none
         return False
-    start, end = fields[47:49]
-    return end == "0" or start != end
+    start_code, start, end = fields[23], *fields[47:49]
+    # An exec first lets the environment begin, for a moment as an empty one, then end, and sets the code's place last.
+    return start_code == "0" or start != end
 
 
 def bearers(marks: Mapping[str, str]) -> list[Process]:
