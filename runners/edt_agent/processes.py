@@ -17,8 +17,8 @@ from pathlib import Path
 _PROC = Path("/proc")
 _DEAD_STATES = frozenset("ZX")
 _EXEC_SECONDS = 5.0
-"""Longer than an exec takes between the old environment and the new one, also where it waits for a disk or for a
-processor that another machine has. Whoever has an environment, and whoever has none, is not waited for."""
+"""Longer than an exec takes between the old environment and the new one, also where it has to read the program from a
+slow disk or the host has paused the virtual machine. Only a process in the middle of an exec is waited for."""
 _MOST_ENVIRON_BYTES = 8 * 1024 * 1024
 """Linux gives arguments and environment a quarter of the stack's limit, and 6 MiB at most."""
 
@@ -91,7 +91,8 @@ def environment(pid: int) -> Mapping[str, str]:
 
 
 def _environ(pid: int) -> bytes:
-    """In one read: between two the process may become another program, and what was read would be cut short."""
+    """The environment as /proc gives it, in a single read: after an exec a second read of the same file would return
+    nothing, and the result would be cut short."""
     handle = os.open(_PROC / str(pid) / "environ", os.O_RDONLY)
     try:
         return os.read(handle, _MOST_ENVIRON_BYTES)
@@ -105,7 +106,7 @@ def _has_one(pid: int) -> bool:
     if fields is None or fields[0] in _DEAD_STATES or fields[20] == "0":  # vsize: the kernel's own threads have none
         return False
     start_code, start, end = fields[23], *fields[47:49]
-    # An exec first lets the environment begin, for a moment as an empty one, then end, and sets the code's place last.
+    # An exec sets env_start and env_end to one address, then env_end to the real end, and start_code after both.
     return start_code == "0" or start != end
 
 

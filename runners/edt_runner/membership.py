@@ -466,9 +466,8 @@ class Membership:
     def _settle(self, now: float) -> None:
         change = self._changes.settle()
         if change is not None and change.newcomers and len(change.old.members) == 1 and change.tick is not None:
-            self._replicas.know(
-                equal_at=max(self._replicas.history.equal_at, change.tick)
-            )  # one replica is like itself
+            # Until this join one engine trained alone, so at that position all replicas were equal.
+            self._replicas.know(equal_at=max(self._replicas.history.equal_at, change.tick))
         if change is not None and not change.new.members:
             self._suspend(change.tick)
         self._proceed(now)

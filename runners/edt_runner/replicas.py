@@ -187,9 +187,9 @@ class Replicas:
         return True
 
     def end_again(self) -> None:
-        """The guarantee had ended before this coordinator began: report it once more, in the same
-        words, since the coordinator or the attempt before may have died over it. To the platform what it knows is no
-        event."""
+        """The guarantee had ended before this coordinator began: report it once more, in the same words, since the
+        coordinator or the attempt before may have died before its report was written. What the
+        platform already knows makes no second event."""
         what, _, why = self.history.ended.partition(": ")
         if what and not self._told:
             self._told.add(what)

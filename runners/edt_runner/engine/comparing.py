@@ -137,8 +137,8 @@ class Comparing:
         self._line.tell("note", text=f"no checksums {when}: {str(error) or type(error).__name__}")
 
     def _checksums(self, exported: list[State], *, names: bool) -> dict[str, Any]:
-        """``exported``: the state, which is let go of when its checksums are taken: TensorFlow copies what somebody
-        else has before it writes."""
+        """``exported``: [the state], which is popped: while a reference is held, TensorFlow copies a variable before it
+        writes."""
         entries = self._entries(exported.pop())
         found: dict[str, Any] = {"values": [value for _, value in entries], "hooks": self._hooks}
         return {**found, "names": [called for called, _ in entries]} if names else found

@@ -116,7 +116,8 @@ class Snapshots:
         return self._thread is not None and self._thread.is_alive()
 
     def _exported(self, tick: int) -> list[Any]:
-        """The state, in a list, so that whoever copies it can let go of it; nothing where it cannot be had."""
+        """[the state], which the copying thread pops: while a reference is held, TensorFlow copies a variable before it
+        writes. Empty if the export failed, which is noted."""
         try:
             return [self._export()]
         except Exception as error:

@@ -76,8 +76,8 @@ def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str,
     """Take a node's reports, each number of a (job, fence) once and in order; how far each is taken now.
 
     What is known already changes nothing; behind a gap nothing is taken, so the answer says where to go on. One report
-    may stand for several numbers that its agent left out. Of
-    an attempt that this database does not know everything is waved through, so that the agent can forget it.
+    may stand for several numbers that its agent left out. Reports of an attempt that this database does not know are
+    acknowledged and dropped, so that the agent can forget them.
     """
     for report in told:
         if report.node != node:
