@@ -1,19 +1,20 @@
 """What a node's agent says and asks: register, assignments, reports. Room: api.
 
 Everything may be asked again. ``assignments`` answers at once, or, given ``after`` and ``wait``, once its version
-is another one; while it waits it holds no thread and no database session.
+is another one; while it waits it holds no thread and no database session. All of it is done by threads that do
+nothing else (threads.py), so a node is heard however much people ask.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated
 
-from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import TypeAdapter, ValidationError
 
-from edt_api import schemas
+from edt_api import schemas, threads
 from edt_api.closing import Closing
 from edt_api.context import TheClosing, TheHouse
 from edt_api.errors import RequestInvalid, TooLarge
@@ -34,9 +35,10 @@ _REPORTS = TypeAdapter(list[schemas.ReportIn])
 
 
 @router.post("", status_code=201)
-def register(house: TheHouse, offer: schemas.NodeOffer) -> schemas.Registered:
+async def register(house: TheHouse, offer: schemas.NodeOffer) -> schemas.Registered:
     """A node's agent has started. Its new token shuts out an older agent of the same name."""
-    registration = operations.register_node(
+    registered = partial(
+        operations.register_node,
         house,
         name=offer.name,
         host=offer.host,
@@ -46,6 +48,7 @@ def register(house: TheHouse, offer: schemas.NodeOffer) -> schemas.Registered:
         slots=[SlotSpec(slot.slot, slot.device, slot.label) for slot in offer.slots],
         launcher=offer.launcher,
     )
+    registration = await threads.agents.run(registered)
     return schemas.Registered(
         node=registration.node.name,
         token=registration.token,
@@ -66,7 +69,7 @@ async def assignments(
     """What the node should be running now. Being asked is its heartbeat."""
     if after is not None and wait > 0:
         await _another_version(house, closing, name, after, min(wait, LONGEST_WAIT_SECONDS))
-    now = await to_thread.run_sync(_fetch, house, name, woken_by)
+    now = await threads.agents.run(_fetch, house, name, woken_by)
     listed = [assignment.to_json_object() for assignment in now.assignments]
     return schemas.Assignments(version=now.version, assignments=listed)
 
@@ -78,7 +81,7 @@ def _fetch(house: House, name: str, woken_by: str) -> NodeAssignments:
 async def _another_version(house: House, closing: Closing, name: str, after: int, wait: float) -> None:
     """Returns when the version is no longer ``after``, when the time is over, or when the server is to go."""
     until = asyncio.get_running_loop().time() + wait
-    while await to_thread.run_sync(operations.assignments_version, house, name) == after:
+    while await threads.agents.run(operations.assignments_version, house, name) == after:
         left = until - asyncio.get_running_loop().time()
         if left <= 0 or closing.asked:
             return
@@ -86,16 +89,17 @@ async def _another_version(house: House, closing: Closing, name: str, after: int
 
 
 @router.post("/{name}/usage", status_code=204)
-def usage(house: TheHouse, name: str, told: schemas.UsageIn) -> None:
+async def usage(house: TheHouse, name: str, told: schemas.UsageIn) -> None:
     """Take a sample of how busy the node's slots are, as of now."""
-    operations.record_usage(house, name, [SlotUse(**sample.model_dump()) for sample in told.slots])
+    sampled = [SlotUse(**sample.model_dump()) for sample in told.slots]
+    await threads.agents.run(operations.record_usage, house, name, sampled)
 
 
 @router.post("/{name}/reports")
 async def reports(request: Request, house: TheHouse, name: str) -> schemas.Acked:
     """Take reports, each number of an attempt once; the answer says how far each is taken."""
-    told = await to_thread.run_sync(_reports, await _body(request))
-    acked = await to_thread.run_sync(operations.record_reports, house, name, told)
+    told = await threads.agents.run(_reports, await _body(request))
+    acked = await threads.agents.run(operations.record_reports, house, name, told)
     crash_point(CrashPoint.API_REPORTED)
     return schemas.Acked(acked=acked)
 

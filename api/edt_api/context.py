@@ -1,4 +1,8 @@
-"""What a route is given besides its own parameters: the open house, its settings, and who asks. Room: api."""
+"""What a route is given besides its own parameters: the open house, its settings, and who asks. Room: api.
+
+All of it is ``async``: FastAPI would run an ordinary function in its shared threads, for which nodes must not wait
+(threads.py).
+"""
 
 from __future__ import annotations
 
@@ -18,44 +22,45 @@ from edt_scheduler.house import House
 from edt_scheduler.views import UserView
 
 
-def _house(request: Request) -> House:
+async def _house(request: Request) -> House:
     house: House = request.app.state.house
     return house
 
 
-def _settings(request: Request) -> Settings:
+async def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
 
 
-def _passwords(request: Request) -> Passwords:
+async def _passwords(request: Request) -> Passwords:
     passwords: Passwords = request.app.state.passwords
     return passwords
 
 
-def _keeper(request: Request) -> Keeper:
+async def _keeper(request: Request) -> Keeper:
     keeper: Keeper = request.app.state.keeper
     return keeper
 
 
-def _closing(request: Request) -> Closing:
+async def _closing(request: Request) -> Closing:
     closing: Closing = request.app.state.closing
     return closing
 
 
-def _feed(request: Request) -> Feed:
+async def _feed(request: Request) -> Feed:
     feed: Feed = request.app.state.feed
     return feed
 
 
-def _caller(request: Request) -> Caller:
+async def _caller(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
 
 
-def _viewer(request: Request) -> UserView:
+async def _viewer(request: Request) -> UserView:
     """The user who asks. The guard lets nobody else in where a route asks for one; this says so once more."""
-    user = _caller(request).user
+    caller: Caller = request.state.caller
+    user = caller.user
     if user is None:
         raise Forbidden("this is open to a user only")
     return user

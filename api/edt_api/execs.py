@@ -11,11 +11,10 @@ import shutil
 import uuid
 from typing import Annotated, BinaryIO
 
-from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from edt_api import logs, pictures, results, schemas
+from edt_api import logs, pictures, results, schemas, threads
 from edt_api.archives import unpack
 from edt_api.context import TheHouse, TheKey, TheSettings, Viewer
 from edt_api.errors import RequestInvalid, UploadRefused
@@ -69,7 +68,7 @@ async def submit(
     upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
     with upload:
         args = request.query_params.get("args")
-        job = await to_thread.run_sync(_take, house, viewer, args, upload, key)
+        job = await threads.uploads.run(_take, house, viewer, args, upload, key)
     crash_point(CrashPoint.API_SUBMITTED)
     return pictures.execution(job, _api_url(request))
 
@@ -177,8 +176,8 @@ def log(
     """The log, as text or, where JSON is asked for first, as one JSON string."""
     pieces = logs.text(operations.job(house, exec_id, viewer=viewer), log_type)
     if _prefers_json(request.headers.get("accept", "")):
-        return StreamingResponse(logs.as_json(pieces), media_type="application/json")
-    return StreamingResponse(pieces, media_type="text/plain; charset=utf-8")
+        return StreamingResponse(threads.files.pieces(logs.as_json(pieces)), media_type="application/json")
+    return StreamingResponse(threads.files.pieces(pieces), media_type="text/plain; charset=utf-8")
 
 
 @router.get("/{exec_id}/result", response_class=Response, responses={200: _FILE})
@@ -187,7 +186,9 @@ def result(house: TheHouse, viewer: Viewer, exec_id: str) -> Response:
     job = operations.job(house, exec_id, viewer=viewer)
     found = results.result(job)
     headers = {"Content-Disposition": results.disposition(job, found.size), "Content-Length": str(found.size)}
-    return StreamingResponse(found.chunks(), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(
+        threads.files.pieces(found.chunks()), media_type="application/octet-stream", headers=headers
+    )
 
 
 def _prefers_json(accept: str) -> bool:

@@ -15,7 +15,22 @@ from anyio import to_thread
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from edt_api import agents, answers, execs, health, jobs, logon, nodes, openapi, pages, session, stream, timeline, users
+from edt_api import (
+    agents,
+    answers,
+    execs,
+    health,
+    jobs,
+    logon,
+    nodes,
+    openapi,
+    pages,
+    session,
+    stream,
+    threads,
+    timeline,
+    users,
+)
 from edt_api.auth import Guard, Keeper
 from edt_api.closing import Closing
 from edt_api.feed import Feed
@@ -38,7 +53,7 @@ async def _beat(house: House) -> None:
     """Tell the scheduler that nodes can be heard. It also shows soon whether the database can be written."""
     while True:
         with suppress(Unavailable):
-            await to_thread.run_sync(operations.beat, house)
+            await threads.agents.run(operations.beat, house)
         await asyncio.sleep(BEAT_SECONDS)
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl
 
-from anyio import to_thread
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from edt_api import threads
 from edt_api.errors import TooLarge, UploadRefused
 from edt_runner.crash_points import CrashPoint, crash_point
 
@@ -136,7 +136,7 @@ class _Parts:
     async def flush(self) -> None:
         if self.upload.file is not None:
             waiting, self.waiting = self.waiting, bytearray()
-            await to_thread.run_sync(self.upload.file.write, waiting)
+            await threads.uploads.run(self.upload.file.write, waiting)
             crash_point(CrashPoint.API_UPLOAD)
 
     def _begin(self) -> None:
