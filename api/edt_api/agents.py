@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edt_api import schemas, threads
 from edt_api.closing import Closing
-from edt_api.context import TheClosing, TheHouse
+from edt_api.context import TheClosing, TheHouse, for_joiners, for_the_node
 from edt_api.errors import RequestInvalid, TooLarge
 from edt_runner.contract import ContractError, Report, node_queue
 from edt_runner.crash_points import CrashPoint, crash_point
@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.1
 _REPORTS = TypeAdapter(list[schemas.ReportIn])
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, dependencies=[for_joiners])
 async def register(house: TheHouse, offer: schemas.NodeOffer) -> schemas.Registered:
     """A node's agent has started. Its new token shuts out an older agent of the same name."""
     registered = partial(
@@ -57,7 +57,7 @@ async def register(house: TheHouse, offer: schemas.NodeOffer) -> schemas.Registe
     )
 
 
-@router.get("/{name}/assignments")
+@router.get("/{name}/assignments", dependencies=[for_the_node])
 async def assignments(
     house: TheHouse,
     closing: TheClosing,
@@ -88,14 +88,14 @@ async def _another_version(house: House, closing: Closing, name: str, after: int
         await asyncio.sleep(min(LOOK_SECONDS, left))
 
 
-@router.post("/{name}/usage", status_code=204)
+@router.post("/{name}/usage", status_code=204, dependencies=[for_the_node])
 async def usage(house: TheHouse, name: str, told: schemas.UsageIn) -> None:
     """Take a sample of how busy the node's slots are, as of now."""
     sampled = [SlotUse(**sample.model_dump()) for sample in told.slots]
     await threads.agents.run(operations.record_usage, house, name, sampled)
 
 
-@router.post("/{name}/reports")
+@router.post("/{name}/reports", dependencies=[for_the_node])
 async def reports(request: Request, house: TheHouse, name: str) -> schemas.Acked:
     """Take reports, each number of an attempt once; the answer says how far each is taken."""
     told = await threads.agents.run(_reports, await _body(request))

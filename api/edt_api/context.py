@@ -1,19 +1,25 @@
 """What a route is given besides its own parameters: the open house, its settings, and who asks. Room: api.
 
+Every route says here whom it opens to: by ``Viewer`` or ``AdminViewer`` where it needs to know who asks, by one of
+``for_anyone``, ``for_users``, ``for_admins``, ``for_the_node`` and ``for_joiners`` among its ``dependencies`` where
+it does not. The guard has asked the same of access.py's table before; this is the second check, and it knows
+nothing of that table. A test holds both against each other for every route.
+
 All of it is ``async``: FastAPI would run an ordinary function in its shared threads, for which nodes must not wait
 (threads.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
+from fastapi.dependencies.models import Dependant
 
-from edt_api.access import Caller
+from edt_api.access import Caller, Door, refusal
 from edt_api.auth import Keeper
 from edt_api.closing import Closing
-from edt_api.errors import Forbidden
 from edt_api.feed import Feed
 from edt_api.passwords import Passwords
 from edt_api.settings import Settings
@@ -57,13 +63,42 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
-async def _viewer(request: Request) -> UserView:
-    """The user who asks. The guard lets nobody else in where a route asks for one; this says so once more."""
-    caller: Caller = request.state.caller
-    user = caller.user
-    if user is None:
-        raise Forbidden("this is open to a user only")
-    return user
+@dataclass(frozen=True)
+class OpensTo:
+    """A dependency that lets one kind of caller pass, and refuses every other as the guard would."""
+
+    whose: Door
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = await _caller(request)
+        refused = refusal(caller, self.whose, request.path_params.get("name"))
+        if refused is not None:
+            raise refused
+        return caller
+
+
+def declared(dependant: Dependant) -> set[Door]:
+    """The doors that a route declares, itself or by what it depends on."""
+    own = {dependant.call.whose} if isinstance(dependant.call, OpensTo) else set()
+    return own.union(*(declared(each) for each in dependant.dependencies))
+
+
+for_anyone = Depends(OpensTo(Door.ANYONE))
+for_users = Depends(OpensTo(Door.USER))
+for_admins = Depends(OpensTo(Door.ADMIN))
+for_the_node = Depends(OpensTo(Door.NODE))
+"""The node that the path calls ``name``."""
+for_joiners = Depends(OpensTo(Door.JOIN))
+
+
+async def _viewer(caller: Annotated[Caller, for_users]) -> UserView:
+    assert caller.user is not None  # nobody else has passed
+    return caller.user
+
+
+async def _admin(caller: Annotated[Caller, for_admins]) -> UserView:
+    assert caller.user is not None
+    return caller.user
 
 
 TheHouse = Annotated[House, Depends(_house)]
@@ -74,5 +109,8 @@ TheClosing = Annotated[Closing, Depends(_closing)]
 TheFeed = Annotated[Feed, Depends(_feed)]
 TheCaller = Annotated[Caller, Depends(_caller)]
 Viewer = Annotated[UserView, Depends(_viewer)]
+"""The user who asks; the route opens to users."""
+AdminViewer = Annotated[UserView, Depends(_admin)]
+"""The admin who asks; the route opens to admins."""
 TheKey = Annotated[str | None, Header(alias=once.HEADER)]
 """The request's Idempotency-Key: whoever sends it again with the same key means the same thing, once."""

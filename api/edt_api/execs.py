@@ -16,7 +16,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from edt_api import logs, pictures, results, schemas, threads
 from edt_api.archives import unpack
-from edt_api.context import TheHouse, TheKey, TheSettings, Viewer
+from edt_api.context import TheHouse, TheKey, TheSettings, Viewer, for_users
 from edt_api.errors import RequestInvalid, UploadRefused
 from edt_api.frameworks import RUNNABLE
 from edt_api.submission import job_spec, read, refuse_a_path, script_name
@@ -138,7 +138,7 @@ def delete_all(house: TheHouse, viewer: Viewer) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/frameworks")
+@router.get("/frameworks", dependencies=[for_users])
 def frameworks() -> list[schemas.Framework]:
     """What ``--exec-start`` may name."""
     return [pictures.framework(each) for each in RUNNABLE.values()]

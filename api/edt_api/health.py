@@ -11,7 +11,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
 from edt_api import schemas
-from edt_api.context import TheHouse
+from edt_api.context import TheHouse, for_anyone
 from edt_migrations import DatabaseTooNew, at_head
 from edt_scheduler import operations
 from edt_scheduler.errors import Unavailable
@@ -26,13 +26,13 @@ _REMEMBERED_SECONDS = 1.0
 _BROKER_SECONDS = 0.5
 
 
-@router.get("/livez")
+@router.get("/livez", dependencies=[for_anyone])
 async def livez() -> schemas.Message:
     """The process answers. Nothing else is looked at: a restart would not mend a database."""
     return schemas.Message(message=OK)
 
 
-@router.get("/readyz")
+@router.get("/readyz", dependencies=[for_anyone])
 async def readyz(request: Request, response: Response, house: TheHouse) -> schemas.Ready:
     """Every part and what is the matter with it; 503 where requests would fail."""
     until, ready = getattr(request.app.state, "ready", (0.0, None))

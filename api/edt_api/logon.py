@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from edt_api import schemas
-from edt_api.context import TheCaller, TheHouse, TheSettings, Viewer
+from edt_api.context import TheCaller, TheHouse, TheSettings, Viewer, for_users
 from edt_api.errors import NotAuthenticated
 from edt_scheduler import operations
 
@@ -29,7 +29,7 @@ def logon(house: TheHouse, settings: TheSettings, caller: TheCaller, viewer: Vie
     )
 
 
-@router.post("/logoff")
+@router.post("/logoff", dependencies=[for_users])
 def logoff(house: TheHouse, caller: TheCaller) -> schemas.Message:
     """End the token that this request shows. With a password there is nothing to end."""
     if caller.token is not None:

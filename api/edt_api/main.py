@@ -45,7 +45,7 @@ from edt_scheduler.house import House, open_house
 log = logging.getLogger("edt.api")
 
 BEAT_SECONDS = 3.0
-_RESOURCES = (health, pages, session, logon, execs, agents, nodes, users, jobs, timeline, stream)
+_RESOURCES = (health, openapi, pages, session, logon, execs, agents, nodes, users, jobs, timeline, stream)
 ROUTERS = tuple(module.router for module in _RESOURCES)
 
 
@@ -92,7 +92,7 @@ def create_app(settings: Settings | None = None, *, passwords: Passwords | None 
         title="OpenEDT",
         description="Elastic distributed training: jobs, nodes, users.",
         lifespan=lifespan,
-        openapi_url="/api/v1/openapi.json",
+        openapi_url=None,  # the framework would serve it by a route that says nothing of whom it opens to
         docs_url=None,  # its page would come from somebody else's server
         redoc_url=None,
         redirect_slashes=False,  # a redirected upload would be sent twice

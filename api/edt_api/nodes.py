@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from edt_api import pictures, schemas
-from edt_api.context import TheHouse, Viewer
+from edt_api.context import AdminViewer, TheHouse, Viewer, for_users
 from edt_api.errors import RequestInvalid
 from edt_scheduler import operations
 
@@ -27,7 +27,7 @@ def get(house: TheHouse, viewer: Viewer, name: str) -> schemas.Node:
     return pictures.node(operations.node(house, name), viewer)
 
 
-@router.get("/{name}/usage")
+@router.get("/{name}/usage", dependencies=[for_users])
 def usage(
     house: TheHouse,
     name: str,
@@ -51,18 +51,18 @@ def usage(
 
 
 @router.post("/{name}/cordon")
-def cordon(house: TheHouse, viewer: Viewer, name: str) -> schemas.Node:
+def cordon(house: TheHouse, viewer: AdminViewer, name: str) -> schemas.Node:
     """Start nothing new there; what runs goes on."""
     return pictures.node(operations.cordon(house, name), viewer)
 
 
 @router.post("/{name}/uncordon")
-def uncordon(house: TheHouse, viewer: Viewer, name: str) -> schemas.Node:
+def uncordon(house: TheHouse, viewer: AdminViewer, name: str) -> schemas.Node:
     """Use the node again, after a cordon or a drain."""
     return pictures.node(operations.uncordon(house, name), viewer)
 
 
 @router.post("/{name}/drain")
-def drain(house: TheHouse, viewer: Viewer, name: str) -> schemas.Node:
+def drain(house: TheHouse, viewer: AdminViewer, name: str) -> schemas.Node:
     """Let everything leave it at the next boundary; nothing new starts."""
     return pictures.node(operations.drain(house, name), viewer)

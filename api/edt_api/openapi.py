@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
 from edt_api import schemas
 from edt_api.access import Door, door
 from edt_api.answers import is_wmla
+from edt_api.context import for_users
+
+router = APIRouter(include_in_schema=False)
 
 API_VERSION = "1"
 _REFERENCE = "#/components/schemas/{model}"
@@ -40,6 +44,12 @@ _CREDENTIALS = {
 }
 
 
+@router.get("/api/v1/openapi.json", dependencies=[for_users])
+async def described(request: Request) -> JSONResponse:
+    """The document, for clients that are made out of it."""
+    return JSONResponse(request.app.openapi())
+
+
 def install(app: FastAPI) -> None:
     """Have ``app`` describe itself so."""
 
@@ -60,22 +70,22 @@ def document(app: FastAPI) -> dict[str, Any]:
     for route in app.routes:
         if isinstance(route, APIRoute):
             _name(route)
-    described = get_openapi(
+    written = get_openapi(
         title=app.title,
         version=API_VERSION,
         description=app.description,
         routes=list(app.routes),
     )
-    for path, operations in described["paths"].items():
+    for path, operations in written["paths"].items():
         for method, operation in operations.items():
             if method in _METHODS:
                 _complete(operation, door(method.upper(), path)[0], _PLAIN if is_wmla(path) else _PROBLEM)
-    components = described.setdefault("components", {})
+    components = written.setdefault("components", {})
     _, sent = models_json_schema([(model, "serialization") for model in _SENT_ELSEWHERE], ref_template=_REFERENCE)
     shapes = components.setdefault("schemas", {}) | sent.get("$defs", {})
     components["schemas"] = {name: shape for name, shape in shapes.items() if not name.endswith("ValidationError")}
     components["securitySchemes"] = _CREDENTIALS
-    return described
+    return written
 
 
 def _name(route: APIRoute) -> None:

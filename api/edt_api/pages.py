@@ -14,6 +14,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
+from edt_api.context import for_anyone
 from edt_api.errors import NoSuchPage
 
 router = APIRouter(include_in_schema=False)
@@ -47,14 +48,14 @@ unless it was built with <code>EDT_SKIP_DASHBOARD=1</code>.</p>
 """
 
 
-@router.api_route("/", methods=["GET", "HEAD"])
-@router.api_route("/ui", methods=["GET", "HEAD"])
+@router.api_route("/", methods=["GET", "HEAD"], dependencies=[for_anyone])
+@router.api_route("/ui", methods=["GET", "HEAD"], dependencies=[for_anyone])
 def home() -> Response:
     """To the dashboard."""
     return RedirectResponse("/ui/", status_code=307, headers=_HEADERS)
 
 
-@router.api_route("/ui/{path:path}", methods=["GET", "HEAD"])
+@router.api_route("/ui/{path:path}", methods=["GET", "HEAD"], dependencies=[for_anyone])
 def page(path: str, accept_encoding: Annotated[str, Header()] = "") -> Response:
     """A file of the dashboard, or the page that knows what the path means."""
     file = built(STATIC, path)

@@ -14,14 +14,14 @@ from fastapi import APIRouter, Request, Response
 
 from edt_api import cookies, schemas
 from edt_api.access import Credential, wrong_origin
-from edt_api.context import TheCaller, TheHouse, TheKeeper, TheSettings, Viewer
+from edt_api.context import TheCaller, TheHouse, TheKeeper, TheSettings, Viewer, for_anyone, for_users
 from edt_api.errors import NotAuthenticated
 from edt_scheduler import operations
 
 router = APIRouter(prefix="/api/v1")
 
 
-@router.post("/session", status_code=204)
+@router.post("/session", status_code=204, dependencies=[for_anyone])
 async def begin(
     request: Request, house: TheHouse, settings: TheSettings, keeper: TheKeeper, who: schemas.NewSession
 ) -> Response:
@@ -43,7 +43,7 @@ async def begin(
     return response
 
 
-@router.delete("/session", status_code=204)
+@router.delete("/session", status_code=204, dependencies=[for_users])
 def end(request: Request, house: TheHouse, caller: TheCaller) -> Response:
     """Sign out. The token ends on the server, not only in the browser."""
     if caller.token is not None:

@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Response
 
 from edt_api import pictures, schemas
-from edt_api.context import TheHouse, TheKey, ThePasswords, Viewer
+from edt_api.context import AdminViewer, TheHouse, TheKey, ThePasswords, Viewer, for_admins
 from edt_api.errors import Forbidden
 from edt_scheduler import operations
 from edt_scheduler.once import once
@@ -17,14 +17,14 @@ from edt_scheduler.views import Role
 router = APIRouter(prefix="/api/v1/users")
 
 
-@router.get("")
+@router.get("", dependencies=[for_admins])
 def listing(house: TheHouse) -> list[schemas.User]:
     return [pictures.user(each) for each in operations.users(house)]
 
 
 @router.post("", status_code=201)
 async def add(
-    house: TheHouse, passwords: ThePasswords, viewer: Viewer, new: schemas.NewUser, key: TheKey = None
+    house: TheHouse, passwords: ThePasswords, viewer: AdminViewer, new: schemas.NewUser, key: TheKey = None
 ) -> schemas.User:
     """Add a user. One who was removed and comes back finds their jobs.
 
@@ -38,7 +38,7 @@ async def add(
     return pictures.user(await to_thread.run_sync(add_user))
 
 
-@router.delete("/{name}", status_code=204)
+@router.delete("/{name}", status_code=204, dependencies=[for_admins])
 def remove(house: TheHouse, name: str) -> Response:
     """Remove a user and their tokens, and stop their jobs. The last admin stays."""
     operations.remove_user(house, name)

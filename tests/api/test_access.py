@@ -9,11 +9,19 @@ import time
 
 import httpx
 import pytest
-from starlette.routing import Route
+from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from edt_api.access import Door
+from edt_api.access import NOBODY, Caller, Door
 from edt_api.access import door as door_of
+from edt_api.context import declared, for_admins, for_anyone
+from edt_api.main import create_app
+from edt_api.settings import Settings
 from edt_scheduler import operations
+from edt_scheduler.views import Role, UserView
 from support.credentials import PASSWORD
 from support.front_door import EXECS, JOIN_TOKEN, FrontDoor, cheap_passwords
 
@@ -38,13 +46,33 @@ ADMINS = {
 NAMES = {"exec_id": "edt-1", "name": "node-a", "path": "icon.svg"}
 
 
-def walk(door: FrontDoor) -> list[tuple[str, str]]:
-    """Every method and path template of the application."""
+def routes_of(app: FastAPI) -> list[tuple[str, str, APIRoute]]:
+    """Every method and path template of the application, and the route behind them."""
     found = []
-    for route in door.app.routes:
-        assert isinstance(route, Route), f"{route} is of a kind that this walk does not know"
-        found += [(method, route.path.replace(":path}", "}")) for method in sorted(route.methods or ())]
+    for route in app.routes:
+        assert isinstance(route, APIRoute), f"{route} is of a kind that this walk does not know"
+        found += [(method, route.path.replace(":path}", "}"), route) for method in sorted(route.methods)]
     return found
+
+
+def walk(door: FrontDoor) -> list[tuple[str, str]]:
+    return [(method, path) for method, path, _ in routes_of(door.app)]
+
+
+def unguarded() -> FastAPI:
+    """The application's routes with nothing before them but who asks, ``app.state.caller``; no house behind them."""
+
+    def acting(inner: ASGIApp) -> ASGIApp:
+        async def act(scope: Scope, receive: Receive, send: Send) -> None:
+            await inner({**scope, "state": {"caller": scope["app"].state.caller}}, receive, send)
+
+        return act
+
+    app = create_app(Settings.model_construct())
+    app.user_middleware = [Middleware(acting)]
+    for part in ("house", "passwords", "keeper", "feed"):
+        setattr(app.state, part, None)
+    return app
 
 
 def ask(client: httpx.Client, method: str, path: str, **names: str) -> httpx.Response:
@@ -128,6 +156,41 @@ class TestEveryRoute:
     def test_a_route_that_is_added_tomorrow_is_closed_but_to_users(self) -> None:
         assert door_of("GET", "/api/v1/something/new") == (Door.USER, None)
         assert door_of("DELETE", "/livez") == (Door.USER, None)
+
+
+class TestWhatRoutesSayThemselves:
+    def test_each_route_declares_one_door_and_it_is_the_tables(self) -> None:
+        for method, path, route in routes_of(create_app(Settings.model_construct())):
+            said = declared(route.dependant)
+            assert said == {door_of(method, path.format(**NAMES))[0]}, f"{method} {path} declares {said or 'no door'}"
+
+    def test_a_route_that_declares_no_door_or_two_is_noticed(self) -> None:
+        assert declared(Dependant(call=lambda: None)) == set()
+        two = Dependant(dependencies=[Dependant(call=each.dependency) for each in (for_anyone, for_admins)])
+        assert declared(two) == {Door.ANYONE, Door.ADMIN}
+
+    def test_without_the_guard_each_route_refuses_for_itself(self) -> None:
+        user, admin = (UserView(name, role, "", 0.0) for name, role in (("ana", Role.USER), ("root", Role.ADMIN)))
+        callers = {
+            "nobody": (NOBODY, {Door.ANYONE}),
+            "a user": (Caller(user=user), {Door.ANYONE, Door.USER}),
+            "an admin": (Caller(user=admin), {Door.ANYONE, Door.USER, Door.ADMIN}),
+            "the node": (Caller(node=NAMES["name"]), {Door.ANYONE, Door.NODE}),
+            "another node": (Caller(node="node-b"), {Door.ANYONE}),
+            "a joiner": (Caller(joins=True), {Door.ANYONE, Door.JOIN}),
+        }
+        app = unguarded()
+
+        async def walked() -> None:
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://edt") as client:
+                for method, path, route in routes_of(app):
+                    (whose,) = declared(route.dependant)
+                    for who, (app.state.caller, opens) in callers.items():
+                        status = (await client.request(method, path.format(**NAMES))).status_code
+                        assert (status in (401, 403)) == (whose not in opens), f"{who} at {method} {path}: {status}"
+
+        asyncio.run(walked())
 
 
 class TestCredentials:
