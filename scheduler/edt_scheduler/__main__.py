@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from edt_migrations import DatabaseTooNew
+from edt_scheduler.beat import Beat
 from edt_scheduler.ear import Ear
 from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
 from edt_scheduler.house import House, open_house
@@ -62,7 +63,7 @@ def _stand_by(house: House, ear: Ear) -> None:
     told = ""
     while not ear.stopped:
         try:
-            with lead(house.settings) as leadership:
+            with lead(house.settings) as leadership, Beat(house):
                 log.info("deciding, every %g s and when rung", house.settings.tick_seconds)
                 told = ""
                 loop = Loop(house, time.monotonic)

@@ -12,7 +12,7 @@ from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler.errors import Unavailable
 from edt_scheduler.house import House
 from edt_scheduler.nodes import Leases
-from edt_scheduler.operations.sweeping import Leftovers, sweep_changes, sweep_deleted, sweep_keys, sweep_usage
+from edt_scheduler.operations.sweeping import Leftovers
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import front_door, nodes
 
@@ -31,7 +31,7 @@ class Loop:
         self._monotonic = monotonic
         self._leases = Leases(house.settings.lease_seconds)
         self._leftovers = Leftovers(house, monotonic)
-        self._observed = self._swept = monotonic()
+        self._observed = monotonic()
         self._cleared = -math.inf
         self._away = False
         self._door = Leases(DEAF_SECONDS)
@@ -54,12 +54,6 @@ class Loop:
             if self._monotonic() > self._cleared + SWEEP_SECONDS:  # at once after a start, which a crash may precede
                 self._cleared = self._monotonic()
                 self._leftovers.sweep()
-            if self._monotonic() > self._swept + SWEEP_SECONDS:
-                self._swept = self._monotonic()
-                sweep_deleted(self._house)
-                sweep_keys(self._house)
-                sweep_changes(self._house)
-                sweep_usage(self._house)
         except Unavailable as error:
             if not self._away:
                 log.warning("%s; trying again", error)

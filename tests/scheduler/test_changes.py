@@ -228,7 +228,7 @@ class TestOrderOfCommits:
             with database.snapshot() as tx:
                 cursor = changes.newest(tx)
             with database.transaction() as tx:
-                changes.prune(tx)
+                changes.prune(tx, 100)
             with database.transaction() as tx:
                 self.cordon(tx, 3)
             told, cursor = self.since(database, cursor)
@@ -251,7 +251,7 @@ class TestOrderOfCommits:
             assert found == [number]
             with database.transaction() as tx:
                 tx.execute(text("UPDATE changes SET time = time - 700"))
-                changes.prune(tx)
+                changes.prune(tx, 100)
             assert self.since(database, cursor) == ([], cursor)
         with pytest.raises(CursorTooOld):
             self.since(database, start)

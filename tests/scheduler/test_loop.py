@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edt_scheduler import operations, pairing
+from edt_scheduler import operations
 from edt_scheduler.errors import AlreadyLeading
 from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
 from edt_scheduler.leader import _lock_file, lead
-from edt_scheduler.loop import SWEEP_SECONDS, Loop
+from edt_scheduler.loop import Loop
 from edt_scheduler.nodes import Health
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
@@ -92,40 +92,6 @@ def test_who_has_not_looked_for_a_while_cannot_say_who_was_silent(sqlite_stage: 
     assert operations.node(stage.house, "n1").health is Health.UP
     watch(loop, monotonic, 1)
     assert operations.node(stage.house, "n1").health is Health.LOST
-
-
-def test_folders_of_deleted_jobs_go_in_time(sqlite_stage: Stage) -> None:
-    stage, monotonic = sqlite_stage, Clock(0)
-    loop = Loop(stage.house, monotonic)
-    job = stage.submitted()
-    operations.delete(stage.house, job.exec_id, viewer=stage.admin)
-    loop.once()
-    assert job.directory.exists()
-    monotonic.pass_(SWEEP_SECONDS + 1)
-    loop.once()
-    assert not job.directory.exists()
-
-
-def test_while_the_homes_id_cannot_be_read_nothing_is_removed_and_the_scheduler_goes_on(
-    sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
-    house, monotonic = sqlite_stage.house, Clock(0)
-    pairing.pair(house.database, house.settings, 0.0)
-    job = sqlite_stage.submitted()
-    operations.delete(house, job.exec_id, viewer=sqlite_stage.admin)
-    loop = Loop(house, monotonic)
-    file = house.settings.home / pairing.ID_FILE
-    kept = file.rename(file.with_name("kept"))
-    file.mkdir()  # reading it is an error, as on a share that does not answer
-    for _ in range(2):
-        monotonic.pass_(SWEEP_SECONDS + 1)
-        assert loop.once()
-    assert job.directory.exists() and "home-id cannot be read" in caplog.text
-    file.rmdir()
-    kept.rename(file)
-    monotonic.pass_(SWEEP_SECONDS + 1)
-    assert loop.once()
-    assert not job.directory.exists()
 
 
 def test_a_database_that_cannot_be_asked_is_asked_again_later(

@@ -6,9 +6,9 @@ import pytest
 
 from edt_scheduler import operations
 from edt_scheduler.errors import NoSuchNode
-from edt_scheduler.loop import SWEEP_SECONDS, Loop
+from edt_scheduler.operations.sweeping import sweep_usage
 from edt_scheduler.views import SlotUse, UseOverTime
-from support.puppets import Clock, Stage
+from support.puppets import Stage
 
 
 def shown(stage: Stage) -> list[SlotUse | None]:
@@ -62,15 +62,14 @@ def test_a_series_has_means_by_interval_and_the_most_memory(stage: Stage) -> Non
         operations.usage(stage.house, "n2", since=0, until=1, points=1)
 
 
-def test_what_is_older_than_is_kept_is_forgotten_by_the_scheduler(stage: Stage) -> None:
+def test_what_is_older_than_is_kept_is_forgotten(stage: Stage) -> None:
     stage.node(slots=1)
-    begin, monotonic = stage.clock.now, Clock(0)
-    loop = Loop(stage.house, monotonic)
+    begin = stage.clock.now
     operations.record_usage(stage.house, "n1", [SlotUse("0", 0.1)])
     stage.clock.pass_(24 * 3600)
     operations.record_usage(stage.house, "n1", [SlotUse("0", 0.2)])
     stage.clock.pass_(24 * 3600 + 1)
-    monotonic.pass_(SWEEP_SECONDS + 1)
-    loop.once()
+    assert sweep_usage(stage.house) == 1
+    assert sweep_usage(stage.house) == 0
     series = operations.usage(stage.house, "n1", since=begin, until=stage.clock.now, points=100)
     assert [each.utilisation for each in series["0"]] == [0.2]

@@ -4,7 +4,7 @@ Of a job's folder only a row can say that it may go (``sweep_deleted``). One tha
 ``lost+found``, never removed: perhaps it is the database that is wrong. So is one whose job was deleted before home
 and database were paired: they may have been taken for a pair by mistake, and nobody has asked for this folder's end.
 
-Called by the scheduler's process alone.
+Periodic tasks (``edt_scheduler.tasks``), but for ``Leftovers``, which the process that decides calls.
 """
 
 from __future__ import annotations
@@ -21,57 +21,82 @@ from edt_scheduler import lost_found, pairing
 from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id
+from edt_scheduler.operations.batches import BATCH_ROWS, in_batches, in_time
 from edt_scheduler.store import changes, home, jobs, keys, metrics, usage
 
 log = logging.getLogger("edt.scheduler")
 
+USAGE_BATCH_SECONDS = 600.0
+"""Samples of so long a time are forgotten in one transaction."""
 STAGED_SECONDS = 24 * 3600
 """No upload takes this long: what lies in ``staged`` for longer was left by an API that died."""
 
 
-def sweep_deleted(house: House) -> None:
-    """Remove the folders of jobs that were deleted since the pairing and are over, and all deleted jobs' courses."""
+def sweep_deleted(house: House) -> int:
+    """Remove the folders of jobs that were deleted since the pairing and are over, and all deleted jobs' courses.
+
+    Answers how many folders and courses went. Raises HomeUnusable where the home cannot be read, or a folder cannot be
+    removed; then the others are gone.
+    """
+    folders = lost_found.job_folders(house.settings.jobs)
     with house.database.snapshot() as tx:
-        try:
-            deleted = jobs.deleted(tx, home.since(tx)) if pairing.belong(tx, house.settings) else []
-        except HomeUnusable as error:  # a share that does not answer, say
-            log.error("folders of deleted jobs cannot be removed: %s", error)
-            deleted = []
+        belong = pairing.belong(tx, house.settings)
+        numbers = folders.keys() & jobs.deleted(tx, home.since(tx)) if belong and folders else set()
         trained = metrics.of_deleted(tx)
-    for number in deleted:
-        shutil.rmtree(house.settings.job_directory(exec_id(number)), ignore_errors=True)
+    removed, kept = 0, []
+    for number in in_time(sorted(numbers)):
+        shutil.rmtree(folders[number], ignore_errors=True)
+        if folders[number].exists():
+            kept.append(exec_id(number))
+        else:
+            removed += 1
     if trained:
         with house.database.transaction() as tx:
             metrics.forget(tx, trained)
+    if kept:
+        raise HomeUnusable(str(house.settings.home), f"{lost_found.told(len(kept))} cannot be removed, {kept[0]} say")
+    return removed + len(trained)
 
 
-def sweep_keys(house: House) -> None:
-    """Forget the Idempotency-Keys that are a day old."""
-    with house.database.snapshot() as tx:
-        if not keys.expired(tx, house.clock()):
-            return
-    with house.database.transaction() as tx:
-        keys.sweep(tx, house.clock())
+def sweep_keys(house: House) -> int:
+    """Forget the Idempotency-Keys that are a day old. Answers how many."""
+
+    def forget_some() -> int:
+        with house.database.snapshot() as tx:
+            if not keys.expired(tx, house.clock()):
+                return 0
+        with house.database.transaction() as tx:
+            return keys.sweep(tx, house.clock(), BATCH_ROWS)
+
+    return in_batches(forget_some)
 
 
-def sweep_changes(house: House) -> None:
-    """Forget the changes that everybody who looks on has seen."""
-    with house.database.snapshot() as tx:
-        if not changes.old(tx):
-            return
-    with house.database.transaction() as tx:
-        changes.prune(tx)
+def sweep_changes(house: House) -> int:
+    """Forget the changes that everybody who looks on has seen. Answers how many."""
+
+    def forget_some() -> int:
+        with house.database.snapshot() as tx:
+            if not changes.old(tx):
+                return 0
+        with house.database.transaction() as tx:
+            return changes.prune(tx, BATCH_ROWS)
+
+    return in_batches(forget_some)
 
 
-def sweep_usage(house: House) -> None:
-    """Forget how busy slots were longer ago than is kept."""
+def sweep_usage(house: House) -> int:
+    """Forget how busy slots were longer ago than is kept. Answers how many samples."""
     before = house.clock() - house.settings.usage_days * 24 * 3600
-    with house.database.snapshot() as tx:
-        oldest = usage.oldest(tx)
-    if oldest is None or oldest >= before:
-        return
-    with house.database.transaction() as tx:
-        usage.prune(tx, before)
+
+    def forget_some() -> int:
+        with house.database.snapshot() as tx:
+            oldest = usage.oldest(tx)
+        if oldest is None or oldest >= before:
+            return 0
+        with house.database.transaction() as tx:
+            return usage.prune(tx, min(before, oldest + USAGE_BATCH_SECONDS))
+
+    return in_batches(forget_some)
 
 
 _DELETED_BEFORE = "its job was deleted before home and database were told of each other, and it may be another job's"

@@ -67,16 +67,20 @@ def old(tx: Connection) -> bool:
     return tx.execute(select(changes.c.id).where(*_dialect(tx).old).limit(1)).first() is not None
 
 
-def prune(tx: Connection) -> None:
-    """Forget what is older than KEPT_SECONDS by the database's own clock."""
+def prune(tx: Connection, most: int) -> int:
+    """Forget what is older than KEPT_SECONDS by the database's own clock, ``most`` of it. Answers how many."""
     feed = _dialect(tx)
-    last = tx.execute(select(func.max(feed.order)).where(*feed.old, feed.order < feed.end(tx))).scalar_one()
-    tx.execute(delete(changes).where(*feed.old))
-    if last is None:
-        return
-    marker = {"key": max(last, _pruned(tx)), "time": 0.0}
-    if tx.execute(update(changes).where(changes.c.id == _PRUNED).values(**marker)).rowcount == 0:
-        tx.execute(insert(changes).values(id=_PRUNED, xid=0, topic="pruned", **marker))
+    found = tx.execute(select(changes.c.id, feed.order).where(*feed.old).order_by(feed.order).limit(most)).all()
+    if not found:
+        return 0
+    end = feed.end(tx)
+    last = max((order for _, order in found if order < end), default=None)
+    forgotten = tx.execute(delete(changes).where(changes.c.id.in_([id_ for id_, _ in found]))).rowcount
+    if last is not None:
+        marker = {"key": max(last, _pruned(tx)), "time": 0.0}
+        if tx.execute(update(changes).where(changes.c.id == _PRUNED).values(**marker)).rowcount == 0:
+            tx.execute(insert(changes).values(id=_PRUNED, xid=0, topic="pruned", **marker))
+    return forgotten
 
 
 def _pruned(tx: Connection) -> int:

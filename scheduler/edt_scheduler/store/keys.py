@@ -31,6 +31,8 @@ def expired(tx: Connection, now: float) -> bool:
     return tx.execute(query).first() is not None
 
 
-def sweep(tx: Connection, now: float) -> None:
-    """Forget the expired."""
-    tx.execute(delete(keys).where(keys.c.created_at <= now - KEPT_SECONDS))
+def sweep(tx: Connection, now: float, most: int) -> int:
+    """Forget the expired, the oldest first, ``most`` of them or a few more. Answers how many."""
+    ages = select(keys.c.created_at).where(keys.c.created_at <= now - KEPT_SECONDS)
+    last = tx.execute(ages.order_by(keys.c.created_at).offset(most - 1).limit(1)).scalar_one_or_none()
+    return tx.execute(delete(keys).where(keys.c.created_at <= (now - KEPT_SECONDS if last is None else last))).rowcount

@@ -86,5 +86,6 @@ def oldest(tx: Connection) -> float | None:
     return found
 
 
-def prune(tx: Connection, before: float) -> None:
-    tx.execute(delete(slot_usage).where(slot_usage.c.time < before))
+def prune(tx: Connection, before: float) -> int:
+    """Forget the samples from before then. Answers how many."""
+    return tx.execute(delete(slot_usage).where(slot_usage.c.time < before)).rowcount

@@ -1,0 +1,79 @@
+"""The periodic tasks: what the platform does by itself every now and then. Room: scheduler. Runs ``operations``.
+
+One line a task. Its function takes the ``House`` and answers how many things it did. It must
+
+* be as good done twice as once, also twice at the same time: two schedulers may lead for a moment, a message may come
+  again. So it decides on what it reads in the transaction in which it writes, and a folder that is gone is no error;
+* end soon: it works in batches (``operations.batches``), and what is left waits for its next run;
+* raise where it could not do its work: that is logged under its name, and it is tried again at its next period.
+
+When they run, and who runs them: ``beat``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edt_scheduler.errors import SchedulerError, Unavailable
+from edt_scheduler.house import House
+from edt_scheduler.operations.sweeping import sweep_changes, sweep_deleted, sweep_keys, sweep_usage
+
+log = logging.getLogger("edt.tasks")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One periodic task."""
+
+    name: str
+    """``edt.<what>``: its name in the log and at the broker."""
+    done: str
+    """What it did some of, for the log: ``folders of deleted jobs removed``."""
+    period_seconds: float
+    """From one beginning to the next."""
+    limit_seconds: float
+    """After this it is ended, wherever it stands; at least three times what its batches may take."""
+    work: Callable[[House], int]
+
+
+TASKS: tuple[Task, ...] = (
+    Task("edt.remove-deleted", "folders and courses of deleted jobs removed", 30, 300, sweep_deleted),
+    Task("edt.forget-changes", "changes forgotten that everybody has seen", 120, 120, sweep_changes),
+    Task("edt.forget-keys", "idempotency keys forgotten that are a day old", 600, 120, sweep_keys),
+    Task("edt.forget-usage", "samples of busy slots forgotten", 600, 120, sweep_usage),
+)
+
+
+class Runner:
+    """Runs tasks in this process, one at a time, and remembers what it has said of each."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._failed: dict[str, str] = {}
+
+    def run(self, task: Task) -> None:
+        """Run it now. Raises nothing: a failure is logged, once for as long as it stays the same."""
+        try:
+            done = task.work(self._house)
+        except Unavailable as error:
+            log.debug("%s: %s", task.name, error)  # the scheduler says it, who needs the database all the time
+            return
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            if self._failed.get(task.name) != said:
+                foreseen = isinstance(error, SchedulerError | OSError)
+                log.error(
+                    "%s failed: %s; it is tried again every %g s",
+                    task.name,
+                    error,
+                    task.period_seconds,
+                    exc_info=None if foreseen else error,
+                )
+            self._failed[task.name] = said
+            return
+        if self._failed.pop(task.name, None):
+            log.info("%s works again", task.name)
+        if done:
+            log.info("%s: %d %s", task.name, done, task.done)

@@ -1,0 +1,208 @@
+"""The periodic tasks: what they do, when they run, and that a failed one waits for its next period."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from edt_scheduler import operations, pairing
+from edt_scheduler.beat import FIRST_SECONDS, Beat, Timetable
+from edt_scheduler.errors import HomeUnusable
+from edt_scheduler.house import House
+from edt_scheduler.once import KEPT_SECONDS, Once
+from edt_scheduler.operations.batches import in_batches, in_time
+from edt_scheduler.operations.sweeping import sweep_changes, sweep_deleted, sweep_keys
+from edt_scheduler.store import changes, keys
+from edt_scheduler.store.database import Database
+from edt_scheduler.tasks import TASKS, Runner, Task
+from support.puppets import Clock, Stage
+from support.waiting import until
+
+
+def task(work: Callable[[House], int], name: str = "edt.try", period: float = 30) -> Task:
+    return Task(name, "things done", period, 60, work)
+
+
+def deleted_jobs(stage: Stage, count: int) -> list[Path]:
+    """Folders of jobs that were deleted and are over."""
+    jobs = [stage.submitted() for _ in range(count)]
+    for job in jobs:
+        operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+    return [job.directory for job in jobs]
+
+
+class TestWhen:
+    def test_all_run_soon_after_the_start_and_then_each_on_its_period(self) -> None:
+        often, seldom = task(lambda _: 0, "edt.often", 30), task(lambda _: 0, "edt.seldom", 100)
+        timetable, ran = Timetable([often, seldom], 1000.0), []
+        for now in range(1000, 1210):
+            for due in timetable.due(now):
+                timetable.began(due, now)
+                ran.append((now - 1000 - FIRST_SECONDS, due.name))
+        assert ran == [
+            *[(0, "edt.often"), (0, "edt.seldom")],
+            *[(at, "edt.often") for at in (30, 60, 90)],
+            (100, "edt.seldom"),
+            *[(at, "edt.often") for at in (120, 150, 180)],
+            *[(200, "edt.seldom")],
+        ]
+
+    def test_it_rests_until_the_next_is_due(self) -> None:
+        timetable = Timetable([task(lambda _: 0)], 0.0)
+        assert timetable.rest(1.0) == FIRST_SECONDS - 1
+        timetable.began(*timetable.due(FIRST_SECONDS), FIRST_SECONDS)
+        assert timetable.rest(FIRST_SECONDS) == 30
+        assert timetable.rest(100) == 0
+
+    def test_each_has_its_own_name_and_time_to_end_before_it_is_ended(self) -> None:
+        assert len({each.name for each in TASKS}) == len(TASKS)
+        assert all(each.name.startswith("edt.") and each.limit_seconds >= 60 for each in TASKS)
+
+    def test_they_run_beside_whoever_leads_and_no_more_when_that_ends(
+        self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        ran: list[str] = []
+
+        def work(_: House) -> int:
+            ran.append(threading.current_thread().name)
+            return 0
+
+        with Beat(sqlite_stage.house, [task(work, period=0.01)]):
+            until(lambda: len(ran) > 2)
+        count = len(ran)
+        assert set(ran) == {"tasks"}
+        assert not any(thread.name == "tasks" for thread in threading.enumerate())
+        assert len(ran) == count
+
+
+class TestFailures:
+    def test_one_is_logged_once_with_its_name_and_so_is_that_it_works_again(
+        self, sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        answers: list[object] = [ZeroDivisionError("none"), ZeroDivisionError("none"), OSError(28, "disk full"), 3, 0]
+
+        def work(_: House) -> int:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            assert isinstance(answer, int)
+            return answer
+
+        runner = Runner(sqlite_stage.house)
+        for _ in range(5):
+            runner.run(task(work))
+        assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+            ("ERROR", "edt.try failed: none; it is tried again every 30 s"),
+            ("ERROR", "edt.try failed: [Errno 28] disk full; it is tried again every 30 s"),
+            ("INFO", "edt.try works again"),
+            ("INFO", "edt.try: 3 things done"),
+        ]
+        assert [bool(record.exc_info) for record in caplog.records] == [True, False, False, False]
+
+    def test_while_the_database_is_away_they_are_quiet(
+        self, sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        runner = Runner(replace(sqlite_stage.house, database=Database("sqlite:////nonexistent/edt.db")))
+        for each in TASKS:
+            runner.run(each)
+        assert caplog.text == ""
+
+
+class TestBatches:
+    def test_they_end_when_there_is_no_more_or_the_time_is_over(self) -> None:
+        clock = Clock(0)
+        left = [1, 1, 2, 3, 5]
+
+        def batch() -> int:
+            clock.pass_(1)
+            return left.pop(0) if left else 0
+
+        assert in_batches(batch, 3, clock) == 4
+        assert in_batches(batch, 30, clock) == 8
+        assert in_batches(batch, 30, clock) == 0
+
+    def test_things_are_taken_one_by_one_until_the_time_is_over(self) -> None:
+        clock, taken = Clock(0), []
+        for thing in in_time("abcde", 3, clock):
+            taken.append(thing)
+            clock.pass_(1.5)
+        assert taken == ["a", "b"]
+
+
+class TestDeletedJobs:
+    def test_their_folders_go_and_it_says_how_many(self, stage: Stage) -> None:
+        kept = stage.submitted().directory
+        folders = deleted_jobs(stage, 3)
+        assert sweep_deleted(stage.house) == 3
+        assert kept.exists() and not any(folder.exists() for folder in folders)
+        assert sweep_deleted(stage.house) == 0, "it is not counted again"
+
+    def test_two_that_run_at_once_do_the_work_of_one(self, stage: Stage) -> None:
+        folders = deleted_jobs(stage, 8)
+        with ThreadPoolExecutor(2) as pool:
+            for each in [pool.submit(sweep_deleted, stage.house) for _ in range(2)]:
+                each.result()
+        assert not any(folder.exists() for folder in folders)
+
+    def test_one_that_cannot_be_removed_keeps_no_other_from_going(
+        self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stuck, *others = deleted_jobs(sqlite_stage, 3)
+        rmtree = operations.sweeping.shutil.rmtree
+        refusing = lambda path, **how: None if path == stuck else rmtree(path, **how)  # noqa: E731
+        monkeypatch.setattr("edt_scheduler.operations.sweeping.shutil.rmtree", refusing)  # root may remove anything
+        with pytest.raises(HomeUnusable, match=r"1 job folder cannot be removed, edt-1 say"):
+            sweep_deleted(sqlite_stage.house)
+        assert stuck.exists() and not any(folder.exists() for folder in others)
+
+    def test_while_the_homes_id_cannot_be_read_nothing_is_removed(self, sqlite_stage: Stage) -> None:
+        house = sqlite_stage.house
+        pairing.pair(house.database, house.settings, 0.0)
+        (folder,) = deleted_jobs(sqlite_stage, 1)
+        file = house.settings.home / pairing.ID_FILE
+        kept = file.rename(file.with_name("kept"))
+        file.mkdir()  # reading it is an error, as on a share that does not answer
+        with pytest.raises(HomeUnusable, match="home-id cannot be read"):
+            sweep_deleted(house)
+        assert folder.exists()
+        file.rmdir()
+        kept.rename(file)
+        assert sweep_deleted(house) == 1
+        assert not folder.exists()
+
+
+class TestBacklogs:
+    """What a scheduler that was away for long finds is forgotten in batches, to the end."""
+
+    def test_changes(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("edt_scheduler.operations.sweeping.BATCH_ROWS", 2)
+        for _ in range(4):
+            stage.submit()
+        cursor = operations.newest_change(stage.house)
+        with stage.house.database.transaction() as tx:
+            count = tx.execute(text("SELECT count(*) FROM changes WHERE id <> 0")).scalar_one()
+            tx.execute(text("UPDATE changes SET time = time - :age"), {"age": changes.KEPT_SECONDS + 1})
+        assert count > 2
+        assert sweep_changes(stage.house) == count
+        assert operations.changes_since(stage.house, cursor).cursor == cursor, "who has seen all has missed nothing"
+
+    def test_idempotency_keys(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("edt_scheduler.operations.sweeping.BATCH_ROWS", 2)
+        with stage.house.database.transaction() as tx:
+            user = tx.execute(text("SELECT min(id) FROM users")).scalar_one()
+            for number in range(5):
+                keys.put(tx, user, Once(f"key-{number}", "0" * 64), "edt-1", stage.clock() + number)
+        stage.clock.pass_(KEPT_SECONDS + 3)
+        assert sweep_keys(stage.house) == 4
+        stage.clock.pass_(1)
+        assert sweep_keys(stage.house) == 1
