@@ -1,5 +1,5 @@
-"""The dashboard for everybody: nothing serious that axe finds, on any page, light or dark; by keyboard alone; and
-with as many jobs as a year brings."""
+"""The dashboard for everybody: nothing serious that axe finds, on any page, light or dark; on a telephone; by keyboard
+alone; and with as many jobs as a year brings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
+from edt_scheduler import operations
 from support.browser import Visitor
 from support.credentials import PASSWORD
 from support.front_door import FrontDoor, served
@@ -58,6 +59,46 @@ def test_axe_finds_nothing_serious_on_any_page(door: FrontDoor, visit: Visit, da
         expect(visitor.page.get_by_role("heading", level=1)).to_contain_text(heading)
         found += serious(visitor, path)
     assert found == []
+
+
+def test_every_page_fits_a_telephone_and_a_desk_with_its_menus_in_sight(door: FrontDoor, visit: Visit) -> None:
+    visitor = visit(door.url)
+    page = visitor.page
+    visitor.open("/login")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("OpenEDT")
+    wrong = misfits(visitor, "/login", ["Theme"])
+    visitor.log_in(password=PASSWORD)
+    node = operations.nodes(door.house)[0].name
+    tabs = [f"/jobs/{RUNNING}{tab}" for tab in ("", "/elasticity", "/logs", "/settings")]
+    for path in (*PAGES, *tabs, f"/nodes/{node}", f"/nodes/{node}/drain"):
+        visitor.open(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.get_by_text("Loading", exact=True)).to_have_count(0)
+        wrong += misfits(visitor, path, ["Theme", "Account"])
+    visitor.open("/jobs")
+    for name in ("Theme", "Account"):
+        page.get_by_role("button", name=re.compile(f"^{name}")).click()
+        wrong += misfits(visitor, f"the menu {name}", [], page.get_by_role("menu"))
+        page.keyboard.press("Escape")
+    assert wrong == []
+
+
+def misfits(visitor: Visitor, where: str, buttons: list[str], *others: Locator) -> list[str]:
+    """What is wider than a telephone's window or a desk's, or not in it, as sentences."""
+    page = visitor.page
+    named = [page.get_by_role("button", name=re.compile(f"^{name}"), include_hidden=True) for name in buttons]
+    found = []
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        if wide > width:
+            found.append(f"{where} is {wide} pixels wide in a window of {width}")
+        for shown in (*named, *others):
+            box = shown.bounding_box()
+            if box is None or box["height"] < 20 or not 0 <= box["x"] <= width - box["width"] or box["y"] < 0:
+                found.append(f"{where}: {shown} is at {box} in a window of {width}")
+    return found
 
 
 def serious(visitor: Visitor, path: str) -> list[str]:

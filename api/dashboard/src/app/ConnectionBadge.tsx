@@ -28,7 +28,7 @@ export function ConnectionBadge() {
     <Hint text={shown.hint}>
       <span role="status" aria-live="polite" className={styles.badge} data-phase={phase}>
         <Icon size={14} aria-hidden />
-        {shown.word}
+        <span className={styles.word}>{shown.word}</span>
       </span>
     </Hint>
   );

@@ -7,6 +7,7 @@ import { Navigate, useNavigate, useSearchParams } from "react-router";
 
 import { asProblem, type Problem } from "../../api/problem";
 import { logIn, meQuery, returnPath } from "../../api/session";
+import { Mark } from "../../app/Mark";
 import { ThemeControl } from "../../app/ThemeControl";
 import { Button } from "../../components/Button";
 import { Frame, TextField } from "../../components/Field";
@@ -51,7 +52,10 @@ export function LoginPage() {
       <main className={styles.main}>
         <div className={styles.card}>
           <Steps />
-          <h1>Log in</h1>
+          <h1>
+            <Mark /> Log in to OpenEDT
+          </h1>
+          <p className={styles.where}>Elastic training at {location.host}</p>
           <form onSubmit={(event) => void enter(event)} className={styles.form}>
             <TextField
               label="Name"
