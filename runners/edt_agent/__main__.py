@@ -14,7 +14,7 @@ import sys
 
 from edt_agent.agent import Agent
 from edt_agent.errors import AgentError
-from edt_agent.settings import AgentSettings, from_environment
+from edt_agent.settings import AgentSettings, read
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
     logging.basicConfig(level=os.environ.get("EDT_LOG_LEVEL", "INFO").upper(), format="%(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        settings = from_environment(vars(arguments), os.environ)
+        settings = read(vars(arguments))
         asyncio.run(_run(settings))
     except (AgentError, OSError) as error:
         print(f"edt agent: {error}", file=sys.stderr)  # noqa: T201  the sentence a person reads

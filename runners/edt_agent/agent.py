@@ -114,7 +114,7 @@ class Agent:
                     attempt.drop()
                 await self._api.close()
                 with contextlib.suppress(OSError):  # a supervisor's socket is still in it
-                    self._settings.runtime_dir.rmdir()
+                    self._settings.sockets.rmdir()
 
     def _go(self, how: Going) -> None:
         if how is Going.ALL_LEAVE and self._going >= Going.ALL_LEAVE:

@@ -65,11 +65,11 @@ class Api:
         """Show the join token; from then on the node speaks with a token of its own, kept in memory only."""
         body = {
             "name": self._settings.name,
-            "host": self._settings.host,
+            "host": self._settings.agent_host,
             "cores": cores(),
             "boot_id": _boot_id(),
             "incarnation": self._incarnation,
-            "launcher": self._settings.launcher,
+            "launcher": self._settings.runs_in,
             "slots": [slot.to_json_object() for slot in self._slots],
         }
         join_token = _read_token(self._settings.token_file)

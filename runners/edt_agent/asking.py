@@ -101,7 +101,7 @@ class Asking:
                 doorbell.restart()
                 unheard = 0
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.tick_seconds):
+                async with asyncio.timeout(self._settings.agent_tick_seconds):
                     await self._rung.wait()
             woken_by = "doorbell" if self._rung.is_set() else "timer"
             self._rung.clear()
@@ -110,7 +110,7 @@ class Asking:
         """Without a broker: the API holds the question open. Returns when the API does not know this node."""
         clock = asyncio.get_running_loop().time
         version: int | None = None
-        woken_by, wait = "start", self._settings.poll_seconds
+        woken_by, wait = "start", self._settings.agent_poll_seconds
         while True:
             before, asked = version, clock()
             try:
@@ -120,7 +120,7 @@ class Asking:
                 return
             woken_by = "timer"
             if version == before and clock() - asked < wait / 2:
-                await asyncio.sleep(self._settings.tick_seconds)  # an API that does not hold questions open
+                await asyncio.sleep(self._settings.agent_tick_seconds)  # an API that does not hold questions open
 
     async def _ask(self, version: int | None, wait: float, woken_by: str) -> int:
         """Ask until there is an answer. Raises NotKnownHere."""
@@ -135,7 +135,7 @@ class Asking:
                 failed += 1
                 if failed == 1:
                     log.warning("training goes on without the API: %s", error)
-                await asyncio.sleep(min(_pause(failed), self._settings.tick_seconds))
+                await asyncio.sleep(min(_pause(failed), self._settings.agent_tick_seconds))
                 continue
             if failed:
                 log.info("the API answers again")

@@ -132,7 +132,7 @@ def device_requests(wish: Wish, settings: DockerSettings, slots: Sequence[Slot])
     CUDA_VISIBLE_DEVICES; with ``fixed`` those of the slots that it starts with. None on a node without."""
     on_node = [slot.device for slot in slots if slot.device != "cpu"]
     wished = {slot.device for slot in wish.slots}
-    devices = [device for device in on_node if device in wished] if settings.fixed_gpus else on_node
+    devices = [device for device in on_node if device in wished] if settings.gpus == "fixed" else on_node
     if not devices:
         return []
     return [{"driver": "nvidia", "device_ids": devices, "capabilities": [["gpu", "compute", "utility"]]}]

@@ -55,7 +55,7 @@ class DockerLauncher:
         self._known_node: Node | None = None
         check_host(os.environ)
         self._dockerd = Dockerd()
-        self._sockets = _made(settings.runtime_dir)
+        self._sockets = _made(settings.sockets)
         self._handles: list[ContainerHandle] = []
         self._starting: set[Key] = set()
         self._news = asyncio.Event()
@@ -256,7 +256,7 @@ class DockerLauncher:
         if await self._dockerd.has_image(image):
             return
         said = "and EDT_DOCKER_PULL is never"
-        if self._docker.pull:
+        if self._docker.pull == "missing":
             log.info("%s: image %s is not here and is pulled", key_of(letter), image)
             said = await self._dockerd.pull(image)
             if not said:
@@ -267,7 +267,7 @@ class DockerLauncher:
             f"image {image} ({where}) is not on node {letter.node} {said};"
             f" build it or load it there, or name another one"
         )
-        if letter.image and (not self._docker.pull or any(each in said.lower() for each in _NOT_THERE)):
+        if letter.image and (self._docker.pull == "never" or any(each in said.lower() for each in _NOT_THERE)):
             raise ImageMissing(words)
         raise StartFailed(words)
 

@@ -8,21 +8,22 @@ by its slots, so that a node whose slots all work is not promised twice.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from edt_agent.errors import BadSetting
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic_settings import NoDecode
+
+from edt_agent.complaints import takes
 
 GIB = 1 << 30
 MIB = 1 << 20
 _BASE_MEMORY = 2 * GIB
-_BASE_CPUS = 1.0
 _LEAST_MEMORY = 64 * MIB
 _SIZE = re.compile(r"(\d{1,15})([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,254}")
-_NETWORK = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.:-]{0,127}")
 
 IMAGE_PYTORCH = "openedt/runner-torch:latest"
 IMAGE_TENSORFLOW = "openedt/runner-tensorflow:latest"
@@ -37,37 +38,90 @@ class Mount:
     read_only: bool = True
 
 
-@dataclass(frozen=True)
+def _bytes(given: Any) -> Any:
+    """As Docker reads a size: m is 2**20. Pydantic's ByteSize takes it for 10**6."""
+    if not isinstance(given, str):
+        return given
+    match = _SIZE.fullmatch(given.strip())
+    return int(match[1]) * _UNITS[match[2].lower()] if match else given
+
+
+def _mount(given: Any) -> Any:
+    """``/on/the/node[:/inside][:ro|rw]``."""
+    if not isinstance(given, str):
+        return given
+    parts = given.split(":")
+    mode = parts.pop() if parts[-1] in {"ro", "rw"} else "ro"
+    if not 1 <= len(parts) <= 2 or not all(part.startswith("/") for part in parts):
+        raise ValueError(given)
+    return Mount(parts[0], parts[-1], read_only=mode == "ro")
+
+
+def _pair(given: Any) -> Any:
+    return (given.split(":") * 2 if ":" not in given else given.split(":")) if isinstance(given, str) else given
+
+
+def _listed(given: Any) -> Any:
+    return [each for each in given.split(",") if each] if isinstance(given, str) else given
+
+
+Image = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,254}$"), takes(f"written like {IMAGE_PYTORCH}")]
+Memory = Annotated[
+    int, Field(ge=_LEAST_MEMORY), BeforeValidator(_bytes), takes("a size such as 512m or 4g, at least 64m")
+]
+Space = Annotated[int, Field(ge=MIB), BeforeValidator(_bytes), takes("a size such as 512m or 4g, at least 1m")]
+Cores = Annotated[float, Field(gt=0, le=4096), takes("a number of cores above 0")]
+User = Annotated[
+    tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(ge=0)]],
+    NoDecode,
+    BeforeValidator(_pair),
+    takes("UID:GID in numbers, and not root's"),
+]
+ScriptUser = Annotated[
+    Annotated[int, Field(gt=0, lt=1 << 31)] | None,
+    BeforeValidator(lambda given: None if given == "same" else given),
+    takes("the number of a user who is not root, or same"),
+]
+Mounts = Annotated[
+    tuple[Annotated[Mount, BeforeValidator(_mount), takes("/folder[:/inside][:ro|rw], with commas between")], ...],
+    NoDecode,
+    BeforeValidator(_listed),
+]
+
+
+@checked_dataclass(frozen=True)
 class DockerSettings:
-    """All that EDT_DOCKER_* can say. ``from_environment`` reads it; tests build it by hand."""
+    """All that EDT_DOCKER_* can say: each name is the variable's without that, in small letters."""
 
     data: Path
     """The data file system (EDT_DATA_FS), which every container may read."""
-    image_pytorch: str = IMAGE_PYTORCH
-    image_tensorflow: str = IMAGE_TENSORFLOW
+    image_pytorch: Image = IMAGE_PYTORCH
+    image_tensorflow: Image = IMAGE_TENSORFLOW
     python: str = "python"
     """The interpreter inside the image."""
-    pull: bool = True
-    """Pull an image that is not there; False: say so and give up."""
-    network: str = "host"
+    pull: Literal["missing", "never"] = "missing"
+    """Whether an image that is not there is pulled, or it is said so and given up."""
+    network: Annotated[
+        str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.:-]{0,127}$"), takes("host, none or the name of a network")
+    ] = "host"
     """``host`` reaches other nodes' engines. With another network the node's --host must be an address that a
     container has there; ``none`` with --host 127.0.0.1 shuts jobs of one node in completely."""
-    user: tuple[int, int] = (10001, 10001)
+    user: User = (10001, 10001)
     """Who a container runs as where the job's folder belongs to root; else its owner."""
-    script_user: int | None = 10002
+    script_user: ScriptUser = 10002
     """Who the job's own code runs as, in the group of the container's user; None: as the container's user."""
-    memory_base: int | None = None
-    memory_per_slot: int | None = None
-    cpus_base: float = _BASE_CPUS
-    cpus_per_slot: float | None = None
-    pids: int = 4096
-    shm: int = GIB
+    memory_base: Memory | None = None
+    memory_per_slot: Memory | None = None
+    cpus_base: Cores = 1.0
+    cpus_per_slot: Cores | None = None
+    pids: Annotated[int, Field(ge=64, le=1 << 22), takes("a whole number from 64")] = 4096
+    shm: Space = GIB
     """Size of /dev/shm. OpenEDT's own loader does not use it; NCCL and a user's own loaders do."""
-    tmp: int = GIB
+    tmp: Space = GIB
     """Size of /tmp, the only place besides the job's folder that can be written; it counts as memory."""
-    fixed_gpus: bool = False
-    """A container gets the GPUs of the slots it starts with, and no others; False: all of its node's."""
-    mounts: tuple[Mount, ...] = ()
+    gpus: Literal["all", "fixed"] = "all"
+    """Whether a container gets all GPUs of its node, or those of the slots it starts with and no others."""
+    mounts: Mounts = ()
     """More folders of the node that every container sees."""
 
 
@@ -94,118 +148,3 @@ def limits(settings: DockerSettings, engines: int, slots: int, memory: int, core
         memory=max(_LEAST_MEMORY, min(memory, base + engines * share)),
         cpus=round(max(0.1, min(float(cores), settings.cpus_base + engines * cpus)), 2),
     )
-
-
-def from_environment(environ: Mapping[str, str], home: Path) -> DockerSettings:
-    """Read EDT_DOCKER_*. Raises BadSetting, which names the variable, what it got and what it takes."""
-
-    def size(name: str, default: int) -> int:
-        return _bytes(name, environ, least=MIB) or default
-
-    return DockerSettings(
-        data=Path(environ.get("EDT_DATA_FS") or home / "data").expanduser().absolute(),
-        image_pytorch=_image("EDT_DOCKER_IMAGE_PYTORCH", environ, IMAGE_PYTORCH),
-        image_tensorflow=_image("EDT_DOCKER_IMAGE_TENSORFLOW", environ, IMAGE_TENSORFLOW),
-        python=environ.get("EDT_DOCKER_PYTHON") or "python",
-        pull=_one_of("EDT_DOCKER_PULL", environ, ("missing", "never")) == "missing",
-        network=_network(environ),
-        user=_user(environ),
-        script_user=_script_user(environ),
-        memory_base=_bytes("EDT_DOCKER_MEMORY_BASE", environ),
-        memory_per_slot=_bytes("EDT_DOCKER_MEMORY_PER_SLOT", environ),
-        cpus_base=_number("EDT_DOCKER_CPUS_BASE", environ) or _BASE_CPUS,
-        cpus_per_slot=_number("EDT_DOCKER_CPUS_PER_SLOT", environ),
-        pids=_count("EDT_DOCKER_PIDS", environ, 4096),
-        shm=size("EDT_DOCKER_SHM", GIB),
-        tmp=size("EDT_DOCKER_TMP", GIB),
-        fixed_gpus=_one_of("EDT_DOCKER_GPUS", environ, ("all", "fixed")) == "fixed",
-        mounts=_mounts(environ),
-    )
-
-
-def is_image(text: str) -> bool:
-    """Whether this could name an image; whether it exists is for the daemon to say."""
-    return _IMAGE.fullmatch(text) is not None
-
-
-def _one_of(variable: str, environ: Mapping[str, str], known: tuple[str, ...]) -> str:
-    text = environ.get(variable) or known[0]
-    if text not in known:
-        raise BadSetting(f"{variable}: {text!r}; it is {' or '.join(known)}")
-    return text
-
-
-def _image(variable: str, environ: Mapping[str, str], default: str) -> str:
-    text = environ.get(variable) or default
-    if not is_image(text):
-        raise BadSetting(f"{variable}: {text!r} is no image; it is written like {default}")
-    return text
-
-
-def _network(environ: Mapping[str, str]) -> str:
-    text = environ.get("EDT_DOCKER_NETWORK") or "host"
-    if not _NETWORK.fullmatch(text):
-        raise BadSetting(f"EDT_DOCKER_NETWORK: {text!r}; it is host, none or the name of a network")
-    return text
-
-
-def _user(environ: Mapping[str, str]) -> tuple[int, int]:
-    text = environ.get("EDT_DOCKER_USER") or "10001:10001"
-    user, colon, group = text.partition(":")
-    if not user.isdecimal() or (colon and not group.isdecimal()) or int(user) == 0:
-        raise BadSetting(f"EDT_DOCKER_USER: {text!r}; it is UID:GID in numbers, and not root's")
-    return int(user), int(group or user)
-
-
-def _script_user(environ: Mapping[str, str]) -> int | None:
-    text = environ.get("EDT_DOCKER_SCRIPT_USER") or "10002"
-    if text == "same":
-        return None
-    if not text.isdecimal() or not 0 < int(text) < 1 << 31:
-        raise BadSetting(f"EDT_DOCKER_SCRIPT_USER: {text!r}; it is the number of a user who is not root, or same")
-    return int(text)
-
-
-def _bytes(variable: str, environ: Mapping[str, str], least: int = _LEAST_MEMORY) -> int | None:
-    text = environ.get(variable)
-    if not text:
-        return None
-    match = _SIZE.fullmatch(text.strip())
-    number = int(match[1]) * _UNITS[match[2].lower()] if match else 0
-    if number < least:
-        raise BadSetting(f"{variable}: {text!r}; it is a size such as 512m or 4g, at least {least // MIB}m")
-    return number
-
-
-def _number(variable: str, environ: Mapping[str, str]) -> float | None:
-    text = environ.get(variable)
-    if not text:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 < number <= 4096:
-        raise BadSetting(f"{variable}: {text!r}; it is a number of cores above 0")
-    return number
-
-
-def _count(variable: str, environ: Mapping[str, str], default: int) -> int:
-    text = environ.get(variable)
-    if not text:
-        return default
-    if not text.isdecimal() or not 64 <= int(text) <= 1 << 22:
-        raise BadSetting(f"{variable}: {text!r}; it is a whole number from 64")
-    return int(text)
-
-
-def _mounts(environ: Mapping[str, str]) -> tuple[Mount, ...]:
-    """``/on/the/node[:/inside][:ro|rw]``, several with commas between."""
-    mounts = []
-    for text in filter(None, (environ.get("EDT_DOCKER_MOUNTS") or "").split(",")):
-        parts = text.split(":")
-        mode = parts.pop() if parts[-1] in {"ro", "rw"} else "ro"
-        if not 1 <= len(parts) <= 2 or not all(part.startswith("/") for part in parts):
-            raise BadSetting(f"EDT_DOCKER_MOUNTS: {text!r}; it is /folder[:/inside][:ro|rw], with commas between")
-        mounts.append(Mount(parts[0], parts[-1], read_only=mode == "ro"))
-    return tuple(mounts)

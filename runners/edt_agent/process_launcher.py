@@ -41,7 +41,7 @@ class ProcessLauncher:
         self._warm = WarmSupervisors(lambda kind: self._spawn(kind, cold=False), settings.warm)
         self._logs = settings.state_dir / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
-        make_private(settings.runtime_dir)  # or no agent starts here
+        make_private(settings.sockets)  # or no agent starts here
 
     async def start(self, letter: Letter, wish: Wish, before: int = 0) -> Started:
         if letter.image:
@@ -102,7 +102,7 @@ class ProcessLauncher:
     def _sockets(self) -> Path:
         """The folder for sockets, as it is now: the agent before this one took it along when it went."""
         try:
-            return make_private(self._settings.runtime_dir)
+            return make_private(self._settings.sockets)
         except BadSetting as error:
             raise StartFailed(str(error)) from error
 

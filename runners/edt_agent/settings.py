@@ -1,4 +1,7 @@
-"""Room: runners, agent. What an agent is told at its start, from arguments and environment. Touches nothing."""
+"""Room: runners, agent. What an agent is told at its start: by arguments, else by EDT_* variables, else by defaults.
+
+Reads the environment when the settings are made; creates nothing but a folder that ``make_private`` is asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,25 @@ import stat
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from edt_agent import docker_settings
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from edt_agent.complaints import complaint, takes
 from edt_agent.docker_settings import DockerSettings
 from edt_agent.errors import BadSetting
-from edt_runner.contract import TAG_VARIABLE
 
 NODE_VARIABLE = "EDT_NODE"
 """Environment variable that marks every process that this node's agent started."""
@@ -25,135 +39,12 @@ LIFE_VARIABLE = "EDT_LIFE"
 """Environment variable with a random name that one supervisor and all its descendants bear, from their birth on. A
 warm supervisor is started before anybody knows for which attempt; this is how its processes are told apart."""
 
-_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ROOT_BYTES = 48
 """Longest EDT_RUNTIME_DIR: a socket's path may have 107 bytes, and 50 are ours and an exec id's."""
-_FRAMEWORKS = ("pytorch", "tensorflow")
-_DEFAULT_API = "http://127.0.0.1:9280"
 
 
-@dataclass(frozen=True)
-class AgentSettings:
-    """All that an agent is told. ``from_environment`` reads it; tests build it by hand."""
-
-    api: str
-    """URL of the API, without a path."""
-    home: Path
-    """EDT_HOME: the agent keeps its own notes in ``agent/<name>`` below it."""
-    name: str
-    """The node's name: part of a queue's name and of folder names."""
-    token_file: Path
-    """File that holds the join token."""
-    host: str
-    """Address at which the other nodes of a job reach this one."""
-    tag: str
-    """Value of EDT_TAG on every process of this home."""
-    tick_seconds: float = 2.0
-    """With a broker: how often the agent asks without having been rung."""
-    poll_seconds: float = 5.0
-    """Without a broker: how long the API may hold a question open until something changes."""
-    usage_seconds: float = 15.0
-    """How often it is told how busy the slots are."""
-    cpu_slots: int | None = None
-    """CPU stand-ins for GPUs; None: one a core."""
-    devices: str = "auto"
-    """``auto``: GPUs where NVML shows some, else CPU stand-ins. ``cpu``: CPU stand-ins."""
-    broker_url: str | None = None
-    """Overrides the broker that the API names at registration."""
-    warm: tuple[str, ...] = ("pytorch",)
-    """Frameworks for which an unassigned supervisor is kept ready from the beginning; those whose jobs come are added,
-    unless none is kept at all."""
-    supervisor: tuple[str, ...] = field(default=(sys.executable, "-P", "-m", "edt_runner.supervisor"))
-    """The command that is a supervisor. -P: the agent's own working directory is no place to import from."""
-
-    docker: DockerSettings | None = None
-    """EDT_LAUNCHER=docker: a container for each job; None: processes of this machine."""
-    alive_file: Path | None = None
-    """EDT_ALIVE_FILE: touched whenever the API has answered, for a health check to look at."""
-    runtime_root: Path | None = None
-    """EDT_RUNTIME_DIR: where sockets lie. An agent that is itself in a container shares this folder, under the same
-    path, with the containers it starts."""
-
-    @property
-    def launcher(self) -> str:
-        """In what this node runs jobs, as the platform names it."""
-        if self.docker is None:
-            return "process"
-        return "docker-fixed" if self.docker.fixed_gpus else "docker"
-
-    @property
-    def state_dir(self) -> Path:
-        """The agent's own notes."""
-        return self.home / "agent" / self.name
-
-    @property
-    def runtime_dir(self) -> Path:
-        """Where sockets lie: a short path (a socket's may have 107 bytes), on this machine, for this user only."""
-        base = os.environ.get("XDG_RUNTIME_DIR")
-        root = self.runtime_root or (Path(base) if base and Path(base).is_dir() else Path(tempfile.gettempdir()))
-        short = hashlib.sha256(f"{self.tag}/{self.name}".encode()).hexdigest()[:12]
-        return root / f"edt-{os.getuid()}-{short}"
-
-
-def from_environment(given: Mapping[str, str | None], environ: Mapping[str, str]) -> AgentSettings:
-    """Settings from arguments (``given``, None where an argument is missing), then EDT_* variables, then defaults."""
-
-    def value(name: str, fallback: str = "") -> str:
-        return given.get(name) or environ.get(f"EDT_{name.upper()}") or fallback
-
-    home = Path(value("home") or _default_home(environ)).expanduser().absolute()
-    api = value("api", _DEFAULT_API).rstrip("/")
-    if urlsplit(api).scheme not in {"http", "https"}:
-        raise BadSetting(f"--api: {api!r} is no URL; it begins with http:// or https://")
-    name = value("name") or _host_name()
-    if not _NODE_NAME.fullmatch(name):
-        raise BadSetting(f"--name: {name!r} is no node name; letters, digits, '.', '_' and '-', at most 63")
-    devices = value("devices", "auto")
-    if devices not in {"auto", "cpu"}:
-        raise BadSetting(f"EDT_DEVICES: {devices!r}; it is auto or cpu")
-    launcher = environ.get("EDT_LAUNCHER") or "process"
-    if launcher not in {"process", "docker"}:
-        raise BadSetting(f"EDT_LAUNCHER: {launcher!r}; it is process or docker")
-    runtime = environ.get("EDT_RUNTIME_DIR")
-    if runtime and len(os.fsencode(runtime)) > _ROOT_BYTES:
-        raise BadSetting(f"EDT_RUNTIME_DIR: {runtime!r} is too long for sockets below it; at most {_ROOT_BYTES} bytes")
-    return AgentSettings(
-        api=api,
-        home=home,
-        name=name,
-        token_file=Path(value("token_file") or home / "join-token").expanduser(),
-        host=value("agent_host") or _own_address(api),
-        tag=environ.get(TAG_VARIABLE) or home_tag(home),
-        tick_seconds=_number("EDT_AGENT_TICK_SECONDS", environ, 2.0),
-        poll_seconds=_number("EDT_AGENT_POLL_SECONDS", environ, 5.0),
-        usage_seconds=_number("EDT_USAGE_SECONDS", environ, 15.0),
-        cpu_slots=_count("EDT_CPU_SLOTS", environ),
-        devices=devices,
-        broker_url=environ.get("EDT_BROKER_URL") or None,
-        warm=_warm(environ),
-        docker=docker_settings.from_environment(environ, home) if launcher == "docker" else None,
-        alive_file=Path(alive).absolute() if (alive := environ.get("EDT_ALIVE_FILE")) else None,
-        runtime_root=Path(runtime).absolute() if runtime else None,
-    )
-
-
-def home_tag(home: Path) -> str:
-    """The mark of a home: the same for every path that leads to it."""
-    return hashlib.sha256(os.path.realpath(home).encode()).hexdigest()[:16]
-
-
-def make_private(folder: Path) -> Path:
-    """The folder, made where it is missing, and for nobody else. Refuses one that another user put there."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise BadSetting(f"{folder} belongs to somebody else; remove it or set XDG_RUNTIME_DIR")
-    folder.chmod(0o700)
-    return folder
-
-
-def _default_home(environ: Mapping[str, str]) -> str:
-    return str(Path(environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "edt")
+def _default_home() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser().absolute() / "edt"
 
 
 def _host_name() -> str:
@@ -171,34 +62,150 @@ def _own_address(api: str) -> str:
         return "127.0.0.1"
 
 
-def _warm(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """EDT_WARM: 1 (PyTorch's), 0 (none), or frameworks with commas between."""
-    text = environ.get("EDT_WARM") or "1"
-    if text in {"0", "false", "no"}:
+def _short(path: Path) -> Path:
+    if len(os.fsencode(path)) > _ROOT_BYTES:
+        raise ValueError(path)
+    return path
+
+
+def _url(given: str) -> str:
+    if urlsplit(given).scheme not in {"http", "https"}:
+        raise ValueError(given)
+    return given.rstrip("/")
+
+
+def _frameworks(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    if given in {"0", "false", "no"}:
         return ()
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if unknown := set(names) - set(_FRAMEWORKS) - {"1"}:
-        raise BadSetting(f"EDT_WARM: {sorted(unknown)[0]!r}; it is 0, 1 or of {', '.join(_FRAMEWORKS)}")
+    names = (name.strip() for name in given.split(","))
     return tuple(dict.fromkeys("pytorch" if name == "1" else name for name in names))
 
 
-def _number(variable: str, environ: Mapping[str, str], default: float) -> float:
-    text = environ.get(variable)
-    if not text:
-        return default
+Place = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+Seconds = Annotated[float, Field(gt=0, lt=3600), takes("a number of seconds above 0")]
+Framework = Annotated[Literal["pytorch", "tensorflow"], takes("0, 1 or of pytorch, tensorflow")]
+
+
+class AgentSettings(BaseSettings):
+    """All that an agent is told. Each name is the environment's without EDT_, in small letters; an empty variable
+    counts as one that is not set."""
+
+    # The nested delimiter splits once: EDT_DOCKER_SCRIPT_USER is ``docker.script_user``.
+    model_config = SettingsConfigDict(
+        env_prefix="EDT_",
+        env_ignore_empty=True,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        frozen=True,
+        extra="ignore",
+    )
+
+    supervisor: ClassVar[tuple[str, ...]] = (sys.executable, "-P", "-m", "edt_runner.supervisor")
+    """The command that is a supervisor. -P: the agent's own working directory is no place to import from."""
+
+    api: Annotated[str, AfterValidator(_url), takes("a URL that begins with http:// or https://")] = (
+        "http://127.0.0.1:9280"
+    )
+    """URL of the API, without a path."""
+    home: Place = Field(default_factory=_default_home)
+    """The agent keeps its own notes in ``agent/<name>`` below it."""
+    name: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"),
+        takes("a node's name: letters, digits, '.', '_' and '-', at most 63"),
+    ] = Field(default_factory=_host_name)
+    """The node's name: part of a queue's name and of folder names. Default: the machine's."""
+    token_file: Place = Field(default_factory=lambda told: told["home"] / "join-token")
+    """File that holds the join token."""
+    agent_host: str = Field(default_factory=lambda told: _own_address(told["api"]))
+    """Address at which the other nodes of a job reach this one."""
+    tag: str = Field(default_factory=lambda told: home_tag(told["home"]))
+    """Value of EDT_TAG on every process of this home."""
+    agent_tick_seconds: Seconds = 2.0
+    """With a broker: how often the agent asks without having been rung."""
+    agent_poll_seconds: Seconds = 5.0
+    """Without a broker: how long the API may hold a question open until something changes."""
+    usage_seconds: Seconds = 15.0
+    """How often the API is told how busy the slots are."""
+    cpu_slots: Annotated[int, Field(ge=1, le=1024), takes("a whole number from 1 to 1024")] | None = None
+    """CPU stand-ins for GPUs; None: one a core."""
+    devices: Literal["auto", "cpu"] = "auto"
+    """``auto``: GPUs where NVML shows some, else CPU stand-ins. ``cpu``: CPU stand-ins."""
+    broker_url: str | None = None
+    """Overrides the broker that the API names at registration."""
+    warm: Annotated[tuple[Framework, ...], NoDecode, BeforeValidator(_frameworks)] = ("pytorch",)
+    """Frameworks for which an unassigned supervisor is kept ready from the beginning (1: PyTorch's, 0: none); those
+    whose jobs come are added, unless none is kept at all."""
+    alive_file: Place | None = None
+    """Touched whenever the API has answered, for a health check to look at."""
+    runtime_dir: (
+        Annotated[Place, AfterValidator(_short), takes(f"a path of at most {_ROOT_BYTES} bytes, for sockets lie below")]
+        | None
+    ) = None
+    """Where the folder of sockets lies. An agent that is itself in a container shares this folder, under the same
+    path, with the containers it starts."""
+    data_fs: Place = Field(default_factory=lambda told: told["home"] / "data")
+    """The data file system, which every container may read."""
+    launcher: Literal["process", "docker"] = "process"
+    """Processes of this machine, or a container for each job."""
+    docker: DockerSettings | None = Field(default=None, validate_default=True)
+    """EDT_DOCKER_*. None, and not looked at, with another launcher."""
+
+    @field_validator("docker", mode="wrap")
+    @classmethod
+    def _where_asked_for(
+        cls, given: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> DockerSettings | None:
+        if info.data.get("launcher") != "docker":
+            return None
+        if given is None or isinstance(given, dict):
+            given = {**(given or {}), "data": info.data.get("data_fs")}
+        elif not isinstance(given, DockerSettings):  # EDT_DOCKER itself
+            raise PydanticCustomError("none", "no setting; those of containers have longer names, as EDT_DOCKER_PULL")
+        settings: DockerSettings = handler(given)
+        return settings
+
+    @property
+    def runs_in(self) -> str:
+        """In what this node runs jobs, as the platform names it."""
+        return "docker-fixed" if self.docker and self.docker.gpus == "fixed" else self.launcher
+
+    @property
+    def state_dir(self) -> Path:
+        """The agent's own notes."""
+        return self.home / "agent" / self.name
+
+    @property
+    def sockets(self) -> Path:
+        """Where sockets lie: a short path (a socket's may have 107 bytes), on this machine, for this user only."""
+        base = os.environ.get("XDG_RUNTIME_DIR")
+        root = self.runtime_dir or (Path(base) if base and Path(base).is_dir() else Path(tempfile.gettempdir()))
+        short = hashlib.sha256(f"{self.tag}/{self.name}".encode()).hexdigest()[:12]
+        return root / f"edt-{os.getuid()}-{short}"
+
+
+def read(arguments: Mapping[str, str | None]) -> AgentSettings:
+    """Settings from arguments by their settings' names, None or empty where one is missing, then the environment, then
+    defaults. Raises BadSetting, which names the argument or the variable, what it got and what it takes."""
+    given: dict[str, Any] = {name: value for name, value in arguments.items() if value}
     try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < 3600:
-        raise BadSetting(f"{variable}: {text!r}; it is a number of seconds above 0")
-    return number
+        return AgentSettings(**given)
+    except ValidationError as error:
+        raise BadSetting(complaint(error, given)) from None
 
 
-def _count(variable: str, environ: Mapping[str, str]) -> int | None:
-    text = environ.get(variable)
-    if not text:
-        return None
-    if not text.isdecimal() or not 1 <= int(text) <= 1024:
-        raise BadSetting(f"{variable}: {text!r}; it is a whole number from 1 to 1024")
-    return int(text)
+def home_tag(home: Path) -> str:
+    """The mark of a home: the same for every path that leads to it."""
+    return hashlib.sha256(os.path.realpath(home).encode()).hexdigest()[:16]
+
+
+def make_private(folder: Path) -> Path:
+    """The folder, made where it is missing, and for nobody else. Refuses one that another user put there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise BadSetting(f"{folder} belongs to somebody else; remove it or set XDG_RUNTIME_DIR")
+    folder.chmod(0o700)
+    return folder

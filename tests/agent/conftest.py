@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,6 +110,19 @@ class Node:
 
     def processes(self, **marks: str) -> dict[int, str]:
         return bearers(self.tag, **marks)
+
+
+@pytest.fixture
+def told_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], None]:
+    """The environment holds these EDT_ variables and no others."""
+
+    def only(variables: Mapping[str, str]) -> None:
+        for name in [name for name in os.environ if name.startswith("EDT_")]:
+            monkeypatch.delenv(name)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return only
 
 
 @pytest.fixture

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from docker.types import HostConfig
 
 from edt_agent.container import Node, container_name, container_spec, device_requests, image_of, outermost
-from edt_agent.docker_settings import GIB, MIB, DockerSettings, Limits, Mount, from_environment, limits
+from edt_agent.docker_settings import GIB, MIB, DockerSettings, Limits, Mount, limits
 from edt_agent.errors import BadSetting
+from edt_agent.settings import read
 from edt_agent.slots import Slot
 from edt_runner.contract import Letter, SlotWish, Wish
 
+ToldBy = Callable[[Mapping[str, str]], None]
 SETTINGS = DockerSettings(data=Path("/edt/data"))
 CPUS = tuple(Slot(str(n), "cpu", f"CPU stand-in {n}") for n in range(4))
 GPUS = tuple(Slot(str(n), f"GPU-{n}", "H200") for n in range(4))
@@ -162,14 +165,14 @@ class TestGpus:
         assert asked["capabilities"] == [["gpu", "compute", "utility"]]
 
     def test_fixed_it_gets_those_it_starts_with(self) -> None:
-        fixed = replace(SETTINGS, fixed_gpus=True)
+        fixed = replace(SETTINGS, gpus="fixed")
         [asked] = device_requests(wish(GPUS[2], GPUS[1]), fixed, GPUS)
         assert asked["device_ids"] == ["GPU-1", "GPU-2"]
         assert device_requests(wish(), fixed, GPUS) == []
 
-    @pytest.mark.parametrize("fixed", [False, True])
-    def test_where_slots_are_cpu_stand_ins_none_is_asked_for(self, fixed: bool) -> None:
-        assert device_requests(wish(*CPUS), replace(SETTINGS, fixed_gpus=fixed), CPUS) == []
+    @pytest.mark.parametrize("gpus", ["all", "fixed"])
+    def test_where_slots_are_cpu_stand_ins_none_is_asked_for(self, gpus: Literal["all", "fixed"]) -> None:
+        assert device_requests(wish(*CPUS), replace(SETTINGS, gpus=gpus), CPUS) == []
 
 
 class TestLimits:
@@ -197,9 +200,10 @@ class TestLimits:
 
 
 class TestSettings:
-    def test_every_variable_is_read(self) -> None:
-        told = from_environment(
+    def test_every_variable_is_read(self, told_by: ToldBy) -> None:
+        told_by(
             {
+                "EDT_LAUNCHER": "docker",
                 "EDT_DATA_FS": "/data",
                 "EDT_DOCKER_IMAGE_PYTORCH": "a/b:1",
                 "EDT_DOCKER_IMAGE_TENSORFLOW": "c/d:2",
@@ -207,6 +211,7 @@ class TestSettings:
                 "EDT_DOCKER_PULL": "never",
                 "EDT_DOCKER_NETWORK": "none",
                 "EDT_DOCKER_USER": "500:600",
+                "EDT_DOCKER_SCRIPT_USER": "same",
                 "EDT_DOCKER_MEMORY_BASE": "512m",
                 "EDT_DOCKER_MEMORY_PER_SLOT": "8G",
                 "EDT_DOCKER_CPUS_BASE": "0.5",
@@ -216,17 +221,17 @@ class TestSettings:
                 "EDT_DOCKER_TMP": "2g",
                 "EDT_DOCKER_GPUS": "fixed",
                 "EDT_DOCKER_MOUNTS": "/a,/b:/c,/d:rw,/e:/f:ro",
-            },
-            Path("/home"),
+            }
         )
-        assert told == DockerSettings(
+        assert read({}).docker == DockerSettings(
             data=Path("/data"),
             image_pytorch="a/b:1",
             image_tensorflow="c/d:2",
             python="python3",
-            pull=False,
+            pull="never",
             network="none",
             user=(500, 600),
+            script_user=None,
             memory_base=512 * MIB,
             memory_per_slot=8 * GIB,
             cpus_base=0.5,
@@ -234,12 +239,13 @@ class TestSettings:
             pids=256,
             shm=64 * MIB,
             tmp=2 * GIB,
-            fixed_gpus=True,
+            gpus="fixed",
             mounts=(Mount("/a", "/a"), Mount("/b", "/c"), Mount("/d", "/d", read_only=False), Mount("/e", "/f")),
         )
 
-    def test_without_any_there_are_defaults(self) -> None:
-        assert from_environment({}, Path("/home")) == DockerSettings(data=Path("/home/data"))
+    def test_without_any_there_are_defaults(self, told_by: ToldBy) -> None:
+        told_by({"EDT_LAUNCHER": "docker", "EDT_HOME": "/home", "EDT_DOCKER_SHM": ""})
+        assert read({}).docker == DockerSettings(data=Path("/home/data"))
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -249,6 +255,8 @@ class TestSettings:
             ("NETWORK", "a b"),
             ("USER", "root"),
             ("USER", "0:0"),
+            ("USER", "5:"),
+            ("SCRIPT_USER", "0"),
             ("MEMORY_BASE", "1k"),
             ("MEMORY_PER_SLOT", "much"),
             ("CPUS_BASE", "0"),
@@ -261,6 +269,7 @@ class TestSettings:
             ("MOUNTS", "/a:/b:/c"),
         ],
     )
-    def test_what_cannot_be_used_is_told_by_name(self, name: str, value: str) -> None:
-        with pytest.raises(BadSetting, match=f"EDT_DOCKER_{name}: .*{value[:3]}"):
-            from_environment({f"EDT_DOCKER_{name}": value}, Path("/home"))
+    def test_what_cannot_be_used_is_told_by_name(self, name: str, value: str, told_by: ToldBy) -> None:
+        told_by({"EDT_LAUNCHER": "docker", f"EDT_DOCKER_{name}": value})
+        with pytest.raises(BadSetting, match=f"EDT_DOCKER_{name}: .*{value[:3]}.*; it is "):
+            read({})

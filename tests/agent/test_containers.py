@@ -10,6 +10,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -268,14 +269,14 @@ def test_a_daemon_that_goes_away_ends_nothing_and_starts_nothing_twice(own_docke
 
 def test_the_gpus_of_the_node_are_asked_for_by_name(own_docker_place: Place) -> None:
     """On the real call that makes a container. It is not started: there is no GPU here to give it."""
-    gpus = tuple(Slot(str(n), f"GPU-{n}", "a GPU") for n in range(2))
-    node = Node("n1", own_docker_place.node.tag, gpus, 8 << 30, 2)
+    slots = tuple(Slot(str(n), f"GPU-{n}", "a GPU") for n in range(2))
+    node = Node("n1", own_docker_place.node.tag, slots, 8 << 30, 2)
     letter = own_docker_place.node.assignment().letter
     settings = DockerSettings(data=Path("/nowhere"), image_pytorch=IMAGE)
 
-    async def made(fixed: bool) -> None:
+    async def made(gpus: Literal["all", "fixed"]) -> None:
         wish = Wish(1, (SlotWish(1, "1", "GPU-1"),))
-        told = replace(settings, fixed_gpus=fixed)
+        told = replace(settings, gpus=gpus)
         spec = container_spec(letter, wish, told, node, user=(10001, 10001), with_data=False)
         spec["host_config"]["mounts"] = []
         dockerd = Dockerd()
@@ -283,8 +284,9 @@ def test_the_gpus_of_the_node_are_asked_for_by_name(own_docker_place: Place) -> 
         with pytest.raises(StartFailed, match="could not select device driver"):
             await dockerd.start(container)
 
-    for fixed, expected in ((False, ["GPU-0", "GPU-1"]), (True, ["GPU-1"])):
-        asyncio.run(made(fixed))
+    offered: dict[Literal["all", "fixed"], list[str]] = {"all": ["GPU-0", "GPU-1"], "fixed": ["GPU-1"]}
+    for gpus, expected in offered.items():
+        asyncio.run(made(gpus))
         [container] = own_docker_place.containers()
         assert container["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == expected
         docker("rm", container["Id"])

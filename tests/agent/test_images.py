@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,7 +14,7 @@ from edt_agent.docker_settings import DockerSettings
 from edt_agent.dockerd import check_host
 from edt_agent.errors import BadSetting, ImageMissing, StartFailed
 from edt_agent.ledger import Ledger
-from edt_agent.settings import from_environment
+from edt_agent.settings import AgentSettings
 from edt_runner.contract import Letter
 
 NOT_FOUND = "pull access denied for my/own, repository does not exist or may require 'docker login'"
@@ -34,8 +35,8 @@ class Daemon:
         return self.said
 
 
-def fetch(tmp_path: Path, node, image: str, said: str, *, pull: bool = True) -> Daemon:
-    settings = replace(from_environment({}, {"EDT_HOME": str(tmp_path)}), runtime_root=tmp_path)
+def fetch(tmp_path: Path, node, image: str, said: str, *, pull: Literal["missing", "never"] = "missing") -> Daemon:
+    settings = AgentSettings(home=tmp_path).model_copy(update={"runtime_dir": tmp_path})
     docker = DockerSettings(data=tmp_path, pull=pull)
     letter: Letter = replace(node.assignment().letter, image=image)
 
@@ -70,7 +71,7 @@ def test_the_nodes_own_is_named_with_the_setting_that_names_it_and_with_what_wou
         r"image openedt/runner-torch:latest \(EDT_DOCKER_IMAGE_PYTORCH\) .* EDT_DOCKER_PULL is never; build it or load"
     )
     with pytest.raises(StartFailed, match=words) as error:
-        fetch(tmp_path, node, "", "", pull=False)
+        fetch(tmp_path, node, "", "", pull="never")
     assert not isinstance(error.value, ImageMissing)
 
 

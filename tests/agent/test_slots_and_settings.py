@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edt_agent.errors import BadSetting
-from edt_agent.settings import from_environment, home_tag, make_private
+from edt_agent.settings import home_tag, make_private, read
 from edt_agent.slots import Slot, cores, find_slots, narrowed
 from edt_runner.environment import must_be_cold, supervisor_environ
 
@@ -32,30 +32,39 @@ def test_only_gpus_that_cuda_would_show_are_offered(visible, slots):
 @pytest.mark.parametrize(
     ("given", "environ", "named"),
     [
-        ({"api": "localhost:9280"}, {}, "--api"),
-        ({"name": "a b"}, {}, "--name"),
+        ({"api": "localhost:9280"}, {}, "--api: 'localhost:9280'; it is a URL that begins with http:// or https://"),
+        ({}, {"EDT_API": "localhost:9280"}, "EDT_API: 'localhost:9280'; it is a URL"),
+        ({"name": "a b"}, {}, "--name: 'a b'; it is a node's name: letters, digits"),
         ({"name": "../x"}, {}, "--name"),
-        ({}, {"EDT_CPU_SLOTS": "0"}, "EDT_CPU_SLOTS"),
+        ({}, {"EDT_CPU_SLOTS": "0"}, "EDT_CPU_SLOTS: '0'; it is a whole number from 1 to 1024"),
         ({}, {"EDT_CPU_SLOTS": "many"}, "EDT_CPU_SLOTS"),
-        ({}, {"EDT_DEVICES": "tpu"}, "EDT_DEVICES"),
-        ({}, {"EDT_AGENT_TICK_SECONDS": "-1"}, "EDT_AGENT_TICK_SECONDS"),
-        ({}, {"EDT_WARM": "1,jax"}, "EDT_WARM: 'jax'"),
+        ({}, {"EDT_DEVICES": "tpu"}, "EDT_DEVICES: 'tpu'; it is auto or cpu"),
+        ({}, {"EDT_AGENT_TICK_SECONDS": "-1"}, "EDT_AGENT_TICK_SECONDS: '-1'; it is a number of seconds above 0"),
+        ({}, {"EDT_USAGE_SECONDS": "nan"}, "EDT_USAGE_SECONDS: 'nan'"),
+        ({}, {"EDT_WARM": "1,jax"}, "EDT_WARM: 'jax'; it is 0, 1 or of pytorch, tensorflow"),
         ({}, {"EDT_LAUNCHER": "podman"}, "EDT_LAUNCHER: 'podman'; it is process or docker"),
         ({}, {"EDT_LAUNCHER": "docker", "EDT_DOCKER_SHM": "x"}, "EDT_DOCKER_SHM"),
+        (
+            {},
+            {"EDT_LAUNCHER": "docker", "EDT_DOCKER": "yes", "EDT_DOCKER_SHM": "2g"},
+            "EDT_DOCKER: 'yes'; it is no setting",
+        ),
         ({}, {"EDT_RUNTIME_DIR": "/run/" + "x" * 50}, "EDT_RUNTIME_DIR"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named(given, environ, named):
+def test_a_setting_that_cannot_be_used_is_named(given, environ, named, told_by):
+    told_by(environ)
     with pytest.raises(BadSetting, match=named):
-        from_environment(given, environ)
+        read(given)
 
 
-def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path):
-    environ = {"EDT_NAME": "b", "EDT_HOME": str(tmp_path), "EDT_AGENT_HOST": "10.0.0.1"}
-    settings = from_environment({"name": "a"}, environ)
-    assert (settings.name, settings.home, settings.host) == ("a", tmp_path, "10.0.0.1")
+def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path, told_by):
+    told_by({"EDT_NAME": "b", "EDT_HOME": str(tmp_path), "EDT_AGENT_HOST": "10.0.0.1", "EDT_BROKER_URL": ""})
+    settings = read({"name": "a", "api": None, "home": ""})
+    assert (settings.name, settings.home, settings.agent_host) == ("a", tmp_path, "10.0.0.1")
     assert settings.token_file == tmp_path / "join-token"
-    assert len(str(settings.runtime_dir / "edt-123456.99.sock")) < 107
+    assert settings.broker_url is None, "an empty variable is one that is not set"
+    assert len(str(settings.sockets / "edt-123456.99.sock")) < 107
 
 
 @pytest.mark.parametrize(
@@ -67,13 +76,14 @@ def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path)
         ({"EDT_LAUNCHER": "docker", "EDT_DOCKER_GPUS": "fixed"}, "docker-fixed"),
     ],
 )
-def test_a_node_says_in_what_it_runs_jobs(environ, launcher):
-    assert from_environment({}, environ).launcher == launcher
+def test_a_node_says_in_what_it_runs_jobs(environ, launcher, told_by):
+    told_by(environ)
+    assert read({}).runs_in == launcher
 
 
-def test_the_folder_for_sockets_can_be_one_that_containers_share(tmp_path):
-    settings = from_environment({}, {"EDT_RUNTIME_DIR": "/run/edt", "EDT_HOME": str(tmp_path)})
-    assert settings.runtime_dir.parent == Path("/run/edt")
+def test_the_folder_for_sockets_can_be_one_that_containers_share(tmp_path, told_by):
+    told_by({"EDT_RUNTIME_DIR": "/run/edt", "EDT_HOME": str(tmp_path)})
+    assert read({}).sockets.parent == Path("/run/edt")
 
 
 def test_every_path_to_a_home_gives_it_the_same_mark(tmp_path):
@@ -117,5 +127,6 @@ def test_what_a_person_has_set_wins_over_what_a_framework_is_given_and_over_noth
         ("1, tensorflow", ("pytorch", "tensorflow")),
     ],
 )
-def test_a_node_is_told_which_frameworks_to_keep_warm(text, kept):
-    assert from_environment({}, {"EDT_WARM": text} if text else {}).warm == kept
+def test_a_node_is_told_which_frameworks_to_keep_warm(text, kept, told_by):
+    told_by({"EDT_WARM": text} if text else {})
+    assert read({}).warm == kept

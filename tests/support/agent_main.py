@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
-import os
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from edt_agent.agent import Agent
-from edt_agent.settings import from_environment
+from edt_agent.settings import AgentSettings
+
+
+class Settings(AgentSettings):
+    supervisor: ClassVar[tuple[str, ...]] = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 
 
 async def main() -> None:
-    settings = from_environment({}, os.environ)
-    stand_in = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
-    await Agent(dataclasses.replace(settings, supervisor=stand_in)).run()
+    await Agent(Settings()).run()
 
 
 if __name__ == "__main__":
