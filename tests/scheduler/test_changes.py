@@ -131,7 +131,7 @@ class TestCursors:
             operations.changes_since(stage.house, cursor)
 
     def test_a_cursor_of_another_database_is_too_old(self, stage: Stage) -> None:
-        later = "99999999" if stage.house.database.engine.dialect.name == "sqlite" else "99999999:99999999:"
+        later = "99999999" if stage.house.database.reading.dialect.name == "sqlite" else "99999999:99999999:"
         with pytest.raises(CursorTooOld):
             operations.changes_since(stage.house, later)
 
@@ -199,7 +199,7 @@ class TestOrderOfCommits:
     def test_what_began_first_and_is_committed_last_is_not_missed(self, database: Database) -> None:
         with database.snapshot() as tx:
             cursor = changes.newest(tx)
-        with database.engine.connect() as slow, database.engine.connect() as quick:
+        with database.reading.connect() as slow, database.reading.connect() as quick:
             self.cordon(slow, 1)  # its row in the feed has the lower number
             self.cordon(quick, 2)
             assert self.since(database, cursor) == ([], cursor)
@@ -214,13 +214,13 @@ class TestOrderOfCommits:
     def test_what_is_rolled_back_is_never_told(self, database: Database) -> None:
         with database.snapshot() as tx:
             cursor = changes.newest(tx)
-        with database.engine.connect() as one:
+        with database.reading.connect() as one:
             self.cordon(one, 1)
             one.rollback()
         assert self.since(database, cursor) == ([], cursor)
 
     def test_pruning_while_a_transaction_is_open_shuts_nobody_out(self, database: Database) -> None:
-        with database.engine.connect() as slow:
+        with database.reading.connect() as slow:
             self.cordon(slow, 1)
             with database.transaction() as tx:
                 self.cordon(tx, 2)
@@ -273,7 +273,7 @@ class TestOrderOfCommits:
         )
 
         def write() -> None:
-            with database.engine.connect() as one:
+            with database.reading.connect() as one:
                 for _ in range(20):
                     one.execute(insert, {"id": next(numbers), "user": user})
                     one.commit()

@@ -63,5 +63,5 @@ def test_postgresql_waits_for_the_disk_even_where_the_server_says_that_it_need_n
         connection.execute(f"ALTER DATABASE {make_url(postgres_url).database} SET synchronous_commit = {server}")
     with opened(tmp_path / "home", postgres_url) as database:
         assert said(database, "SHOW synchronous_commit") == {ours}
-        database.engine.dispose()  # as after an outage: other connections
+        database.close()  # as after an outage: other connections
         assert said(database, "SHOW synchronous_commit") == {ours}

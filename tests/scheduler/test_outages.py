@@ -356,27 +356,27 @@ class TestSQLite:
         ):
             other.execute("BEGIN IMMEDIATE")
             impatient.setattr(store, "BUSY_TIMEOUT_SECONDS", 0.3)
-            door.house.database.engine.dispose()
+            door.house.database.close()
             self._may_be_read_only(client, "is locked by another process")
             other.execute("ROLLBACK")
-        door.house.database.engine.dispose()
+        door.house.database.close()
         self._serves(door, client)
 
     def test_while_the_disk_is_full_reading_goes_on_and_writing_is_a_503(self, door: FrontDoor) -> None:
         with self._full(door.house.database):
             client = door.client("ana")
             self._may_be_read_only(client, "has no room left on its disk")
-            event.remove(door.house.database.engine, "connect", _no_room)
-            door.house.database.engine.dispose()
+            event.remove(door.house.database.writing, "connect", _no_room)
+            door.house.database.close()
             self._serves(door, client)
-            event.listen(door.house.database.engine, "connect", _no_room)
+            event.listen(door.house.database.writing, "connect", _no_room)
 
     @contextmanager
     def _full(self, database: Database) -> Iterator[None]:
-        database.engine.dispose()
-        event.listen(database.engine, "connect", _no_room)
+        database.close()
+        event.listen(database.writing, "connect", _no_room)
         yield
-        event.remove(database.engine, "connect", _no_room)
+        event.remove(database.writing, "connect", _no_room)
 
     def _may_be_read_only(self, client: httpx.Client, why: str) -> None:
         refused = submit(client, args=f"{ARGS} --text {'x' * 30_000}")  # more than fits into what is allotted already

@@ -3,7 +3,11 @@
 Write transactions run one at a time on both: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock taken
 first. So every use case reads what it decides on under the lock under which it writes; nothing it has read can
 change before it commits, no two can deadlock, and what was tested on one database holds on the other. Writes
-are a few rows and one fsync each; the lock is never held while anything but the database is waited for.
+are a few rows and one fsync each; the lock is never held while anything but the database is waited for: no file is
+touched in a write transaction, since the home may lie on another machine (decision 0022, and a test of it).
+
+The threads of a process that want to write wait in one line (``turns``), and only the first of them waits at the
+database, with the one connection there is for writing. Reading has connections of its own, so it waits for no writer.
 
 A database goes away and comes back. What it then raises leaves this room as DatabaseUnavailable: nothing was
 written; or as OutcomeUnknown: the connection was lost during COMMIT. ``retried`` is the one place that tries again.
@@ -14,25 +18,31 @@ from __future__ import annotations
 import functools
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown, Unavailable
 from edt_scheduler.store.outages import after_commit, is_locked, outage
+from edt_scheduler.store.turns import Turns
 
 WRITER_LOCK = 0x454454
 """Key of PostgreSQL's advisory lock for write transactions."""
 BUSY_TIMEOUT_SECONDS = 10
-"""So long a transaction waits for the one before it, and a request for a connection."""
+"""So long a transaction waits for those before it, and a request for a connection."""
+READING = {"pool_size": 10, "max_overflow": 20}
+"""Connections of one process for reading: so many stay open, and so many more are opened while they are needed."""
+WRITING = {"pool_size": 1, "max_overflow": 0}
 STUCK_SECONDS = 30
 """A writer that was stopped (SIGSTOP, swap) in the middle of a transaction is put out by the server after this."""
 CONNECT_SECONDS = 5
-_LOOK_AGAIN_SECONDS = 0.01
+_LOOK_AGAIN_SECONDS = 0.002
+"""Who waits for SQLite's lock looks so often. SQLite itself soon looks every 100 ms only, and would hardly ever find
+it free beside a process whose threads hand it on at once."""
 RETRY_PAUSES_SECONDS = (0.05, 0.2, 0.5)
 TROUBLE_SECONDS = 15
 """So long is a write that failed told to those who ask how the database is, unless a later one succeeds."""
@@ -53,7 +63,12 @@ class Database:
     """Opens nothing until it is first used; may be shared by threads."""
 
     def __init__(self, url: str) -> None:
-        self.engine = _engine(database_url(url))
+        self.reading = _engine(database_url(url), READING)
+        self.writing = _engine(database_url(url), WRITING)
+        if self.writing.dialect.name == "sqlite":
+            event.listen(self.reading, "begin", _begin_reading)
+            event.listen(self.writing, "begin", _begin_writing)
+        self.turns = Turns()
         self._trouble: tuple[float, Unavailable] | None = None
 
     @property
@@ -63,26 +78,31 @@ class Database:
         return error if time.monotonic() < since + TROUBLE_SECONDS else None
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """One write transaction: committed at the end of the block, rolled back by an exception.
+    def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
+        """One write transaction: committed at the end of the block, rolled back by an exception. No file is touched
+        in it.
 
+        ``durable``: it is on disk when the block has ended. False, for what may be lost with the machine's power (and
+        with it nothing that came after it is kept): the disk is not waited for.
         Raises DatabaseUnavailable where it was surely not committed, OutcomeUnknown where nobody knows.
         """
         try:
-            with _told(), self._write() as connection:
-                yield connection
+            with _told(), self.turns.turn(BUSY_TIMEOUT_SECONDS) as patience, self._write(patience, durable) as tx:
+                yield tx
         except Unavailable as error:
             self._trouble = time.monotonic(), error
             raise
         self._trouble = None
 
     @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        with self.engine.connect() as connection:
+    def _write(self, patience: float, durable: bool) -> Iterator[Connection]:
+        """``patience``: seconds that are left to wait for the lock."""
+        with self.writing.connect().execution_options(edt_patience=patience, edt_durable=durable) as connection:
             begun = connection.begin()
             try:
                 if connection.dialect.name == "postgresql":
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITER_LOCK})
+                    told = {"patience": f"{max(1, round(patience * 1000))}ms", "key": WRITER_LOCK}
+                    connection.execute(_TAKE_THE_LOCK if durable else _TAKE_THE_LOCK_LIGHTLY, told)
                 yield connection
             except BaseException:
                 begun.rollback()
@@ -101,16 +121,23 @@ class Database:
 
         Raises DatabaseUnavailable.
         """
-        with _told(), self.engine.connect() as fresh:
-            if fresh.dialect.name == "postgresql":
-                connection = fresh.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            else:
-                connection = fresh.execution_options(edt_begin="BEGIN")
+        with _told(), self.reading.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
                 yield connection
 
     def close(self) -> None:
-        self.engine.dispose()
+        """Close every connection that is not in use; what is asked next opens others."""
+        self.reading.dispose()
+        self.writing.dispose()
+
+
+_TAKE_THE_LOCK = text("SELECT set_config('lock_timeout', :patience, true), pg_advisory_xact_lock(:key)")
+_TAKE_THE_LOCK_LIGHTLY = text(
+    "SELECT set_config('lock_timeout', :patience, true), set_config('synchronous_commit', 'off', true), "
+    "pg_advisory_xact_lock(:key)"
+)
 
 
 def retried(*, if_done: bool) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
@@ -153,14 +180,15 @@ def _told() -> Iterator[None]:
         raise unavailable from error
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, connections: Mapping[str, int]) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS}, pool_timeout=BUSY_TIMEOUT_SECONDS)
+        patience = {"timeout": BUSY_TIMEOUT_SECONDS}
+        engine = create_engine(url, connect_args=patience, pool_timeout=BUSY_TIMEOUT_SECONDS, **connections)
         event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
         return engine
-    patience = keepalive(url)
-    engine = create_engine(url, pool_pre_ping=True, pool_timeout=BUSY_TIMEOUT_SECONDS, connect_args=patience)
+    engine = create_engine(
+        url, pool_pre_ping=True, pool_timeout=BUSY_TIMEOUT_SECONDS, connect_args=keepalive(url), **connections
+    )
     event.listen(engine, "connect", _prepare_postgresql)
     return engine
 
@@ -202,16 +230,33 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 def _keep_a_log(connection: Any) -> None:
     """The first process that opens a new database has it write its changes ahead. For that SQLite itself waits for
     nobody: where another process migrates just then, or opens it too, it says at once that the database is locked."""
-    patience = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    until = time.monotonic() + BUSY_TIMEOUT_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if not is_locked(error) or time.monotonic() > patience:
+            if not is_locked(error) or time.monotonic() > until:
                 raise
         time.sleep(_LOOK_AGAIN_SECONDS)
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options().get("edt_begin", "BEGIN IMMEDIATE"))
+def _begin_reading(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _begin_writing(connection: Connection) -> None:
+    """Wait for the lock and take it; how durable a commit is can only be said before."""
+    options = connection.get_execution_options()
+    until = time.monotonic() + options.get("edt_patience", BUSY_TIMEOUT_SECONDS)
+    connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if options.get('edt_durable', True) else 'NORMAL'}")
+    connection.exec_driver_sql("PRAGMA busy_timeout=0")
+    while True:
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            break
+        except OperationalError as error:
+            if not (isinstance(error.orig, sqlite3.Error) and is_locked(error.orig)) or time.monotonic() > until:
+                raise
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={BUSY_TIMEOUT_SECONDS * 1000}")

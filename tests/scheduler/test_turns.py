@@ -1,0 +1,144 @@
+"""Writers wait in one line; who only reads does not wait for them."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from edt_scheduler import operations
+from edt_scheduler.errors import DatabaseUnavailable
+from edt_scheduler.store import database as store
+from edt_scheduler.store.database import WRITER_LOCK, Database
+from edt_scheduler.store.turns import Turns
+from support.front_door import EXECS, FrontDoor, served
+from support.puppets import Stage
+from support.waiting import until
+
+WRITERS = 30
+"""More than there are connections for reading, fewer than the API has threads for people's requests."""
+AT_ONCE = 1.0
+"""Seconds. Who waits for the lock waits longer in these tests."""
+
+
+@contextmanager
+def held(url: str) -> Iterator[None]:
+    """Somebody else holds the writer's lock."""
+    where = make_url(url)
+    if where.get_backend_name() == "sqlite":
+        with closing(sqlite3.connect(str(where.database), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+    else:
+        with psycopg.connect(url) as session:
+            session.execute("SELECT pg_advisory_xact_lock(%s)", [WRITER_LOCK])
+            yield
+            session.rollback()
+
+
+@pytest.fixture
+def door(database_url: str, tmp_path: Path) -> Iterator[FrontDoor]:
+    with served(tmp_path / "home", database_url=database_url) as opened:
+        yield opened
+
+
+def seconds(do: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    do()
+    return time.monotonic() - begun
+
+
+def test_while_writers_wait_tokens_lists_and_livez_answer_at_once(door: FrontDoor) -> None:
+    job = door.submit()
+    token = operations.issue_token(door.house, "ana", 60)
+    client, reader = door.client(token=token), door.client(token=token)
+    with ThreadPoolExecutor(WRITERS) as pool:
+        with held(door.settings.database):
+            stops = [pool.submit(client.post, f"{EXECS}/{job.exec_id}/stop") for _ in range(WRITERS)]
+            line = door.house.database.turns
+            until(lambda: line.waiting >= WRITERS - 1)
+            for path in ("/livez", EXECS, "/api/v1/jobs", f"/api/v1/jobs/{job.exec_id}/events"):
+                assert seconds(lambda path=path: reader.get(path).raise_for_status()) < AT_ONCE, path  # type: ignore[misc]
+            assert seconds(lambda: operations.verify_token(door.house, token)) < AT_ONCE
+            assert line.waiting >= WRITERS - 1
+        assert {stop.result().status_code for stop in stops} == {204}
+
+
+def test_who_waits_for_longer_than_is_allowed_is_told_so_wherever_it_stands_in_the_line(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "BUSY_TIMEOUT_SECONDS", 1)
+
+    def write() -> str:
+        try:
+            with database.transaction():
+                return "written"
+        except DatabaseUnavailable as error:
+            return str(error)
+
+    assert write() == "written"
+    with held(database_url), ThreadPoolExecutor(4) as pool:
+        begun = time.monotonic()
+        told = [write.result() for write in [pool.submit(write) for _ in range(4)]]
+    assert time.monotonic() - begun < 2, "what was waited in the line is not waited at the database once more"
+    assert all("nothing was changed" in each for each in told)
+    assert any("locked by another process" in each for each in told)
+    assert write() == "written"
+
+
+def test_each_has_its_turn_in_the_order_in_which_it_came() -> None:
+    turns, served_, threads = Turns(), [], []
+
+    def take(number: int) -> None:
+        with turns.turn(30):
+            served_.append(number)
+
+    with turns.turn(1):
+        for number in range(5):
+            threads.append(threading.Thread(target=take, args=(number,)))
+            threads[-1].start()
+            until(lambda number=number: turns.waiting == number + 1)  # type: ignore[misc]
+    for thread in threads:
+        thread.join()
+    assert served_ == list(range(5))
+
+
+def test_who_gives_up_keeps_nobody_waiting() -> None:
+    turns = Turns()
+    with turns.turn(1):
+        with pytest.raises(DatabaseUnavailable, match="asked too much at once"), turns.turn(0.01):
+            """Not reached."""
+        assert turns.waiting == 0
+    with turns.turn(0.01) as left:
+        assert left <= 0.01
+
+
+def test_a_process_whose_threads_always_write_lets_another_one_write_soon(stage: Stage, database_url: str) -> None:
+    over, other = threading.Event(), Database(database_url)
+
+    def write() -> None:
+        while not over.is_set():
+            with stage.house.database.transaction():
+                time.sleep(0.002)
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write) for _ in range(4)]
+
+        def one() -> None:
+            with other.transaction():
+                pass
+
+        waited = [seconds(one) for _ in range(5)]
+        over.set()
+        for writer in writers:
+            writer.result()
+    other.close()
+    assert max(waited) < 5
