@@ -20,7 +20,7 @@ import typer
 
 from edt_api.schemas import Job, ResizePage
 from edt_cli.errors import CannotStart, CliError
-from edt_cli.follow import Log, Stream
+from edt_cli.follow import Log
 from edt_cli.session import OURS, Session, session
 
 PYTHON = (sys.executable, "-P", "-m", "edt_runner.emulate")
@@ -113,8 +113,8 @@ def history(api: Session, job: str) -> dict[str, Any]:
     """What a replay of the job needs, as ``edt_runner.scaling.histories`` reads it."""
     told = api.one(Job, f"{OURS}/jobs/{job}")
     resizes = [each for page in api.pages(ResizePage, f"{OURS}/jobs/{job}/resizes", limit=_PAGE) for each in page.items]
-    log = Log(api, job, Stream.ELOG)
-    unit, updates = _updates(iter(lambda: log.piece(Stream.ELOG), b""), told.max_workers)
+    log = Log(api, job, ("elog",))
+    unit, updates = _updates(log.rest("elog"), told.max_workers)
     return {
         "job": told.model_dump(mode="json"),
         "micro_batches_a_step": unit,

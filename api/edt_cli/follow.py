@@ -2,63 +2,158 @@
 
 from __future__ import annotations
 
-import enum
+import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import typer
 
-from edt_api.schemas import ExecState, Job
-from edt_cli.errors import NoAnswer
+from edt_api.schemas import Event, EventPage, ExecState, Job, LogFile
+from edt_cli import output
+from edt_cli.errors import CannotStart, NoAnswer
 from edt_cli.session import OURS, Session
 
 EXIT_CODES = {ExecState.FINISHED: 0, ExecState.ERROR: 1, ExecState.KILLED: 130}
+ALL = "all"
+STREAMS = ("elog", "out", "err")
+"""The loggers' lines, what the script printed, what it wrote to standard error."""
+_ENGINE = re.compile(r"engine-[0-9]{1,18}\.(out|err)")
 _PAUSE_SECONDS = 0.5
+_PROGRESS_SECONDS = 2.0
+"""So often at most is the progress shown."""
 _PATIENCE_SECONDS = 60.0
 """So long may the API be gone (an upgrade, a restart of `edt up`) before a follower gives up."""
 _OFFSET = "Edt-Log-Offset"
+_STEP = b"] Train,"
+"""In the loggers' line of each step."""
+_TOLD_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known", "stop-requested"})
+"""Kinds of events that the lines of state and of progress tell, or that come too often."""
+_PAGE = 500
 
 
-class Stream(enum.StrEnum):
-    """Which part of a log."""
-
-    ALL = "all"  # all three
-    ELOG = "elog"  # the loggers' lines
-    OUT = "out"  # what the script printed
-    ERR = "err"  # what it wrote to standard error
+def streams(wanted: str) -> tuple[str, ...]:
+    """The files of a log that ``--stream`` names. Raises CannotStart for what is none."""
+    if wanted == ALL:
+        return STREAMS
+    if wanted in STREAMS or _ENGINE.fullmatch(wanted):
+        return (wanted,)
+    raise CannotStart(
+        f"--stream {wanted}: it is all, elog, out, err or an engine's, engine-3.out; `edt logs JOB --list` names them"
+    )
 
 
 class Log:
-    """What has been shown of a job's log. Standard error goes to standard error."""
+    """What has been shown of a job's log. Standard error goes to standard error.
 
-    def __init__(self, api: Session, job: str, stream: Stream) -> None:
+    ``steps``: whether the loggers' line of each step is shown, too.
+    """
+
+    def __init__(self, api: Session, job: str, wanted: Iterable[str], *, steps: bool = True) -> None:
         self._api = api
         self._path = f"{OURS}/jobs/{job}/log"
-        wanted: Iterable[Stream] = (Stream.ELOG, Stream.OUT, Stream.ERR) if stream is Stream.ALL else (stream,)
         self._offsets = dict.fromkeys(wanted, 0)
+        self._steps = steps
+        self._begun = b""
+        """The beginning of a line of the loggers' whose end has not come."""
 
     def show(self) -> None:
         """Write what is there and not yet shown."""
         for stream in self._offsets:
-            target = sys.stderr.buffer if stream is Stream.ERR else sys.stdout.buffer
-            while piece := self.piece(stream):
-                target.write(piece)
+            target = sys.stderr.buffer if stream.endswith("err") else sys.stdout.buffer
+            for piece in self.rest(stream):
+                target.write(piece if self._steps or stream != "elog" else self._without_steps(piece))
             target.flush()
 
-    def piece(self, stream: Stream) -> bytes:
-        """What follows of one of them; empty: nothing yet."""
-        answer = self._api.ask("GET", self._path, params={"stream": stream.value, "offset": self._offsets[stream]})
+    def rest(self, stream: str) -> Iterator[bytes]:
+        """What has come of one of them, in pieces."""
+        while piece := self._piece(stream):
+            yield piece
+
+    def _piece(self, stream: str) -> bytes:
+        answer = self._api.ask("GET", self._path, params={"stream": stream, "offset": self._offsets[stream]})
         self._offsets[stream] = int(answer.headers.get(_OFFSET, self._offsets[stream] + len(answer.content)))
         return answer.content
 
+    def _without_steps(self, piece: bytes) -> bytes:
+        *lines, self._begun = (self._begun + piece).split(b"\n")
+        return b"".join(line + b"\n" for line in lines if _STEP not in line)
 
-def follow(api: Session, job: str, stream: Stream = Stream.ALL) -> int:
+
+def files(api: Session, job: str) -> list[LogFile]:
+    """The files of a job's log that are there."""
+    return api.many(LogFile, f"{OURS}/jobs/{job}/logs")
+
+
+class _Course:
+    """What a follower is told of a training between the lines of its script: how far it is, and what became of its
+    size."""
+
+    def __init__(self, api: Session, job: str) -> None:
+        self._api = api
+        self._path = f"{OURS}/jobs/{job}/events"
+        self._cursor: str | None = None
+        """Where the last full page of events ended."""
+        self._seen = 0
+        """``seq`` of the newest event that was looked at."""
+        self._size: tuple[object, ...] | None = None
+        self._step: object = None
+        self._next = 0.0
+        """When the progress may be shown again, on the clock of this process."""
+
+    def show(self, job: Job) -> None:
+        """Write what is new."""
+        size = (job.state, job.attempts, job.slots, job.workers)
+        if size != self._size:
+            for event in self._news():
+                typer.echo(f"[{time.strftime('%H:%M:%S', time.localtime(event.time))}] {event.message}", err=True)
+        step, now = job.progress.get("step"), time.monotonic()
+        changed = self._size is not None and size[3] != self._size[3] and job.workers > 0
+        if step is not None and step != self._step and (changed or job.state.over or now >= self._next):
+            typer.echo(_progress(job))
+            self._step, self._next = step, now + _PROGRESS_SECONDS
+        self._size = size
+
+    def _news(self) -> Iterator[Event]:
+        while True:
+            at = {} if self._cursor is None else {"cursor": self._cursor}
+            page = self._api.one(EventPage, self._path, params={"limit": _PAGE, **at})
+            for event in page.items:
+                if event.seq > self._seen:
+                    self._seen = event.seq
+                    if event.kind not in _TOLD_OTHERWISE:
+                        yield event
+            if page.next is None:
+                return
+            self._cursor = page.next
+
+
+def _progress(job: Job) -> str:
+    """One line of at most 80 columns, as far as the names of metrics allow it."""
+    told = job.progress
+    parts = []
+    if told.get("epoch") is not None:
+        parts.append(f"epoch {told['epoch']}" + (f"/{told['epochs']}" if told.get("epochs") else ""))
+    parts.append(f"step {told['step']}" + (f"/{told['steps_total']}" if told.get("steps_total") else ""))
+    workers = told.get("workers")
+    if workers:
+        parts.append("1 worker" if workers == 1 else f"{workers} workers")
+    if told.get("samples_per_second"):
+        parts.append(f"{told['samples_per_second']:,.0f} samples/s")
+    metrics = {"loss": told.get("loss"), **(told.get("metrics") or {})}
+    parts += [f"{name} {value:.4g}" for name, value in metrics.items() if isinstance(value, int | float)]
+    return "  ".join(parts)
+
+
+def follow(api: Session, job: str, wanted: str = ALL) -> int:
     """Write the log as it grows and what changes in the job's state. Answers the exit status its end stands for.
 
-    Ctrl-C ends the following, not the job.
+    Of ``all`` the lines of steps are left out; every two seconds one line says how far the training is and with how
+    many workers, and each resize is told with its cause. Ctrl-C ends the following, not the job.
     """
-    log, before, gone_since = Log(api, job, stream), None, None
+    whole = wanted == ALL
+    log = Log(api, job, streams(wanted), steps=not whole)
+    course, before, gone_since = _Course(api, job) if whole else None, None, None
     try:
         while True:
             try:
@@ -66,6 +161,8 @@ def follow(api: Session, job: str, stream: Stream = Stream.ALL) -> int:
                 if not now.state.over and now.state is not before:
                     _say(now)
                 log.show()
+                if course is not None:
+                    course.show(now)
             except NoAnswer:
                 gone_since = gone_since or time.monotonic()
                 if time.monotonic() > gone_since + _PATIENCE_SECONDS:
@@ -84,5 +181,4 @@ def follow(api: Session, job: str, stream: Stream = Stream.ALL) -> int:
 
 def _say(job: Job) -> None:
     why = job.waiting.reason if job.waiting is not None and not job.state.over else job.message
-    state = "PENDING" if job.state is ExecState.PENDING else job.state
-    typer.echo(f"{job.id} {state}{f': {why}' if why else ''}", err=True)
+    typer.echo(f"{job.id} {output.state(job.state)}{f': {why}' if why else ''}", err=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from edt_api.schemas import Exec, ExecState, Job, JobPage
+from edt_api.schemas import Exec, ExecState, Job, JobPage, Me
 from edt_cli import output
-from edt_cli.errors import CannotStart, CliError
-from edt_cli.follow import Log, Stream, follow
-from edt_cli.output import Format, FormatOption, console
+from edt_cli.errors import CannotStart, CliError, Refused
+from edt_cli.follow import ALL, Log, files, follow, streams
+from edt_cli.output import Format, FormatOption
 from edt_cli.pack import pack
 from edt_cli.session import EXECS, OURS, Session, session
 
@@ -90,7 +92,8 @@ def ls(
     if form is Format.JSON:
         output.as_json(shown)
         return
-    columns = ("JOB", "NAME", "OWNER", "STATE", "SLOTS", "PROGRESS", "LOSS", "AGE", "MESSAGE")
+    narrow = output.narrow()
+    columns = ("JOB", "NAME", "OWNER", "STATE", "SLOTS", "PROGRESS", *(() if narrow else ("LOSS",)), "AGE")
     rows = [
         (
             job.id,
@@ -98,14 +101,13 @@ def ls(
             job.owner,
             output.state(job.state),
             f"{job.slots}/{job.max_workers}",
-            _progress(job),
-            _loss(job),
+            _percent(job) if narrow else _progress(job),
+            *(() if narrow else (_loss(job),)),
             output.ago(job.created_at),
-            _remark(job),
         )
         for job in shown
     ]
-    output.table(columns, rows, nothing)
+    output.table(columns, rows, nothing, remarks=[_remark(job) for job in shown])
 
 
 def _nothing(api: Session, everything: bool) -> str:
@@ -126,7 +128,7 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
     lines: list[tuple[str, str | Text]] = [
         ("Job", f"{job.id} ({job.app_name}) of {job.owner}"),
         ("State", output.state(job.state)),
-        ("Slots", f"{job.slots} of at most {job.max_workers}, {job.workers} training"),
+        ("Slots", "" if job.state.over else f"{job.slots} of at most {job.max_workers}, {job.workers} training"),
         ("Progress", _progress(job)),
         ("Left", f"about {output.span(job.eta_seconds)}" if job.eta_seconds is not None else ""),
         ("Loss", _loss(job)),
@@ -140,9 +142,7 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
         ("Result", _result(job)),
         ("SHA-256", job.digest or ""),
     ]
-    for title, value in lines:
-        if value:
-            console().print(Text(f"{title:<10} ", style="bold") + Text.assemble(value))
+    output.sheet((title, value) for title, value in lines if value)
 
 
 def logs(
@@ -151,40 +151,93 @@ def logs(
     follow_it: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until it is over; end with its status.")
     ] = False,
-    stream: Annotated[Stream, typer.Option("--stream", help="elog: the loggers' lines; out, err: the script's.")] = (
-        Stream.ALL
-    ),
+    stream: Annotated[
+        str,
+        typer.Option(
+            "--stream",
+            metavar="STREAM",
+            help="elog: the loggers' lines; out, err: the script's; all three; or an engine's, engine-3.out.",
+        ),
+    ] = ALL,
+    listed: Annotated[bool, typer.Option("--list", help="Name the streams that there are, engines' too.")] = False,
 ) -> None:
-    """Show a job's log."""
+    """Show a job's log. Of all three, --follow shows the progress instead of the loggers' line of each step."""
+    wanted = streams(stream)
     with session(context.obj) as api:
+        if listed:
+            rows = [(file.stream, output.size(file.bytes)) for file in files(api, job_id)]
+            output.table(("STREAM", "SIZE"), rows, f"Nothing has been written for {job_id} yet.")
+            return
         if follow_it:
             raise typer.Exit(follow(api, job_id, stream))
-        Log(api, job_id, stream).show()
+        Log(api, job_id, wanted).show()
 
 
 def stop(context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB…")]) -> None:
     """Stop jobs. One that is over stays as it is."""
-    with session(context.obj) as api:
-        for job_id in jobs:
-            api.ask("POST", f"{EXECS}/{job_id}/stop")
-            typer.echo(f"{job_id} is being stopped")
+
+    def one(api: Session, job_id: str) -> str:
+        job = api.one(Job, f"{OURS}/jobs/{job_id}")
+        if job.state.over:
+            return f"{job_id} is over already: {job.state}"
+        api.ask("POST", f"{EXECS}/{job_id}/stop")
+        return f"{job_id} is being stopped"
+
+    _for_each(context, jobs, one)
 
 
 def rm(
     context: typer.Context,
     jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB…]")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of your own jobs.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --all: do not ask.")] = False,
 ) -> None:
-    """Remove jobs with their logs and results. One that runs is stopped first."""
+    """Remove jobs with their logs and results. One that runs is stopped first; --all asks."""
     if bool(jobs) == everything:
         raise CannotStart("name jobs, or say --all")
+    if everything:
+        _remove_all(context, asks=not yes)
+        return
+
+    def one(api: Session, job_id: str) -> str:
+        job = api.one(Job, f"{OURS}/jobs/{job_id}")
+        api.ask("DELETE", f"{EXECS}/{job_id}")
+        return f"{job_id} is removed" + ("" if job.state.over else "; it is being stopped")
+
+    _for_each(context, jobs or [], one)
+
+
+def _remove_all(context: typer.Context, *, asks: bool) -> None:
     with session(context.obj) as api:
-        if everything:
-            api.ask("DELETE", EXECS)
-            typer.echo("all of your jobs are removed")
-        for job_id in jobs or []:
-            api.ask("DELETE", f"{EXECS}/{job_id}")
-            typer.echo(f"{job_id} is removed")
+        mine = {"owner": api.one(Me, f"{OURS}/me").name, "limit": 1}
+        total = api.one(JobPage, f"{OURS}/jobs", params=mine).total
+        going_on = ",".join(state for state in ExecState if not state.over)
+        going_on_too = api.one(JobPage, f"{OURS}/jobs", params={**mine, "state": going_on}).total
+        what = f"{total} job{'' if total == 1 else 's'}, {going_on_too} of which run or wait"
+        if total == 0:
+            typer.echo("You have no jobs.")
+            return
+        if asks and not sys.stdin.isatty():
+            raise CannotStart(f"--all removes {what}: say --yes where nobody can be asked")
+        if asks and not typer.confirm(f"Remove {what}, with logs and results?"):
+            raise CliError("nothing is removed")
+        api.ask("DELETE", EXECS)
+        typer.echo("all of your jobs are removed")
+
+
+def _for_each(context: typer.Context, jobs: Sequence[str], one: Callable[[Session, str], str]) -> None:
+    """Do it to each job and say what came of it. A refusal does not keep it from the others; the last one ends us."""
+    refused = None
+    with session(context.obj) as api:
+        for job_id in jobs:
+            try:
+                typer.echo(one(api, job_id))
+            except Refused as error:
+                if refused is not None:
+                    typer.echo(f"edt: {refused}", err=True)
+                refused = error
+    if refused is not None:
+        raise refused
 
 
 def result(
@@ -196,6 +249,7 @@ def result(
     target = (to / f"{job_id}-result.zip" if to.is_dir() else to) if to else Path(f"{job_id}-result.zip")
     draft = target.with_name(f".{target.name}.part")
     with session(context.obj) as api:
+        api.one(Job, f"{OURS}/jobs/{job_id}")  # refuses an unknown id in our own words
         try:
             with api.stream(f"{EXECS}/{job_id}/result") as response, draft.open("wb") as file:
                 for piece in response.iter_bytes():
@@ -213,6 +267,11 @@ def _progress(job: Job) -> str:
     if step is None:
         return ""
     return f"{step}/{total} ({100 * step // total} %)" if total else str(step)
+
+
+def _percent(job: Job) -> str:
+    step, total = job.progress.get("step"), job.progress.get("steps_total") or job.steps_total
+    return f"{100 * step // total} %" if step is not None and total else _progress(job)
 
 
 def _loss(job: Job) -> str:

@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 from rich.console import Console
+from rich.padding import Padding
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +28,10 @@ _STATE_STYLES = {
     ExecState.ERROR: "red",
 }
 _WIDE = 200
+_ROOMY = 120
+"""Columns of a terminal that shows tables whole."""
+_CUT = frozenset({"NAME", "OWNER"})
+"""Columns of which a narrow terminal may show the beginning only: the others say all in little."""
 
 
 class Format(enum.StrEnum):
@@ -43,18 +49,53 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], empty: str) -> None:
-    """A table without borders, or the sentence for an empty one."""
+def narrow() -> bool:
+    """Whether a table has to do with little room."""
+    return console().width < _ROOMY
+
+
+def sheet(lines: Iterable[tuple[str, str | Text]]) -> None:
+    """What there is to say of one thing: a title and a value a line."""
+    made = Table.grid(padding=(0, 1))
+    made.add_column(style="bold", no_wrap=True, min_width=10)
+    made.add_column(overflow="fold")
+    for title, value in lines:
+        made.add_row(title, value)
+    console().print(made)
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], empty: str, *, remarks: Sequence[str] | None = None
+) -> None:
+    """A table without borders, or the sentence for an empty one.
+
+    ``remarks``: a sentence for each row, or "". They are a last column, MESSAGE, where the terminal is wide enough to
+    hold the rest beside it, else a line below their row.
+    """
     rows = list(rows)
     if not rows:
         console().print(empty)
         return
+    out = console()
+    beside = remarks is not None and not narrow()
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, no_wrap=column not in {"MESSAGE", "WHAT"}, overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    console().print(made)
+        made.add_column(column, no_wrap=column != "WHAT", overflow="ellipsis" if column in _CUT else "fold")
+    if beside:
+        made.add_column("MESSAGE", overflow="fold")
+    for row, remark in zip(rows, remarks or [""] * len(rows), strict=True):
+        made.add_row(*row, *([remark] if beside else []))
+    if beside or not any(remarks or ()):
+        out.print(made)
+        return
+    # The table is rendered whole, so that its columns stand below each other, and each row's line is followed by what
+    # belongs to it.
+    head, *lines = out.render_lines(made, pad=False)
+    out.print(Segments([*head, Segment.line()]), end="")
+    for line, remark in zip(lines, remarks or (), strict=True):
+        out.print(Segments([*line, Segment.line()]), end="")
+        if remark:
+            out.print(Padding(Text(remark, style="dim"), (0, 0, 0, 2)))
 
 
 def as_json(answer: BaseModel | Sequence[BaseModel]) -> None:
@@ -68,6 +109,16 @@ def as_json(answer: BaseModel | Sequence[BaseModel]) -> None:
 def state(value: ExecState) -> Text:
     """A state as people read it; PENDING without the name of WMLA's scheduler."""
     return Text("PENDING" if value is ExecState.PENDING else str(value), style=_STATE_STYLES[value])
+
+
+def size(count: int) -> str:
+    """Bytes in the largest unit that leaves a number above 1."""
+    amount, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
 
 
 def ago(seconds_since_epoch: float | None) -> str:
