@@ -99,6 +99,8 @@ class Arguments:
     """``--msd-image-name``: what its containers are made of."""
     arguments: tuple[str, ...] = ()
     """The user's own."""
+    remark: str = ""
+    """What looks like a slip and is none by the grammar: a word of the script that is nearly an option of ours."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class _Option:
 def parse(args: str) -> Arguments:
     """Understand ``args``. Raises ArgumentsInvalid, which names the option, what it got and what it takes."""
     _check_text(args)
-    options, own = _sort(split(args))
+    options, own, behind = _sort(split(args))
     last = {option.name: option for option in options}
     for refused in ("--user-cmd", "--pbmodel-name"):
         if refused in last:
@@ -138,8 +140,26 @@ def parse(args: str) -> Arguments:
         data_path=_data_path(last.get("--cs-datastore-meta")),
         data_source=_text(last.get("--data-source")),
         image=_image(last.get("--msd-image-name")),
-        arguments=own,
+        arguments=own + behind,
+        remark=_slips(own, last),
     )
+
+
+def _slips(own: Iterable[str], given: Mapping[str, _Option]) -> str:
+    """Words that the script gets and that differ from an option of ours in case, dashes or a plural ``s`` only.
+
+    They are the script's all the same, as WMLA's clients rely on; where that option is given too, nobody was wrong.
+    """
+    meant = {_bare(name): name for name in _TAKES if name not in given}
+    words = (word.partition("=")[0] for word in own if word.startswith("--"))
+    slips = {
+        word: name for word in words if (name := meant.get(_bare(word)) or meant.get(_bare(word).removesuffix("s")))
+    }
+    return "; ".join(f"{word[:64]} went to the script, since the platform's option is {slips[word]}" for word in slips)
+
+
+def _bare(word: str) -> str:
+    return word.replace("-", "").replace("_", "").lower()
 
 
 def below(path: str) -> str | None:
@@ -159,14 +179,13 @@ def _check_text(args: str) -> None:
         raise ArgumentsInvalid("args", "half of a surrogate pair", "text that UTF-8 can write") from None
 
 
-def _sort(words: tuple[Word, ...]) -> tuple[list[_Option], tuple[str, ...]]:
-    """The platform's options, and the words of the user's script."""
+def _sort(words: tuple[Word, ...]) -> tuple[list[_Option], tuple[str, ...], tuple[str, ...]]:
+    """The platform's options, the words of the user's script among them, and those behind a bare ``--``."""
     options: list[_Option] = []
     own: list[str] = []
     rest = iter(words)
     for word in rest:
         if word.text == "--":
-            own.extend(following.text for following in rest)
             break
         spelt, equals, value = word.text.partition("=")
         name = _platform_name(spelt)
@@ -180,7 +199,7 @@ def _sort(words: tuple[Word, ...]) -> tuple[list[_Option], tuple[str, ...]]:
                 got = "nothing" if following is None else f"nothing before {following.text.split('=')[0]}"
                 raise ArgumentsInvalid(name, got, _TAKES.get(name, "a value"))
             options.append(_Option(name, following.text, following))
-    return options, tuple(own)
+    return options, tuple(own), tuple(word.text for word in rest)
 
 
 def _platform_name(spelt: str) -> str | None:

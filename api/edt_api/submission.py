@@ -20,6 +20,8 @@ from edt_scheduler.jobs import JobSpec
 DEFAULT_MAIN = "main.py"
 """The main script where ``--model-dir`` was named and ``--model-main`` was not."""
 _PATH_BYTES = 4096
+_SCRIPT_BYTES = 64 * 1024
+"""So much of the main script is looked at."""
 _PATH_ENDINGS = (".tar", ".gz", ".tgz", ".zip", ".py")
 
 
@@ -79,6 +81,7 @@ def job_spec(submission: Submission, staged: Path) -> JobSpec:
     """The job, its main script found in ``staged``. Raises ArgumentsInvalid where there is none."""
     arguments = submission.arguments
     folder, main = _locate(staged, arguments.model_dir, arguments.model_main or DEFAULT_MAIN)
+    _refuse_binary(staged / folder / main, main)
     return JobSpec(
         framework=arguments.framework.name,
         backend=arguments.framework.backend,
@@ -93,7 +96,15 @@ def job_spec(submission: Submission, staged: Path) -> JobSpec:
         environ=arguments.environ,
         data_path=submission.data_path,
         image=arguments.image,
+        remark=arguments.remark,
     )
+
+
+def _refuse_binary(path: Path, main: str) -> None:
+    """Raises ArgumentsInvalid for a main script that no Python reads: no source file holds a NUL."""
+    with path.open("rb") as script:
+        if b"\0" in script.read(_SCRIPT_BYTES):
+            raise ArgumentsInvalid("--model-main", f"{main!r}, a binary file", "a Python script of the upload")
 
 
 def _locate(staged: Path, model_dir: str | None, model_main: str) -> tuple[str, str]:

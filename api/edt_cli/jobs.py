@@ -41,13 +41,14 @@ def submit(
     data_path: Annotated[str | None, typer.Option(help="Folder below the platform's data folder.")] = None,
     image: Annotated[str | None, typer.Option(help="What its containers are made of, on nodes that use them.")] = None,
     arg: Annotated[list[str] | None, typer.Option("--arg", help="One argument of the script; repeatable.")] = None,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Hand in what this Python cannot read, too.")] = False,
     follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Show its log; end with its exit status.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Hand in a job. It starts with one slot and grows to what is free, up to --max-workers."""
     if form is Format.JSON and follow_it:
         raise CannotStart("-o json and --follow do not go together: follow with `edt logs -f`")
-    parcel = pack(path, main)
+    parcel = pack(path, main, checked=not unchecked)
     words = ["--exec-start", framework, "--numWorker", str(max_workers), "--model-main", parcel.main]
     words += ["--model-dir", parcel.model_dir] if parcel.model_dir else []
     words += ["--workerDeviceNum", str(gpus_per_worker)] if gpus_per_worker > 1 else []

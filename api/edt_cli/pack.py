@@ -3,8 +3,11 @@ file."""
 
 from __future__ import annotations
 
+import ast
+import sys
 import tarfile
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -13,6 +16,7 @@ from edt_cli.errors import CannotStart
 
 LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".DS_Store"})
 """Names that are never code of a job."""
+_ANYWAY = "--unchecked hands it in all the same"
 
 
 @dataclass(frozen=True)
@@ -27,19 +31,43 @@ class Parcel:
     """Folder inside the archive in which the job starts; None: at its top."""
 
 
-def pack(path: Path, main: str | None) -> Parcel:
-    """A script alone, or a folder with all that is in it. ``main`` names the script of a folder."""
+def pack(path: Path, main: str | None, *, checked: bool = True) -> Parcel:
+    """A script alone, or a folder with all that is in it. ``main`` names the script of a folder.
+
+    ``checked``: the script must be one that this Python can read. Raises CannotStart.
+    """
     if path.is_dir():
         main = main or "main.py"
         if not (path / main).is_file():
             raise CannotStart(f"{path} has no {main}: name the script to run with --main")
+        if checked:
+            _check(path / main)
         name = path.resolve().name
         return Parcel(_archive([(path, name)]), f"{name}.modelDir.tar", main, name)
     if not path.is_file():
         raise CannotStart(f"{path} does not exist: name a script, or a folder with --main")
     if main is not None:
         raise CannotStart(f"--main is for folders, and {path} is a script")
+    if checked:
+        _check(path)
     return Parcel(_archive([(path, path.name)]), f"{path.stem}.modelDir.tar", path.name, None)
+
+
+def _check(script: Path) -> None:
+    """Raises CannotStart for what is no Python, before it waits for slots only to fail on them."""
+    if script.suffix != ".py":
+        raise CannotStart(f"{script} is no Python script: its name does not end in .py. {_ANYWAY}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python thinks of its style is for the job's log
+            ast.parse(script.read_bytes(), str(script))
+    except OSError as error:
+        raise CannotStart(f"{script} cannot be read: {error.strerror or error}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        what = error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
+        version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+        raise CannotStart(f"{script}{line}: {what}; {version} cannot read it. {_ANYWAY}") from error
 
 
 def _archive(roots: list[tuple[Path, str]]) -> IO[bytes]:

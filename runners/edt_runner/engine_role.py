@@ -73,7 +73,7 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
         adapter.end_guarantee(what, why)
     facts = training.facts()
     adapter, hooks = training.with_callbacks(adapter, runs=True)
-    adapter.warm_up(training.samples.probe_batch(min(2, training.schedule.batch_size)))
+    _warm_up(training, adapter)
     plane = GlooPlane(letter.host, adapter.dtype, environment.gloo_interface())
     computing = training.request.trainable.framework.computing(on_device=role.device != "cpu")
     note = Path(letter.spool_dir) / spool.COORDINATOR
@@ -100,6 +100,20 @@ def _prepare(training: Training, role: Context) -> tuple[Hands, Mapping[str, Any
         lambda most: _restore(Path(letter.checkpoint_dir), most, adapter),
     )
     return hands, facts
+
+
+def _warm_up(training: Training, adapter: EngineAdapter) -> None:
+    """Take a small batch through the model before the training needs it. What the model raises at that says so."""
+    size = training.schedule.batch_size
+    units = min(2, size)
+    try:
+        adapter.warm_up(training.samples.probe_batch(units))
+    except Exception as error:
+        error.add_note(
+            f"This was a trial before the training: a batch of {units}, the first training sample repeated. "
+            f"The training's own micro-batches have {size}."
+        )
+        raise
 
 
 def _restore(folder: Path, most: int, adapter: EngineAdapter) -> Mapping[str, Any]:

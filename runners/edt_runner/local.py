@@ -39,7 +39,7 @@ def train(request: TrainRequest) -> None:
     """Train on this machine's slots and return with the trained weights in the user's model."""
     devices = devices_here(request.trainable.framework)
     training = Training(request, len(devices), seed_of(request, None))
-    with tempfile.TemporaryDirectory(prefix="edt-") as run_dir, _only_one(_result_dir()):
+    with _quiet_where_nothing_trains(), tempfile.TemporaryDirectory(prefix="edt-") as run_dir, _only_one(_result_dir()):
         letter = _letter(training, len(devices), run_dir)
         with Bench(letter) as bench, TrainingProgress(training.schedule) as progress:
             engines = min(len(devices), training.engines)
@@ -72,6 +72,17 @@ def _drive(driver: Driver, bench: Bench) -> None:
         with contextlib.suppress(RunnerError):
             bench.until(lambda report: report.kind is ReportKind.ATTEMPT_ENDED)
         raise
+
+
+@contextlib.contextmanager
+def _quiet_where_nothing_trains() -> Iterator[None]:
+    """Ctrl-C while the supervisor and the engines are being started ends in a sentence, not in a traceback of ours.
+    While the driver runs, ``_Interrupt`` takes it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\nStopped; no step was under way.", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
 
 
 class _Interrupt:

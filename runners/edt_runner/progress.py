@@ -77,10 +77,12 @@ class TrainingProgress:
             )
         elif time.monotonic() - self._last_plain > _PLAIN_SECONDS:
             self._last_plain = time.monotonic()
-            left = (self._schedule.steps - item["step"]) * self._schedule.global_batch / max(self._rate, 1e-9)
+            left = (self._schedule.steps - item["step"]) * self._schedule.global_batch
+            # Until a whole second was counted nobody knows how fast it is, nor when it will be done.
+            speed = f"{self._rate:,.0f} samples/s, " if self._rate else ""
+            remaining = f", {left / self._rate:.0f} s left" if self._rate else ""
             self._console.print(
-                f"step {item['step']}/{self._schedule.steps}, {self._rate:,.0f} samples/s, "
-                f"{item['workers']} engines, {values}, {left:.0f} s left",
+                f"step {item['step']}/{self._schedule.steps}, {speed}{item['workers']} engines, {values}{remaining}",
                 highlight=False,
             )
 

@@ -187,6 +187,8 @@ class JobSpec:
     """``--cs-datastore-meta …,data_path=REL``: DATA_DIR below the data file system."""
     image: str | None = None
     """``--msd-image-name``: what its containers are made of, where a node runs jobs in containers."""
+    remark: str = ""
+    """What its user should be told of the submission; stands in the job's history."""
 
     @property
     def max_engines(self) -> int:

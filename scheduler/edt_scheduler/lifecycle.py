@@ -32,6 +32,12 @@ class End:
     """At which the script raised."""
 
 
+_NOT_ELASTIC = (
+    "it used one slot, though it may have more: its script trained in a loop of its own. "
+    "FabricModel.train or runai.elastic make a training elastic"
+)
+
+
 def take_back(
     tx: Connection,
     job_id: int,
@@ -133,6 +139,8 @@ def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
         elif refusal:
             message = f"{message or 'the script failed'} ({refusal})"
     after = state_after(kind, stop_requested=stop_requested, again=again)
+    if after is JobState.FINISHED and job.engines is None and job.num_worker * job.worker_device_num > 1:
+        message = message or _NOT_ELASTIC
     wait = backoff_seconds(kind, times)
     values["not_before"] = now + wait if wait else None
     values["message"] = message or None  # of the last attempt: what was lost before it is history

@@ -101,6 +101,18 @@ class TestWhoseWordItIs:
     def test_a_long_dash_before_the_users_own_word_is_left_alone(self) -> None:
         assert parse(f"{START} –epochs 3 -x").arguments == ("–epochs", "3", "-x")
 
+    @pytest.mark.parametrize("slip", ["--numWorkers", "--num-worker", "--NumWorker", "--num_workers"])
+    def test_what_is_nearly_an_option_is_the_scripts_and_remarked_upon(self, slip: str) -> None:
+        given = parse(f"--exec-start edtPyTorch --model-main main.py {slip}=4")
+        assert (given.num_worker, given.arguments) == (None, (f"{slip}=4",))
+        assert given.remark == f"{slip} went to the script, since the platform's option is --numWorker"
+
+    @pytest.mark.parametrize(
+        "line", ["--numWorker 2 --num-workers 4", "-- --numWorkers 4", "--epochs 3 --lr 0.1 -n 4", "numWorkers"]
+    )
+    def test_what_is_surely_the_scripts_is_not_remarked_upon(self, line: str) -> None:
+        assert parse(f"--exec-start edtPyTorch --model-main main.py {line}").remark == ""
+
     def test_negative_numbers_and_dashes_are_values_of_the_script(self) -> None:
         assert parse(f"{START} --seed -1 -").arguments == ("--seed", "-1", "-")
 

@@ -98,6 +98,11 @@ class TestTheMainScript:
         spec = job_spec(read(f"{START} {options}", None), lay(tmp_path, *files))
         assert (spec.model_dir, spec.model_main) == (folder, main)
 
+    def test_one_that_no_python_reads_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "main.py").write_bytes(b"\x7fELF\x02\0\0\0")
+        with pytest.raises(ArgumentsInvalid, match=r"--model-main: got 'main\.py', a binary file"):
+            job_spec(read("--exec-start edtPyTorch --model-main main.py", None), tmp_path)
+
     def test_one_that_is_not_there_is_told_with_what_is(self, tmp_path: Path) -> None:
         lay(tmp_path, "net/train.py", "net/README")
         with pytest.raises(ArgumentsInvalid, match=r"--model-main: got 'main.py'.*net/train.py"):

@@ -28,6 +28,19 @@ for number in range(3):
     print("out", number, flush=True)
     time.sleep(0.3)
 """
+ELASTIC = """
+import torch
+from torch.utils.data import TensorDataset
+from fabric_model import FabricModel
+
+numbers = torch.arange(64.0).reshape(-1, 1)
+model = torch.nn.Linear(1, 1)
+print("the script's own line")
+FabricModel(
+    model, lambda: (TensorDataset(numbers, numbers), TensorDataset(numbers, numbers)), torch.nn.functional.mse_loss,
+    torch.optim.SGD(model.parameters(), lr=1e-6),
+).train(2, 4, 2)
+"""
 LONG = "import time\nprint('awake', flush=True)\ntime.sleep(600)\n"
 
 
@@ -35,7 +48,7 @@ LONG = "import time\nprint('awake', flush=True)\ntime.sleep(600)\n"
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with House(tmp_path_factory.mktemp("house"), slots=2) as house:
         assert house.cli("login", stdin=f"{PASSWORD}\n").stdout.startswith("Logged in")
-        for name, text in {"good.py": GOOD, "bad.py": BAD, "long.py": LONG}.items():
+        for name, text in {"good.py": GOOD, "bad.py": BAD, "long.py": LONG, "elastic.py": ELASTIC}.items():
             (house.folder / name).write_text(text)
         yield house
 
@@ -73,6 +86,26 @@ class TestFollowing:
         assert job not in good(house, "ls").stdout
         assert "KILLED" in good(house, "ls", "--all").stdout
 
+    def test_a_training_is_followed_by_its_progress_and_resizes_and_not_by_a_line_a_step(self, house):
+        done = house.cli("submit", "elastic.py", "-n", "2", "-f")
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert "the script's own line" in lines
+        assert "Train," not in done.stdout and "Test," in done.stdout
+        progress = next(line for line in lines if line.startswith("epoch 2/2  step 16/16"))
+        assert "worker" in progress and "loss" in progress
+        assert "0 → 1 slots: first attempt" in done.stderr
+        job = done.stderr.split()[0]
+        assert good(house, "logs", job, "--stream", "elog").stdout.count("Train,") == 16
+        listed = good(house, "logs", job, "--list").stdout.split()
+        engines = next(name for name in listed if name.startswith("engine-") and name.endswith(".out"))
+        assert "the script's own line" in good(house, "logs", job, "--stream", engines).stdout
+        assert house.cli("logs", job, "--stream", "engine").returncode == 2
+
+    def test_a_plain_loop_that_could_not_use_its_slots_says_so(self, house):
+        done = house.cli("submit", "good.py", "-n", "2", "-f")
+        assert "used one slot" in done.stderr and "FabricModel.train" in done.stderr
+
     def test_what_all_shows_of_a_growing_log_misses_nothing_of_any_stream(self, house):
         """Each of the three is followed from where it was: what comes late in one is not hidden by another."""
         (house.folder / "both.py").write_text(BOTH)
@@ -101,6 +134,26 @@ class TestPapers:
         good(house, "rm", job)
         gone = house.cli("get", job)
         assert gone.returncode == 1 and job in gone.stderr
+
+    def test_each_job_that_is_named_gets_its_own_answer(self, house):
+        running = good(house, "submit", "long.py").stdout.strip()
+        over = good(house, "submit", "good.py").stdout.strip()
+        house.wait(running, "RUNNING")
+        house.wait(over, "FINISHED")
+        done = house.cli("stop", over, "edt-4711", running)
+        assert done.stdout.splitlines() == [f"{over} is over already: FINISHED", f"{running} is being stopped"]
+        assert done.returncode == 1 and "no job 'edt-4711'" in done.stderr and "Error 400" not in done.stderr
+        for command in ("rm", "result"):
+            assert "no job 'edt-4711'" in house.cli(command, "edt-4711").stderr
+
+    def test_all_jobs_are_removed_only_by_who_says_yes(self, house):
+        job = good(house, "submit", "long.py").stdout.strip()
+        refused = house.cli("rm", "--all")
+        assert refused.returncode == 2 and "1 of which run or wait" in refused.stderr and "--yes" in refused.stderr
+        assert job in good(house, "ls").stdout
+        good(house, "rm", "--all", "--yes")
+        assert json.loads(good(house, "ls", "-a", "-o", "json").stdout) == []
+        assert good(house, "rm", "--all", "--yes").stdout == "You have no jobs.\n"
 
     def test_an_image_is_asked_for_and_a_house_without_containers_says_why_it_waits(self, house):
         job = good(house, "submit", "good.py", "--image", "registry/own:1").stdout.strip()

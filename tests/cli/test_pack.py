@@ -60,3 +60,19 @@ def test_a_link_that_leads_back_up_is_refused(folder):
 def test_what_cannot_be_handed_in_is_said_with_the_way_out(folder, path, main, words):
     with pytest.raises(CannotStart, match=words):
         pack(folder.parent / path, main)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("notes.txt", "pass", "does not end in .py"),
+        ("main.py", "import torch\ndef train(:\n", r"main.py, line 2: .* cannot read it"),
+        ("main.py", "\0\0", "cannot read it"),
+    ],
+)
+def test_what_python_cannot_read_is_refused_before_it_waits_for_slots(tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(CannotStart, match=words) as refused:
+        pack(tmp_path / name, None)
+    assert "--unchecked" in str(refused.value)
+    pack(tmp_path / name, None, checked=False).file.close()

@@ -111,6 +111,17 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path,
     assert again.returncode == 0 and "Resuming from step" in err
 
 
+def test_ctrl_c_while_the_supervisor_is_being_started_ends_in_a_sentence(tmp_path: Path, gate: GateKeeper) -> None:
+    process = start(tmp_path, gate)
+    until(lambda: born_by(process) or process.poll() is not None, 60)
+    children = born_by(process)
+    process.send_signal(signal.SIGINT)
+    _, err = finish(process)
+    assert process.returncode == 130, err
+    assert "no step was under way" in err and "Traceback" not in err
+    until(lambda: not living(children), 60)
+
+
 def test_a_second_ctrl_c_kills_at_once_and_leaves_no_process(tmp_path: Path, gate: GateKeeper) -> None:
     process = start(tmp_path, gate)
     gate.close()  # the engines stand in a step: they cannot leave

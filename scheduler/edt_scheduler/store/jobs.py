@@ -58,6 +58,8 @@ def add(tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int
     )
     number = int(tx.execute(query.returning(jobs.c.id)).scalar_one())
     record(tx, number, "state", JobState.SUBMITTED, {"after": JobState.SUBMITTED}, now)
+    if spec.remark:
+        record(tx, number, "remark", spec.remark, {}, now)
     return number
 
 
