@@ -34,7 +34,7 @@ class Batch:
     """Changes of one look, and how they read for each viewer; written once for all who see the same."""
 
     changes: Changes
-    written: dict[str | None, bytes] = field(default_factory=dict)
+    written: dict[int | None, bytes] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

@@ -36,7 +36,7 @@ def listing(
     q: Annotated[str | None, Query(max_length=256, description="Part of the id, the name or the owner.")] = None,
 ) -> schemas.JobPage:
     """The caller's jobs, newest first; an admin's everybody's."""
-    wanted = JobFilter(owner or None, _states(state), framework or None, q or None)
+    wanted = JobFilter(owner or None, states=_states(state), framework=framework or None, text=q or None)
     page = operations.jobs_page(house, viewer=viewer, wanted=wanted, limit=limit, before=number_of("jobs", cursor))
     return schemas.JobPage(
         items=[pictures.job(each) for each in page.jobs], next=cursor_of("jobs", page.before), total=page.total

@@ -22,7 +22,7 @@ def logon(house: TheHouse, settings: TheSettings, caller: TheCaller, viewer: Vie
         raise NotAuthenticated("sign in with a name and a password (Authorization: Basic)")
     seconds = settings.token_hours * 3600
     return schemas.Logon(
-        accessToken=operations.issue_token(house, viewer.name, seconds),
+        accessToken=operations.issue_token(house, viewer, seconds),
         username=viewer.name,
         role="Admin" if viewer.is_admin else "User",
         expiresIn=int(seconds),

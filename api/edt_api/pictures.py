@@ -59,6 +59,7 @@ def job(view: JobView) -> schemas.Job:
     return schemas.Job(
         id=view.exec_id,
         owner=view.owner,
+        owner_removed=view.owner_removed,
         state=schemas.ExecState(view.state.wire),
         framework=view.framework,
         app_name=view.app_name,
@@ -173,7 +174,7 @@ def _slot(view: SlotView, viewer: UserView) -> schemas.Slot:
         exec_id=view.exec_id,
         busy=view.exec_id is not None,
         leaving=view.leaving,
-        owner=view.owner if view.owner is not None and may_see(viewer, view.owner) else None,
+        owner=view.owner if view.owner_id is not None and may_see(viewer, view.owner_id) else None,
         utilisation=use.utilisation if use else None,
         memory_bytes=use.memory_bytes if use else None,
         memory_total_bytes=use.memory_total_bytes if use else None,
@@ -192,9 +193,9 @@ def slot_usage(points: Sequence[UseOverTime]) -> schemas.SlotUsage:
     )
 
 
-def may_see(viewer: UserView, owner: str) -> bool:
+def may_see(viewer: UserView, owner_id: int) -> bool:
     """Whether a user is told more of a job than that it holds slots."""
-    return viewer.is_admin or viewer.name == owner
+    return viewer.is_admin or viewer.id == owner_id
 
 
 def timeline(view: Timeline, viewer: UserView) -> bytes:
@@ -214,7 +215,7 @@ def timeline(view: Timeline, viewer: UserView) -> bytes:
 
 
 def timeline_job(view: TimelineJob, viewer: UserView) -> schemas.TimelineJob:
-    seen = may_see(viewer, view.owner)
+    seen = may_see(viewer, view.owner_id)
     state = schemas.ExecState(view.state.wire)
     return schemas.TimelineJob(
         state=state,
@@ -241,7 +242,7 @@ def timeline_resize(view: TimelineResize, viewer: UserView) -> schemas.TimelineR
 def _mark(view: TimelineResize, viewer: UserView) -> dict[str, Any]:
     shown = view._asdict()
     shown["time"] = shown.pop("decided_at")
-    if not may_see(viewer, shown.pop("owner")):
+    if not may_see(viewer, shown.pop("owner_id")):
         shown["detail"] = None
     return shown
 
@@ -253,7 +254,7 @@ def timeline_failure(view: FailureView, viewer: UserView) -> schemas.TimelineFai
         slot=view.slot,
         time=view.time,
         kind=view.kind,
-        message=view.message if may_see(viewer, view.owner) else None,
+        message=view.message if may_see(viewer, view.owner_id) else None,
     )
 
 

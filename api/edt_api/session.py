@@ -34,7 +34,7 @@ async def begin(
     if caller.user is None:
         raise NotAuthenticated("the name or the password is wrong")
     seconds = settings.token_hours * 3600
-    token = await to_thread.run_sync(operations.issue_token, house, caller.user.name, seconds)
+    token = await to_thread.run_sync(operations.issue_token, house, caller.user, seconds)
     older = cookies.read(request)
     if older is not None:
         await to_thread.run_sync(operations.revoke_token, house, older)

@@ -134,7 +134,7 @@ async def _still(keeper: Keeper, caller: Caller) -> bool:
 
 async def _written(batch: Batch, viewer: UserView) -> bytes:
     """The batch's events for this viewer: written once for all who see the same. Empty: nothing for their eyes."""
-    sees = None if viewer.is_admin else viewer.name
+    sees = None if viewer.is_admin else viewer.id
     if sees not in batch.written:
         batch.written[sees] = await to_thread.run_sync(events, batch, viewer)
     return batch.written[sees]
@@ -145,8 +145,8 @@ def events(batch: Batch, viewer: UserView) -> bytes:
     changes = batch.changes
     told: list[tuple[str, str]] = []
     jobs = schemas.JobsChanged(
-        items=[pictures.job(job) for job in changes.jobs if pictures.may_see(viewer, job.owner)],
-        removed=[job.exec_id for job in changes.removed if pictures.may_see(viewer, job.owner)],
+        items=[pictures.job(job) for job in changes.jobs if pictures.may_see(viewer, job.owner_id)],
+        removed=[job.exec_id for job in changes.removed if pictures.may_see(viewer, job.owner_id)],
     )
     if jobs.items or jobs.removed:
         told.append(("jobs", jobs.model_dump_json()))

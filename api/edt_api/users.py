@@ -26,7 +26,7 @@ def listing(house: TheHouse) -> list[schemas.User]:
 async def add(
     house: TheHouse, passwords: ThePasswords, viewer: AdminViewer, new: schemas.NewUser, key: TheKey = None
 ) -> schemas.User:
-    """Add a user. One who was removed and comes back finds their jobs.
+    """Add a user. The name of a removed one may be given again: to a new user, who owns nothing of the old one's.
 
     With an ``Idempotency-Key`` it may be sent again: for a day the same name and role get the same answer. The
     password is no part of that: what is kept of it is argon2's hash and nothing quicker to guess by.
@@ -52,6 +52,7 @@ async def set_password(
     """Set a password; every token of that user ends. Others' passwords are set by admins only."""
     if name != viewer.name and not viewer.is_admin:
         raise Forbidden("another user's password is set by an admin only")
+    user = viewer if name == viewer.name else await to_thread.run_sync(operations.user, house, name)
     stored = await passwords.hash(new.password)
-    await to_thread.run_sync(operations.set_password, house, name, stored)
+    await to_thread.run_sync(operations.set_password, house, user, stored)
     return Response(status_code=204)

@@ -201,6 +201,8 @@ class JobFilter:
     """Which jobs a list is to show; None: whatever it is."""
 
     owner: str | None = None
+    """The name of its owner: everybody who has had that name, users who were removed too."""
+    owner_id: int | None = None
     states: frozenset[JobState] | None = None
     framework: str | None = None
     text: str | None = None

@@ -97,7 +97,7 @@ def _job(
         phase = Phase.RUNNING
     return Job(
         id=exec_id(row.id),
-        user=row.owner,
+        user=str(row.owner_id),
         submit=row.id,
         max=row.num_worker * row.worker_device_num,
         phase=phase,

@@ -28,6 +28,8 @@ class Role(enum.StrEnum):
 class UserView:
     """One user. ``password_hash`` is the API's argon2 string; the room never reads it."""
 
+    id: int
+    """Whose a job or a token is goes by this; a removed user's name may be given to another one."""
     name: str
     role: Role
     password_hash: str = field(repr=False)
@@ -58,7 +60,10 @@ class JobView:
 
     exec_id: str
     number: int
+    owner_id: int
     owner: str
+    """The owner's name; a removed user had it once."""
+    owner_removed: bool
     state: JobState
     framework: str
     app_name: str
@@ -138,8 +143,10 @@ class SlotView:
     exec_id: str | None
     leaving: bool
     """Asked back, its process not yet seen gone."""
-    owner: str | None = None
+    owner_id: int | None = None
     """Whose job that is."""
+    owner: str | None = None
+    """That user's name."""
     use: SlotUse | None = None
     """How busy it is; None: nobody has said so of late."""
 
@@ -276,7 +283,7 @@ class FailureView:
     """An engine that was lost, all engines of a job on a lost node (then without a slot), or a whole attempt."""
 
     exec_id: str
-    owner: str
+    owner_id: int
     node: str | None
     slot: str | None
     time: float
@@ -304,7 +311,7 @@ class TimelineResize(NamedTuple):
 
     number: int
     exec_id: str
-    owner: str
+    owner_id: int
     cause: str
     detail: str
     decided_at: float
@@ -318,6 +325,7 @@ class TimelineResize(NamedTuple):
 class TimelineJob:
     """What a picture says of a job."""
 
+    owner_id: int
     owner: str
     state: JobState
     app_name: str
@@ -380,7 +388,7 @@ class RemovedJob:
     """A job that is on no list any more."""
 
     exec_id: str
-    owner: str
+    owner_id: int
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from edt_api.access import NOBODY, Caller, Door
 from edt_api.access import door as door_of
 from edt_api.context import declared, for_admins, for_anyone
+from edt_api.feed import Batch
 from edt_api.main import create_app
 from edt_api.settings import Settings
+from edt_api.stream import events
 from edt_scheduler import operations
 from edt_scheduler.views import Role, UserView
 from support.credentials import PASSWORD
@@ -170,7 +172,7 @@ class TestWhatRoutesSayThemselves:
         assert declared(two) == {Door.ANYONE, Door.ADMIN}
 
     def test_without_the_guard_each_route_refuses_for_itself(self) -> None:
-        user, admin = (UserView(name, role, "", 0.0) for name, role in (("ana", Role.USER), ("root", Role.ADMIN)))
+        user, admin = (UserView(1, name, role, "", 0.0) for name, role in (("ana", Role.USER), ("root", Role.ADMIN)))
         callers = {
             "nobody": (NOBODY, {Door.ANYONE}),
             "a user": (Caller(user=user), {Door.ANYONE, Door.USER}),
@@ -364,6 +366,24 @@ class TestOwnJobsOnly:
             assert mine in ids["ana"] and theirs not in ids["ana"]
             assert theirs in ids["bob"] and mine not in ids["bob"]
             assert {mine, theirs} <= ids["admin"]
+
+    def test_who_gets_a_removed_users_name_is_told_of_none_of_their_jobs(self, door: FrontDoor) -> None:
+        admin, ana = door.client("admin"), door.client("ana")
+        job = door.submit("ana").exec_id
+        before = operations.user(door.house, "ana")
+        cursor = operations.newest_change(door.house)
+        assert admin.delete("/api/v1/users/ana").status_code == 204
+        assert admin.post("/api/v1/users", json={"name": "ana", "password": PASSWORD}).status_code == 201
+        viewer = operations.user(door.house, "ana")
+        assert viewer.id != before.id
+        assert ana.get(f"{EXECS}/{job}").status_code == 400
+        assert ana.get("/api/v1/jobs").json()["items"] == ana.get(EXECS).json() == []
+        changes = Batch(operations.changes_since(door.house, cursor))
+        assert job.encode() in events(changes, before) and job.encode() not in events(changes, viewer)
+        (seen,) = (
+            each for each in admin.get("/api/v1/jobs", params={"owner": "ana"}).json()["items"] if each["id"] == job
+        )
+        assert seen["owner_removed"]
 
     def test_deleting_all_is_about_ones_own_even_for_an_admin(self, door: FrontDoor) -> None:
         kept = door.submit("ana").exec_id

@@ -102,7 +102,7 @@ def line(api: FrontDoor, *fates: str) -> Iterator[Line]:
 def submit(api: FrontDoor, url: str, folder: Path) -> Done:
     (folder / "main.py").write_text("print('hello')\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
-    token = operations.issue_token(api.house, "ana", 600)
+    token = operations.issue_token(api.house, operations.user(api.house, "ana"), 600)
     return edt(["submit", "main.py"], {**kept, "EDT_API": url, "EDT_TOKEN": token, "NO_COLOR": "1"}, folder)
 
 
@@ -136,7 +136,7 @@ def test_where_nobody_answers_it_gives_up_in_time(
 
 def test_a_refusal_is_not_tried_again(api: FrontDoor, tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("")
-    token = operations.issue_token(api.house, "ana", 600)
+    token = operations.issue_token(api.house, operations.user(api.house, "ana"), 600)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
     environ = {**kept, "EDT_API": api.url, "EDT_TOKEN": token, "NO_COLOR": "1"}
     done = edt(["submit", "x.py", "--framework", "edtCaffe"], environ, tmp_path)

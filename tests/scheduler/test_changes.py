@@ -69,7 +69,7 @@ class TestWhatIsTold:
         operations.delete(stage.house, job, viewer=stage.admin)
         found = operations.changes_since(stage.house, found.cursor)
         assert names(found) == {"removed": [job]}
-        assert found.removed[0].owner == "admin"
+        assert found.removed[0].owner_id == stage.admin.id
 
     def test_an_engine_that_is_lost_is_a_failure_with_its_slot(self, stage: Stage) -> None:
         node, job = stage.node(slots=2, engines=2), stage.submit(2)
@@ -79,7 +79,8 @@ class TestWhatIsTold:
         node.gone((job, 1), first, ExitKind.LOST, signal=9)
         found = operations.changes_since(stage.house, cursor)
         (failure,) = found.failures
-        assert (failure.exec_id, failure.owner, failure.node, failure.slot) == (job, "admin", "n1", "0")
+        assert (failure.exec_id, failure.owner_id, failure.node) == (job, stage.admin.id, "n1")
+        assert failure.slot == "0"
         assert failure.message is not None and "signal 9" in failure.message
 
     def test_a_nodes_pulse_is_no_change_but_its_use_its_loss_and_its_cordon_are(self, stage: Stage) -> None:

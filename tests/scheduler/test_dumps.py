@@ -190,7 +190,7 @@ ILLEGAL = {
     "a slot comes back twice": "UPDATE allocations SET released_at = 5 WHERE id = 1",
     "two hold one slot": "INSERT INTO allocations SELECT {9999 for id} FROM allocations WHERE id = 8",
     "a slot of no node": "UPDATE allocations SET slot = 'nowhere' WHERE id = 8",
-    "two users of a name": "UPDATE users SET name = 'ana' WHERE id = 3",
+    "two users of a name": "UPDATE users SET name = 'ana' WHERE id = 1",
     "a role that is none": "UPDATE users SET role = 'king' WHERE id = 3",
     "a token of nobody": "UPDATE tokens SET user_id = 9999 WHERE id = 1",
     "two tokens of a secret": "UPDATE tokens SET secret_sha256 = (SELECT min(secret_sha256) FROM tokens)",

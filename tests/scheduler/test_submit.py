@@ -13,12 +13,13 @@ from edt_runner.contract import ExitKind
 from edt_scheduler import lost_found, operations
 from edt_scheduler.errors import LastAdmin, NoSuchJob, NoSuchUser, SubmissionInvalid, UserExists, UserInvalid
 from edt_scheduler.house import House
-from edt_scheduler.jobs import JobSpec, JobState
+from edt_scheduler.jobs import JobFilter, JobSpec, JobState
+from edt_scheduler.once import Once, once
 from edt_scheduler.operations import history
 from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import tables
-from edt_scheduler.views import Role
+from edt_scheduler.views import JobPage, Role, UserView
 from support.puppets import Stage, stage_code
 
 
@@ -191,22 +192,22 @@ class TestUsers:
     def test_a_token_stands_for_its_user_until_it_expires_is_revoked_or_the_password_changes(
         self, stage: Stage
     ) -> None:
-        operations.add_user(stage.house, "ada", "hash")
-        first, second, third = (operations.issue_token(stage.house, "ada", 60) for _ in range(3))
+        ada = operations.add_user(stage.house, "ada", "hash")
+        first, second, third = (operations.issue_token(stage.house, ada, 60) for _ in range(3))
         assert len({len(token) for token in (first, second, third)}) == 1
         found = operations.verify_token(stage.house, first)
         assert found is not None
         assert (found.name, found.role) == ("ada", Role.USER)
         operations.revoke_token(stage.house, first)
         assert operations.verify_token(stage.house, first) is None
-        operations.set_password(stage.house, "ada", "other")
+        operations.set_password(stage.house, ada, "other")
         assert operations.verify_token(stage.house, second) is None
-        fourth = operations.issue_token(stage.house, "ada", 60)
+        fourth = operations.issue_token(stage.house, ada, 60)
         stage.clock.pass_(61)
         assert operations.verify_token(stage.house, fourth) is None
 
     def test_no_token_is_stored_as_it_is(self, sqlite_stage: Stage) -> None:
-        token = operations.issue_token(sqlite_stage.house, "admin", 60)
+        token = operations.issue_token(sqlite_stage.house, sqlite_stage.admin, 60)
         with sqlite_stage.house.database.snapshot() as tx:
             rows = [dict(row._mapping) for row in tx.execute(select(tables.tokens))]
         assert token not in repr(rows)
@@ -225,13 +226,74 @@ class TestUsers:
     def test_a_removed_user_loses_access_and_their_jobs_stop_and_stay_listed(self, sqlite_stage: Stage) -> None:
         house = sqlite_stage.house
         ada = operations.add_user(house, "ada", "hash")
-        token = operations.issue_token(house, "ada", 60)
+        token = operations.issue_token(house, ada, 60)
         job = sqlite_stage.submit(owner=ada)
         operations.remove_user(house, "ada")
         assert operations.verify_token(house, token) is None
         assert [user.name for user in operations.users(house)] == ["admin"]
         assert sqlite_stage.job(job).state is JobState.KILLED
-        assert operations.add_user(house, "ada", "new").role is Role.USER
+
+
+class TestANameThatIsGivenAgain:
+    """Two users, one after the other, are called ada; whose something is goes by the user's number."""
+
+    def _two(self, stage: Stage) -> tuple[UserView, UserView, str, str, Once]:
+        """The old ada, the new one, the old one's job and token, the key under which that job was submitted."""
+        house, key = stage.house, once("k-1", "the same request")
+        old = operations.add_user(house, "ada", "hash")
+        token = operations.issue_token(house, old, 600)
+        spec = JobSpec("edtPyTorch", "main.py", "", "of ada")
+        job = operations.submit(house, owner=old, spec=spec, staged=stage_code(house), once=key).exec_id
+        operations.remove_user(house, "ada")
+        return old, operations.add_user(house, "ada", "other"), job, token, key
+
+    def test_the_new_user_owns_nothing_of_the_old_one(self, stage: Stage) -> None:
+        house = stage.house
+        old, new, job, token, key = self._two(stage)
+        assert new.id != old.id and new.name == old.name
+        assert operations.jobs(house, viewer=new) == []
+        wanted = JobFilter(owner="ada")
+        assert operations.jobs_page(house, viewer=new, wanted=wanted, limit=9) == JobPage((), None, 0)
+        for use in (operations.job, operations.events, operations.resizes, operations.allocations, operations.stop):
+            with pytest.raises(NoSuchJob):
+                use(house, job, viewer=new)
+        with pytest.raises(NoSuchJob):
+            operations.delete(house, job, viewer=new)
+        assert operations.delete_all(house, viewer=new) == 0
+        assert operations.verify_token(house, token) is None
+        assert operations.submitted_before(house, owner=new, once=key) is None
+
+    def test_whoever_was_removed_cannot_act_as_who_has_the_name_now(self, stage: Stage) -> None:
+        house = stage.house
+        old, new, _, _, _ = self._two(stage)
+        with pytest.raises(NoSuchUser):
+            operations.set_password(house, old, "taken over")
+        with pytest.raises(NoSuchUser):
+            operations.issue_token(house, old, 60)
+        with pytest.raises(NoSuchUser):
+            stage.submit(owner=old)
+        assert operations.user(house, "ada") == new
+
+    def test_an_admin_sees_the_jobs_of_both_and_which_owner_was_removed(self, stage: Stage) -> None:
+        house = stage.house
+        _, new, before, _, _ = self._two(stage)
+        after = stage.submit(owner=new)
+        page = operations.jobs_page(house, viewer=stage.admin, wanted=JobFilter(owner="ada"), limit=9)
+        assert [(job.exec_id, job.owner, job.owner_removed) for job in page.jobs] == [
+            (after, "ada", False),
+            (before, "ada", True),
+        ]
+        assert [user.name for user in operations.users(house)] == ["ada", "admin"]
+
+    def test_removing_the_new_user_stops_only_the_new_users_jobs(self, sqlite_stage: Stage) -> None:
+        house = sqlite_stage.house
+        _, new, _, _, _ = self._two(sqlite_stage)
+        other = operations.add_user(house, "bob", "hash")
+        theirs, mine = sqlite_stage.submit(owner=other), sqlite_stage.submit(owner=new)
+        operations.remove_user(house, "ada")
+        assert sqlite_stage.job(mine).state is JobState.KILLED
+        assert sqlite_stage.job(theirs).state is JobState.SUBMITTED
+        assert operations.add_user(house, "ada", "third").role is Role.USER
 
 
 class TestLetters:

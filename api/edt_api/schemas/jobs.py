@@ -57,6 +57,8 @@ class Job(Shown):
 
     id: str
     owner: str
+    owner_removed: bool = False
+    """That user was removed; another one may have the name now."""
     state: ExecState
     framework: str
     app_name: str

@@ -26,9 +26,10 @@ Users and tokens
     add_user(house, name, password_hash, role=Role.USER, *, by=None, once=None) -> UserView
     user(house, name) -> UserView                       NoSuchUser
     users(house) -> list[UserView]
-    set_password(house, name, password_hash) -> None    revokes the user's tokens
-    remove_user(house, name) -> None                    their jobs are stopped and stay listed for admins
-    issue_token(house, name, lifetime_seconds) -> str   the secret; only its SHA-256 is stored
+    set_password(house, user: UserView, password_hash) -> None  revokes the user's tokens
+    remove_user(house, name) -> None                    their jobs are stopped and stay listed for admins;
+                                                        whoever gets the name again owns none of them
+    issue_token(house, user: UserView, lifetime_seconds) -> str the secret; only its SHA-256 is stored
     verify_token(house, secret) -> UserView | None
     revoke_token(house, secret) -> None
 Nodes

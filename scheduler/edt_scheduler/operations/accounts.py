@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import secrets
 
+from sqlalchemy import Connection
+
 from edt_scheduler import lifecycle
 from edt_scheduler.errors import LastAdmin, NoSuchUser, UserExists, UserInvalid
 from edt_scheduler.house import House
@@ -33,7 +35,8 @@ def add_user(
     by: UserView | None = None,
     once: Once | None = None,
 ) -> UserView:
-    """Add a user. Raises UserExists and UserInvalid. A removed user who comes back finds their jobs.
+    """Add a user. Raises UserExists and UserInvalid. Who gets a removed user's name is a new user and owns
+    nothing of the old one's.
 
     ``once``, of the user ``by``: where it has added this user before, that is the answer. Raises KeyReused.
     """
@@ -41,15 +44,15 @@ def add_user(
         raise UserInvalid("name", f"{name!r}: letters, digits and _ . @ -, at most 64, not beginning with . @ -")
     with house.database.transaction() as tx:
         now = house.clock()
-        asking = store.get(tx, by.name) if by is not None else None
+        asking = store.get(tx, by.id) if by is not None else None
         before = keys.made(tx, asking.id, once, now) if asking is not None and once is not None else None
         if before is None:
-            if store.get(tx, name) is not None:
+            if store.named(tx, name) is not None:
                 raise UserExists(name)
             store.add(tx, name, role, password_hash, now)
             if asking is not None and once is not None:
                 keys.put(tx, asking.id, once, name, now)
-        row = store.get(tx, name)
+        row = store.named(tx, name)
         if row is None:
             raise NoSuchUser(name)
         return pictures.user(row)
@@ -57,7 +60,7 @@ def add_user(
 
 def user(house: House, name: str) -> UserView:
     with house.database.snapshot() as tx:
-        row = store.get(tx, name)
+        row = store.named(tx, name)
     if row is None:
         raise NoSuchUser(name)
     return pictures.user(row)
@@ -69,42 +72,43 @@ def users(house: House) -> list[UserView]:
 
 
 @retried(if_done=True)
-def set_password(house: House, name: str, password_hash: str) -> None:
-    """Change a password; every token issued under the old one ends."""
+def set_password(house: House, user: UserView, password_hash: str) -> None:
+    """Change a password; every token issued under the old one ends. Raises NoSuchUser."""
     with house.database.transaction() as tx:
-        row = store.get(tx, name)
-        if row is None:
-            raise NoSuchUser(name)
-        store.set_password(tx, row.id, password_hash)
+        store.set_password(tx, _still(tx, user), password_hash)
 
 
 @retried(if_done=False)
 def remove_user(house: House, name: str) -> None:
     """Remove a user and their tokens, and stop their jobs. The last admin stays."""
     with house.database.transaction() as tx:
-        row = store.get(tx, name)
+        row = store.named(tx, name)
         if row is None:
             raise NoSuchUser(name)
         if row.role == Role.ADMIN and store.admins(tx) == 1:
             raise LastAdmin(name)
         now = house.clock()
-        for job in jobs.listed(tx, name, ACTIVE):
+        for job in jobs.listed(tx, row.id, ACTIVE):
             lifecycle.stop(tx, job, now)
         store.remove(tx, row.id, now)
     house.doorbells.ring()
 
 
 @retried(if_done=True)
-def issue_token(house: House, name: str, lifetime_seconds: float) -> str:
-    """A new secret that stands for this user for a while."""
+def issue_token(house: House, user: UserView, lifetime_seconds: float) -> str:
+    """A new secret that stands for this user for a while. Raises NoSuchUser."""
     secret = secrets.token_urlsafe(TOKEN_BYTES)
     with house.database.transaction() as tx:
-        row = store.get(tx, name)
-        if row is None:
-            raise NoSuchUser(name)
         now = house.clock()
-        store.add_token(tx, row.id, secret, now, now + lifetime_seconds)
+        store.add_token(tx, _still(tx, user), secret, now, now + lifetime_seconds)
     return secret
+
+
+def _still(tx: Connection, user: UserView) -> int:
+    """The id of a user, who may have been removed since. Another one of the same name is not who was meant."""
+    if store.get(tx, user.id) is None:
+        raise NoSuchUser(user.name)
+    return user.id
 
 
 def verify_token(house: House, secret: str) -> UserView | None:

@@ -53,7 +53,7 @@ def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path, once: 
 def submitted_before(house: House, *, owner: UserView, once: Once) -> JobView | None:
     """The job that this request made when it came before. Raises KeyReused."""
     with house.database.snapshot() as tx:
-        user = user_store.get(tx, owner.name)
+        user = user_store.get(tx, owner.id)
         made = keys.made(tx, user.id, once, house.clock()) if user is not None else None
         return _made(tx, house, made) if made is not None else None
 
@@ -65,7 +65,7 @@ def _submit(
     """One transaction. Every submit has a key, if only one that we made up: a second try finds the job of the first."""
     with house.database.transaction() as tx:
         now = house.clock()
-        user = user_store.get(tx, owner.name)
+        user = user_store.get(tx, owner.id)
         if user is None:
             raise NoSuchUser(owner.name)
         made = keys.made(tx, user.id, once, now)
@@ -195,16 +195,19 @@ def jobs(
 ) -> list[JobView]:
     """The viewer's jobs in submit order; an admin sees everybody's."""
     with house.database.snapshot() as tx:
-        rows = store.listed(tx, _owner(viewer), states, limit, newest_first)
+        rows = store.listed(tx, _seen_by(viewer), states, limit, newest_first)
         return pictures.jobs(tx, house.settings, rows)
 
 
 def jobs_page(house: House, *, viewer: UserView, wanted: JobFilter, limit: int, before: int | None = None) -> JobPage:
-    """At most ``limit`` of the viewer's jobs that the filter finds, newest first, from ``before`` (not itself) on."""
+    """At most ``limit`` of the viewer's jobs that the filter finds, newest first, from ``before`` (not itself) on.
+
+    An admin who filters by an owner's name finds the jobs of all users who have ever had that name.
+    """
     if not viewer.is_admin:
         if wanted.owner not in {None, viewer.name}:
             return JobPage((), None, 0)
-        wanted = replace(wanted, owner=viewer.name)
+        wanted = replace(wanted, owner=None, owner_id=viewer.id)
     with house.database.snapshot() as tx:
         rows = store.page(tx, wanted, limit + 1, before)
         views = pictures.jobs(tx, house.settings, rows[:limit])
@@ -234,7 +237,7 @@ def delete(house: House, exec_id: str, *, viewer: UserView) -> None:
 def delete_all(house: House, *, viewer: UserView) -> int:
     """``delete`` for each of the viewer's own jobs, an admin's too; how many there were."""
     with house.database.transaction() as tx:
-        rows = store.listed(tx, viewer.name)
+        rows = store.listed(tx, viewer.id)
         for row in rows:
             _delete(tx, row, house.clock())
     house.doorbells.ring()
@@ -247,13 +250,14 @@ def _delete(tx: Connection, row: Row[Any], now: float) -> None:
     outbox.put_scheduler(tx, now)
 
 
-def _owner(viewer: UserView) -> str | None:
-    return None if viewer.is_admin else viewer.name
+def _seen_by(viewer: UserView) -> int | None:
+    """Whose jobs the viewer sees, as the store asks for them: their own, an admin everybody's."""
+    return None if viewer.is_admin else viewer.id
 
 
 def _visible(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
     number = job_number(name)
-    row = store.find(tx, number, _owner(viewer)) if number is not None else None
+    row = store.find(tx, number, _seen_by(viewer)) if number is not None else None
     if row is None:
         raise NoSuchJob(name)
     return row

@@ -35,7 +35,7 @@ def changes_since(house: House, cursor: str, *, until: str | None = None) -> Cha
         return Changes(
             cursor=newest,
             jobs=tuple(pictures.jobs(tx, house.settings, [row for row in rows if row.deleted_at is None])),
-            removed=tuple(RemovedJob(exec_id(row.id), row.owner) for row in rows if row.deleted_at is not None),
+            removed=tuple(RemovedJob(exec_id(row.id), row.owner_id) for row in rows if row.deleted_at is not None),
             nodes=tuple(pictures.nodes_of(tx, nodes.of_numbers(tx, node_ids), house.clock())),
             allocations=pictures.allocations_in_short(held),
             resizes=pictures.resizes_in_short(resized),

@@ -77,7 +77,9 @@ def timeline(house: House, *, viewer: UserView, since: float = 0.0, until: float
             earliest=allocation_store.earliest(tx),
             nodes=tuple(pictures.nodes_of(tx, nodes.every(tx), now)),
             jobs={
-                exec_id(row.id): TimelineJob(row.owner, JobState(row.state), row.app_name, row.deleted_at is not None)
+                exec_id(row.id): TimelineJob(
+                    row.owner_id, row.owner, JobState(row.state), row.app_name, row.deleted_at is not None
+                )
                 for row in store.in_short(tx, named)
             },
             allocations=pictures.allocations_in_short(held),
@@ -89,6 +91,6 @@ def timeline(house: House, *, viewer: UserView, since: float = 0.0, until: float
 def _visible(tx: Connection, name: str, viewer: UserView) -> int:
     """The number of a job that the viewer may see. Raises NoSuchJob."""
     number = job_number(name)
-    if number is None or store.find(tx, number, None if viewer.is_admin else viewer.name) is None:
+    if number is None or store.find(tx, number, None if viewer.is_admin else viewer.id) is None:
         raise NoSuchJob(name)
     return number

@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, literal, null, select, union_all
 
 from edt_runner.contract import ExitKind
-from edt_scheduler.store.tables import allocations, attempts, jobs, nodes, resize_nodes, resizes, users
+from edt_scheduler.store.tables import allocations, attempts, jobs, nodes, resize_nodes, resizes
 from edt_scheduler.views import ResizeCause
 
 _FAILED = (ExitKind.LOST, ExitKind.SCRIPT_ERROR, ExitKind.PULL_FAILED)
 
 
 def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
-    """All failures of a time, in order: job_id, owner, node, slot, time, kind, message."""
+    """All failures of a time, in order: job_id, owner_id, node, slot, time, kind, message."""
     return _listed(
         tx,
         and_(allocations.c.released_at >= since, allocations.c.released_at <= until),
@@ -41,9 +41,8 @@ def _listed(
 ) -> list[Row[Any]]:
     found = union_all(_engines().where(engines), _nodes().where(lost), _attempts().where(whole)).subquery()
     query = (
-        select(found, users.c.name.label("owner"))
+        select(found, jobs.c.user_id.label("owner_id"))
         .join(jobs, jobs.c.id == found.c.job_id)
-        .join(users, users.c.id == jobs.c.user_id)
         .order_by(found.c.time, found.c.job_id, found.c.slot.is_(None), found.c.slot)
     )
     return list(tx.execute(query))

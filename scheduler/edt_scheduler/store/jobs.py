@@ -64,21 +64,22 @@ def add(tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int
 
 
 def get(tx: Connection, number: int) -> Row[Any]:
-    """A job that is known to exist, with its owner's name as ``owner``."""
+    """A job that is known to exist. As all rows of jobs here it has its owner's ``owner_id``, name as ``owner`` and
+    whether that user was removed as ``owner_removed``."""
     return tx.execute(_joined().where(jobs.c.id == number)).one()
 
 
-def find(tx: Connection, number: int, owner: str | None) -> Row[Any] | None:
-    """A job that was not deleted, if it is ``owner``'s; None: anybody's."""
+def find(tx: Connection, number: int, owner_id: int | None) -> Row[Any] | None:
+    """A job that was not deleted, if it is that user's; None: anybody's."""
     query = _joined().where(jobs.c.id == number, jobs.c.deleted_at.is_(None))
-    if owner is not None:
-        query = query.where(users.c.name == owner)
+    if owner_id is not None:
+        query = query.where(jobs.c.user_id == owner_id)
     return tx.execute(query).one_or_none()
 
 
 def listed(
     tx: Connection,
-    owner: str | None,
+    owner_id: int | None,
     states: Collection[JobState] | None = None,
     limit: int | None = None,
     newest_first: bool = False,
@@ -86,8 +87,8 @@ def listed(
     """Jobs that were not deleted, in submit order."""
     query = _joined().where(jobs.c.deleted_at.is_(None)).limit(limit)
     query = query.order_by(jobs.c.id.desc() if newest_first else jobs.c.id)
-    if owner is not None:
-        query = query.where(users.c.name == owner)
+    if owner_id is not None:
+        query = query.where(jobs.c.user_id == owner_id)
     if states is not None:
         query = query.where(jobs.c.state.in_(list(states)))
     return list(tx.execute(query))
@@ -109,6 +110,8 @@ def count(tx: Connection, wanted: JobFilter) -> int:
 
 def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [jobs.c.deleted_at.is_(None)]
+    if wanted.owner_id is not None:
+        conditions.append(jobs.c.user_id == wanted.owner_id)
     if wanted.owner is not None:
         conditions.append(users.c.name == wanted.owner)
     if wanted.states is not None:
@@ -127,9 +130,16 @@ def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     return list(tx.execute(_joined().where(jobs.c.id.in_(list(numbers))).order_by(jobs.c.id)))
 
 
-def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any, Any, Any, Any, Any]]:
-    """id, owner, state, app_name and deleted_at of these jobs, deleted ones too."""
-    query = select(jobs.c.id, users.c.name.label("owner"), jobs.c.state, jobs.c.app_name, jobs.c.deleted_at).join(users)
+def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any, Any, Any, Any, Any, Any]]:
+    """id, owner_id, owner, state, app_name and deleted_at of these jobs, deleted ones too."""
+    query = select(
+        jobs.c.id,
+        jobs.c.user_id.label("owner_id"),
+        users.c.name.label("owner"),
+        jobs.c.state,
+        jobs.c.app_name,
+        jobs.c.deleted_at,
+    ).join(users)
     wanted = sorted(numbers)
     parts = (wanted[start : start + MOST_NAMED] for start in range(0, len(wanted), MOST_NAMED))
     return [row for part in parts for row in tx.execute(query.where(jobs.c.id.in_(part)))]
@@ -251,4 +261,9 @@ def transitions(tx: Connection) -> set[tuple[str, str]]:
 
 
 def _joined() -> Any:
-    return select(jobs, users.c.name.label("owner")).join(users)
+    return select(
+        jobs,
+        jobs.c.user_id.label("owner_id"),
+        users.c.name.label("owner"),
+        users.c.removed_at.is_not(None).label("owner_removed"),
+    ).join(users)

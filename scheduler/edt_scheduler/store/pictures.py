@@ -36,11 +36,11 @@ from edt_scheduler.views import (
 
 
 def user(row: Row[Any]) -> UserView:
-    return UserView(row.name, Role(row.role), row.password_hash, row.created_at)
+    return UserView(row.id, row.name, Role(row.role), row.password_hash, row.created_at)
 
 
 def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[JobView]:
-    """Pictures of job rows (with ``owner``), in their order."""
+    """Pictures of job rows (of ``store.jobs``), in their order."""
     query = (
         select(allocations.c.job_id, func.count())
         .where(allocations.c.released_at.is_(None), allocations.c.job_id.in_([row.id for row in rows]))
@@ -56,7 +56,9 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
     return JobView(
         exec_id=name,
         number=row.id,
+        owner_id=row.owner_id,
         owner=row.owner,
+        owner_removed=row.owner_removed,
         state=JobState(row.state),
         framework=row.framework,
         app_name=row.app_name,
@@ -95,17 +97,19 @@ def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeV
     rows = list(rows)
     slots: dict[int, list[SlotView]] = {row.id: [] for row in rows}
     found = nodes.slot_rows(tx, slots)
-    owners = {row.id: row.owner for row in store.in_short(tx, {slot.job_id for slot in found} - {None})}
+    owners = {row.id: (row.owner_id, row.owner) for row in store.in_short(tx, {slot.job_id for slot in found} - {None})}
     used = usage.newest(tx, slots, now)
     for slot in found:
         holder = exec_id(slot.job_id) if slot.job_id is not None else None
+        owner_id, owner = owners.get(slot.job_id, (None, None))
         view = SlotView(
             slot=slot.slot,
             device=slot.device,
             label=slot.label,
             exec_id=holder,
             leaving=slot.release_asked_at is not None,
-            owner=owners.get(slot.job_id),
+            owner_id=owner_id,
+            owner=owner,
             use=used.get((slot.node_id, slot.slot)),
         )
         slots[slot.node_id].append(view)
@@ -165,7 +169,7 @@ def resize(row: Row[Any]) -> ResizeView:
 
 def failure(row: Row[Any]) -> FailureView:
     kind = ExitKind(row.kind)
-    return FailureView(exec_id(row.job_id), row.owner, row.node, row.slot, row.time, kind, row.message or None)
+    return FailureView(exec_id(row.job_id), row.owner_id, row.node, row.slot, row.time, kind, row.message or None)
 
 
 def metric_point(row: Row[Any]) -> MetricPoint:

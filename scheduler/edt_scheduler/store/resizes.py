@@ -61,22 +61,18 @@ def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
 def _in_short() -> Any:
     """The columns of ``views.TimelineResize``, the job's number for its name."""
     this = resizes.c
-    return (
-        select(
-            this.id,
-            this.job_id,
-            users.c.name.label("owner"),
-            this.cause,
-            this.detail,
-            this.decided_at,
-            this.from_slots,
-            this.to_slots,
-            this.pause_seconds,
-            this.recomputed,
-        )
-        .join(jobs, jobs.c.id == this.job_id)
-        .join(users, users.c.id == jobs.c.user_id)
-    )
+    return select(
+        this.id,
+        this.job_id,
+        jobs.c.user_id.label("owner_id"),
+        this.cause,
+        this.detail,
+        this.decided_at,
+        this.from_slots,
+        this.to_slots,
+        this.pause_seconds,
+        this.recomputed,
+    ).join(jobs, jobs.c.id == this.job_id)
 
 
 def _joined() -> Any:

@@ -47,12 +47,21 @@ users = Table(
     "users",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
     Column("role", Text, nullable=False),
     Column("password_hash", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("removed_at", Double),
     CheckConstraint("role IN ('admin', 'user')", name="role"),
+    # A removed user's row stays with its jobs; whoever gets the name afterwards is another user.
+    Index(
+        "uq_users_name",
+        "name",
+        unique=True,
+        sqlite_where=text("removed_at IS NULL"),
+        postgresql_where=text("removed_at IS NULL"),
+    ),
+    sqlite_autoincrement=True,
 )
 
 tokens = Table(

@@ -16,15 +16,18 @@ def fingerprint(secret: str) -> str:
 
 
 def add(tx: Connection, name: str, role: str, password_hash: str, now: float) -> None:
-    """Insert, or bring a removed user of this name back: its old jobs are its own again."""
-    values = {"role": role, "password_hash": password_hash, "created_at": now, "removed_at": None}
-    if tx.execute(update(users).where(users.c.name == name).values(**values)).rowcount == 0:
-        tx.execute(insert(users).values(name=name, **values))
+    """Insert a user. One of this name who was removed is another user, and keeps what was theirs."""
+    tx.execute(insert(users).values(name=name, role=role, password_hash=password_hash, created_at=now))
 
 
-def get(tx: Connection, name: str) -> Row[Any] | None:
-    """A user who was not removed."""
+def named(tx: Connection, name: str) -> Row[Any] | None:
+    """The user of this name who was not removed."""
     return tx.execute(select(users).where(users.c.name == name, users.c.removed_at.is_(None))).one_or_none()
+
+
+def get(tx: Connection, user_id: int) -> Row[Any] | None:
+    """A user who was not removed."""
+    return tx.execute(select(users).where(users.c.id == user_id, users.c.removed_at.is_(None))).one_or_none()
 
 
 def every(tx: Connection) -> list[Row[Any]]:

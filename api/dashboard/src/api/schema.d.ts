@@ -1,4 +1,4 @@
-// openapi.json sha256: 1fe72c5718322a18266a1e0da2a83e8cadfdab08cf4b10d21e44859db0d2696d
+// openapi.json sha256: 2e921fc1dcc3f9139dedf949a7aba2242d2ffe2f33b45dd603a747f092127d39
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         /**
          * Add
-         * @description Add a user. One who was removed and comes back finds their jobs.
+         * @description Add a user. The name of a removed one may be given again: to a new user, who owns nothing of the old one's.
          *
          *     With an ``Idempotency-Key`` it may be sent again: for a day the same name and role get the same answer. The
          *     password is no part of that: what is kept of it is argon2's hash and nothing quicker to guess by.
@@ -966,6 +966,11 @@ export interface components {
             num_worker: number;
             /** Owner */
             owner: string;
+            /**
+             * Owner Removed
+             * @default false
+             */
+            owner_removed: boolean;
             progress: components["schemas"]["Progress"];
             /**
              * Restarts

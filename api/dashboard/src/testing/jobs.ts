@@ -6,6 +6,7 @@ export function job(number: number, values: Partial<Job> = {}): Job {
   return {
     id: `edt-${number}`,
     owner: "ana",
+    owner_removed: false,
     state: "RUNNING",
     framework: "edtPyTorch",
     app_name: "digits",

@@ -71,7 +71,7 @@ export const JobRow = memo(function JobRow({
         )}
       </td>
       {admin && (
-        <td className={styles.owner} title={job.owner}>
+        <td className={styles.owner} title={job.owner_removed ? `${job.owner}, removed` : job.owner}>
           {job.owner}
         </td>
       )}

@@ -15,7 +15,7 @@ export function JobFacts({ job }: { readonly job: Job }) {
   return (
     <Facts
       facts={[
-        ["Owner", job.owner],
+        ["Owner", job.owner_removed ? `${job.owner}, removed` : job.owner],
         ["Framework", frameworkWord(job.framework)],
         ["Slots", isOver(job.state) ? `at most ${job.max_workers}` : `${job.slots} of at most ${job.max_workers}`],
         job.engines === null ? null : ["Useful workers", `at most ${count(job.engines)}: one a micro-batch`],
