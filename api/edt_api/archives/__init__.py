@@ -1,9 +1,9 @@
 """Unpacking what a stranger sent: tar, gzipped tar, zip or a bare script. Room: api. Touches one folder.
 
-The standard library's extractors are no boundary, and take a broken header in the middle of a tar for its end.
-So headers are read here, strictly: regular files and directories only, never outside the folder, under limits on
-bytes that were really written; whatever is cut or broken is refused whole. When ``unpack`` returns, all of it
-is on disk; when it raises, nothing is left.
+The standard library's extractors are no boundary: what is written, ``tree`` writes, regular files and directories
+only, never outside the folder, under limits on bytes that were really written. The library's tar reader takes a broken
+header in the middle for the end, so headers of a tar are read here. Whatever is cut or broken is refused whole. When
+``unpack`` returns, all of it is on disk; when it raises, nothing is left.
 
 ``limits`` says how much is taken, ``tree`` writes, ``gunzip``, ``tars`` and ``zips`` read.
 """
@@ -49,7 +49,7 @@ def unpack(upload: BinaryIO, into: Path, *, script: str, limits: Limits = LIMITS
         if head.startswith(b"\x1f\x8b"):
             tars.extract(Gunzip(upload, limits.stream_bytes(size)), tree)
         elif head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-            zips.extract(upload, size, tree)
+            zips.extract(upload, size, tree, limits)
         elif tars.begins_like_one(head):
             tars.extract(upload, tree)
         else:

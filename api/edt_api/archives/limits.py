@@ -18,6 +18,8 @@ class Limits:
     file_bytes: int = 1 * GIB
     members: int = 50_000
     """Files and folders."""
+    directory_bytes: int = 32 * MIB
+    """The directory of a zip, which is in memory whole: names, and 46 bytes or more for each."""
     depth: int = 32
     """Folders in each other."""
     name_bytes: int = 255

@@ -1,214 +1,140 @@
-"""Reading zip, strictly. Room: api. Pure but for reading the file.
+"""Reading zip: ``zipfile`` behind our limits. Room: api. Pure but for reading the file.
 
-The directory at the end is the truth, and every byte before it must agree: entries lie side by side without
-overlapping, each local header bears the directory's name, each file has the told length and CRC-32.
+``zipfile`` reads the whole directory at the end when it opens, and makes an object of each entry: so the directory's
+length and the number of its entries are looked at before. Its entries have to be as many as are told, must not share
+their bytes, and end where the file ends. Each file has the told CRC-32, or ``zipfile`` says so.
 """
 
 from __future__ import annotations
 
-import stat
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO
+from contextlib import contextmanager
+from stat import S_IFDIR, S_IFMT, S_IFREG
+from typing import Any, BinaryIO, cast
 
+from edt_api.archives.limits import Limits
 from edt_api.archives.tree import Tree
 from edt_api.errors import ArchiveRefused, TooLarge
 
 _CHUNK = 64 * 1024
+_ENTRY = b"PK\x01\x02"
 _END = struct.Struct("<4s4H2LH")
-_END64_AT = struct.Struct("<4sLQL")
-_END64 = struct.Struct("<4sQ2H2L4Q")
-_ENTRY = struct.Struct("<4s6H3L5H2L")
-_LOCAL = struct.Struct("<4s5H3L2H")
-_MOST_ENTRIES = 200_000
-"""Whatever the limits say: each takes memory before the first is written."""
-_FARTHEST = 1 << 62
-"""Places beyond cannot even be sought."""
-_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
+_MANY = 0xFFFF
+"""As the number of entries: another record of 64 bits tells it."""
+_LENGTHS_AT = 26
+"""Place in a local header, at whose end stand the lengths of name and extra field."""
 _ENCRYPTED, _UTF8 = 0x1, 0x800
-_STORED, _DEFLATED = 0, 8
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _UNIX = {3, 19}
 """Systems whose entries tell a file's mode: Unix, and macOS by its own number."""
+_BROKEN = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error, zlib.error)
+"""What ``zipfile`` raises for a zip that is cut, broken or of a kind that it does not read."""
 
 
-@dataclass(frozen=True)
-class _Entry:
-    raw_name: bytes
-    name: str
-    flags: int
-    method: int
-    crc: int
-    packed: int
-    size: int
-    mode: int
-    offset: int
-
-
-def extract(file: BinaryIO, size: int, tree: Tree) -> None:
+def extract(file: BinaryIO, size: int, tree: Tree, limits: Limits) -> None:
     """Write all members into ``tree``. Raises ArchiveRefused, which names the member where there is one."""
-    entries, directory_at = _directory(file, size)
+    guard = _Guard(file, size, limits)
+    with _told():
+        archive = zipfile.ZipFile(cast(BinaryIO, guard))
+        guard.opened = True
+        entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+        _check_end(file, size, archive)
     end = 0
-    for entry in sorted(entries, key=lambda entry: entry.offset):
-        start = _data_at(file, entry)
-        if entry.offset < end or start + entry.packed > directory_at:
-            raise ArchiveRefused("it is broken: it overlaps another one", entry.name)
-        end = start + entry.packed
-        kind = stat.S_IFMT(entry.mode)
-        if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
-            raise ArchiveRefused("it is a link or a device; only files and folders are taken", entry.name)
-        is_folder = entry.name.endswith("/")
-        if (kind and is_folder != (kind == stat.S_IFDIR)) or (is_folder and entry.size):
-            raise ArchiveRefused(
-                "it is broken: a file by its name and a folder by its mode, or the reverse", entry.name
-            )
-        if is_folder:
-            tree.folder(entry.name)
+    for entry in entries:
+        name = _name(entry)
+        _check(entry, name)
+        if entry.header_offset < end:
+            raise ArchiveRefused("it is broken: it overlaps another one", name)
+        with _told(name):
+            archive.open(entry).close()  # its local header agrees with the directory, or this raises
+            end = _data_end(file, entry)
+        if name.endswith("/"):
+            tree.folder(name)
         else:
-            tree.write(entry.name, _data(file, entry, start), executable=bool(entry.mode & 0o111))
+            tree.write(name, _data(archive, entry, name), executable=bool(_mode(entry) & 0o111))
 
 
-def _directory(file: BinaryIO, size: int) -> tuple[list[_Entry], int]:
-    """The entries as the directory tells them, and where it begins."""
-    count, length, at, end = _end(file, size)
-    if at + length != end:
-        raise ArchiveRefused("it is cut or broken: the zip directory is not where it should be")
-    if count > _MOST_ENTRIES:
-        raise TooLarge(f"the upload holds {count} files: at most {_MOST_ENTRIES} are taken")
-    file.seek(at)
-    entries = [_entry(file) for _ in range(count)]
-    if file.tell() != end:
-        raise ArchiveRefused("it is broken: the zip directory has another length than told")
-    return entries, at
+class _Guard:
+    """The upload as ``zipfile`` sees it: seeks stay inside, and no more of a directory is read than the limits take."""
+
+    def __init__(self, file: BinaryIO, size: int, limits: Limits) -> None:
+        self._file, self._size, self._limits = file, size, limits
+        self._entries = 0
+        self.opened = False
+        """The directory has been read: what is read from here on are members."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if whence == 0 and not 0 <= offset <= self._size:
+            raise zipfile.BadZipFile("a header of the zip lies outside it")
+        return self._file.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        if self.opened:
+            return self._file.read(size)
+        if size > self._limits.directory_bytes:
+            raise TooLarge(f"the zip's directory has {size} bytes: at most {self._limits.directory_bytes} are taken")
+        data = self._file.read(size)
+        self._entries += data.count(_ENTRY)  # each begins so; nobody's name holds this
+        if self._entries > self._limits.members:
+            raise TooLarge(f"the upload holds too many files: at most {self._limits.members} are taken")
+        return data
 
 
-def _end(file: BinaryIO, size: int) -> tuple[int, int, int, int]:
-    """Number of entries, length and place of the directory, and where what ends it begins."""
-    tail_at = max(0, size - _END.size - _FULL16)
-    file.seek(tail_at)
-    tail = file.read()
-    at = tail.rfind(b"PK\x05\x06")
-    while at >= 0:
-        if len(tail) - at >= _END.size:
-            _, disk, first_disk, here, count, length, place, comment = _END.unpack_from(tail, at)
-            if at + _END.size + comment == len(tail) and disk == first_disk == 0 and here == count:
-                end = tail_at + at
-                if count == _FULL16 or _FULL32 in {length, place}:
-                    return _end64(file, end)
-                return count, length, place, end
-        at = tail.rfind(b"PK\x05\x06", 0, at)
-    raise ArchiveRefused("it is cut short: the zip directory at its end is missing")
-
-
-def _end64(file: BinaryIO, end: int) -> tuple[int, int, int, int]:
-    locator_at = end - _END64_AT.size
-    _, at, _ = _fields(file, b"PK\x06\x07", _END64_AT, locator_at)
-    _, _, _, disk, first_disk, here, count, length, place = _fields(file, b"PK\x06\x06", _END64, at)
-    if disk or first_disk or here != count:
-        raise ArchiveRefused("it is broken: the zip directory is not where it should be")
-    return count, length, place, at
-
-
-def _entry(file: BinaryIO) -> _Entry:
-    fields = _fields(file, b"PK\x01\x02", _ENTRY)
-    made_by, _, flags, method, _, _, crc, packed, size, name_length, extra_length = fields[:11]
-    comment_length, disk, _, attributes, offset = fields[11:]
-    if disk:
-        raise ArchiveRefused("it is one of several parts; send it in one")
-    raw_name, extra = _exactly(file, name_length), _exactly(file, extra_length)
-    _exactly(file, comment_length)
-    if _FULL32 in {packed, size, offset}:
-        size, packed, offset = _wide(extra, size, packed, offset)
-    mode = attributes >> 16 if made_by >> 8 in _UNIX else 0
-    return _Entry(raw_name, _name(raw_name, flags), flags, method, crc, packed, size, mode, offset)
-
-
-def _wide(extra: bytes, *narrow: int) -> tuple[int, ...]:
-    """The numbers that 32 bits cannot hold, from the extra field that has them in the same order."""
-    at = 0
-    while at + 4 <= len(extra):
-        kind, length = struct.unpack_from("<2H", extra, at)
-        if kind == 1:
-            wide = iter(struct.unpack_from(f"<{min(length, len(extra) - at - 4) // 8}Q", extra, at + 4))
-            return tuple(next(wide, number) if number == _FULL32 else number for number in narrow)
-        at += 4 + length
-    return narrow
-
-
-def _name(raw: bytes, flags: int) -> str:
-    """UTF-8, said or not; else what DOS wrote."""
+@contextmanager
+def _told(name: str = "") -> Iterator[None]:
     try:
-        return raw.decode()
+        yield
+    except _BROKEN as error:
+        raise ArchiveRefused(f"it is broken: {error}", name) from None
+
+
+def _check_end(file: BinaryIO, size: int, archive: zipfile.ZipFile) -> None:
+    """``zipfile`` passes over what follows a zip, and over entries that a wrong length has swallowed."""
+    file.seek(max(0, size - _END.size - len(archive.comment)))
+    record = file.read(_END.size)
+    if len(record) < _END.size or not record.startswith(b"PK\x05\x06"):
+        raise ArchiveRefused("it is broken: something follows its end")
+    if (count := _END.unpack(record)[4]) not in {len(archive.infolist()), _MANY}:
+        raise ArchiveRefused(f"it is broken: its directory has {len(archive.infolist())} entries, and tells of {count}")
+
+
+def _check(entry: zipfile.ZipInfo, name: str) -> None:
+    if S_IFMT(_mode(entry)) not in {0, S_IFREG, S_IFDIR}:
+        raise ArchiveRefused("it is a link or a device; only files and folders are taken", name)
+    if entry.flag_bits & _ENCRYPTED:
+        raise ArchiveRefused("it is encrypted", name)
+    if entry.compress_type not in _METHODS:
+        raise ArchiveRefused(f"it is packed by method {entry.compress_type}; only plain and deflate are taken", name)
+
+
+def _mode(entry: zipfile.ZipInfo) -> int:
+    return entry.external_attr >> 16 if entry.create_system in _UNIX else 0
+
+
+def _name(entry: zipfile.ZipInfo) -> str:
+    """UTF-8, said or not; else what DOS wrote. Whole: ``filename`` ends before a NUL."""
+    if entry.flag_bits & _UTF8:
+        return entry.orig_filename
+    try:
+        return entry.orig_filename.encode("cp437").decode()
     except UnicodeDecodeError:
-        if flags & _UTF8:
-            raise ArchiveRefused("its name is not UTF-8", raw.decode(errors="replace")) from None
-        return raw.decode("cp437")
+        return entry.orig_filename
 
 
-def _data_at(file: BinaryIO, entry: _Entry) -> int:
-    """Where an entry's data begins, by its local header, which must agree with the directory."""
-    _, flags, method, *_, name_length, extra_length = _fields(file, b"PK\x03\x04", _LOCAL, entry.offset)
-    if _exactly(file, name_length) != entry.raw_name or method != entry.method:
-        raise ArchiveRefused("it is broken: header and directory disagree", entry.name)
-    if (flags | entry.flags) & _ENCRYPTED:
-        raise ArchiveRefused("it is encrypted", entry.name)
-    if method not in {_STORED, _DEFLATED}:
-        raise ArchiveRefused(f"it is packed by method {method}; only plain and deflate are taken", entry.name)
-    return entry.offset + _LOCAL.size + name_length + extra_length
+def _data(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> Iterator[bytes]:
+    with _told(name), archive.open(entry) as member:
+        while chunk := member.read(_CHUNK):
+            yield chunk
 
 
-def _data(file: BinaryIO, entry: _Entry, start: int) -> Iterator[bytes]:
-    """What the entry holds, its length and CRC found right at the end."""
-    crc = size = 0
-    for chunk in (_inflated if entry.method == _DEFLATED else _stored)(file, entry, start):
-        crc = zlib.crc32(chunk, crc)
-        size += len(chunk)
-        yield chunk
-    if crc != entry.crc or size != entry.size:
-        raise ArchiveRefused("it is broken: its length or CRC is another than told", entry.name)
-
-
-def _stored(file: BinaryIO, entry: _Entry, start: int) -> Iterator[bytes]:
-    file.seek(start)
-    left = entry.packed
-    while left:
-        chunk = _exactly(file, min(left, _CHUNK))
-        left -= len(chunk)
-        yield chunk
-
-
-def _inflated(file: BinaryIO, entry: _Entry, start: int) -> Iterator[bytes]:
-    decoder = zlib.decompressobj(-15)
-    try:
-        for packed in _stored(file, entry, start):
-            data = packed
-            while data and not decoder.eof:
-                yield decoder.decompress(data, _CHUNK)
-                data = decoder.unconsumed_tail
-            if data or decoder.unused_data:
-                raise ArchiveRefused("it is broken: something follows its end", entry.name)
-        yield decoder.flush()
-    except zlib.error as error:
-        raise ArchiveRefused(f"it is broken: {error}", entry.name) from None
-    if not decoder.eof:
-        raise ArchiveRefused("it is cut short", entry.name)
-
-
-def _fields(file: BinaryIO, mark: bytes, shape: struct.Struct, at: int | None = None) -> tuple[int, ...]:
-    """The numbers of a header that begins with ``mark``, here or at a place."""
-    if at is not None:
-        if not 0 <= at < _FARTHEST:
-            raise ArchiveRefused("it is broken: a header of the zip lies outside it")
-        file.seek(at)
-    found, *numbers = shape.unpack(_exactly(file, shape.size))
-    if found != mark:
-        raise ArchiveRefused("it is broken: a header of the zip is not where it should be")
-    return tuple(numbers)
-
-
-def _exactly(file: BinaryIO, size: int) -> bytes:
-    data = file.read(size)
-    if len(data) != size:
-        raise ArchiveRefused("it is cut short")
-    return data
+def _data_end(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
+    """By its local header, whose extra field may have another length than the directory's."""
+    file.seek(entry.header_offset + _LENGTHS_AT)
+    lengths: int = sum(struct.unpack("<2H", file.read(4)))
+    return entry.header_offset + _LENGTHS_AT + 4 + lengths + entry.compress_size
