@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from typing import Annotated, BinaryIO
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from pydantic import TypeAdapter
 
 from edt_api import logs, pictures, results, schemas, threads
 from edt_api.archives import unpack
@@ -24,13 +27,21 @@ from edt_api.uploads import Upload, receive
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import operations
 from edt_scheduler.house import House
-from edt_scheduler.jobs import JobState
+from edt_scheduler.jobs import JobKey, JobOrder, JobState
 from edt_scheduler.once import Once, once
 from edt_scheduler.views import JobView, UserView
 
 router = APIRouter(prefix="/platform/rest/deeplearning/v1/execs")
 
-_SORT_KEYS = {"id": "number", "createTime": "created_at", "state": "state", "appName": "app_name", "creator": "owner"}
+_SORT_KEYS = {
+    "id": JobKey.NUMBER,
+    "createTime": JobKey.CREATED_AT,
+    "state": JobKey.STATE,
+    "appName": JobKey.APP_NAME,
+    "creator": JobKey.OWNER,
+}
+_EXECS = TypeAdapter(list[schemas.Exec])
+_WRITTEN_AT_ONCE = 200
 _SUBMISSION = {  # read from the raw request, so the framework cannot describe it
     "parameters": [{"name": "args", "in": "query", "schema": {"type": "string"}}],
     "requestBody": {
@@ -99,17 +110,20 @@ def _once(key: str, args: str | None, data: str | None, file: BinaryIO) -> Once:
     return once(key, "POST execs", args, data, digest)
 
 
-@router.get("")
-@router.get("/")
-def listing(
+@router.get("", response_model=list[schemas.Exec])
+@router.get("/", response_model=list[schemas.Exec])
+async def listing(
     request: Request,
     house: TheHouse,
     viewer: Viewer,
     state: Annotated[list[str] | None, Query()] = None,
     limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
     sort_by: str = "id:asc",
-) -> list[schemas.Exec]:
-    """The caller's jobs, an admin's everybody's. ``state`` may be several, by commas or repeated."""
+) -> Response:
+    """The caller's jobs, an admin's everybody's. ``state`` may be several, by commas or repeated.
+
+    Without a ``limit`` these are all that there are: the answer is written while they are read, however many.
+    """
     key, _, order = sort_by.partition(":")
     if key not in _SORT_KEYS or order not in {"", "asc", "desc"}:
         raise RequestInvalid(f"sort_by: got {sort_by[:64]!r}; it takes one of {', '.join(_SORT_KEYS)}, :asc or :desc")
@@ -118,16 +132,26 @@ def listing(
     if unknown:
         raise RequestInvalid(f"state: got {unknown[0][:64]!r}; it takes {', '.join(_STATES)}")
     states = {_STATES[name] for name in wanted} or None
-    found = operations.jobs(
-        house,
-        viewer=viewer,
-        states=states,
-        limit=limit if key == "id" else None,
-        newest_first=key == "id" and order == "desc",
-    )
-    if key != "id":
-        found.sort(key=lambda job: getattr(job, _SORT_KEYS[key]), reverse=order == "desc")
-    return [pictures.execution(job, _api_url(request)) for job in found[:limit]]
+    sorted_by = JobOrder(_SORT_KEYS[key], descending=order == "desc")
+    found = operations.jobs(house, viewer=viewer, states=states, order=sorted_by, limit=limit)
+    written = threads.files.pieces(_as_json(found, _api_url(request)))
+    first = await anext(written)  # before the answer begins, so that a database that is away is still told as that
+    return StreamingResponse(_chained(first, written), media_type="application/json")
+
+
+def _as_json(found: Iterator[JobView], api_url: str) -> Iterator[bytes]:
+    """The list as one JSON array, some jobs a piece; never nothing."""
+    before = b"["
+    while some := [pictures.execution(job, api_url) for job in islice(found, _WRITTEN_AT_ONCE)]:
+        yield before + _EXECS.dump_json(some)[1:-1]
+        before = b","
+    yield b"[]" if before == b"[" else b"]"
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
 
 
 @router.delete("", status_code=204)

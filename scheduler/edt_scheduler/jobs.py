@@ -196,6 +196,24 @@ class JobSpec:
         return self.num_worker * self.worker_device_num
 
 
+class JobKey(enum.StrEnum):
+    """What a list of jobs can be sorted by."""
+
+    NUMBER = "number"
+    CREATED_AT = "created_at"
+    STATE = "state"
+    APP_NAME = "app_name"
+    OWNER = "owner"
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """How a list of jobs is sorted. Of those that are alike the older comes first, whichever way it goes."""
+
+    by: JobKey = JobKey.NUMBER
+    descending: bool = False
+
+
 @dataclass(frozen=True)
 class JobFilter:
     """Which jobs a list is to show; None: whatever it is."""

@@ -13,7 +13,7 @@ from edt_runner.contract import ExitKind
 from edt_scheduler import lost_found, operations
 from edt_scheduler.errors import LastAdmin, NoSuchJob, NoSuchUser, SubmissionInvalid, UserExists, UserInvalid
 from edt_scheduler.house import House
-from edt_scheduler.jobs import JobFilter, JobSpec, JobState
+from edt_scheduler.jobs import JobFilter, JobOrder, JobSpec, JobState
 from edt_scheduler.once import Once, once
 from edt_scheduler.operations import history
 from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
@@ -47,7 +47,7 @@ class TestSubmit:
             patch.setattr("edt_scheduler.lost_found.sync", die)
             with pytest.raises(KeyboardInterrupt):
                 stage.submit()
-        assert operations.jobs(stage.house, viewer=stage.admin) == []
+        assert list(operations.jobs(stage.house, viewer=stage.admin)) == []
         assert (stage.house.settings.jobs / "edt-1").is_dir()
         Leftovers(stage.house).sweep()
         assert list(stage.house.settings.jobs.iterdir()) == []
@@ -97,7 +97,7 @@ class TestSubmit:
                 staged=stage_code(sqlite_stage.house),
             )
         assert refused.value.field == field
-        assert operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin) == []
+        assert list(operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin)) == []
 
     def test_the_working_directory_is_the_model_dir_where_the_archive_has_one(self, sqlite_stage: Stage) -> None:
         staged = stage_code(sqlite_stage.house)
@@ -146,8 +146,8 @@ class TestViewing:
         bob = operations.add_user(stage.house, "bob", "hash")
         job = stage.submit(owner=ada)
         assert [view.owner for view in operations.jobs(stage.house, viewer=ada)] == ["ada"]
-        assert operations.jobs(stage.house, viewer=bob) == []
-        assert len(operations.jobs(stage.house, viewer=stage.admin)) == 1
+        assert list(operations.jobs(stage.house, viewer=bob)) == []
+        assert len(list(operations.jobs(stage.house, viewer=stage.admin))) == 1
         for use in (operations.job, operations.stop, operations.delete, operations.events, operations.resizes):
             with pytest.raises(NoSuchJob):
                 use(stage.house, job, viewer=bob)
@@ -162,7 +162,7 @@ class TestViewing:
             return [view.exec_id for view in found]
 
         assert ids() == [first, second, third]
-        assert ids(newest_first=True, limit=2) == [third, second]
+        assert ids(order=JobOrder(descending=True), limit=2) == [third, second]
         assert ids(states=[JobState.KILLED]) == [second]
 
 
@@ -251,7 +251,7 @@ class TestANameThatIsGivenAgain:
         house = stage.house
         old, new, job, token, key = self._two(stage)
         assert new.id != old.id and new.name == old.name
-        assert operations.jobs(house, viewer=new) == []
+        assert list(operations.jobs(house, viewer=new)) == []
         wanted = JobFilter(owner="ada")
         assert operations.jobs_page(house, viewer=new, wanted=wanted, limit=9) == JobPage((), None, 0)
         for use in (operations.job, operations.events, operations.resizes, operations.allocations, operations.stop):

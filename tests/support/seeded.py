@@ -358,3 +358,42 @@ def _move(tx: Connection, rows: _Rows) -> None:
         for part in range(0, len(ids), 5000):
             tx.execute(update(jobs).where(jobs.c.id.in_(ids[part : part + 5000])).values(state=state))
     tx.execute(changes.delete().where(changes.c.id < select(func.max(changes.c.id)).scalar_subquery()))
+
+
+def crowd(database: Database, now: float, owner: str, number: int, *, waiting: int = 0) -> None:
+    """So many jobs of a user in a migrated database, all over but the newest ``waiting``. By a handful of statements,
+    whatever the number: nothing but their rows is there. Names and times come again, so that many are alike."""
+    names = [f"{name}-{index % 50}" for index, name in enumerate(_NAMES * 50)]
+    with database.transaction() as tx:
+        user = tx.execute(select(users.c.id).where(users.c.name == owner)).scalar_one()
+        before = tx.execute(select(func.coalesce(func.max(jobs.c.id), 0))).scalar_one()
+        for start in range(0, number, 5000):
+            rows = [
+                {
+                    "id": before + index + 1,
+                    "user_id": user,
+                    "state": "SUBMITTED",
+                    "framework": "edtPyTorch",
+                    "backend": "pytorch",
+                    "app_name": names[index * 7919 % len(names)],
+                    "args_verbatim": "--exec-start edtPyTorch --numWorker 4 --model-main main.py",
+                    "model_main": "main.py",
+                    "work_dir": "code",
+                    "arguments": [],
+                    "environ": {},
+                    "num_worker": 4,
+                    "worker_device_num": 1,
+                    "seed": index,
+                    "threads": 1,
+                    "progress": {},
+                    "created_at": now - (number - index) // 10,
+                }
+                for index in range(start, min(number, start + 5000))
+            ]
+            tx.execute(insert(jobs), rows)
+        over = jobs.c.id.between(before + 1, before + number - waiting)
+        for state in ("PENDING", "RUNNING", "FINISHED"):
+            tx.execute(update(jobs).where(over).values(state=state))
+        if tx.dialect.name == "postgresql":
+            tx.execute(select(func.setval("jobs_id_seq", before + number)))
+        tx.execute(changes.delete().where(changes.c.id < select(func.max(changes.c.id)).scalar_subquery()))

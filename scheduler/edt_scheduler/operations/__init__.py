@@ -9,11 +9,12 @@ Jobs (``viewer`` is a UserView; what it may not see does not exist for it: NoSuc
     submit(house, *, owner: UserView, spec: JobSpec, staged: Path, once: Once | None = None) -> JobView
     submitted_before(house, *, owner: UserView, once: Once) -> JobView | None
     job(house, exec_id, *, viewer) -> JobView
-    jobs(house, *, viewer, states=None, limit=None, newest_first=False) -> list[JobView]
+    jobs(house, *, viewer, states=None, order=JobOrder(), limit=None) -> Iterator[JobView]     however many
     jobs_page(house, *, viewer, wanted: JobFilter, limit, before=None) -> JobPage      newest first
     stop(house, exec_id, *, viewer) -> JobView          idempotent; terminal jobs stay as they are
     delete(house, exec_id, *, viewer) -> None           stops it where it runs; the folder goes when it is over
-    delete_all(house, *, viewer) -> int                 the viewer's own jobs, never another user's
+    delete_all(house, *, viewer) -> int                 the viewer's own jobs, never another user's; the one use case
+                                                        of many transactions, some jobs in each
     events(house, exec_id, *, viewer, after=0, limit=None) -> list[EventView]
     resizes(house, exec_id, *, viewer, after=0, limit=None) -> list[ResizeView]
     allocations(house, exec_id, *, viewer, after=0, limit=None) -> list[AllocationView]

@@ -13,7 +13,6 @@ from sqlalchemy import Connection
 from edt_scheduler import lifecycle
 from edt_scheduler.errors import LastAdmin, NoSuchUser, UserExists, UserInvalid
 from edt_scheduler.house import House
-from edt_scheduler.jobs import ACTIVE
 from edt_scheduler.once import Once
 from edt_scheduler.store import jobs, keys, pictures
 from edt_scheduler.store import users as store
@@ -88,7 +87,7 @@ def remove_user(house: House, name: str) -> None:
         if row.role == Role.ADMIN and store.admins(tx) == 1:
             raise LastAdmin(name)
         now = house.clock()
-        for job in jobs.listed(tx, row.id, ACTIVE):
+        for job in jobs.active_of(tx, row.id):
             lifecycle.stop(tx, job, now)
         store.remove(tx, row.id, now)
     house.doorbells.ring()

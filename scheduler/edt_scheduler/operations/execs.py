@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -16,7 +17,7 @@ from edt_runner.environment import KERAS2_VARIABLE
 from edt_scheduler import lifecycle, lost_found
 from edt_scheduler.errors import DatabaseUnavailable, NoSuchJob, NoSuchUser, SubmissionInvalid
 from edt_scheduler.house import House
-from edt_scheduler.jobs import MOST_SLOTS, JobFilter, JobSpec, JobState, exec_id, job_number
+from edt_scheduler.jobs import MOST_SLOTS, JobFilter, JobOrder, JobSpec, JobState, exec_id, job_number
 from edt_scheduler.letters import SUBMITTED_CODE
 from edt_scheduler.nodes import threads_per_engine
 from edt_scheduler.once import Once, made_up
@@ -29,6 +30,11 @@ from edt_scheduler.store.database import retried
 from edt_scheduler.views import JobPage, JobView, UserView
 
 SEED_VARIABLE = "EDT_SEED"
+READ_AT_ONCE = 1000
+"""So many jobs of a long list are in memory at a time."""
+DELETED_AT_ONCE, STOPPED_AT_ONCE = 500, 50
+"""So many jobs one transaction deletes, and so many of them it stops: each is some ten milliseconds of the writer's
+lock."""
 MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
 """WMLA's plain TensorFlow samples create RESULT_DIR/model themselves; all others expect to find it."""
 
@@ -190,13 +196,27 @@ def jobs(
     *,
     viewer: UserView,
     states: Collection[JobState] | None = None,
+    order: JobOrder = JobOrder(),  # noqa: B008 - frozen
     limit: int | None = None,
-    newest_first: bool = False,
-) -> list[JobView]:
-    """The viewer's jobs in submit order; an admin sees everybody's."""
-    with house.database.snapshot() as tx:
-        rows = store.listed(tx, _seen_by(viewer), states, limit, newest_first)
-        return pictures.jobs(tx, house.settings, rows)
+) -> Iterator[JobView]:
+    """The viewer's jobs, an admin's everybody's, however many there are: some are read, told, and then the next.
+
+    Each batch is a snapshot of its own, begun when somebody asks for it, so a slow reader holds no connection. A job
+    that comes meanwhile is told if its place is still ahead, one that is deleted meanwhile is not told if its place
+    was. By number, time, name or owner each is told once; by state one whose state changes meanwhile may be told twice
+    or not at all.
+    """
+    after: Row[Any] | None = None
+    left = sys.maxsize if limit is None else limit
+    while left > 0:
+        size = min(READ_AT_ONCE, left)
+        with house.database.snapshot() as tx:
+            rows = store.batch(tx, _seen_by(viewer), states, order, after, size)
+            views = pictures.jobs(tx, house.settings, rows)
+        yield from views
+        if len(rows) < size:
+            return
+        after, left = rows[-1], left - size
 
 
 def jobs_page(house: House, *, viewer: UserView, wanted: JobFilter, limit: int, before: int | None = None) -> JobPage:
@@ -229,25 +249,50 @@ def stop(house: House, exec_id: str, *, viewer: UserView) -> JobView:
 def delete(house: House, exec_id: str, *, viewer: UserView) -> None:
     """Take a job off the lists for good. It is stopped if it runs; its folder goes once it is over."""
     with house.database.transaction() as tx:
-        _delete(tx, _visible(tx, exec_id, viewer), house.clock())
+        _delete(tx, [_visible(tx, exec_id, viewer)], house.clock())
     house.doorbells.ring()
+
+
+def delete_all(house: House, *, viewer: UserView) -> int:
+    """``delete`` for each of the viewer's own jobs that there are now, an admin's too; how many have gone.
+
+    Some at a time, so that nobody waits for all of them. Broken off, it has deleted the oldest; asked again it goes on.
+    """
+    with house.database.snapshot() as tx:
+        newest = store.newest_number(tx)
+    after = gone = 0
+    while deleted := _delete_some(house, viewer, after, newest):
+        after, gone = deleted[-1], gone + len(deleted)
+        house.doorbells.ring()
+    return gone
 
 
 @retried(if_done=True)
-def delete_all(house: House, *, viewer: UserView) -> int:
-    """``delete`` for each of the viewer's own jobs, an admin's too; how many there were."""
+def _delete_some(house: House, viewer: UserView, after: int, until: int) -> list[int]:
+    """Delete the next of the viewer's own jobs, in one transaction; their numbers, none where none is left."""
     with house.database.transaction() as tx:
-        rows = store.listed(tx, viewer.id)
-        for row in rows:
-            _delete(tx, row, house.clock())
-    house.doorbells.ring()
-    return len(rows)
+        rows = _short(store.own(tx, viewer.id, after=after, until=until, limit=DELETED_AT_ONCE))
+        _delete(tx, rows, house.clock())
+    return [row.id for row in rows]
 
 
-def _delete(tx: Connection, row: Row[Any], now: float) -> None:
-    lifecycle.stop(tx, row, now)
-    store.change(tx, row.id, deleted_at=now)
-    outbox.put_scheduler(tx, now)
+def _short(rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
+    """The first of them, so many that one transaction is soon done: to stop one that is not over takes ten times as
+    long as to delete one that is."""
+    stopped = 0
+    for index, row in enumerate(rows):
+        stopped += not JobState(row.state).terminal
+        if stopped == STOPPED_AT_ONCE:
+            return rows[: index + 1]
+    return rows
+
+
+def _delete(tx: Connection, rows: Sequence[Row[Any]], now: float) -> None:
+    for row in rows:
+        lifecycle.stop(tx, row, now)
+    if rows:
+        store.take_off(tx, (row.id for row in rows), now)
+        outbox.put_scheduler(tx, now)
 
 
 def _seen_by(viewer: UserView) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
 from edt_runner.contract import ExitKind
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import allocations, jobs, nodes, slots, supervisors
 
 
@@ -97,13 +98,15 @@ def wished(tx: Connection, node_id: int) -> list[Row[Any]]:
 
 def hand(tx: Connection, ids: Sequence[int], now: float) -> None:
     """They are listed to the agent: from here on a process may exist."""
-    key = and_(allocations.c.id.in_(ids), allocations.c.handed_at.is_(None))
-    tx.execute(update(allocations).where(key).values(handed_at=now))
+    for chunk in chunks(ids):
+        key = and_(allocations.c.id.in_(chunk), allocations.c.handed_at.is_(None))
+        tx.execute(update(allocations).where(key).values(handed_at=now))
 
 
 def ask_back(tx: Connection, ids: Iterable[int], resize_id: int | None, now: float) -> None:
-    key = and_(allocations.c.id.in_(list(ids)), allocations.c.release_asked_at.is_(None))
-    tx.execute(update(allocations).where(key).values(release_asked_at=now, shrunk_by=resize_id))
+    for chunk in chunks(ids):
+        key = and_(allocations.c.id.in_(chunk), allocations.c.release_asked_at.is_(None))
+        tx.execute(update(allocations).where(key).values(release_asked_at=now, shrunk_by=resize_id))
 
 
 def mark(tx: Connection, allocation: int, **values: Any) -> None:
@@ -165,8 +168,8 @@ def of_job(tx: Connection, job_id: int, after: int = 0, limit: int | None = None
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These, in order and in short, with the node's id behind."""
-    query = _in_short().add_columns(allocations.c.node_id)
-    return list(tx.execute(query.where(allocations.c.id.in_(list(numbers))).order_by(allocations.c.id)))
+    query = _in_short().add_columns(allocations.c.node_id).order_by(allocations.c.id)
+    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(allocations.c.id.in_(chunk)))]
 
 
 def earliest(tx: Connection) -> float | None:

@@ -6,7 +6,7 @@ A trigger refuses every other way, and every move that ``job_transitions`` does 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -15,7 +15,9 @@ from sqlalchemy import (
     Connection,
     Row,
     Text,
+    and_,
     cast,
+    collate,
     func,
     insert,
     literal,
@@ -26,11 +28,9 @@ from sqlalchemy import (
 )
 
 from edt_scheduler.exactness import Compared
-from edt_scheduler.jobs import ACTIVE, TERMINAL, JobFilter, JobSpec, JobState, advance, exec_id
+from edt_scheduler.jobs import ACTIVE, TERMINAL, JobFilter, JobKey, JobOrder, JobSpec, JobState, advance, exec_id
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
-
-MOST_NAMED = 5000
-"""So many values one statement may hold on every database."""
 
 
 def add(tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float) -> int:
@@ -77,23 +77,6 @@ def find(tx: Connection, number: int, owner_id: int | None) -> Row[Any] | None:
     return tx.execute(query).one_or_none()
 
 
-def listed(
-    tx: Connection,
-    owner_id: int | None,
-    states: Collection[JobState] | None = None,
-    limit: int | None = None,
-    newest_first: bool = False,
-) -> list[Row[Any]]:
-    """Jobs that were not deleted, in submit order."""
-    query = _joined().where(jobs.c.deleted_at.is_(None)).limit(limit)
-    query = query.order_by(jobs.c.id.desc() if newest_first else jobs.c.id)
-    if owner_id is not None:
-        query = query.where(jobs.c.user_id == owner_id)
-    if states is not None:
-        query = query.where(jobs.c.state.in_(list(states)))
-    return list(tx.execute(query))
-
-
 def page(tx: Connection, wanted: JobFilter, limit: int, before: int | None = None) -> list[Row[Any]]:
     """Jobs that the filter finds, newest first, from ``before`` (not itself) on."""
     query = _joined().where(*_conditions(wanted)).order_by(jobs.c.id.desc()).limit(limit)
@@ -127,7 +110,8 @@ def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These jobs, deleted ones too, in submit order."""
-    return list(tx.execute(_joined().where(jobs.c.id.in_(list(numbers))).order_by(jobs.c.id)))
+    query = _joined().order_by(jobs.c.id)
+    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(jobs.c.id.in_(chunk)))]
 
 
 def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any, Any, Any, Any, Any, Any]]:
@@ -140,14 +124,76 @@ def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any, Any, Any
         jobs.c.app_name,
         jobs.c.deleted_at,
     ).join(users)
-    wanted = sorted(numbers)
-    parts = (wanted[start : start + MOST_NAMED] for start in range(0, len(wanted), MOST_NAMED))
-    return [row for part in parts for row in tx.execute(query.where(jobs.c.id.in_(part)))]
+    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(jobs.c.id.in_(chunk)))]
+
+
+def batch(
+    tx: Connection,
+    owner_id: int | None,
+    states: Collection[JobState] | None,
+    order: JobOrder,
+    after: Row[Any] | None,
+    limit: int,
+) -> list[Row[Any]]:
+    """The next jobs of that user (None: of all) in ``order`` behind the row ``after`` (None: the first) that were not
+    deleted."""
+    key = _key(tx, order)
+    query = _joined().where(jobs.c.deleted_at.is_(None)).limit(limit)
+    if owner_id is not None:
+        query = query.where(jobs.c.user_id == owner_id)
+    if states is not None:
+        query = query.where(jobs.c.state.in_(list(states)))
+    if key is None:
+        query = query.order_by(jobs.c.id.desc() if order.descending else jobs.c.id)
+        if after is not None:
+            query = query.where(jobs.c.id < after.id if order.descending else jobs.c.id > after.id)
+    else:
+        query = query.order_by(key.desc() if order.descending else key, jobs.c.id)
+        if after is not None:
+            last = getattr(after, order.by)
+            farther = key < last if order.descending else key > last
+            query = query.where(or_(farther, and_(key == last, jobs.c.id > after.id)))
+    return list(tx.execute(query))
+
+
+def _key(tx: Connection, order: JobOrder) -> ColumnElement[Any] | None:
+    """What is sorted by before the number; None: the number alone. Text goes by its code points, as it does on SQLite,
+    whatever language a PostgreSQL database speaks."""
+    if order.by is JobKey.NUMBER:
+        return None
+    columns = {JobKey.CREATED_AT: jobs.c.created_at, JobKey.STATE: jobs.c.state, JobKey.APP_NAME: jobs.c.app_name}
+    key = columns.get(order.by, users.c.name)
+    if tx.dialect.name == "postgresql" and isinstance(key.type, Text):
+        return collate(key, "C")
+    return key
+
+
+def own(tx: Connection, owner_id: int, *, after: int, until: int, limit: int) -> list[Row[Any]]:
+    """id, state and stop_requested_at of a user's jobs that were not deleted, by number: behind one, up to another."""
+    query: Any = (
+        select(jobs.c.id, jobs.c.state, jobs.c.stop_requested_at)
+        .where(jobs.c.user_id == owner_id, jobs.c.deleted_at.is_(None), jobs.c.id > after, jobs.c.id <= until)
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
+    return list(tx.execute(query))
+
+
+def take_off(tx: Connection, numbers: Iterable[int], now: float) -> None:
+    """These are on no list from now on."""
+    for chunk in chunks(numbers):
+        tx.execute(update(jobs).where(jobs.c.id.in_(chunk)).values(deleted_at=now))
 
 
 def active(tx: Connection) -> list[Row[Any]]:
     """Jobs that are not over, in submit order."""
     return list(tx.execute(_joined().where(jobs.c.state.in_(ACTIVE)).order_by(jobs.c.id)))
+
+
+def active_of(tx: Connection, user_id: int) -> list[Row[Any]]:
+    """Those of a user, in submit order; deleted ones are on their way anyway."""
+    wanted = (jobs.c.user_id == user_id, jobs.c.deleted_at.is_(None), jobs.c.state.in_(ACTIVE))
+    return list(tx.execute(_joined().where(*wanted).order_by(jobs.c.id)))
 
 
 def deleted(tx: Connection, since: float | None) -> list[int]:
@@ -171,9 +217,8 @@ def fences_due(tx: Connection) -> list[Row[Any]]:
 
 def known(tx: Connection, numbers: Collection[int]) -> set[int]:
     """Those of these numbers that a job has, deleted or not."""
-    wanted = sorted(numbers)
-    parts = (wanted[start : start + MOST_NAMED] for start in range(0, len(wanted), MOST_NAMED))
-    return {number for part in parts for number in tx.execute(select(jobs.c.id).where(jobs.c.id.in_(part))).scalars()}
+    query = select(jobs.c.id)
+    return {number for chunk in chunks(numbers) for number in tx.execute(query.where(jobs.c.id.in_(chunk))).scalars()}
 
 
 def newest_number(tx: Connection) -> int:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, and_, insert, select, update
 from sqlalchemy.sql.functions import count
 
 from edt_scheduler.nodes import Intent, SlotSpec
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import allocations, nodes, slots
 from edt_scheduler.store.users import fingerprint
 
@@ -56,7 +57,9 @@ def every(tx: Connection) -> list[Row[Any]]:
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
-    return list(tx.execute(select(nodes).where(nodes.c.id.in_(list(numbers))).order_by(nodes.c.id)))
+    """These, in order."""
+    query = select(nodes).order_by(nodes.c.id)
+    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(nodes.c.id.in_(chunk)))]
 
 
 def of_token(tx: Connection, secret: str) -> str | None:
@@ -105,9 +108,9 @@ def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row
         .where(slots.c.present | allocations.c.id.is_not(None))
         .order_by(slots.c.node_id, slots.c.position, slots.c.slot)
     )
-    if node_ids is not None:
-        query = query.where(slots.c.node_id.in_(list(node_ids)))
-    return list(tx.execute(query))
+    if node_ids is None:
+        return list(tx.execute(query))
+    return [row for chunk in chunks(node_ids) for row in tx.execute(query.where(slots.c.node_id.in_(chunk)))]
 
 
 def cores_and_slots(tx: Connection) -> list[tuple[int, int]]:

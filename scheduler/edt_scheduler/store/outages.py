@@ -50,9 +50,15 @@ def outage(error: DBAPIError | PoolTimeout) -> DatabaseUnavailable | None:
     state = _sqlstate(error)
     if state in _POSTGRESQL_AWAY:
         return DatabaseUnavailable(_POSTGRESQL_AWAY[state], passing=state not in _WAITED)
-    if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+    if error.connection_invalidated or (isinstance(error, OperationalError | InterfaceError) and not _ours(error)):
         return DatabaseUnavailable("does not answer", passing=True)
     return None
+
+
+def _ours(error: DBAPIError) -> bool:
+    """The driver refused a statement on a connection that is whole, and the server never saw it: it held too many
+    values, say. Where nothing can be connected to there is no statement yet."""
+    return error.statement is not None and not _sqlstate(error)
 
 
 def is_locked(error: sqlite3.Error) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select
 
 from edt_runner.contract import DOORBELL_TASK, node_queue
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import outbox
 
 EXPIRES_SECONDS = 60
@@ -34,7 +35,8 @@ def pending(tx: Connection) -> list[Row[Any]]:
 
 
 def drop(tx: Connection, ids: Iterable[int]) -> None:
-    tx.execute(delete(outbox).where(outbox.c.id.in_(list(ids))))
+    for chunk in chunks(ids):
+        tx.execute(delete(outbox).where(outbox.c.id.in_(chunk)))
 
 
 def _put(tx: Connection, queue: str, task: str, arguments: list[Any], resize_id: int | None, now: float) -> None:

@@ -16,6 +16,7 @@ from edt_scheduler.pace import PACE, eta_seconds
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import nodes, usage
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import allocations
 from edt_scheduler.views import (
     AllocationView,
@@ -41,12 +42,13 @@ def user(row: Row[Any]) -> UserView:
 
 def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[JobView]:
     """Pictures of job rows (of ``store.jobs``), in their order."""
-    query = (
-        select(allocations.c.job_id, func.count())
-        .where(allocations.c.released_at.is_(None), allocations.c.job_id.in_([row.id for row in rows]))
-        .group_by(allocations.c.job_id)
-    )
-    held = Counter({job_id: int(number) for job_id, number in tx.execute(query)})
+    open_ones = select(allocations.c.job_id, func.count()).where(allocations.c.released_at.is_(None))
+    query = open_ones.group_by(allocations.c.job_id)
+    held: Counter[int] = Counter()
+    for chunk in chunks(row.id for row in rows):
+        held.update(
+            {job_id: int(number) for job_id, number in tx.execute(query.where(allocations.c.job_id.in_(chunk)))}
+        )
     return [_job(settings, row, held[row.id]) for row in rows]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import jobs, resize_nodes, resizes, users
 from edt_scheduler.views import ResizeCause
 
@@ -55,7 +56,8 @@ def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These, in order and in short."""
-    return list(tx.execute(_in_short().where(resizes.c.id.in_(list(numbers))).order_by(resizes.c.id)))
+    query = _in_short().order_by(resizes.c.id)
+    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(resizes.c.id.in_(chunk)))]
 
 
 def _in_short() -> Any:
@@ -90,8 +92,9 @@ def counts(tx: Connection) -> dict[int, tuple[int, float]]:
 
 
 def rung(tx: Connection, ids: Iterable[int], now: float) -> None:
-    key = and_(resizes.c.id.in_(list(ids)), resizes.c.rung_at.is_(None))
-    tx.execute(update(resizes).where(key).values(rung_at=now))
+    for chunk in chunks(ids):
+        key = and_(resizes.c.id.in_(chunk), resizes.c.rung_at.is_(None))
+        tx.execute(update(resizes).where(key).values(rung_at=now))
 
 
 def woken(tx: Connection, node_id: int, woken_by: str, now: float) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Row, and_, cast, delete, func, insert, select, update
 
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import nodes, slot_usage, slots
 from edt_scheduler.views import SlotUse
 
@@ -43,7 +44,7 @@ def newest(tx: Connection, node_ids: Iterable[int], now: float) -> dict[tuple[in
     query = (
         select(slot_usage)
         .join(nodes, and_(nodes.c.id == slot_usage.c.node_id, nodes.c.usage_at == slot_usage.c.time))
-        .where(nodes.c.id.in_(list(node_ids)), nodes.c.usage_at > now - FRESH_SECONDS)
+        .where(nodes.c.usage_at > now - FRESH_SECONDS)
     )
     return {
         (row.node_id, row.slot): SlotUse(
@@ -54,7 +55,8 @@ def newest(tx: Connection, node_ids: Iterable[int], now: float) -> dict[tuple[in
             row.power_watts,
             row.temperature_c,
         )
-        for row in tx.execute(query)
+        for chunk in chunks(node_ids)
+        for row in tx.execute(query.where(nodes.c.id.in_(chunk)))
     }
 
 

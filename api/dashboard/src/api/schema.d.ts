@@ -1,4 +1,4 @@
-// openapi.json sha256: 2e921fc1dcc3f9139dedf949a7aba2242d2ffe2f33b45dd603a747f092127d39
+// openapi.json sha256: c9d10617f4530a09099a097d74e9a1db1e59ed02063e1213c64773c81f6fb9f6
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -549,6 +549,8 @@ export interface paths {
         /**
          * Listing
          * @description The caller's jobs, an admin's everybody's. ``state`` may be several, by commas or repeated.
+         *
+         *     Without a ``limit`` these are all that there are: the answer is written while they are read, however many.
          */
         get: operations["execs_listing"];
         put?: never;

@@ -1,0 +1,178 @@
+"""More rows than one statement may name, or one transaction should hold: lists, deletes, chunks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
+
+from edt_scheduler import operations
+from edt_scheduler.errors import DatabaseUnavailable
+from edt_scheduler.jobs import JobKey, JobOrder, JobState
+from edt_scheduler.operations import execs
+from edt_scheduler.store import chunks, outbox
+from edt_scheduler.store import jobs as store
+from edt_scheduler.store.database import Database
+from edt_scheduler.store.tables import jobs
+from edt_scheduler.views import JobView, Role
+from support.puppets import Stage
+from support.seeded import crowd
+
+STORE = Path(store.__file__).parent
+BOUNDED = {
+    "chunk": "what is named is cut",
+    "ACTIVE": "states",
+    "TERMINAL": "states",
+    "_FAILED": "ways to end",
+    "list(states)": "states",
+    "list(wanted.states)": "states",
+    "concerned": "a subquery",
+    "[id_ for id_, _ in found]": "its query has a limit",
+    "allocation_ids": "of a feed, which tells of MOST_CHANGES at once",
+    "resize_ids": "of a feed",
+    "job_ids": "of a feed",
+}
+"""What ``in_`` may be asked with, and why that is never too much."""
+
+
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that goes by the chunk takes two at a time."""
+    monkeypatch.setattr(chunks, "MOST_NAMED", 2)
+    monkeypatch.setattr(execs, "READ_AT_ONCE", 2)
+    monkeypatch.setattr(execs, "DELETED_AT_ONCE", 2)
+    monkeypatch.setattr(execs, "STOPPED_AT_ONCE", 1)
+
+
+def listed(stage: Stage, **how: Any) -> list[JobView]:
+    return list(operations.jobs(stage.house, viewer=stage.admin, **how))
+
+
+def test_no_statement_names_a_list_of_unknown_length() -> None:
+    asked = {
+        (path.name, match[1])
+        for path in STORE.glob("*.py")
+        for match in re.finditer(r"\bin_\(((?:[^()]|\([^()]*\))*)\)", path.read_text())
+    }
+    assert len(asked) > 15
+    assert not {each for each in asked if each[1] not in BOUNDED}
+
+
+def test_chunks_hold_each_number_once_in_order(few_at_once: None) -> None:
+    assert list(chunks.chunks([5, 1, 3, 1, 4])) == [[1, 3], [4, 5]]
+    assert list(chunks.chunks(iter([]))) == []
+
+
+def test_a_list_is_the_same_however_little_is_read_at_once(
+    stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that are alike, and such as a language sorts otherwise than code points: by both databases alike."""
+    operations.add_user(stage.house, "Zoe", "hash", Role.USER)
+    crowd(stage.house.database, stage.house.clock(), "admin", 25, waiting=3)
+    crowd(stage.house.database, stage.house.clock(), "Zoe", 6)
+    with stage.house.database.transaction() as tx:
+        for number, name in ((3, "Über"), (4, "uber"), (9, "Z"), (10, "a_b"), (11, "aB"), (12, "_")):
+            store.change(tx, number, app_name=name)
+    everything = listed(stage)
+    assert [job.number for job in everything] == list(range(1, 32))
+    for key in JobKey:
+        for descending in (False, True):
+            order = JobOrder(key, descending)
+            expected = sorted(everything, key=lambda job: getattr(job, key), reverse=descending)
+            assert [job.number for job in listed(stage, order=order)] == [job.number for job in expected], order
+            found = listed(stage, order=order, limit=7, states={JobState.FINISHED})
+            over = [job.number for job in expected if job.state is JobState.FINISHED]
+            assert [job.number for job in found] == over[:7]
+
+
+def test_a_list_that_is_read_slowly_holds_no_connection(sqlite_stage: Stage, few_at_once: None) -> None:
+    crowd(sqlite_stage.house.database, sqlite_stage.house.clock(), "admin", 5)
+    reading = operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin)
+    next(reading)
+    assert sqlite_stage.house.database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    operations.delete(sqlite_stage.house, "edt-4", viewer=sqlite_stage.admin)
+    later = sqlite_stage.submit()
+    assert [job.exec_id for job in reading] == ["edt-2", "edt-3", "edt-5", later]
+
+
+class TestDeletingAll:
+    def test_the_lock_is_free_between_its_transactions(
+        self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        crowd(stage.house.database, stage.house.clock(), "admin", 9, waiting=2)
+        some, sizes = execs._delete_some, []
+        other = Database(stage.house.settings.database)
+
+        def then_another_writes(*given: Any) -> list[int]:
+            deleted = some(*given)
+            sizes.append(len(deleted))
+            with other.transaction() as tx:
+                outbox.put_scheduler(tx, stage.house.clock())
+            return deleted
+
+        monkeypatch.setattr(execs, "_delete_some", then_another_writes)
+        try:
+            assert operations.delete_all(stage.house, viewer=stage.admin) == 9
+        finally:
+            other.close()
+        assert sizes == [2, 2, 2, 2, 1, 0], "one that is not over is as many as some that are"
+        assert listed(stage) == []
+
+    def test_what_is_broken_off_is_finished_when_it_is_asked_again(
+        self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        crowd(stage.house.database, stage.house.clock(), "admin", 5)
+        with monkeypatch.context() as patch:
+            with _failing_from_the_second_on(patch), pytest.raises(DatabaseUnavailable):
+                operations.delete_all(stage.house, viewer=stage.admin)
+            assert [job.number for job in listed(stage)] == [3, 4, 5]
+        assert operations.delete_all(stage.house, viewer=stage.admin) == 3
+        assert operations.delete_all(stage.house, viewer=stage.admin) == 0
+
+    def test_a_job_that_comes_meanwhile_stays(
+        self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        crowd(stage.house.database, stage.house.clock(), "admin", 3)
+        some, come = execs._delete_some, []
+
+        def beside(*given: Any) -> list[int]:
+            come.append(stage.submit())
+            return some(*given)
+
+        monkeypatch.setattr(execs, "_delete_some", beside)
+        assert operations.delete_all(stage.house, viewer=stage.admin) == 3
+        assert [job.exec_id for job in listed(stage)] == come
+
+    def test_the_outbox_gets_a_row_a_transaction_and_none_a_job(self, stage: Stage) -> None:
+        crowd(stage.house.database, stage.house.clock(), "admin", 40)
+        assert operations.delete_all(stage.house, viewer=stage.admin) == 40
+        with stage.house.database.snapshot() as tx:
+            assert len(outbox.pending(tx)) <= 1
+
+
+@contextmanager
+def _failing_from_the_second_on(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    some, calls = execs._delete_some, []
+
+    def failing(*given: Any) -> list[int]:
+        calls.append(given)
+        if len(calls) > 1:
+            raise DatabaseUnavailable("went away", passing=False)
+        return some(*given)
+
+    patch.setattr(execs, "_delete_some", failing)
+    yield
+
+
+def test_a_statement_with_too_many_values_is_our_mistake_and_no_outage(database: Database) -> None:
+    mark, most = ("%s", 70_000) if database.engine.dialect.name == "postgresql" else ("?", 300_000)
+    with pytest.raises(DBAPIError, match=r"65535|variables"), database.snapshot() as tx:
+        tx.exec_driver_sql(f"SELECT 1 WHERE 1 IN ({','.join([mark] * most)})", tuple(range(most)))
+    with database.snapshot() as tx:
+        assert tx.execute(select(jobs.c.id)).all() == []
