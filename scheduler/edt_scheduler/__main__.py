@@ -27,6 +27,10 @@ from edt_scheduler.settings import Settings
 
 log = logging.getLogger("edt.scheduler")
 
+STAND_BY_SECONDS = 1.0
+"""So often, or once a tick, one that stands by tries to lead. What it hears meanwhile is not its to act upon: whoever
+begins to lead looks at everything."""
+
 
 def main() -> int:
     """Run until SIGTERM or SIGINT."""
@@ -81,7 +85,7 @@ def _stand_by(house: House, ear: Ear) -> None:
             told = str(error)
         except DBAPIError:
             log.exception("the database could not be asked; trying again")
-        ear.wait(house.settings.tick_seconds)
+        ear.rest(min(house.settings.tick_seconds, STAND_BY_SECONDS))
 
 
 def _show_life(house: House) -> None:

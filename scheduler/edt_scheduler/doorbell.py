@@ -15,58 +15,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from celery import Celery
-
-from edt_runner.contract import BROKER_KEY_PREFIX
 from edt_runner.crash_points import CrashPoint, crash_point
+from edt_scheduler import broker
 from edt_scheduler.errors import Unavailable
 from edt_scheduler.store import outbox, resizes
 from edt_scheduler.store.database import Database
 
 log = logging.getLogger("edt.doorbell")
 
-SEND_TIMEOUT_SECONDS = 2.0
-"""So long the relay's thread waits for a broker that does not answer."""
 RETRY_SECONDS = 1.0
-
-
-def celery_app(broker_url: str, *, sends: bool) -> Celery:
-    """Our Celery application, for one who ``sends`` doorbells or for one who listens.
-
-    Messages are JSON, die after a minute and are forgotten when done; there is nothing to revoke or inspect.
-    A sender gives up quickly; a listener waits for its broker for ever.
-    """
-    app = Celery("edt", broker=broker_url, set_as_current=False)
-    transport: dict[str, Any] = {
-        "global_keyprefix": BROKER_KEY_PREFIX,
-        "visibility_timeout": 600,
-        "unacked_restore_throttle": 1,
-        "health_check_interval": 10,
-        "socket_keepalive": True,
-    }
-    if sends:
-        transport |= {
-            "max_retries": 0,  # kombu would try for the whole timeout, with pauses of two seconds
-            "socket_timeout": SEND_TIMEOUT_SECONDS,
-            "socket_connect_timeout": SEND_TIMEOUT_SECONDS,
-        }
-    app.conf.update(
-        task_serializer="json",
-        result_serializer="json",
-        accept_content=["json"],
-        task_ignore_result=True,
-        task_publish_retry=False,
-        task_time_limit=60,
-        worker_prefetch_multiplier=1,
-        worker_enable_remote_control=False,
-        worker_cancel_long_running_tasks_on_connection_loss=True,
-        worker_hijack_root_logger=False,
-        broker_connection_timeout=SEND_TIMEOUT_SECONDS,
-        broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=0 if sends else None,
-        broker_transport_options=transport,
-    )
-    return app
 
 
 class Doorbells:
@@ -77,7 +34,7 @@ class Doorbells:
 
     def __init__(self, database: Database, broker_url: str = "", clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._app = celery_app(broker_url, sends=True) if broker_url else None
+        self._app = broker.celery_app(broker_url, sends=True) if broker_url else None
         self._clock = clock
         self._wanted = threading.Event()
         self._closing = threading.Event()
@@ -105,7 +62,7 @@ class Doorbells:
         self._closing.set()
         self._wanted.set()
         if self._thread is not None:
-            self._thread.join(2 * SEND_TIMEOUT_SECONDS)
+            self._thread.join(2 * broker.SEND_TIMEOUT_SECONDS)
         if self._app is not None:
             self._app.close()
 

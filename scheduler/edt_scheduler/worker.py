@@ -1,5 +1,7 @@
 """The scheduler's ear: a Celery worker whose only task writes one byte to its parent. Room: scheduler.
 
+It writes one when it begins to listen, too: nobody has kept what was said before.
+
 ``python -m edt_scheduler.worker PARENT FD``, started by ``ear`` and by nothing else, with EDT_BROKER_URL in its
 environment. A process of its own, since a worker that has lost its broker, or hangs on it, must never hold up a
 decision. It dies with its parent.
@@ -15,8 +17,10 @@ import sys
 import warnings
 from typing import Any
 
+from celery.signals import worker_ready
+
 from edt_runner.processes import die_with
-from edt_scheduler.doorbell import celery_app
+from edt_scheduler.broker import celery_app, worker
 from edt_scheduler.store.outbox import SCHEDULER_QUEUE, TICK_TASK
 
 
@@ -29,25 +33,19 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     app = celery_app(os.environ["EDT_BROKER_URL"], sends=False)
 
-    @app.task(name=TICK_TASK, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-    def tick(*_: Any) -> None:
+    def wake(**_: Any) -> None:
         """Wake the scheduler. A full pipe means that it is being woken anyway."""
         with contextlib.suppress(BlockingIOError):
             os.write(descriptor, b"d")
 
-    worker = app.Worker(
-        pool="solo",
-        concurrency=1,
-        queues=[SCHEDULER_QUEUE],
-        hostname=f"scheduler-{parent}@edt",
-        loglevel="WARNING",
-        without_gossip=True,
-        without_mingle=True,
-        without_heartbeat=True,
-        quiet=True,
-    )
-    worker.start()
-    return int(worker.exitcode or 0)
+    @app.task(name=TICK_TASK, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+    def tick(*_: Any) -> None:
+        wake()
+
+    worker_ready.connect(wake, weak=False)
+    listener = worker(app, SCHEDULER_QUEUE, f"scheduler-{parent}")
+    listener.start()
+    return int(listener.exitcode or 0)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import pytest
 import redis
 
 from edt_runner.contract import DOORBELL_TASK, ExitKind, node_queue
-from edt_scheduler import doorbell, operations
-from edt_scheduler.doorbell import Doorbells, celery_app
+from edt_scheduler import broker, operations
+from edt_scheduler.broker import SCHEDULERS, celery_app
+from edt_scheduler.doorbell import Doorbells
 from edt_scheduler.house import House
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import outbox
@@ -35,9 +37,15 @@ class Bell:
 
     def __init__(self, url: str, name: str) -> None:
         app = celery_app(url, sends=False)
+        before = _listeners(url)
         app.conf.broker_transport_options["polling_interval"] = 0.05  # so long closing takes
         self._connection = app.connection_for_read()
-        self._queue = self._connection.SimpleQueue(name)
+        broadcast = name == SCHEDULER_QUEUE
+        self._queue = self._connection.SimpleQueue(SCHEDULERS if broadcast else name)
+        if broadcast:
+            with suppress(queue.Empty):
+                self._queue.get(timeout=0.1)  # subscribes
+            until(lambda: _listeners(url) > before)
 
     def heard(self, seconds: float = 30.0, still: float = 0.05) -> list[Message]:
         """What rings within ``seconds``, and after the first ring until it has been still for a moment."""
@@ -53,6 +61,12 @@ class Bell:
     def close(self) -> None:
         self._queue.close()
         self._connection.release()
+
+
+def _listeners(url: str) -> int:
+    """How many hear what is broadcast."""
+    with redis.Redis(unix_socket_path=url.removeprefix("redis+socket://")) as client:
+        return sum(int(each["psub"]) for each in client.client_list())
 
 
 class RungByHand(Doorbells):
@@ -128,7 +142,7 @@ def test_many_doorbells_of_one_queue_ring_once(rung: Stage, listen: Callable[[st
 def test_a_dead_broker_holds_nobody_up_and_what_is_too_old_to_ring_is_dropped(
     sqlite_stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doorbell, "SEND_TIMEOUT_SECONDS", PATIENCE)
+    monkeypatch.setattr(broker, "SEND_TIMEOUT_SECONDS", PATIENCE)
     socket = tmp_path / "s"
     for stage in _with_broker(sqlite_stage, f"redis+socket://{socket}"):
         stage.node()
@@ -146,16 +160,18 @@ def test_a_dead_broker_holds_nobody_up_and_what_is_too_old_to_ring_is_dropped(
 def test_what_could_not_ring_rings_when_the_broker_is_back(sqlite_stage: Stage, tmp_path: Path) -> None:
     socket = tmp_path / "s"
     for stage in _with_broker(sqlite_stage, f"redis+socket://{socket}"):
+        stage.node()
         stage.submit()
+        look(stage.house)
         assert not stage.house.doorbells.relay()
-        broker = start_valkey(socket)
+        valkey = start_valkey(socket)
         try:
-            bell = Bell(f"redis+socket://{socket}", SCHEDULER_QUEUE)
-            assert (TICK_TASK, []) in bell.heard()
+            bell = Bell(f"redis+socket://{socket}", node_queue("n1"))
+            assert [task for task, _ in bell.heard()] == [DOORBELL_TASK]
             bell.close()
         finally:
-            broker.kill()
-            broker.wait()
+            valkey.kill()
+            valkey.wait()
 
 
 @pytest.mark.parametrize("times", [0, 1, 2], ids=["dropped", "delivered", "doubled"])
@@ -232,7 +248,7 @@ def test_two_relays_at_once_ring_at_most_twice(rung: Stage, listen: Callable[[st
 def test_a_broker_that_hangs_holds_no_submit_up_and_rings_again_when_it_goes_on(
     sqlite_stage: Stage, valkey: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doorbell, "SEND_TIMEOUT_SECONDS", PATIENCE)
+    monkeypatch.setattr(broker, "SEND_TIMEOUT_SECONDS", PATIENCE)
     for stage in _with_broker(sqlite_stage, valkey):
         _hangs_for_a_while(stage, valkey)
 
@@ -273,15 +289,39 @@ def test_a_broker_that_forgot_everything_costs_a_tick_and_rings_on(
 def test_a_broker_without_memory_refuses_doorbells_and_no_submit(
     rung: Stage, valkey: str, listen: Callable[[str], Bell]
 ) -> None:
-    bell = listen(SCHEDULER_QUEUE)
-    with redis.Redis(unix_socket_path=valkey.removeprefix("redis+socket://")) as broker:
-        broker.config_set("maxmemory-policy", "noeviction")
-        broker.config_set("maxmemory", 1)
+    bell = listen(node_queue("n1"))
+    rung.node()
+    with redis.Redis(unix_socket_path=valkey.removeprefix("redis+socket://")) as client:
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", 1)
         began = time.monotonic()
         rung.submit()
         assert time.monotonic() - began < PATIENCE / 2
+        look(rung.house)
         assert not rung.house.doorbells.relay()
         assert waiting(rung) > 0
-        broker.config_set("maxmemory", 0)
-    assert (TICK_TASK, []) in bell.heard()
+        client.config_set("maxmemory", 0)
+    assert [task for task, _ in bell.heard()] == [DOORBELL_TASK]
     until(lambda: waiting(rung) == 0)
+
+
+def test_each_scheduler_hears_each_and_nothing_waits_for_those_that_are_gone(
+    rung: Stage, valkey: str, listen: Callable[[str], Bell]
+) -> None:
+    leads, stands_by = listen(SCHEDULER_QUEUE), listen(SCHEDULER_QUEUE)
+    for _ in range(3):
+        with rung.house.database.transaction() as tx:
+            outbox.put_scheduler(tx, rung.clock())
+        assert rung.house.doorbells.relay()
+        assert len(leads.heard()) == len(stands_by.heard()) == 1
+    for bell in (leads, stands_by):
+        bell.close()
+    until(lambda: _listeners(valkey) == 0)
+    with redis.Redis(unix_socket_path=valkey.removeprefix("redis+socket://")) as client:
+        before = client.dbsize()
+        for _ in range(50):
+            with rung.house.database.transaction() as tx:
+                outbox.put_scheduler(tx, rung.clock())
+            assert rung.house.doorbells.relay()
+        assert client.dbsize() == before
+        assert not any(client.type(key) == b"list" for key in client.scan_iter())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import redis
 from sqlalchemy import text
 
 from edt_scheduler import operations
@@ -22,6 +23,7 @@ from edt_scheduler.nodes import SlotSpec
 from edt_scheduler.settings import Settings
 from edt_scheduler.views import Role
 from support.puppets import Clock, Stage
+from support.waiting import until
 
 
 @dataclass
@@ -72,6 +74,12 @@ def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> float:
     return time.monotonic() - began
 
 
+def listeners(url: str) -> int:
+    """How many schedulers hear what is broadcast."""
+    with redis.Redis(unix_socket_path=url.removeprefix("redis+socket://")) as client:
+        return sum(int(each["psub"]) for each in client.client_list())
+
+
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -90,7 +98,7 @@ def test_a_doorbell_wakes_it_long_before_its_timer_and_its_worker_ends_with_it(d
     process = desk.start(EDT_BROKER_URL=valkey)
     first = stage.submit()
     eventually(lambda: desk.decided(first))
-    eventually(lambda: bool(children(process.pid)))
+    until(lambda: listeners(valkey) == 1)
     (worker,) = children(process.pid)
     waits = []
     for _ in range(3):
@@ -100,6 +108,32 @@ def test_a_doorbell_wakes_it_long_before_its_timer_and_its_worker_ends_with_it(d
     assert sorted(waits)[1] < 30, "its timer is ten minutes away"
     process.kill()
     eventually(lambda: gone(worker))
+
+
+def test_the_one_that_leads_hears_each_notification_though_another_stands_by_and_so_does_the_next(
+    desk: Desk, valkey: str
+) -> None:
+    house = desk.stage.house
+    rung = House(house.database, Doorbells(house.database, valkey), house.settings)
+    stage = Stage(rung, desk.stage.clock, desk.stage.admin)
+    schedulers = []
+    for said in ("deciding", "standing by"):
+        process = desk.start(EDT_BROKER_URL=valkey)
+        schedulers.append(process)
+        assert process.stderr is not None and said in process.stderr.readline()
+    until(lambda: listeners(valkey) == 2)
+
+    def decides_what_is_submitted() -> None:
+        for _ in range(3):
+            job = stage.submit()
+            eventually(lambda job=job: desk.decided(job))  # its timer is ten minutes away
+
+    decides_what_is_submitted()
+    leader, next_one = schedulers
+    leader.kill()
+    assert next_one.stderr is not None and "deciding" in next_one.stderr.readline()
+    decides_what_is_submitted()
+    rung.doorbells.close()
 
 
 def test_sigterm_ends_it_and_its_worker_in_time(desk: Desk, valkey: str) -> None:
