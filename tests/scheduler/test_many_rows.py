@@ -95,7 +95,7 @@ def test_a_list_that_is_read_slowly_holds_no_connection(sqlite_stage: Stage, few
     crowd(sqlite_stage.house.database, sqlite_stage.house.clock(), "admin", 5)
     reading = operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin)
     next(reading)
-    assert sqlite_stage.house.database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    assert sqlite_stage.house.database.reading.pool.checkedout() == 0  # type: ignore[attr-defined]
     operations.delete(sqlite_stage.house, "edt-4", viewer=sqlite_stage.admin)
     later = sqlite_stage.submit()
     assert [job.exec_id for job in reading] == ["edt-2", "edt-3", "edt-5", later]
@@ -171,7 +171,7 @@ def _failing_from_the_second_on(patch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_statement_with_too_many_values_is_our_mistake_and_no_outage(database: Database) -> None:
-    mark, most = ("%s", 70_000) if database.engine.dialect.name == "postgresql" else ("?", 300_000)
+    mark, most = ("%s", 70_000) if database.reading.dialect.name == "postgresql" else ("?", 300_000)
     with pytest.raises(DBAPIError, match=r"65535|variables"), database.snapshot() as tx:
         tx.exec_driver_sql(f"SELECT 1 WHERE 1 IN ({','.join([mark] * most)})", tuple(range(most)))
     with database.snapshot() as tx:
