@@ -51,7 +51,7 @@ def main(words: list[str] | None = None) -> int:
         return _ensure_admin(settings) if given.ensure_admin else _serve(settings)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        return _cannot(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}")
+        return _cannot(f"EDT_{str(first['loc'][0]).upper()}: {first['msg'].removeprefix('Value error, ')}")
     except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
         return _cannot(str(error))
 

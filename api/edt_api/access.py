@@ -93,8 +93,12 @@ def changes(method: str) -> bool:
 
 
 def by_browser(headers: Mapping[str, str]) -> bool:
-    """Whether a browser asks. On a plain address it does not say ``Sec-Fetch-…``; each calls itself Mozilla, though."""
-    return "sec-fetch-mode" in headers or headers.get("user-agent", "").startswith("Mozilla/")
+    """Whether a browser asks. On a plain address it does not say ``Sec-Fetch-…``; each calls itself Mozilla, though.
+
+    So does PowerShell, which says its own name too.
+    """
+    agent = headers.get("user-agent", "")
+    return "sec-fetch-mode" in headers or (agent.startswith("Mozilla/") and "PowerShell/" not in agent)
 
 
 def sent_by_a_page(method: str, fetch_site: str | None) -> ApiError | None:
@@ -111,13 +115,13 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def wrong_origin(origin: str | None, scheme: str, host: str) -> ApiError | None:
-    """Why a change is refused that came with a session's cookie: its page must be one of this very server.
+    """Why a change is refused that a browser sent with what it keeps: its page must be one of this very server.
 
     ``scheme`` and ``host`` are how the request reached us. Browsers name the ``Origin`` with every change, pages
     cannot forge it; ``null`` is what a page without an origin has.
     """
     if origin is None:
-        return Forbidden("a change that is made with a session's cookie must come with an Origin header")
+        return Forbidden("a change that a browser makes by its session or password must come with an Origin header")
     if _place(origin) is not None and _place(origin) == _place(f"{scheme}://{host}"):
         return None
     return Forbidden(
@@ -138,12 +142,19 @@ def _place(origin: str) -> tuple[str, str, int | None] | None:
     return parts.scheme, parts.hostname, port
 
 
+_UNKNOWN = "no valid credential: sign in by Basic, Bearer, X-Auth-Token or a session"
+_UNKNOWN_JOINER = (
+    "the join token is wrong, or there is none: a node shows (as Bearer) what the server keeps in EDT_HOME/join-token, "
+    "or was given by EDT_JOIN_TOKEN"
+)
+
+
 def refusal(caller: Caller, whose: Door, node: str | None) -> ApiError | None:
     """Why this caller may not come in by this door; None: come in."""
     if whose is Door.ANYONE:
         return None
     if caller == NOBODY:
-        return NotAuthenticated("no valid credential: sign in by Basic, Bearer, X-Auth-Token or a session")
+        return NotAuthenticated(_UNKNOWN_JOINER if whose is Door.JOIN else _UNKNOWN)
     admitted = {
         Door.USER: caller.user is not None,
         Door.ADMIN: caller.user is not None and caller.user.is_admin,

@@ -13,16 +13,27 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anyio import to_thread
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edt_api import cookies
-from edt_api.access import NOBODY, Caller, Credential, Door, changes, door, refusal, sent_by_a_page, wrong_origin
+from edt_api import cookies, threads
+from edt_api.access import (
+    NOBODY,
+    Caller,
+    Credential,
+    Door,
+    by_browser,
+    changes,
+    door,
+    refusal,
+    sent_by_a_page,
+    wrong_origin,
+)
 from edt_api.answers import refuse
-from edt_api.errors import ApiError, RequestInvalid
+from edt_api.errors import ApiError, RequestInvalid, TooManyLogons
 from edt_api.passwords import Passwords
+from edt_api.proxies import address
 from edt_scheduler import operations
 from edt_scheduler.errors import NoSuchUser, Unavailable
 from edt_scheduler.house import House
@@ -63,16 +74,30 @@ class Keeper:
     passwords: Passwords
     join_token: str
 
-    async def caller(self, credential: Credential | None) -> Caller:
-        """Whose credential this is; NOBODY for one that is not valid."""
+    async def caller(self, credential: Credential | None, address: str) -> Caller:
+        """Whose credential this is, sent from ``address``; NOBODY for one that is not valid.
+
+        Raises TooManyLogons where passwords from there are not looked at now, and Unavailable.
+        """
         if credential is None:
             return NOBODY
         if credential.name is not None:
-            user = await to_thread.run_sync(self._user, credential.name)
+            user = await threads.lookups.run(self._user, credential.name)
             stored = user.password_hash if user else None
-            right = await self.passwords.verify(credential.name, credential.secret, stored)
+            right = await self.passwords.verify(credential.name, credential.secret, stored, address)
             return Caller(user=user, credential=credential) if right else NOBODY
-        return await to_thread.run_sync(self._by_token, credential)
+        return await threads.lookups.run(self._by_token, credential)
+
+    async def still(self, caller: Caller) -> bool:
+        """Whether a user's credential still opens what it did. A password that has not changed is not hashed again."""
+        before, credential = caller.user, caller.credential
+        if before is None or credential is None:
+            return False
+        if credential.name is None:
+            now = (await threads.lookups.run(self._by_token, credential)).user
+        else:
+            now = await threads.lookups.run(self._user, credential.name)
+        return now == before  # id, role and password among it
 
     def _user(self, name: str) -> UserView | None:
         if "\0" in name:  # no database could even be asked for it
@@ -110,22 +135,22 @@ class Guard:
         if whose is not Door.ANYONE:
             keeper: Keeper = scope["app"].state.keeper
             try:
-                caller = await keeper.caller(shown(request.headers) or _kept_by_browser(request))
-            except Unavailable as error:
+                caller = await keeper.caller(shown(request.headers) or _session(request), address(scope))
+            except (Unavailable, TooManyLogons) as error:
                 return await refuse(request, error)(scope, receive, _guarded(send))
         refused = refusal(caller, whose, node) or _not_by_a_page_of_ours(request, caller)
         if refused is None and whose is not Door.ANYONE and _holds_nul(request):
             refused = RequestInvalid("the address holds a NUL character, which no name here does")
         if refused is not None:
             response = refuse(request, refused)
-            if caller == NOBODY and _kept_by_browser(request):
+            if caller == NOBODY and _session(request):
                 cookies.take_back(response, request)
             return await response(scope, receive, _guarded(send))
         scope.setdefault("state", {})["caller"] = caller
         return await self._app(scope, receive, _guarded(send))
 
 
-def _kept_by_browser(request: Request) -> Credential | None:
+def _session(request: Request) -> Credential | None:
     """The session of a request that shows no credential of its own."""
     if "authorization" in request.headers or "x-auth-token" in request.headers:
         return None
@@ -139,12 +164,18 @@ def _holds_nul(request: Request) -> bool:
 
 
 def _not_by_a_page_of_ours(request: Request, caller: Caller) -> ApiError | None:
-    """Why a change is refused that a browser sent on its own account, with what it keeps."""
+    """Why a change is refused that a browser sent on its own account, with what it keeps: a cookie or a password.
+
+    A token that is shown is none of that: a page has to put it into a header by itself, and browsers let no page of
+    another site do so.
+    """
     refused = sent_by_a_page(request.method, request.headers.get("sec-fetch-site"))
-    if refused is None and changes(request.method) and caller != NOBODY and _kept_by_browser(request):
-        origin, host = request.headers.get("origin"), request.headers.get("host", "")
-        refused = wrong_origin(origin, request.url.scheme, host)
-    return refused
+    if refused is not None or not changes(request.method) or caller.credential is None:
+        return refused
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    by_cookie = _session(request) is not None
+    by_password = caller.credential.name is not None and (origin is not None or by_browser(request.headers))
+    return wrong_origin(origin, request.url.scheme, host) if by_cookie or by_password else None
 
 
 def _guarded(send: Send) -> Send:

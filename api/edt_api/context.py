@@ -22,6 +22,7 @@ from edt_api.auth import Keeper
 from edt_api.closing import Closing
 from edt_api.feed import Feed
 from edt_api.passwords import Passwords
+from edt_api.proxies import address
 from edt_api.settings import Settings
 from edt_scheduler import once
 from edt_scheduler.house import House
@@ -61,6 +62,10 @@ async def _feed(request: Request) -> Feed:
 async def _caller(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
+
+
+async def _address(request: Request) -> str:
+    return address(request.scope)
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,8 @@ TheKeeper = Annotated[Keeper, Depends(_keeper)]
 TheClosing = Annotated[Closing, Depends(_closing)]
 TheFeed = Annotated[Feed, Depends(_feed)]
 TheCaller = Annotated[Caller, Depends(_caller)]
+TheAddress = Annotated[str, Depends(_address)]
+"""Where the request comes from."""
 Viewer = Annotated[UserView, Depends(_viewer)]
 """The user who asks; the route opens to users."""
 AdminViewer = Annotated[UserView, Depends(_admin)]

@@ -10,7 +10,9 @@
     ├── NoResult           nothing to download yet
     ├── NoSuchPage         a path that leads nowhere
     ├── NotAuthenticated   no credential, or one that is not valid
+    ├── TooManyLogons      passwords are not looked at for a while
     └── Forbidden          a valid credential that does not open this door
+        └── WrongPassword  one's own password may be changed by who knows it
 
 ``STATUS`` is the one table from a ``code``, ours or the scheduler's, to an HTTP status; ``WMLA`` says where
 WMLA's clients expect another. Next: answers.py, which writes the responses.
@@ -101,6 +103,25 @@ class Forbidden(ApiError):
     code = "forbidden"
 
 
+class WrongPassword(Forbidden):
+    """A password is to be changed, and the current one beside it is wrong."""
+
+    code = "wrong-password"
+
+    def __init__(self) -> None:
+        super().__init__("current_password: this is not your current password")
+
+
+class TooManyLogons(ApiError):
+    """No password is looked at now; ``retry_after`` says in how many seconds one is again."""
+
+    code = "too-many-logons"
+
+    def __init__(self, why: str, seconds: int) -> None:
+        self.retry_after = max(1, seconds)
+        super().__init__(f"{why}: try again in {self.retry_after} second{'s' if self.retry_after > 1 else ''}")
+
+
 STATUS: Mapping[str, int] = {
     "api-error": 500,
     "arguments-invalid": 400,
@@ -113,6 +134,8 @@ STATUS: Mapping[str, int] = {
     "no-such-page": 404,
     "not-authenticated": 401,
     "forbidden": 403,
+    "wrong-password": 403,
+    "too-many-logons": 429,
     "scheduler-error": 500,
     "not-found": 404,
     "no-such-job": 404,

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from anyio import to_thread
+from argon2 import PasswordHasher
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
@@ -35,6 +36,7 @@ from edt_api.auth import Guard, Keeper
 from edt_api.closing import Closing
 from edt_api.feed import Feed
 from edt_api.first_start import ensure_join_token, first_admin
+from edt_api.guessing import Guesses
 from edt_api.passwords import Passwords
 from edt_api.proxies import Forwarded
 from edt_api.settings import Settings
@@ -57,8 +59,8 @@ async def _beat(house: House) -> None:
         await asyncio.sleep(BEAT_SECONDS)
 
 
-def create_app(settings: Settings | None = None, *, passwords: Passwords | None = None) -> FastAPI:
-    """The application for one home. ``passwords``: another hasher, for tests that sign in often."""
+def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | None = None) -> FastAPI:
+    """The application for one home. ``hasher``: another one, for tests that sign in often."""
     settings = settings or Settings()
 
     @asynccontextmanager
@@ -67,7 +69,7 @@ def create_app(settings: Settings | None = None, *, passwords: Passwords | None 
         try:
             app.state.house = house
             house.doorbells.start()
-            app.state.passwords = passwords or Passwords()
+            app.state.passwords = Passwords(hasher or PasswordHasher(), Guesses(settings.logon_limits))
             join_token = await to_thread.run_sync(ensure_join_token, settings)
             app.state.keeper = Keeper(house, app.state.passwords, join_token)
             app.state.feed = Feed(house, app.state.closing)

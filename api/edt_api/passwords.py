@@ -1,8 +1,11 @@
-"""Passwords: argon2id, at most two at a time, and a minute's memory of those that were right. Room: api.
+"""Passwords: argon2id, two at a time, behind a short queue; and a memory of what was just checked. Room: api.
 
-Hashing is slow and large by intent (64 MiB), so it happens in threads and behind a semaphore: many wrong logons
-wait for each other, not the platform for them. What is remembered is a hash under a key that only this process
-has; a changed password or a removed user is noticed at once, because the stored hash is compared too.
+Hashing is slow and large by intent (64 MiB), so it happens in two threads of its own, and whoever would have to wait
+for long is told at once when to come again. A client that sends its password with each request, as WMLA's do, is hashed
+once: a right password is remembered for a minute, and requests that come together share one look. A wrong one is
+remembered too, so a program that repeats an outdated password neither keeps the threads busy nor uses up the tries of
+the person who knows the new one. What is remembered is a hash under a key that only this process has; a changed
+password or a removed user is noticed at once, because the stored hash is compared too. Next: guessing.py, which counts.
 """
 
 from __future__ import annotations
@@ -10,30 +13,76 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import math
 import secrets
 import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
-from anyio import to_thread
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
+from edt_api import threads
+from edt_api.errors import TooManyLogons
+from edt_api.guessing import Guesses, network
+from edt_api.single_flight import SingleFlight
+
+_T = TypeVar("_T")
+
 REMEMBERED_SECONDS = 60.0
+WRONG_REMEMBERED_SECONDS = 900.0
+LONGEST_WAIT_SECONDS = 10.0
 _MOST_REMEMBERED = 1024
-_AT_ONCE = 2
+_AT_ONCE = threads.passwords.threads
+_MOST_WAITING = 64
+"""Of those whom we know: signed in, or at an address at which they have signed in before."""
+_MOST_STRANGERS = 32
+"""However many strangers knock, there is room behind them for those whom we know."""
+_USUAL_SECONDS = 0.1
+
+
+@dataclass
+class _Memory:
+    """The newest answers to one question, each for a while and for one stored hash."""
+
+    seconds: float
+    _kept: OrderedDict[bytes, tuple[float, str | None]] = field(default_factory=OrderedDict, repr=False)
+    """Keyed hash of a name and a password to when it is forgotten and the stored hash it was compared with."""
+
+    def keep(self, key: bytes, stored: str | None, now: float) -> None:
+        self._kept[key] = now + self.seconds, stored
+        self._kept.move_to_end(key)
+        if len(self._kept) > _MOST_REMEMBERED:
+            self._kept.popitem(last=False)
+
+    def holds(self, key: bytes, stored: str | None, now: float) -> bool:
+        until, compared_with = self._kept.get(key, (-math.inf, None))
+        if now > until:
+            self._kept.pop(key, None)
+            return False
+        return hmac.compare_digest((compared_with or "").encode(), (stored or "").encode())
 
 
 @dataclass
 class Passwords:
-    """Hashes and verifies. One for each event loop, since its semaphore belongs to that."""
+    """Hashes and verifies. One for each event loop, since its queue belongs to that."""
 
     hasher: PasswordHasher = field(default_factory=PasswordHasher)
+    guesses: Guesses = field(default_factory=Guesses)
     clock: Callable[[], float] = time.monotonic
+    """Seconds, for what is remembered."""
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    _right: dict[bytes, tuple[float, str]] = field(default_factory=dict, repr=False)
-    """Keyed hash of a name and password to when it is forgotten and the stored hash it was right for."""
+    _right: _Memory = field(default_factory=lambda: _Memory(REMEMBERED_SECONDS), repr=False)
+    _wrong: _Memory = field(default_factory=lambda: _Memory(WRONG_REMEMBERED_SECONDS), repr=False)
+    _looks: SingleFlight[tuple[bytes, str | None, str], bool] = field(default_factory=SingleFlight, repr=False)
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), repr=False)
+    _queued: Counter[str] = field(default_factory=Counter, repr=False)
+    """How many wait or are being hashed, by the network they come from; new passwords under ``""``."""
+    _seconds: float = _USUAL_SECONDS
+    """How long one took lately."""
     _dummy: str = field(default="", repr=False)
 
     def hash_now(self, password: str) -> str:
@@ -41,30 +90,67 @@ class Passwords:
         return self.hasher.hash(password)
 
     async def hash(self, password: str) -> str:
-        async with self._turn:
-            return await to_thread.run_sync(self.hash_now, password)
+        """The same in its turn. Raises TooManyLogons where the queue is full."""
+        return await self._in_turn("", _MOST_WAITING, partial(self.hash_now, password))
 
-    async def verify(self, name: str, password: str, stored: str | None) -> bool:
-        """Whether this is the password behind ``stored``; None, an unknown user, takes as long as a wrong one."""
+    async def verify(self, name: str, password: str, stored: str | None, address: str) -> bool:
+        """Whether this is the password behind ``stored``; None, an unknown user, takes as long as a wrong one.
+
+        ``address`` is where it comes from. Raises TooManyLogons where it is not looked at now: too many were wrong,
+        or too many wait.
+        """
         key = hmac.digest(self._key, f"{name}\0{password}".encode(errors="surrogatepass"), hashlib.sha256)
-        if self._remembers(key, stored):
+        if stored is not None and self._right.holds(key, stored, self.clock()):
+            self.guesses.right(name, address)
             return True
-        async with self._turn:
-            if self._remembers(key, stored):  # a request like this one was before us
-                return True
-            right = await to_thread.run_sync(self._check, stored, password)
-        if right and stored is not None:
-            if len(self._right) >= _MOST_REMEMBERED:
-                self._right.pop(next(iter(self._right)))
-            self._right[key] = (self.clock() + REMEMBERED_SECONDS, stored)
+        if self._wrong.holds(key, stored, self.clock()):
+            return False
+        look = partial(self._look, key, name, password, stored, address)
+        return await self._looks.ask((key, stored, network(address)), look)
+
+    async def _look(self, key: bytes, name: str, password: str, stored: str | None, address: str) -> bool:
+        self.guesses.admit(name, address)
+        most = _MOST_WAITING if self.guesses.familiar(name, address) else _MOST_STRANGERS
+
+        def on_its_turn() -> bool:
+            self.guesses.admit(name, address)  # again: others may have been wrong meanwhile
+            return self._check(stored, password)
+
+        right = await self._in_turn(network(address), most, on_its_turn)
+        if right:
+            self._right.keep(key, stored, self.clock())
+            self.guesses.right(name, address)
+        else:
+            self._wrong.keep(key, stored, self.clock())
+            self.guesses.wrong(name, address)
         return right
 
-    def _remembers(self, key: bytes, stored: str | None) -> bool:
-        until, was_right_for = self._right.get(key, (0.0, ""))
-        if until and until < self.clock():
-            del self._right[key]
-            return False
-        return stored is not None and bool(until) and hmac.compare_digest(was_right_for, stored)
+    async def _in_turn(self, place: str, most: int, do: Callable[[], _T]) -> _T:
+        """What ``do()`` returns. ``most``: so many may be queued; half of them from one place, where it is told."""
+        if self._queued.total() >= most or (place and self._queued[place] >= most // 2):
+            raise self._busy()
+        self._queued[place] += 1
+        try:
+            try:
+                async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+                    await self._turn.acquire()
+            except TimeoutError:
+                raise self._busy() from None
+            try:
+                began = time.monotonic()
+                done = await threads.passwords.run(do)
+                self._seconds += (time.monotonic() - began - self._seconds) / 8
+                return done
+            finally:
+                self._turn.release()
+        finally:
+            self._queued[place] -= 1
+            if not self._queued[place]:
+                del self._queued[place]
+
+    def _busy(self) -> TooManyLogons:
+        seconds = math.ceil(self._queued.total() / _AT_ONCE * self._seconds)
+        return TooManyLogons("too many people are signing in at this moment", seconds)
 
     def _check(self, stored: str | None, password: str) -> bool:
         if stored is None:

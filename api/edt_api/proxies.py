@@ -30,6 +30,12 @@ class Forwarded:
         await self._forwarded(scope, receive, send)  # type: ignore[arg-type]
 
 
+def address(scope: Scope) -> str:
+    """Where a request comes from, as far as believed proxies say; empty where nothing is known of that."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 def forwarded_host(headers: Mapping[str, str]) -> str:
     """The host that the nearest proxy was asked for; each proxy adds its own behind a comma."""
     return headers.get("x-forwarded-host", "").rpartition(",")[2].strip()

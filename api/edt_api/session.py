@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 
 from edt_api import cookies, schemas
 from edt_api.access import Credential, wrong_origin
-from edt_api.context import TheCaller, TheHouse, TheKeeper, TheSettings, Viewer, for_anyone, for_users
+from edt_api.context import TheAddress, TheCaller, TheHouse, TheKeeper, TheSettings, Viewer, for_anyone, for_users
 from edt_api.errors import NotAuthenticated
 from edt_scheduler import operations
 
@@ -23,14 +23,19 @@ router = APIRouter(prefix="/api/v1")
 
 @router.post("/session", status_code=204, dependencies=[for_anyone])
 async def begin(
-    request: Request, house: TheHouse, settings: TheSettings, keeper: TheKeeper, who: schemas.NewSession
+    request: Request,
+    house: TheHouse,
+    settings: TheSettings,
+    keeper: TheKeeper,
+    address: TheAddress,
+    who: schemas.NewSession,
 ) -> Response:
     """Sign in with a name and a password; the answer's cookie is the session. An older one of this browser ends."""
     origin = request.headers.get("origin")
     refused = wrong_origin(origin, request.url.scheme, request.headers.get("host", "")) if origin else None
     if refused is not None:  # or another site could sign its visitors in under its own name
         raise refused
-    caller = await keeper.caller(Credential(who.password, who.name))
+    caller = await keeper.caller(Credential(who.password, who.name), address)
     if caller.user is None:
         raise NotAuthenticated("the name or the password is wrong")
     seconds = settings.token_hours * 3600

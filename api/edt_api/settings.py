@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr
+from limits import RateLimitItem, parse
+from pydantic import Field, PlainValidator, SecretStr, field_validator
 
 from edt_api.archives import LIMITS
+from edt_api.guessing import Limits
+from edt_api.schemas.users import LEAST_PASSWORD, MOST_PASSWORD
 from edt_scheduler import settings as scheduler
+
+
+def _limit(text: object) -> RateLimitItem:
+    if isinstance(text, RateLimitItem):
+        return text
+    try:
+        limit = parse(str(text))
+    except ValueError:
+        limit = None
+    if limit is None or limit.amount < 1:
+        raise ValueError(f"got {str(text)!r}; it takes a limit such as '100 per 15 minutes'")
+    return limit
+
+
+_Limit = Annotated[RateLimitItem, PlainValidator(_limit)]
 
 
 class Settings(scheduler.Settings):
@@ -25,8 +44,28 @@ class Settings(scheduler.Settings):
     """The largest body of a submission."""
     token_hours: float = Field(default=12.0, gt=0)
     """How long a token from ``GET /auth/v1/logon`` holds."""
+    logon_per_address: _Limit = Limits().per_address
+    """Wrong passwords from one address; then those from there are refused, but of users who have signed in there."""
+    logon_per_user: _Limit = Limits().per_user
+    """Wrong passwords for one user; then the user's are refused, but at addresses where they have signed in."""
+    logon_per_user_and_address: _Limit = Limits().per_user_and_address
+    """Wrong passwords for one user from one address; then the user's are refused there."""
     forwarded_allow_ips: str = ""
     """Addresses of proxies whose X-Forwarded-For, -Proto and -Host are believed; empty: nobody's are."""
+
+    @field_validator("admin_password", mode="after")
+    @classmethod
+    def _long_enough(cls, password: SecretStr | None) -> SecretStr | None:
+        if password is not None and not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
+            raise ValueError(
+                f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters, this one has {len(password)}: "
+                "set a longer one, or leave the variable out and the first start makes one up and shows it"
+            )
+        return password
+
+    @property
+    def logon_limits(self) -> Limits:
+        return Limits(self.logon_per_address, self.logon_per_user, self.logon_per_user_and_address)
 
     @property
     def join_token_file(self) -> Path:

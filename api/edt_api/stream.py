@@ -126,10 +126,9 @@ async def _events(
 async def _still(keeper: Keeper, caller: Caller) -> bool:
     """Whether the credential still opens what it did. While the database is away it is not asked."""
     try:
-        now = await keeper.caller(caller.credential)
+        return await keeper.still(caller)
     except Unavailable:
         return True
-    return now.user is not None and caller.user is not None and now.user.role == caller.user.role
 
 
 async def _written(batch: Batch, viewer: UserView) -> bytes:

@@ -5,6 +5,7 @@ they serve people's requests. What the platform lives on, and what can fill any 
 its own here:
 
     lookups    whose credential a request shows
+    passwords  argon2
     agents     what nodes ask and report: a node that is not heard in time is taken for lost
     uploads    a submission's bytes to disk, unpacking, the submit itself
     files      logs, results and long lists, a piece at a time
@@ -63,6 +64,7 @@ class Pool:
 
 
 lookups = Pool("lookups", 8)
+passwords = Pool("passwords", 2)
 agents = Pool("agents", 8)
 uploads = Pool("uploads", 4)
 files = Pool("files", 4)

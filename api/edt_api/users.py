@@ -8,8 +8,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Response
 
 from edt_api import pictures, schemas
-from edt_api.context import AdminViewer, TheHouse, TheKey, ThePasswords, Viewer, for_admins
-from edt_api.errors import Forbidden
+from edt_api.context import AdminViewer, TheAddress, TheHouse, TheKey, ThePasswords, Viewer, for_admins
+from edt_api.errors import Forbidden, RequestInvalid, WrongPassword
 from edt_scheduler import operations
 from edt_scheduler.once import once
 from edt_scheduler.views import Role
@@ -47,11 +47,25 @@ def remove(house: TheHouse, name: str) -> Response:
 
 @router.put("/{name}/password", status_code=204)
 async def set_password(
-    house: TheHouse, passwords: ThePasswords, viewer: Viewer, name: str, new: schemas.NewPassword
+    house: TheHouse,
+    passwords: ThePasswords,
+    viewer: Viewer,
+    address: TheAddress,
+    name: str,
+    new: schemas.NewPassword,
 ) -> Response:
-    """Set a password; every token of that user ends. Others' passwords are set by admins only."""
+    """Set a password; every token of that user ends. Others' passwords are set by admins only.
+
+    One's own needs the current one beside it, an admin's too: who finds a page left open does not get the account. A
+    wrong one counts as any wrong password does.
+    """
     if name != viewer.name and not viewer.is_admin:
         raise Forbidden("another user's password is set by an admin only")
+    if name == viewer.name:
+        if new.current_password is None:
+            raise RequestInvalid("current_password: your own password is changed with the one you have now beside it")
+        if not await passwords.verify(name, new.current_password, viewer.password_hash, address):
+            raise WrongPassword
     user = viewer if name == viewer.name else await to_thread.run_sync(operations.user, house, name)
     stored = await passwords.hash(new.password)
     await to_thread.run_sync(operations.set_password, house, user, stored)

@@ -65,6 +65,8 @@ def login(
         raise NoAnswer(api, str(error) or type(error).__name__) from error
     if response.status_code in {401, 403}:
         raise Refused(response.status_code, f"{api} does not accept this password for {user}")
+    if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        raise Refused(response.status_code, response.text.strip().removeprefix("Error 429: "))
     if not response.is_success:
         raise Refused(response.status_code, f"{api} answered {response.status_code}: {response.text.strip()[:200]}")
     answer = Logon.model_validate(response.json())

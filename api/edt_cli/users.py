@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_api.schemas import NewPassword, NewUser, RoleName, User
+from edt_api.schemas import Me, NewPassword, NewUser, RoleName, User
 from edt_cli import output
 from edt_cli.errors import CannotStart
 from edt_cli.output import Format, FormatOption
@@ -63,18 +63,28 @@ def rm(context: typer.Context, name: _NameArgument) -> None:
 
 @app.command()
 def passwd(context: typer.Context, name: _NameArgument, password_stdin: _StdinOption = False) -> None:
-    """Set a user's password; all logins of the user end."""
-    new = NewPassword(password=_password(password_stdin))
+    """Set a user's password; all logins of the user end. Your own needs the current one first: asked for, or the first
+    line of standard input.
+    """
     with session(context.obj) as api:
-        api.ask("PUT", f"{OURS}/users/{name}/password", json=new.model_dump(mode="json"))
-    typer.echo(f"{name} has a new password")
+        own = api.one(Me, f"{OURS}/me").name == name
+        current = _current(password_stdin) if own else None
+        new = NewPassword(password=_password(password_stdin), current_password=current)
+        api.ask("PUT", f"{OURS}/users/{name}/password", json=new.model_dump(mode="json", exclude_none=True))
+    typer.echo(f"{name} has a new password{': log in again with `edt login`' if own else ''}")
+
+
+def _current(from_stdin: bool) -> str:
+    if from_stdin or not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\n")
+    return str(typer.prompt("Current password", hide_input=True))
 
 
 def _password(from_stdin: bool) -> str:
     if from_stdin or not sys.stdin.isatty():
         password = sys.stdin.readline().rstrip("\n")
     else:
-        password = str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+        password = str(typer.prompt("New password", hide_input=True, confirmation_prompt=True))
     if len(password) < _LEAST:
         raise CannotStart(f"a password has at least {_LEAST} characters")
     return password

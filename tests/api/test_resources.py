@@ -86,7 +86,8 @@ class TestUsers:
         admin.post("/api/v1/users", json={"name": "fay", "password": PASSWORD}).raise_for_status()
         path = "/api/v1/users/fay/password"
         assert door.client("bob").put(path, json={"password": "bobs choice"}).status_code == 403
-        assert door.client("fay").put(path, json={"password": "fays choice"}).status_code == 204
+        own = {"password": "fays choice", "current_password": PASSWORD}
+        assert door.client("fay").put(path, json=own).status_code == 204
         assert door.client().get(EXECS, auth=("fay", "fays choice")).status_code == 200
         assert admin.put(path, json={"password": PASSWORD}).status_code == 204
         assert door.client("fay").get(EXECS).status_code == 200

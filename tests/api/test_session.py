@@ -128,11 +128,30 @@ class TestChanges:
         assert problem["code"] == "forbidden"
         assert "EDT_FORWARDED_ALLOW_IPS" in problem["detail"]
 
-    def test_a_shown_credential_needs_no_origin(self, door: FrontDoor) -> None:
+    def test_a_client_that_is_no_browser_needs_no_origin(self, door: FrontDoor) -> None:
+        job, cookie = door.submit().exec_id, {"Cookie": "edt_session=nonsense"}
+        powershell = "Mozilla/5.0 (Windows NT; Windows NT 10.0; en-US) WindowsPowerShell/5.1.19041.1"
+        for agent in ("python-requests/2.9.1", "curl/8.5.0", powershell):
+            headers = {**cookie, "User-Agent": agent}
+            assert door.client("ana").post(f"{EXECS}/{job}/stop", headers=headers).status_code == 204, agent
+
+    def test_a_change_with_a_password_that_a_browser_keeps_is_a_page_of_this_server(self, door: FrontDoor) -> None:
         job = door.submit().exec_id
-        assert door.client("ana").post(f"{EXECS}/{job}/stop").status_code == 204
-        evil = {"Origin": "https://evil.example", "Cookie": "edt_session=nonsense"}
-        assert door.client("ana").post(f"{EXECS}/{job}/stop", headers=evil).status_code == 204
+        browser = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64)"}
+        client = door.client("ana")
+        for origin in ("https://evil.example", "null", f"{door.url}0"):
+            for headers in ({"Origin": origin}, {"Origin": origin, **browser}):
+                assert client.post(f"{EXECS}/{job}/stop", headers=headers).status_code == 403, headers
+        assert client.post(f"{EXECS}/{job}/stop", headers=browser).status_code == 403
+        assert client.get(f"/api/v1/jobs/{job}").json()["stop_requested_at"] is None
+        assert client.get(EXECS, headers={"Origin": "https://evil.example", **browser}).status_code == 200
+        assert client.post(f"{EXECS}/{job}/stop", headers={"Origin": door.url, **browser}).status_code == 204
+
+    def test_a_token_that_a_client_shows_needs_no_origin(self, door: FrontDoor) -> None:
+        token = door.client("ana").get("/auth/v1/logon").json()["accessToken"]
+        for shown in ({"Authorization": f"Bearer {token}"}, {"X-Auth-Token": token}):
+            headers = {**shown, "Origin": "https://notebooks.example", "User-Agent": "Mozilla/5.0"}
+            assert door.client().delete(EXECS, headers=headers).status_code == 204
 
     @pytest.mark.parametrize(
         ("origin", "scheme", "host"),

@@ -191,6 +191,11 @@ class TestUsers:
         assert house.cli("ls", **own).returncode == 1, "a new password ends old logins"
         assert "run `edt login`" in house.cli("ls", **own).stderr
         good(house, "login", "-u", "ada", stdin="countess2\n", **own)
+        guessed = house.cli("users", "passwd", "ada", stdin="countess1\ncountess3\n", **own)
+        assert guessed.returncode == 1 and "not your current password" in guessed.stderr
+        changed = good(house, "users", "passwd", "ada", stdin="countess2\ncountess3\n", **own)
+        assert "log in again" in changed.stdout
+        good(house, "login", "-u", "ada", stdin="countess3\n", **own)
         good(house, "logout", **own)
         assert not (tmp_path / "edt" / "login.json").exists()
         good(house, "users", "rm", "ada")

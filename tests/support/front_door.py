@@ -35,9 +35,13 @@ _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 ARGS = "--exec-start edtPyTorch --numWorker 4 --model-main main.py"
 
 
-def cheap_passwords() -> Passwords:
+def cheap_hasher() -> PasswordHasher:
     """argon2 as in production, with costs that a test can pay often."""
-    return Passwords(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+
+
+def cheap_passwords() -> Passwords:
+    return Passwords(cheap_hasher())
 
 
 def tar(files: Mapping[str, str | bytes], mode: str = "w:gz") -> bytes:
@@ -107,7 +111,7 @@ class FrontDoor:
 def served(home: Path, **settings: Any) -> Iterator[FrontDoor]:
     """The API over ``home``, until the block ends."""
     told = Settings(home=home, admin_password=SecretStr(PASSWORD), join_token=SecretStr(JOIN_TOKEN), **settings)
-    app = create_app(told, passwords=cheap_passwords())
+    app = create_app(told, hasher=cheap_hasher())
     # The protocol is named, or asyncio leaves Nagle's delay on: 40 ms a request.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))

@@ -17,7 +17,8 @@ class RoleName(enum.StrEnum):
     USER = "user"  # sees and stops their own jobs
 
 
-Password = Annotated[str, Field(min_length=8, max_length=1024)]
+LEAST_PASSWORD, MOST_PASSWORD = 8, 1024
+Password = Annotated[str, Field(min_length=LEAST_PASSWORD, max_length=MOST_PASSWORD)]
 
 
 class User(Shown):
@@ -40,3 +41,5 @@ class NewPassword(Typed):
     """A password to be set; it ends every token of its user."""
 
     password: Password
+    current_password: Annotated[str, Field(max_length=MOST_PASSWORD)] | None = None
+    """Who sets their own shows that they know the one they have; an admin who sets somebody else's leaves it out."""

@@ -1,4 +1,4 @@
-// openapi.json sha256: c9d10617f4530a09099a097d74e9a1db1e59ed02063e1213c64773c81f6fb9f6
+// openapi.json sha256: b3abde11e2f82dc3991f8d5ae8b381f8e9f26e2fd0c434d6ddb9e4b02b6c5f62
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -470,6 +470,9 @@ export interface paths {
         /**
          * Set Password
          * @description Set a password; every token of that user ends. Others' passwords are set by admins only.
+         *
+         *     One's own needs the current one beside it, an admin's too: who finds a page left open does not get the account. A
+         *     wrong one counts as any wrong password does.
          */
         put: operations["users_set_password"];
         post?: never;
@@ -1097,6 +1100,8 @@ export interface components {
          * @description A password to be set; it ends every token of its user.
          */
         NewPassword: {
+            /** Current Password */
+            current_password?: string | null;
             /** Password */
             password: string;
         };
