@@ -35,7 +35,8 @@ begins to lead looks at everything."""
 def main() -> int:
     """Run until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for library in ("alembic", "celery"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     try:
         house = open_house(Settings())
     except ValidationError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,10 +48,11 @@ class Child:
             env={**os.environ, **self._environ},
             stdin=subprocess.DEVNULL,
             pass_fds=(self._descriptor,),
+            process_group=0,
         )
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
-        if self._process is not None:
-            self._process.kill()
+        """End it at once, if it runs, and what it has started with it: none of them sees the other one die."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -40,6 +40,11 @@ def open_house(settings: Settings | None = None) -> House:
     """``prepare``, and open the database. Raises as ``prepare``."""
     settings = settings or Settings()
     prepare(settings)
+    return opened_house(settings)
+
+
+def opened_house(settings: Settings) -> House:
+    """For a child of a process that has called ``open_house``. Nothing is connected before its first use."""
     database = Database(settings.database)
     return House(database, Doorbells(database, settings.broker_url), settings)
 

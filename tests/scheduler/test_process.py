@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,25 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def task_workers(pid: int) -> list[int]:
+    """The worker of the periodic tasks, which a thread of the scheduler has started, and its pool's process."""
+    found: list[int] = []
+    below = [pid]
+    while below:
+        for file in Path(f"/proc/{below.pop()}/task").glob("*/children"):
+            with suppress(OSError):
+                below += [int(child) for child in file.read_text().split()]
+        found += [child for child in below if b"edt_scheduler.task_worker" in command_line(child)]
+    return found
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
@@ -130,20 +150,47 @@ def test_the_one_that_leads_hears_each_notification_though_another_stands_by_and
 
     decides_what_is_submitted()
     leader, next_one = schedulers
+    until(lambda: len(task_workers(leader.pid)) == 2)
+    assert not task_workers(next_one.pid), "periodic tasks run where the decisions are made"
     leader.kill()
     assert next_one.stderr is not None and "deciding" in next_one.stderr.readline()
     decides_what_is_submitted()
+    until(lambda: task_workers(next_one.pid))
     rung.doorbells.close()
 
 
-def test_sigterm_ends_it_and_its_worker_in_time(desk: Desk, valkey: str) -> None:
-    process = desk.start(EDT_BROKER_URL=valkey)
-    job = desk.stage.submit()
-    eventually(lambda: desk.decided(job) and bool(children(process.pid)))
-    (worker,) = children(process.pid)
+def test_sigterm_ends_it_and_its_workers_in_time_and_without_another_word(desk: Desk, valkey: str) -> None:
+    process = desk.start(EDT_BROKER_URL=valkey, PYTHONWARNINGS="error")
+    until(lambda: listeners(valkey) == 1 and len(task_workers(process.pid)) == 2)
+    workers = [*children(process.pid), *task_workers(process.pid)]
+    assert len(workers) == 3
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
-    assert gone(worker)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert all(gone(pid) for pid in workers)
+    assert said == "INFO edt.scheduler: deciding, every 600 s and when rung\nINFO edt.scheduler: ended\n"
+
+
+def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives_it(desk: Desk, valkey: str) -> None:
+    job = desk.stage.submitted()
+    operations.delete(desk.stage.house, job.exec_id, viewer=desk.stage.admin)
+    process = desk.start(EDT_BROKER_URL=valkey, EDT_DATABASE_PASSWORD="not-for-ps")
+    until(lambda: len(task_workers(process.pid)) == 2)
+    until(lambda: not job.directory.exists())
+    worker, pool = task_workers(process.pid)
+    assert not any(b"not-for-ps" in command_line(pid) for pid in (worker, pool))
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: gone(worker) and gone(pool))
+    until(lambda: len(task_workers(process.pid)) == 2)
+    again = task_workers(process.pid)
+    process.kill()
+    until(lambda: all(gone(pid) for pid in again))
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert "INFO edt.tasks: edt.remove-deleted: 1 folders and courses of deleted jobs removed" in said
+    assert "no worker takes" not in said
+    assert "the periodic tasks' worker ended with -9; it starts again" in said
 
 
 def test_without_a_broker_its_timer_does_all_and_a_second_one_stands_by_until_the_first_is_dead(desk: Desk) -> None:

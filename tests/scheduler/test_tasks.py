@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from celery.beat import EmbeddedService
 from sqlalchemy import text
 
 from edt_scheduler import operations, pairing
-from edt_scheduler.beat import FIRST_SECONDS, Beat, Timetable
+from edt_scheduler.beat import FIRST_SECONDS, OVERDUE_PERIODS, Beat, Timetable, _Sender, _sending
+from edt_scheduler.broker import TASKS_QUEUE, celery_app
 from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
 from edt_scheduler.once import KEPT_SECONDS, Once
@@ -81,6 +87,47 @@ class TestWhen:
         assert set(ran) == {"tasks"}
         assert not any(thread.name == "tasks" for thread in threading.enumerate())
         assert len(ran) == count
+
+    def test_with_a_broker_they_are_the_workers_until_it_has_begun_none_for_three_periods(self) -> None:
+        often = task(lambda _: 0)
+        timetable = Timetable([often], 0.0, OVERDUE_PERIODS)
+        assert timetable.rest(0.0) == FIRST_SECONDS + 60
+        timetable.began(often, 2.0)  # as the worker said
+        assert not timetable.due(91.0)
+        assert timetable.due(92.0) == [often]
+
+    def test_where_the_broker_is_away_for_long_the_scheduler_runs_them_itself_and_says_so_once(
+        self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        broker_url = f"redis+socket://{tmp_path / 'nobody'}"
+        monkeypatch.setenv("EDT_BROKER_URL", broker_url)
+        monkeypatch.setenv("EDT_HOME", str(sqlite_stage.house.settings.home))
+        house = replace(
+            sqlite_stage.house, settings=sqlite_stage.house.settings.model_copy(update={"broker_url": broker_url})
+        )
+        ran: list[House] = []
+        with Beat(house, [task(lambda house: bool(ran.append(house)), period=0.05)]):
+            until(lambda: len(ran) > 2)
+        assert [record.getMessage() for record in caplog.records] == [
+            "no worker takes the periodic tasks; until one does, this scheduler runs them itself"
+        ]
+
+    def test_a_message_says_only_the_name_and_dies_after_a_period(
+        self, monkeypatch: pytest.MonkeyPatch, valkey: str
+    ) -> None:
+        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        sender = EmbeddedService(_sending(valkey, [task(lambda _: 0)]), thread=True, scheduler_cls=_Sender)
+        with celery_app(valkey, sends=False).connection_for_read() as connection:
+            queue = connection.SimpleQueue(TASKS_QUEUE)
+            sender.start()
+            message = queue.get(timeout=30)
+            sender.stop()
+            queue.close()
+        assert message.headers["task"] == "edt.try"
+        assert message.payload[:2] == [[], {}]
+        left = datetime.fromisoformat(message.headers["expires"]) - datetime.now(UTC)
+        assert 0 < left.total_seconds() <= 30
 
 
 class TestFailures:
@@ -206,3 +253,48 @@ class TestBacklogs:
         assert sweep_keys(stage.house) == 4
         stage.clock.pass_(1)
         assert sweep_keys(stage.house) == 1
+
+
+_SLOW = """
+import sys, time
+from pathlib import Path
+from edt_scheduler import task_worker, tasks
+
+def quick(_):
+    Path(sys.argv[3]).touch()
+    return 1
+
+task_worker.TASKS = (
+    tasks.Task("edt.slow", "things done", 30, 1, lambda _: time.sleep(600)),
+    tasks.Task("edt.quick", "things done", 30, 60, quick),
+)
+sys.exit(task_worker.main(sys.argv[1:3]))
+"""
+
+
+@pytest.mark.extended
+def test_a_task_that_takes_longer_than_its_limit_is_killed_and_the_next_one_runs(
+    sqlite_stage: Stage, valkey: str, tmp_path: Path
+) -> None:
+    reading, writing = os.pipe()
+    done = tmp_path / "done"
+    home = sqlite_stage.house.settings.home
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _SLOW, str(os.getpid()), str(writing), str(done)],
+        env={**os.environ, "EDT_BROKER_URL": valkey, "EDT_HOME": str(home)},
+        stderr=subprocess.PIPE,
+        pass_fds=(writing,),
+        text=True,
+    )
+    app = celery_app(valkey, sends=True)
+    for name in ("edt.slow", "edt.quick"):
+        app.send_task(name, queue=TASKS_QUEUE)
+    until(done.exists)
+    worker.terminate()
+    _, said = worker.communicate(timeout=30)
+    assert os.read(reading, 1000) == b"edt.slow\nedt.quick\n"
+    assert "Hard time limit (1s) exceeded for edt.slow" in said
+    assert "edt.quick: 1 things done" in said
+    app.close()
+    for each in (reading, writing):
+        os.close(each)

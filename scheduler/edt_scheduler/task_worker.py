@@ -1,0 +1,82 @@
+"""Where the periodic tasks run: a Celery worker with one process in its pool. Room: scheduler. Opens the database.
+
+``python -m edt_scheduler.task_worker PARENT FD``, started by ``beat`` and by nothing else. It takes home, database and
+broker from the same EDT_ settings as its parent, so no secret stands in its command line. A task that takes longer
+than its limit is killed with the process of the pool, and another takes its place. When a task begins, its name is
+written to FD: so the parent knows that somebody runs them. It dies with its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import warnings
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_process_init
+
+from edt_runner.processes import die_with
+from edt_scheduler.broker import TASKS_QUEUE, celery_app, worker
+from edt_scheduler.house import opened_house
+from edt_scheduler.settings import Settings
+from edt_scheduler.tasks import TASKS, Runner, Task
+
+
+class Pool:
+    """What the pool's process has open. The parent of that process has nothing open that could be shared by a fork."""
+
+    def __init__(self, settings: Settings, descriptor: int) -> None:
+        self._settings = settings
+        self._descriptor = descriptor
+        self._runner: Runner | None = None
+
+    def open(self, **_: Any) -> None:
+        """Legal in the pool's process, before its first task."""
+        die_with(os.getppid())
+        self._runner = Runner(opened_house(self._settings))
+
+    def run(self, task: Task) -> None:
+        """Run a task. A full pipe means that the parent knows already."""
+        assert self._runner is not None
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._descriptor, f"{task.name}\n".encode())
+        self._runner.run(task)
+
+
+def main(arguments: list[str]) -> int:
+    """Take tasks until the parent ends this process, or ends."""
+    parent, descriptor = int(arguments[0]), int(arguments[1])
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of a terminal; when to go is the parent's word
+    warnings.filterwarnings("ignore", module=r"celery\.")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("edt").setLevel(logging.INFO)
+    # That a broker is away is said by the scheduler, which then runs the tasks itself.
+    logging.getLogger("celery.worker.consumer.consumer").setLevel(logging.CRITICAL)
+    settings = Settings()
+    app = celery_app(settings.broker_url, sends=False)
+    app.conf.update(
+        worker_cancel_long_running_tasks_on_connection_loss=False,  # it goes on; doing it twice does no harm
+        worker_proc_alive_timeout=60,
+    )
+    pool = Pool(settings, descriptor)
+    worker_process_init.connect(pool.open, weak=False)
+    for task in TASKS:
+        _register(app, pool, task)
+    taking = worker(app, TASKS_QUEUE, f"tasks-{parent}", pool="prefork")
+    taking.start()
+    return int(taking.exitcode or 0)
+
+
+def _register(app: Celery, pool: Pool, task: Task) -> None:
+    @app.task(name=task.name, acks_late=True, ignore_result=True, time_limit=task.limit_seconds)  # type: ignore[untyped-decorator]
+    def run() -> None:
+        pool.run(task)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
