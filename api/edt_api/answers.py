@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match
 
 from edt_api.access import by_browser
-from edt_api.errors import STATUS, WMLA, ApiError, NoRoom, RequestInvalid, TooManyLogons
+from edt_api.errors import STATUS, WMLA, ApiError, NoRoom, RequestInvalid, TooManyLogons, TooManyUploads
 from edt_api.schemas import Problem
 from edt_runner.storage import NO_ROOM
 from edt_scheduler.errors import SchedulerError, Unavailable
@@ -43,7 +43,7 @@ def refuse(request: Request, error: ApiError | SchedulerError) -> Response:
     if is_wmla(request.url.path):
         status, message = WMLA.get(error.code, (status, message))
     response = _response(request, status, message, error.code)
-    if isinstance(error, Unavailable | TooManyLogons):
+    if isinstance(error, Unavailable | TooManyLogons | TooManyUploads):
         response.headers["Retry-After"] = str(error.retry_after)
     return response
 

@@ -18,6 +18,7 @@ from fastapi import Depends, Header, Request
 from fastapi.dependencies.models import Dependant
 
 from edt_api.access import Caller, Door, refusal
+from edt_api.admission import Admission
 from edt_api.auth import Keeper
 from edt_api.closing import Closing
 from edt_api.feed import Feed
@@ -47,6 +48,11 @@ async def _passwords(request: Request) -> Passwords:
 async def _keeper(request: Request) -> Keeper:
     keeper: Keeper = request.app.state.keeper
     return keeper
+
+
+async def _admission(request: Request) -> Admission:
+    admission: Admission = request.app.state.admission
+    return admission
 
 
 async def _closing(request: Request) -> Closing:
@@ -110,6 +116,7 @@ TheHouse = Annotated[House, Depends(_house)]
 TheSettings = Annotated[Settings, Depends(_settings)]
 ThePasswords = Annotated[Passwords, Depends(_passwords)]
 TheKeeper = Annotated[Keeper, Depends(_keeper)]
+TheAdmission = Annotated[Admission, Depends(_admission)]
 TheClosing = Annotated[Closing, Depends(_closing)]
 TheFeed = Annotated[Feed, Depends(_feed)]
 TheCaller = Annotated[Caller, Depends(_caller)]

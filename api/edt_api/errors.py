@@ -5,6 +5,7 @@
     ├── UploadRefused      a body that is no submission
     ├── ArchiveRefused     an archive that is cut, broken, or leads out of its folder
     ├── TooLarge           more bytes or entries than are taken
+    ├── TooManyUploads     a submission beside too many others
     ├── NoRoom             the server's disk is full
     ├── RequestInvalid     a query or a body of another call
     ├── NoResult           nothing to download yet
@@ -59,6 +60,18 @@ class TooLarge(ApiError):
     """More than is taken. The message says how much that is."""
 
     code = "too-large"
+
+
+class TooManyUploads(ApiError):
+    """A submission beside too many others, whose turn did not come in time; ``retry_after``: seconds."""
+
+    code = "too-many-uploads"
+    retry_after = 10
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(
+            f"too many submissions at once: the limit is {limit}; send it again in {self.retry_after} seconds"
+        )
 
 
 class NoRoom(ApiError):
@@ -128,6 +141,7 @@ STATUS: Mapping[str, int] = {
     "upload-refused": 400,
     "archive-refused": 400,
     "too-large": 413,
+    "too-many-uploads": 429,
     "no-room": 507,
     "request-invalid": 400,
     "no-result": 400,

@@ -10,6 +10,7 @@ import hashlib
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from itertools import islice
 from typing import Annotated, BinaryIO
 
@@ -19,7 +20,7 @@ from pydantic import TypeAdapter
 
 from edt_api import logs, pictures, results, schemas, threads
 from edt_api.archives import unpack
-from edt_api.context import TheHouse, TheKey, TheSettings, Viewer, for_users
+from edt_api.context import TheAdmission, TheHouse, TheKey, TheSettings, Viewer, for_users
 from edt_api.errors import RequestInvalid, UploadRefused
 from edt_api.frameworks import RUNNABLE
 from edt_api.submission import job_spec, read, refuse_a_path, script_name
@@ -67,19 +68,27 @@ _STATES = {state.wire: state for state in JobState}
 @router.post("", openapi_extra=_SUBMISSION)
 @router.post("/")
 async def submit(
-    request: Request, house: TheHouse, settings: TheSettings, viewer: Viewer, key: TheKey = None
+    request: Request,
+    house: TheHouse,
+    settings: TheSettings,
+    viewer: Viewer,
+    admission: TheAdmission,
+    key: TheKey = None,
 ) -> schemas.Exec:
     """Take a job. When this answers 200, row, arguments and code survive the death of everything.
 
     With an ``Idempotency-Key`` it may be sent again: for a day the same args and upload are answered with the same job.
+    Of one user a few are taken in at a time; where one waits too long for its turn it is refused, by 429 with
+    ``Retry-After``.
     """
     if key is not None:
         once(key)  # refused before the upload is read
     content_type = request.headers.get("content-type")
-    upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
-    with upload:
-        args = request.query_params.get("args")
-        job = await threads.uploads.run(_take, house, viewer, args, upload, key)
+    async with admission.turn(viewer.id):
+        upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
+        with upload:
+            args = request.query_params.get("args")
+            job = await threads.uploads.run(_take, house, viewer, args, upload, key)
     crash_point(CrashPoint.API_SUBMITTED)
     return pictures.execution(job, _api_url(request))
 
@@ -156,9 +165,10 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 @router.delete("", status_code=204)
 @router.delete("/", status_code=204)
-def delete_all(house: TheHouse, viewer: Viewer) -> Response:
-    """Remove the caller's own jobs, an admin's own too; those that run are stopped."""
-    operations.delete_all(house, viewer=viewer)
+async def delete_all(house: TheHouse, viewer: Viewer) -> Response:
+    """Remove the caller's own jobs, an admin's own too; those that run are stopped. Thousands take some seconds; a
+    request that is broken off has removed some, and may be sent again."""
+    await threads.bulk.run(partial(operations.delete_all, house, viewer=viewer))
     return Response(status_code=204)
 
 

@@ -32,6 +32,7 @@ from edt_api import (
     timeline,
     users,
 )
+from edt_api.admission import Admission
 from edt_api.auth import Guard, Keeper
 from edt_api.closing import Closing
 from edt_api.feed import Feed
@@ -65,6 +66,7 @@ def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | Non
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = threads.SHARED
         house = await to_thread.run_sync(open_house, settings)
         try:
             app.state.house = house
@@ -72,6 +74,7 @@ def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | Non
             app.state.passwords = Passwords(hasher or PasswordHasher(), Guesses(settings.logon_limits))
             join_token = await to_thread.run_sync(ensure_join_token, settings)
             app.state.keeper = Keeper(house, app.state.passwords, join_token)
+            app.state.admission = Admission(settings.uploads_at_once, settings.uploads_per_user)
             app.state.feed = Feed(house, app.state.closing)
             if settings.admin_password is not None:
                 await to_thread.run_sync(first_admin, house, app.state.passwords, settings.admin_password)

@@ -42,6 +42,10 @@ class Settings(scheduler.Settings):
     """What a node shows to register; unset: the content of ``join-token`` in the home, made at first start."""
     upload_bytes: int = Field(default=LIMITS.upload_bytes, gt=0)
     """The largest body of a submission."""
+    uploads_per_user: int = Field(default=4, gt=0)
+    """So many submissions of one user are taken in at a time; others wait a few seconds, then they are refused: 429."""
+    uploads_at_once: int = Field(default=64, gt=0)
+    """So many submissions of all users are taken in at a time."""
     token_hours: float = Field(default=12.0, gt=0)
     """How long a token from ``GET /auth/v1/logon`` holds."""
     logon_per_address: _Limit = Limits().per_address

@@ -1,6 +1,6 @@
 """Which threads do which work, so that no kind of work can keep another waiting. Room: api.
 
-What blocks (the database, a disk) happens in threads. FastAPI has forty for everything that is an ordinary ``def``;
+What blocks (the database, a disk) happens in threads. What is an ordinary ``def`` has SHARED of them, FastAPI's own;
 they serve people's requests. What the platform lives on, and what can fill any number of threads, has a small pool of
 its own here:
 
@@ -9,10 +9,12 @@ its own here:
     agents     what nodes ask and report: a node that is not heard in time is taken for lost
     uploads    a submission's bytes to disk, unpacking, the submit itself
     files      logs, results and long lists, a piece at a time
+    bulk       what takes minutes where there is much: removing all of somebody's jobs
 
-A route that uses one of them is ``async``, and so is everything that it depends on: FastAPI runs each ordinary function
-among them in its forty threads, too. Pieces of one answer come one after the other; between them no thread is held,
-so a slow reader holds none.
+Those that ask the database are together as many as there are connections for reading
+(``edt_scheduler.store.database``), so that none waits for one. A route that uses a pool is ``async``, and so is
+everything that it depends on: FastAPI runs each ordinary function among them in the shared threads, too. Pieces of one
+answer come one after the other; between them no thread is held, so a slow reader holds none.
 """
 
 from __future__ import annotations
@@ -63,8 +65,10 @@ class Pool:
                 close()
 
 
-lookups = Pool("lookups", 8)
+SHARED = 12
+lookups = Pool("lookups", 5)
 passwords = Pool("passwords", 2)
-agents = Pool("agents", 8)
-uploads = Pool("uploads", 4)
-files = Pool("files", 4)
+agents = Pool("agents", 6)
+uploads = Pool("uploads", 3)
+files = Pool("files", 2)
+bulk = Pool("bulk", 2)

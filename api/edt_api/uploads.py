@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl
 
+from anyio import fail_after
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -26,6 +27,8 @@ from edt_runner.crash_points import CrashPoint, crash_point
 _FIELD_BYTES = 64 * 1024
 _MOST_PARTS = 20
 _FLUSH_BYTES = 1 << 20
+STALLED_SECONDS = 60.0
+"""A client of whom nothing came for so long is given up: it holds one of its user's turns."""
 
 
 @dataclass
@@ -47,7 +50,8 @@ class Upload:
 
 
 async def receive(stream: AsyncIterator[bytes], content_type: str | None, folder: Path, *, most: int) -> Upload:
-    """Read a request's body to its end. Raises UploadRefused and, after ``most`` bytes, TooLarge."""
+    """Read a request's body to its end. Raises UploadRefused, also where it stands still, and, after ``most``
+    bytes, TooLarge."""
     kind, options = parse_options_header(content_type)
     body = _capped(stream, most)
     if kind == b"multipart/form-data":
@@ -67,7 +71,14 @@ async def receive(stream: AsyncIterator[bytes], content_type: str | None, folder
 
 async def _capped(stream: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
     left = most
-    async for chunk in stream:
+    while True:
+        try:
+            with fail_after(STALLED_SECONDS):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            raise UploadRefused(f"nothing of the upload came for {STALLED_SECONDS:g} seconds; send it again") from None
+        if chunk is None:
+            return
         left -= len(chunk)
         if left < 0:
             raise TooLarge(f"the body is larger than {most} bytes")

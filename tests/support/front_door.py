@@ -63,6 +63,8 @@ class FrontDoor:
     url: str
     app: FastAPI
     settings: Settings
+    loop: asyncio.AbstractEventLoop
+    """The server's own; it runs in another thread."""
     _clients: list[httpx.Client] = field(default_factory=list)
 
     @property
@@ -120,9 +122,15 @@ def served(home: Path, **settings: Any) -> Iterator[FrontDoor]:
         app, log_config=None, access_log=False, ws="none", proxy_headers=False, timeout_graceful_shutdown=3
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(server.serve(sockets=[listening]))
+
+    thread = threading.Thread(target=serve)
     thread.start()
-    door = FrontDoor(f"http://127.0.0.1:{listening.getsockname()[1]}", app, told)
+    door = FrontDoor(f"http://127.0.0.1:{listening.getsockname()[1]}", app, told, loop)
     try:
         while not server.started:
             assert thread.is_alive(), "the server did not start"

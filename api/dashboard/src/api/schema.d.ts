@@ -1,4 +1,4 @@
-// openapi.json sha256: b3abde11e2f82dc3991f8d5ae8b381f8e9f26e2fd0c434d6ddb9e4b02b6c5f62
+// openapi.json sha256: 439fbac18814bde880a3b808dead6a4a953e45e27510cb95514e8da40c8e52e4
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -562,11 +562,14 @@ export interface paths {
          * @description Take a job. When this answers 200, row, arguments and code survive the death of everything.
          *
          *     With an ``Idempotency-Key`` it may be sent again: for a day the same args and upload are answered with the same job.
+         *     Of one user a few are taken in at a time; where one waits too long for its turn it is refused, by 429 with
+         *     ``Retry-After``.
          */
         post: operations["execs_submit"];
         /**
          * Delete All
-         * @description Remove the caller's own jobs, an admin's own too; those that run are stopped.
+         * @description Remove the caller's own jobs, an admin's own too; those that run are stopped. Thousands take some seconds; a
+         *     request that is broken off has removed some, and may be sent again.
          */
         delete: operations["execs_delete_all"];
         options?: never;

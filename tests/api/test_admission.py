@@ -1,0 +1,100 @@
+"""Uploads that are slow, or many, keep neither other users nor nodes waiting."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import httpx
+import pytest
+
+from edt_api import admission, uploads
+from support.credentials import PASSWORD
+from support.front_door import ARGS, EXECS, FrontDoor, served
+from support.waiting import until
+
+SCRIPT = {"file": ("main.py", b"print('hello')\n")}
+_BODY = b'--b\r\nContent-Disposition: form-data; name="file"; filename="main.py"\r\n\r\nprint("hello")\n\r\n--b--\r\n'
+
+
+@pytest.fixture
+def tight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
+    """An API that takes two submissions in at a time, one of a user, and lets others wait for a moment."""
+    monkeypatch.setattr(admission, "WAIT_SECONDS", 0.2)
+    with served(tmp_path / "home", uploads_per_user=1, uploads_at_once=2) as door:
+        yield door
+
+
+@contextmanager
+def begun(door: FrontDoor, user: str, body: bytes) -> Iterator[socket.socket]:
+    """A submission of which so much is sent."""
+    url = urlsplit(door.url)
+    login = base64.b64encode(f"{user}:{PASSWORD}".encode()).decode()
+    head = (
+        f"POST {EXECS}?{urlencode({'args': ARGS})} HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Basic {login}\r\n"
+        f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {len(_BODY)}\r\nConnection: close\r\n\r\n"
+    )
+    with socket.create_connection((str(url.hostname), url.port or 0), timeout=20) as line:
+        line.sendall(head.encode() + body)
+        yield line
+
+
+@contextmanager
+def half_sent(door: FrontDoor, user: str) -> Iterator[socket.socket]:
+    """A submission of which the second half does not come: it has its turn."""
+    before = _taken_in(door)
+    with begun(door, user, _BODY[:40]) as line:
+        until(lambda: _taken_in(door) > before, 10)
+        yield line
+
+
+def _taken_in(door: FrontDoor) -> int:
+    return int(door.app.state.admission._all.borrowed_tokens)
+
+
+def answer(line: socket.socket) -> bytes:
+    return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+def submit(door: FrontDoor, user: str) -> httpx.Response:
+    return door.client(user).post(EXECS, params={"args": ARGS}, files=SCRIPT)
+
+
+def test_who_sends_slowly_keeps_only_himself_waiting(tight: FrontDoor) -> None:
+    with half_sent(tight, "ana") as line:
+        refused = submit(tight, "ana")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "10")
+        assert refused.text == (
+            "Error 429: too many submissions at once: the limit is 1 of one user; send it again in 10 seconds\n"
+        )
+        assert submit(tight, "bob").status_code == 200
+        line.sendall(_BODY[40:])
+        assert answer(line).startswith(b"HTTP/1.1 200")
+    assert submit(tight, "ana").status_code == 200
+
+
+def test_all_users_together_have_a_limit_too(tight: FrontDoor) -> None:
+    with half_sent(tight, "ana"), half_sent(tight, "bob"):
+        refused = submit(tight, "admin")
+        assert refused.status_code == 429 and "the limit is 2 of all users" in refused.text
+    until(lambda: _taken_in(tight) == 0, 10)  # those who broke off have given their turns back
+    assert submit(tight, "admin").status_code == 200
+
+
+def test_one_that_comes_beside_others_waits_for_its_turn(tight: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "WAIT_SECONDS", 20.0)
+    with half_sent(tight, "ana") as first, begun(tight, "ana", _BODY) as second:
+        first.sendall(_BODY[40:])
+        assert answer(first).startswith(b"HTTP/1.1 200")
+        assert answer(second).startswith(b"HTTP/1.1 200")
+
+
+def test_an_upload_that_stands_still_is_given_up(tight: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "STALLED_SECONDS", 0.1)
+    with half_sent(tight, "ana") as line:
+        assert b"nothing of the upload came for 0.1 seconds" in answer(line)
+    assert submit(tight, "ana").status_code == 200

@@ -1,0 +1,89 @@
+"""However busy all other threads are, nodes are heard and credentials are looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from anyio import to_thread
+
+from edt_api import threads
+from edt_api.main import ROUTERS
+from edt_scheduler.store.database import READING
+from support.front_door import JOIN_TOKEN, FrontDoor
+
+ASKING = (threads.lookups, threads.agents, threads.uploads, threads.files, threads.bulk)
+"""Pools whose threads ask the database."""
+OFFER = {"name": "n", "host": "127.0.0.1", "cores": 2, "boot_id": "boot", "incarnation": "life", "slots": []}
+NODES = {  # what a node says, and how it is answered
+    ("GET", "/api/v1/nodes/node-a/assignments"): {},
+    ("POST", "/api/v1/nodes/node-a/reports"): {"json": []},
+    ("POST", "/api/v1/nodes/node-a/usage"): {"json": {"slots": []}},
+}
+
+
+@contextmanager
+def busy(door: FrontDoor, *pools: threads.Pool) -> Iterator[None]:
+    """The server's shared threads are all taken, and those of these pools."""
+
+    async def take() -> Callable[[], None]:
+        taken = []
+        for limiter in (to_thread.current_default_thread_limiter(), *(pool.limiter for pool in pools)):
+            for _ in range(int(limiter.total_tokens)):
+                holder = object()
+                limiter.acquire_on_behalf_of_nowait(holder)
+                taken.append((limiter, holder))
+
+        def give_back() -> None:
+            for limiter, holder in taken:
+                limiter.release_on_behalf_of(holder)
+
+        return give_back
+
+    give_back = asyncio.run_coroutine_threadsafe(take(), door.loop).result(10)
+    try:
+        yield
+    finally:
+        door.loop.call_soon_threadsafe(give_back)
+
+
+def test_nodes_are_heard_while_everything_else_is_busy(door: FrontDoor) -> None:
+    node = door.client(token=door.register())
+    joining = door.client(token=JOIN_TOKEN)
+    with busy(door, threads.passwords, threads.uploads, threads.files, threads.bulk):
+        assert joining.post("/api/v1/nodes", json=OFFER).status_code == 201
+        for (method, path), body in NODES.items():
+            assert node.request(method, path, **body).is_success, path
+
+
+def test_a_person_waits_while_the_shared_threads_are_busy_and_is_served_then(door: FrontDoor) -> None:
+    """So the test above has filled them indeed."""
+    client = door.client("ana")
+    with busy(door), pytest.raises(httpx.ReadTimeout):
+        client.get("/api/v1/nodes", timeout=0.3)
+    assert client.get("/api/v1/nodes").status_code == 200
+
+
+def test_what_is_asked_here_is_all_that_nodes_say() -> None:
+    says = {
+        (method, route.path.replace("{name}", "node-a"))
+        for router in ROUTERS
+        for route in router.routes
+        for method in route.methods
+        if route.endpoint.__module__ == "edt_api.agents"
+    }
+    assert says == {*NODES, ("POST", "/api/v1/nodes")}
+
+
+def test_a_thread_finds_a_connection_at_once() -> None:
+    assert sum(pool.threads for pool in ASKING) + threads.SHARED <= READING["pool_size"] + READING["max_overflow"]
+
+
+def test_the_shared_threads_are_as_many_as_are_counted_on(door: FrontDoor) -> None:
+    async def total() -> float:
+        return to_thread.current_default_thread_limiter().total_tokens
+
+    assert asyncio.run_coroutine_threadsafe(total(), door.loop).result(10) == threads.SHARED
