@@ -75,13 +75,14 @@ class CrashPoint(enum.StrEnum):
     SCHEDULER_SWEEP = "scheduler.sweep"  # job folders are gone through, uploads are not
     SCHEDULER_FENCED = "scheduler.fenced"  # a job folder without a row is shut out, not moved
     SCHEDULER_NOTED = "scheduler.noted"  # lost+found has the note, not yet the folder
-    SCHEDULER_SET_ASIDE = "scheduler.set-aside"  # the folder lies in lost+found, what follows is not committed
+    SCHEDULER_SET_ASIDE = "scheduler.set-aside"  # the folder lies in lost+found, nobody has said so
     # whoever starts first
     HOME_ID = "home.id"  # the home has its id, the database does not know it
     # API
     API_UPLOAD = "api.upload"  # a part of the upload is on disk
     API_EXTRACTED = "api.extracted"  # the code is staged, no row
-    API_LAID_OUT = "api.laid-out"  # the job's folder is in place, its row not committed
+    API_RESERVED = "api.reserved"  # the job's number is reserved, nothing lies under it
+    API_LAID_OUT = "api.laid-out"  # the job's folder is in place, its row not written
     API_SUBMITTED = "api.submitted"  # committed, not answered
     API_REPORTS = "api.reports"  # reports are taken, not committed
     API_REPORTED = "api.reported"  # committed, not answered

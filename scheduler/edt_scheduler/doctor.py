@@ -27,7 +27,7 @@ from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
 from edt_scheduler.jobs import exec_id
 from edt_scheduler.leader import lead
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import home, jobs
+from edt_scheduler.store import home, jobs, reservations
 from edt_scheduler.store.database import Database
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -91,7 +91,8 @@ def look(settings: Settings) -> dict[str, object]:
             seen["database_id"] = home.identity(tx)
             pairing.check(tx, settings)
             if at_head(settings.database):
-                seen["unknown"] = [exec_id(number) for number in sorted(folders.keys() - jobs.known(tx, folders))]
+                known = jobs.known(tx, folders) | reservations.held(tx)
+                seen["unknown"] = [exec_id(number) for number in sorted(folders.keys() - known)]
     except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
         seen["problem"] = str(error)
     finally:

@@ -167,7 +167,7 @@ def _has_ended(spool: Path) -> bool:
 def move(settings: Settings, folder: Path, why: str, now: float) -> str:
     """Move a job's folder to ``lost+found``, durably; the name of its entry. Raises OSError; then it is not moved.
 
-    Legal when it is shut out, nothing of it lives and nobody is about to make it a job: under the writer's lock.
+    Legal when it is shut out, nothing of it lives and no job can come to have its number. No lock is needed for it.
     """
     settings.lost_found.mkdir(mode=0o700, exist_ok=True)
     entry = settings.lost_found / folder.name

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from dataclasses import dataclass
 
 from edt_scheduler.errors import KeyInvalid
@@ -31,8 +30,3 @@ def once(key: str, *request: str | None) -> Once:
     if not 1 <= len(key) <= MOST_CHARACTERS or not all("!" <= letter <= "~" for letter in key):
         raise KeyInvalid(HEADER, f"got {key[:64]!r}; it takes 1 to {MOST_CHARACTERS} visible ASCII characters")
     return Once(key, hashlib.sha256(json.dumps(request).encode()).hexdigest())
-
-
-def made_up() -> Once:
-    """For a request that came without a key, so that we can find out ourselves whether it was done."""
-    return Once(f"none-{secrets.token_hex(16)}", "")

@@ -26,7 +26,7 @@ WHERE = {
     "scheduler/edt_scheduler/operations/sweeping.py": {"SCHEDULER_SWEEP", "SCHEDULER_FENCED"},
     "scheduler/edt_scheduler/lost_found.py": {"SCHEDULER_NOTED", "SCHEDULER_SET_ASIDE"},
     "scheduler/edt_scheduler/pairing.py": {"HOME_ID"},
-    "scheduler/edt_scheduler/operations/execs.py": {"API_LAID_OUT"},
+    "scheduler/edt_scheduler/operations/execs.py": {"API_RESERVED", "API_LAID_OUT"},
     "scheduler/edt_scheduler/operations/agents.py": {"API_REPORTS"},
     "api/edt_api/uploads.py": {"API_UPLOAD"},
     "api/edt_api/execs.py": {"API_EXTRACTED", "API_SUBMITTED", "API_STOP"},

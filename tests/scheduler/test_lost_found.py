@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,10 @@ import pytest
 from edt_runner.contract import Report, ReportKind, dump_line
 from edt_runner.crash_points import CrashPoint
 from edt_scheduler import doctor, fences, lost_found, operations, pairing
+from edt_scheduler.errors import DatabaseUnavailable
 from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import home
+from edt_scheduler.store import home, reservations
 from support.puppets import Clock, Stage
 
 
@@ -110,27 +111,46 @@ def test_a_job_with_a_row_is_left_alone_whatever_lies_beside_it(stage: Stage) ->
     assert not stage.house.settings.lost_found.exists()
 
 
-def test_a_submit_that_is_about_to_commit_is_waited_for_and_keeps_its_folder(
+def test_a_submit_that_is_about_to_commit_keeps_its_folder_and_holds_nobody_up(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     laid_out, go_on = threading.Event(), threading.Event()
 
-    def pause(_: CrashPoint) -> None:
-        laid_out.set()
-        assert go_on.wait(30)
+    def pause(point: CrashPoint) -> None:
+        if point is CrashPoint.API_LAID_OUT:
+            laid_out.set()
+            assert go_on.wait(30)
 
-    monkeypatch.setattr("edt_scheduler.operations.execs.crash_point", pause)
     with ThreadPoolExecutor() as pool:
-        submitting = pool.submit(stage.submitted)
-        assert laid_out.wait(30)
-        sweeping = pool.submit(Leftovers(stage.house).sweep)
-        assert wait([sweeping], 0.3).not_done
+        with monkeypatch.context() as paused:
+            paused.setattr("edt_scheduler.operations.execs.crash_point", pause)
+            submitting = pool.submit(stage.submitted)
+            assert laid_out.wait(30)
+        Leftovers(stage.house).sweep()
+        assert stage.submit() == "edt-2", "it has the lock"
         go_on.set()
         job = submitting.result()
-        sweeping.result()
+    assert job.exec_id == "edt-1"
     assert (job.work_dir / "main.py").exists()
     assert fences.lowest(job.directory / "checkpoint") == 0
     assert lost_found.entries(stage.house.settings) == []
+
+
+def test_a_submit_that_stood_still_for_an_hour_is_refused_and_its_number_is_no_jobs(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stand_still(point: CrashPoint) -> None:
+        if point is CrashPoint.API_LAID_OUT:
+            stage.clock.pass_(reservations.KEPT_SECONDS)
+            Leftovers(stage.house).sweep()
+
+    with monkeypatch.context() as slow:
+        slow.setattr("edt_scheduler.operations.execs.crash_point", stand_still)
+        with pytest.raises(DatabaseUnavailable, match="given up the number"):
+            stage.submit()
+    assert list(operations.jobs(stage.house, viewer=stage.admin)) == []
+    assert [entry.name for entry in lost_found.entries(stage.house.settings)] == ["edt-1"]
+    assert stage.submit() == "edt-2"
 
 
 def test_a_second_folder_of_a_name_lies_beside_the_first(sqlite_stage: Stage) -> None:

@@ -18,7 +18,7 @@ from edt_scheduler.once import Once, once
 from edt_scheduler.operations import history
 from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
 from edt_scheduler.reconcile import look
-from edt_scheduler.store import tables
+from edt_scheduler.store import reservations, tables
 from edt_scheduler.views import JobPage, Role, UserView
 from support.puppets import Stage, stage_code
 
@@ -48,7 +48,9 @@ class TestSubmit:
             with pytest.raises(KeyboardInterrupt):
                 stage.submit()
         assert list(operations.jobs(stage.house, viewer=stage.admin)) == []
-        assert (stage.house.settings.jobs / "edt-1").is_dir()
+        Leftovers(stage.house).sweep()
+        assert (stage.house.settings.jobs / "edt-1").is_dir(), "who made it may be about to write its job"
+        stage.clock.pass_(reservations.KEPT_SECONDS)
         Leftovers(stage.house).sweep()
         assert list(stage.house.settings.jobs.iterdir()) == []
         (entry,) = lost_found.entries(stage.house.settings)
@@ -56,6 +58,22 @@ class TestSubmit:
         assert "nothing has run in it" in entry.why
         upload = stage.house.settings.lost_found / entry.name / "edt-1" / "_submitted_code"
         assert [path.name for path in upload.iterdir()] == ["main.py"]
+
+    def test_a_submit_that_the_disk_refuses_leaves_nothing(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        staged = stage_code(stage.house)
+        spec = JobSpec("edtPyTorch", "main.py", "", "app")
+        with monkeypatch.context() as patch:
+            patch.setattr("edt_scheduler.lost_found.sync", refuse)
+            with pytest.raises(OSError, match="No space"):
+                operations.submit(stage.house, owner=stage.admin, spec=spec, staged=staged)
+        assert list(stage.house.settings.jobs.iterdir()) == []
+        assert (staged / "main.py").exists(), "it is the caller's"
+        with stage.house.database.snapshot() as tx:
+            assert not reservations.held(tx)
+        assert operations.submit(stage.house, owner=stage.admin, spec=spec, staged=staged).exec_id == "edt-2"
 
     @pytest.mark.parametrize("where", ["jobs", "lost+found"])
     def test_a_number_of_which_a_folder_lies_in_the_home_is_given_to_no_job(self, stage: Stage, where: str) -> None:

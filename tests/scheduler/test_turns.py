@@ -58,7 +58,7 @@ def seconds(do: Callable[[], object]) -> float:
 
 def test_while_writers_wait_tokens_lists_and_livez_answer_at_once(door: FrontDoor) -> None:
     job = door.submit()
-    token = operations.issue_token(door.house, "ana", 60)
+    token = operations.issue_token(door.house, operations.user(door.house, "ana"), 60)
     client, reader = door.client(token=token), door.client(token=token)
     with ThreadPoolExecutor(WRITERS) as pool:
         with held(door.settings.database):

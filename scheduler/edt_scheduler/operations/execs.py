@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,16 +15,23 @@ from sqlalchemy import Connection, Row
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.environment import KERAS2_VARIABLE
 from edt_scheduler import lifecycle, lost_found
-from edt_scheduler.errors import DatabaseUnavailable, NoSuchJob, NoSuchUser, SubmissionInvalid
+from edt_scheduler.errors import (
+    DatabaseUnavailable,
+    NoSuchJob,
+    NoSuchUser,
+    OutcomeUnknown,
+    SubmissionInvalid,
+    Unavailable,
+)
 from edt_scheduler.house import House
 from edt_scheduler.jobs import MOST_SLOTS, JobFilter, JobOrder, JobSpec, JobState, exec_id, job_number
 from edt_scheduler.letters import SUBMITTED_CODE
 from edt_scheduler.nodes import threads_per_engine
-from edt_scheduler.once import Once, made_up
+from edt_scheduler.once import Once
 from edt_scheduler.settings import Settings
 from edt_scheduler.storable import storable
 from edt_scheduler.store import jobs as store
-from edt_scheduler.store import keys, nodes, outbox, pictures
+from edt_scheduler.store import keys, nodes, outbox, pictures, reservations
 from edt_scheduler.store import users as user_store
 from edt_scheduler.store.database import retried
 from edt_scheduler.views import JobPage, JobView, UserView
@@ -45,13 +52,36 @@ def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path, once: 
     When this returns, row, arguments and code survive the death of everything. When it raises, no job exists, or
     with OutcomeUnknown perhaps one; ``staged`` is then the caller's to remove, and what a crash leaves of it
     ``sweeping`` clears away. ``once``: where it made a job before, that job is the answer and ``staged`` stays. Raises
-    KeyReused.
+    KeyReused, NoSuchUser, SubmissionInvalid, Unavailable, and OSError where the home cannot be written.
+
+    The home may lie on another machine, so it is touched between two transactions and in none: a number is reserved,
+    the folder is made under it and synced, the job is written. So no row is ever without its folder; a folder may be
+    without a row, while its number is reserved.
     """
     if house.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
         # The job's for life, whatever the setting is later: all its engines must have one Keras.
         spec = replace(spec, environ={KERAS2_VARIABLE: "1", **spec.environ})
-    work_dir = _work_dir(spec, staged)
-    view = _submit(house, owner, spec, work_dir, _seed(spec), _Code(staged), once or made_up())
+    work_dir, seed = _work_dir(spec, staged), _seed(spec)
+    code = _Code(staged)
+    number = _reserve(house)
+    crash_point(CrashPoint.API_RESERVED)
+    try:
+        while not code.lay_out(house.settings, number, spec):
+            # A link or a file takes its number, too, and is no folder that counts for the highest.
+            highest = max(number, lost_found.highest_number(house.settings))
+            number = _reserve(house, instead_of=number, above=highest)
+        crash_point(CrashPoint.API_LAID_OUT)
+        view = _write(house, number, owner, spec, work_dir, seed, once)
+    except OutcomeUnknown:
+        raise  # perhaps it is a job
+    except Unavailable:
+        code.take_back()  # the reservation ends by itself
+        raise
+    except Exception:
+        _give_up(house, number, code)
+        raise
+    if view.number != number:
+        _give_up(house, number, code)
     house.doorbells.ring()
     return view
 
@@ -65,41 +95,49 @@ def submitted_before(house: House, *, owner: UserView, once: Once) -> JobView | 
 
 
 @retried(if_done=True)
-def _submit(
-    house: House, owner: UserView, spec: JobSpec, work_dir: PurePosixPath, seed: int, code: _Code, once: Once
+def _reserve(house: House, instead_of: int | None = None, above: int = 0) -> int:
+    """A number that is this submit's alone, above ``above``. ``instead_of``: the reservation that it is to replace.
+
+    What a loss of power takes away of it is missed when the job is written, which then is refused.
+    """
+    with house.database.transaction(durable=False) as tx:
+        if instead_of is not None:
+            reservations.drop(tx, instead_of)
+        store.skip_numbers(tx, above)
+        return reservations.add(tx, house.clock())
+
+
+@retried(if_done=True)
+def _write(
+    house: House, number: int, owner: UserView, spec: JobSpec, work_dir: PurePosixPath, seed: int, once: Once | None
 ) -> JobView:
-    """One transaction. Every submit has a key, if only one that we made up: a second try finds the job of the first."""
+    """The job, written under its reserved number, or the one that this request made before. A try whose end nobody
+    knows is found out by the next one: nobody else writes a job of this number."""
     with house.database.transaction() as tx:
+        if store.known(tx, [number]):
+            return _made(tx, house, exec_id(number))
         now = house.clock()
         user = user_store.get(tx, owner.id)
         if user is None:
             raise NoSuchUser(owner.name)
-        made = keys.made(tx, user.id, once, now)
+        made = keys.made(tx, user.id, once, now) if once is not None else None
         if made is not None:
             return _made(tx, house, made)
+        if not reservations.drop(tx, number):
+            raise DatabaseUnavailable("has given up the number that this job was to have", passing=False)
         threads = threads_per_engine(nodes.cores_and_slots(tx))
-        add = partial(store.add, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads)
-        number = _unused_number(tx, house.settings, partial(add, now=now))
-        keys.put(tx, user.id, once, exec_id(number), now)
+        store.add(tx, number, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads, now=now)
+        if once is not None:
+            keys.put(tx, user.id, once, exec_id(number), now)
         outbox.put_scheduler(tx, now)
-        # Inside the transaction: folder first, commit last. A folder without a row is set aside, never the reverse.
-        code.take_back()
-        code.lay_out(house.settings.job_directory(exec_id(number)), spec)
-        crash_point(CrashPoint.API_LAID_OUT)
-        (view,) = pictures.jobs(tx, house.settings, [store.get(tx, number)])
-    return view
+        return _made(tx, house, exec_id(number))
 
 
-def _unused_number(tx: Connection, settings: Settings, add: Callable[[Connection], int]) -> int:
-    """Add the job under a number of which no folder lies in the home: that would be another job's."""
-    while True:
-        with tx.begin_nested() as attempt:
-            number = add(tx)
-            if not lost_found.is_taken(settings, number):
-                return number
-            attempt.rollback()
-        # A link or a file takes its number, too, and is no folder that counts for the highest.
-        store.skip_numbers(tx, max(number, lost_found.highest_number(settings)))
+def _give_up(house: House, number: int, code: _Code) -> None:
+    """Leave nothing of a submit that came to no job. A reservation that cannot be taken away ends by itself."""
+    code.take_back()
+    with suppress(Unavailable), house.database.transaction(durable=False) as tx:
+        reservations.drop(tx, number)
 
 
 def _made(tx: Connection, house: House, made: str) -> JobView:
@@ -145,15 +183,22 @@ def _seed(spec: JobSpec) -> int:
 
 @dataclass
 class _Code:
-    """What was submitted, and where it lies: staged, or in a job's folder. Moved under the writer's lock only."""
+    """What was submitted, and where it lies: staged, or in a job's folder."""
 
     staged: Path
     directory: Path | None = None
     inode: int = 0
 
-    def lay_out(self, directory: Path, spec: JobSpec) -> None:
-        """Make the job's folder, which is not there yet, around it."""
-        directory.mkdir()
+    def lay_out(self, settings: Settings, number: int, spec: JobSpec) -> bool:
+        """Make the folder of this job around it, durably. False: something of this name lies in the home, which is
+        another job's. Raises OSError; then nothing is left of it."""
+        if lost_found.is_taken(settings, number):
+            return False
+        directory = settings.job_directory(exec_id(number))
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            return False
         try:
             for name in ("log", "checkpoint", "spool"):
                 (directory / name).mkdir()
@@ -166,15 +211,17 @@ class _Code:
         except OSError:  # a full disk: no job comes of it, and nothing of one is left
             self._undo(directory)
             raise
+        return True
 
     def take_back(self) -> None:
-        """Undo ``lay_out``, where its transaction did not commit. The number may be another job's by now."""
+        """Undo ``lay_out``, where it was done. A folder that was set aside meanwhile stays where it is; one that the
+        disk does not let go is set aside later."""
         if self.directory is None or self.staged.exists():
             return
         laid = self.directory / SUBMITTED_CODE
-        if not laid.exists() or laid.stat().st_ino != self.inode:
-            raise DatabaseUnavailable("went away, and the code with it", passing=False)
-        self._undo(self.directory)
+        with suppress(OSError):
+            if laid.exists() and laid.stat().st_ino == self.inode:
+                self._undo(self.directory)
 
     def _undo(self, directory: Path) -> None:
         laid = directory / SUBMITTED_CODE

@@ -13,8 +13,10 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+
+from sqlalchemy import Connection
 
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import lost_found, pairing
@@ -22,7 +24,7 @@ from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id
 from edt_scheduler.operations.batches import BATCH_ROWS, in_batches, in_time
-from edt_scheduler.store import changes, home, jobs, keys, metrics, usage
+from edt_scheduler.store import changes, home, jobs, keys, metrics, reservations, usage
 
 log = logging.getLogger("edt.scheduler")
 
@@ -104,7 +106,8 @@ _DELETED_BEFORE = "its job was deleted before home and database were told of eac
 
 class Leftovers:
     """Clears away what a crash left behind, and what a database does not know that was restored or replaced: job
-    folders without a row go to lost+found, uploads that nobody will submit any more are removed.
+    folders without a row go to lost+found, uploads that nobody will submit any more are removed. What a submit has made
+    under a number that is still reserved for it is left alone until the reservation is too old.
 
     ``sweep`` is called again and again by one process: a folder is shut out at the first look, and moved at the first
     at which no supervisor of it lives.
@@ -127,21 +130,19 @@ class Leftovers:
     def _set_aside(self) -> None:
         settings = self._house.settings
         folders = lost_found.job_folders(settings.jobs)
-        with self._house.database.snapshot() as tx:
-            unknown = folders.keys() - (jobs.known(tx, folders) - jobs.deleted_before(tx, home.since(tx)))
         moved, waiting = [], {}
-        for number in sorted(unknown):
+        for number, why in sorted(self._unwanted(folders).items()):
             try:
-                alive = self._move(number, folders[number])
+                alive = self._move(folders[number], why)
+            except FileNotFoundError:  # a submit has given it up, or another scheduler has moved it
+                continue
             except OSError as error:
                 waiting[exec_id(number)] = f"{error.strerror or error}"
+                continue
+            if alive:
+                waiting[exec_id(number)] = f"processes may live: {', '.join(alive)}"
             else:
-                if alive is None:
-                    continue
-                if alive:
-                    waiting[exec_id(number)] = f"processes may live: {', '.join(alive)}"
-                else:
-                    moved.append(exec_id(number))
+                moved.append(exec_id(number))
         if moved:
             log.warning("%s of no known job moved to %s", lost_found.told(len(moved)), settings.lost_found)
         if waiting and waiting != self._told:
@@ -152,28 +153,47 @@ class Leftovers:
             )
         self._told = waiting
 
-    def _move(self, number: int, folder: Path) -> list[str] | None:
-        """Move it, if nothing of it lives; who may live. None: it is no leftover.
+    def _unwanted(self, folders: Collection[int]) -> dict[int, str]:
+        """Which of these folders are no job's and never will be, each with why. ``folders`` were seen before.
 
-        Under the writer's lock, since a folder without a row may be of a submit about to commit. A submit that was
-        stopped for so long that the server ended its session cannot commit any more.
+        A submit makes its folder after its number is reserved, and is written as a job only in exchange for the
+        reservation. So a folder that was seen and has neither a row nor a reservation afterwards can be no submit's,
+        and after the highest of their numbers was skipped none is given to another. That stays so: what is done with
+        the folders then needs no lock.
         """
-        with self._house.database.transaction() as tx:
-            known = bool(jobs.known(tx, [number]))
-            if not pairing.belong(tx, self._house.settings):
-                return None
-            if known and number not in jobs.deleted_before(tx, home.since(tx)):
-                return None
-            lost_found.shut_out(folder)
-            crash_point(CrashPoint.SCHEDULER_FENCED)
-            alive = self._quiet.alive(folder)
-            if not alive:
-                jobs.skip_numbers(tx, number)
-                begun = lost_found.newest_attempt(folder)
-                what = f"its newest attempt is {begun}" if begun else "nothing has run in it, only its upload is there"
-                why = _DELETED_BEFORE if known else "the database has no row of it"
-                lost_found.move(self._house.settings, folder, f"{why} ({what})", self._house.clock())
-            return alive
+        database, now, home_id = self._house.database, self._house.clock(), pairing.read_id(self._house.settings)
+        with database.snapshot() as tx:
+            if not reservations.any_expired(tx, now) and not _without_job(tx, folders, home_id):
+                return {}
+        with database.transaction() as tx:
+            reservations.drop_expired(tx, now)
+            found = _without_job(tx, folders, home_id)
+            if found:
+                jobs.skip_numbers(tx, max(found))
+        return found
+
+    def _move(self, folder: Path, why: str) -> list[str]:
+        """Move it, if nothing of it lives; who may live. Raises OSError."""
+        if not folder.is_dir():
+            raise FileNotFoundError(folder)
+        lost_found.shut_out(folder)
+        crash_point(CrashPoint.SCHEDULER_FENCED)
+        alive = self._quiet.alive(folder)
+        if not alive:
+            begun = lost_found.newest_attempt(folder)
+            what = f"its newest attempt is {begun}" if begun else "nothing has run in it, only its upload is there"
+            lost_found.move(self._house.settings, folder, f"{why} ({what})", self._house.clock())
+        return alive
+
+
+def _without_job(tx: Connection, folders: Collection[int], home_id: str | None) -> dict[int, str]:
+    """None, where the database is not this home's: it was replaced meanwhile, and knows nothing of these folders."""
+    if home.identity(tx) != home_id:
+        return {}
+    known = jobs.known(tx, folders)
+    unknown = set(folders) - known - reservations.held(tx)
+    deleted_before = known & jobs.deleted_before(tx, home.since(tx))
+    return dict.fromkeys(unknown, "the database has no row of it") | dict.fromkeys(deleted_before, _DELETED_BEFORE)
 
 
 def _remove_old_uploads(staged: Path) -> None:

@@ -152,17 +152,21 @@ def retried(*, if_done: bool) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     def decorate(use_case: Callable[_P, _T]) -> Callable[_P, _T]:
         @functools.wraps(use_case)
         def persistent(*given: _P.args, **named: _P.kwargs) -> _T:
-            for pause in RETRY_PAUSES_SECONDS:
+            doubtful = False
+            for pause in (*RETRY_PAUSES_SECONDS, None):
                 try:
                     return use_case(*given, **named)
                 except OutcomeUnknown:
-                    if not if_done:
+                    if not if_done or pause is None:
                         raise
+                    doubtful = True
                 except DatabaseUnavailable as error:
-                    if not error.passing:
+                    if pause is None or not error.passing:
+                        if doubtful:  # this try wrote nothing, but an earlier one may have
+                            raise OutcomeUnknown from error
                         raise
                 time.sleep(pause)
-            return use_case(*given, **named)
+            raise AssertionError("the last try returns or raises")
 
         return persistent
 

@@ -33,9 +33,12 @@ from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
 
 
-def add(tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float) -> int:
-    """Insert a job, SUBMITTED; its number."""
+def add(
+    tx: Connection, number: int, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float
+) -> None:
+    """Insert a job, SUBMITTED, under a number that was reserved for it."""
     query = insert(jobs).values(
+        id=number,
         user_id=user_id,
         state=JobState.SUBMITTED,
         framework=spec.framework,
@@ -56,11 +59,10 @@ def add(tx: Connection, *, user_id: int, spec: JobSpec, work_dir: str, seed: int
         progress={},
         created_at=now,
     )
-    number = int(tx.execute(query.returning(jobs.c.id)).scalar_one())
+    tx.execute(query)
     record(tx, number, "state", JobState.SUBMITTED, {"after": JobState.SUBMITTED}, now)
     if spec.remark:
         record(tx, number, "remark", spec.remark, {}, now)
-    return number
 
 
 def get(tx: Connection, number: int) -> Row[Any]:

@@ -143,6 +143,13 @@ jobs = Table(
     sqlite_autoincrement=True,
 )
 
+reservations = Table(
+    "reservations",  # numbers of submits whose job is not written yet
+    metadata,
+    Column("number", Id, primary_key=True, autoincrement=False),
+    Column("created_at", Double, nullable=False),
+)
+
 job_events = Table(
     "job_events",
     metadata,
