@@ -3,6 +3,9 @@
     python -m edt_api                  serve, where EDT_HOST and EDT_PORT say
     python -m edt_api --ensure-admin   make the first administrator and the join token, and end; a password that
                                        was made up is printed, this once
+    python -m edt_api --set-password USER
+                                       set a password, asked for or read from standard input, and end: the way back
+                                       where the last administrator's is lost; who may do this owns the server
     python -m edt_api --openapi [PATH] write the OpenAPI document, to the screen or a file, and end; needs no home
 
 What stands in the way of a start (a taken port, a home that cannot be written, a database newer than the code)
@@ -12,6 +15,7 @@ is told in one sentence, exit status 2. SIGTERM and Ctrl-C let running requests 
 from __future__ import annotations
 
 import argparse
+import getpass
 import signal
 import socket
 import sys
@@ -25,9 +29,11 @@ from edt_api.first_start import ensure_join_token, first_admin
 from edt_api.main import create_app
 from edt_api.openapi import text
 from edt_api.passwords import Passwords
+from edt_api.schemas.users import LEAST_PASSWORD, MOST_PASSWORD
 from edt_api.settings import Settings
 from edt_migrations import DatabaseTooNew
-from edt_scheduler.errors import HomeUnusable, Unavailable
+from edt_scheduler import operations
+from edt_scheduler.errors import HomeUnusable, NoSuchUser, Unavailable
 from edt_scheduler.house import open_house
 
 CANNOT_START = 2
@@ -39,6 +45,7 @@ def main(words: list[str] | None = None) -> int:
     """Exit status: 0 after SIGTERM or Ctrl-C, 2 where it could not start."""
     parser = argparse.ArgumentParser(prog="python -m edt_api", description="The API of OpenEDT.")
     parser.add_argument("--ensure-admin", action="store_true", help="make the first administrator, and end")
+    parser.add_argument("--set-password", metavar="USER", help="set a user's password, asked for here, and end")
     parser.add_argument("--forwarded-allow-ips", default=None, metavar="ADDRESSES", help="proxies to be believed")
     parser.add_argument("--openapi", nargs="?", const="-", metavar="PATH", help="write the OpenAPI document, and end")
     given = parser.parse_args(words)
@@ -48,11 +55,13 @@ def main(words: list[str] | None = None) -> int:
         settings = Settings()
         if given.forwarded_allow_ips is not None:
             settings = settings.model_copy(update={"forwarded_allow_ips": given.forwarded_allow_ips})
+        if given.set_password is not None:
+            return _set_password(settings, given.set_password)
         return _ensure_admin(settings) if given.ensure_admin else _serve(settings)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         return _cannot(f"EDT_{str(first['loc'][0]).upper()}: {first['msg'].removeprefix('Value error, ')}")
-    except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
+    except (HomeUnusable, DatabaseTooNew, Unavailable, NoSuchUser) as error:
         return _cannot(str(error))
 
 
@@ -116,6 +125,31 @@ def _ensure_admin(settings: Settings) -> int:
     if word is not None and settings.admin_password is None:
         print(word)  # noqa: T201 - the one place that ever shows it
     return 0
+
+
+def _set_password(settings: Settings, name: str) -> int:
+    house = open_house(settings)
+    try:
+        user = operations.user(house, name)
+        password = _typed_password(name)
+        if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
+            return _cannot(f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters, not {len(password)}")
+        operations.set_password(house, user, Passwords().hash_now(password))
+    finally:
+        house.close()
+    print(f"{name} has a new password; every login of {name} has ended", file=sys.stderr)  # noqa: T201
+    return 0
+
+
+def _typed_password(name: str) -> str:
+    """Asked for at a terminal, without showing it, until it was typed twice the same; else the first line given."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    while True:
+        password = getpass.getpass(f"New password of {name}: ")
+        if password == getpass.getpass("Again: "):
+            return password
+        print("these were not the same", file=sys.stderr)  # noqa: T201
 
 
 def _describe(where: str) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
-from edt_api import schemas
-from edt_api.context import TheHouse, for_anyone
+from edt_api import schemas, threads
+from edt_api.context import for_anyone
+from edt_api.proxies import on_this_machine
+from edt_api.single_flight import SingleFlight
 from edt_migrations import DatabaseTooNew, at_head
 from edt_scheduler import operations
 from edt_scheduler.errors import Unavailable
@@ -22,7 +25,6 @@ router = APIRouter()
 
 OK = "ok"
 _REMEMBERED_SECONDS = 1.0
-"""Anyone may ask, so the parts are not looked at for each who does."""
 _BROKER_SECONDS = 0.5
 
 
@@ -32,19 +34,40 @@ async def livez() -> schemas.Message:
     return schemas.Message(message=OK)
 
 
-@router.get("/readyz", dependencies=[for_anyone])
-async def readyz(request: Request, response: Response, house: TheHouse) -> schemas.Ready:
-    """Every part and what is the matter with it; 503 where requests would fail."""
-    until, ready = getattr(request.app.state, "ready", (0.0, None))
-    if ready is None or time.monotonic() > until:
-        database, migrations = await to_thread.run_sync(_database, house)
-        broker = await _broker(house.settings.broker_url)
-        ready = schemas.Ready(
-            ready=database == migrations == OK, database=database, migrations=migrations, broker=broker
-        )
-        request.app.state.ready = (time.monotonic() + _REMEMBERED_SECONDS, ready)
-    response.status_code = 200 if ready.ready else 503
-    return ready
+@router.get("/readyz", dependencies=[for_anyone], response_model_exclude_none=True)
+async def readyz(request: Request, response: Response) -> schemas.Ready:
+    """Whether requests are served; 503 where they would fail. Who asks on the server itself is told why, too."""
+    readiness: Readiness = request.app.state.readiness
+    found = await readiness.now()
+    response.status_code = 200 if found.ready else 503
+    return found if on_this_machine(request.scope) else schemas.Ready(ready=found.ready)
+
+
+@dataclass
+class Readiness:
+    """How the parts are. Anyone may ask, so one look serves all who ask during it and for a second after."""
+
+    house: House
+    clock: Callable[[], float] = time.monotonic
+    _found: schemas.Ready | None = None
+    _until: float = 0.0
+    _looks: SingleFlight[str, schemas.Ready] = field(default_factory=SingleFlight)
+
+    async def now(self) -> schemas.Ready:
+        if self._found is None or self.clock() > self._until:
+            return await self._looks.ask("parts", self._look)
+        return self._found
+
+    async def _look(self) -> schemas.Ready:
+        database, migrations = await threads.lookups.run(_database, self.house)
+        broker = await _broker(self.house.settings.broker_url)
+        ready = database == migrations == OK
+        found = schemas.Ready(ready=ready, database=database, migrations=migrations, broker=broker)
+        if ready != (self._found is None or self._found.ready):
+            said = "ready again" if ready else f"not ready: database {database}, schema {migrations}"
+            log.warning("%s", said)
+        self._found, self._until = found, self.clock() + _REMEMBERED_SECONDS
+        return found
 
 
 def _database(house: House) -> tuple[str, str]:

@@ -75,6 +75,7 @@ def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | Non
             join_token = await to_thread.run_sync(ensure_join_token, settings)
             app.state.keeper = Keeper(house, app.state.passwords, join_token)
             app.state.admission = Admission(settings.uploads_at_once, settings.uploads_per_user)
+            app.state.readiness = health.Readiness(house)
             app.state.feed = Feed(house, app.state.closing)
             if settings.admin_password is not None:
                 await to_thread.run_sync(first_admin, house, app.state.passwords, settings.admin_password)

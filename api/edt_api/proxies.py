@@ -6,6 +6,7 @@ counts because a page's ``Origin`` is compared with it.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers
@@ -34,6 +35,18 @@ def address(scope: Scope) -> str:
     """Where a request comes from, as far as believed proxies say; empty where nothing is known of that."""
     client = scope.get("client")
     return str(client[0]) if client else ""
+
+
+_FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+
+
+def on_this_machine(scope: Scope) -> bool:
+    """Whether who asks does so here. What a proxy passes on counts as coming from elsewhere, believed or not."""
+    try:
+        here = ipaddress.ip_address(address(scope)).is_loopback
+    except ValueError:
+        return False
+    return here and not any(name in _FORWARDED for name, _ in scope["headers"])
 
 
 def forwarded_host(headers: Mapping[str, str]) -> str:

@@ -139,7 +139,8 @@ def _ask(address: str) -> dict[str, Any]:
     try:
         answer = httpx.get(f"{address}/readyz", timeout=_API_SECONDS, trust_env=False)
         said = answer.json()
-        return {"ready": bool(said["ready"]), "database": str(said["database"]), "broker": str(said["broker"])}
+        parts = {name: str(said[name]) for name in ("database", "broker") if name in said}  # told on the server alone
+        return {"ready": bool(said["ready"]), **parts}
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         return {"ready": False, "error": str(error) or type(error).__name__}
 
@@ -171,7 +172,9 @@ def _list(entries: Sequence[dict[str, Any]]) -> None:
 def _api(api: dict[str, Any]) -> str:
     if api["ready"]:
         return "ready"
-    return f"not ready: database {api['database']}" if "database" in api else f"no answer ({api['error']})"
+    if "error" in api:
+        return f"no answer ({api['error']})"
+    return f"not ready: database {api['database']}" if "database" in api else "not ready; its log says why"
 
 
 def _id(value: str | None) -> str:

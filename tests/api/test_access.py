@@ -131,6 +131,12 @@ class TestEveryRoute:
                 expected = 400 if (method, path) in JOINING else 403  # 400: no body was sent
                 assert ask(client, method, path).status_code == expected, f"{method} {path}"
 
+    def test_who_shows_a_wrong_join_token_is_told_that_and_where_the_right_one_lies(self, door: FrontDoor) -> None:
+        for client in (door.client(token="nonsense"), door.client()):
+            problem = client.post("/api/v1/nodes", json={}).json()
+            assert (problem["status"], problem["code"]) == (401, "not-authenticated")
+            assert "join token is wrong" in problem["detail"] and "EDT_HOME/join-token" in problem["detail"]
+
     def test_users_do_not_come_in_by_the_doors_of_admins_nodes_and_joiners(self, door: FrontDoor) -> None:
         for user in ("bob", "admin"):
             client = door.client(user)

@@ -5,6 +5,7 @@ Where nothing is served, ``main`` is called in this process: an interpreter take
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -23,7 +24,7 @@ import pytest
 
 from edt_api.__main__ import main
 from edt_migrations import migrate
-from support.front_door import ARGS, EXECS
+from support.front_door import ARGS, EXECS, FrontDoor
 from support.waiting import until
 
 SOURCES = [str(Path(__file__).parents[2] / room) for room in ("api", "scheduler", "runners", "migrations")]
@@ -161,6 +162,67 @@ def test_a_given_password_is_not_printed(
     monkeypatch.setenv("EDT_ADMIN_PASSWORD", "hushhush")
     assert main(["--ensure-admin"]) == 0
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("password", ["", "x", "seven77", "x" * 1025])
+@pytest.mark.parametrize("action", ["serve", "--ensure-admin"])
+def test_a_password_that_nobody_could_be_given_stops_the_start(
+    password: str, action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EDT_ADMIN_PASSWORD", password)
+    assert main([action] if action != "serve" else []) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"EDT_ADMIN_PASSWORD: a password has 8 to 1024 characters, this one has {len(password)}: set a longer one, "
+        "or leave the variable out and the first start makes one up and shows it\n"
+    )
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_password_file_is_held_to_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EDT_ADMIN_PASSWORD_FILE", str(tmp_path / "password"))
+    for content, why in (("short\n", "this one has 5"), ("\n", "is empty")):
+        (tmp_path / "password").write_text(content)
+        assert main(["--ensure-admin"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("EDT_ADMIN_PASSWORD: ") and why in said and said.count("\n") == 1
+
+
+class TestALostPassword:
+    def test_it_is_set_on_the_server_while_the_api_serves(
+        self, fresh_door: FrontDoor, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        token = fresh_door.client("admin").get("/auth/v1/logon").json()["accessToken"]
+        monkeypatch.setenv("EDT_HOME", str(fresh_door.settings.home))
+        monkeypatch.setattr(sys, "stdin", io.StringIO("a new beginning\n"))
+        assert main(["--set-password", "admin"]) == 0
+        said = capsys.readouterr()
+        assert (said.out, said.err) == ("", "admin has a new password; every login of admin has ended\n")
+        assert fresh_door.client().get(EXECS, auth=("admin", "a new beginning")).status_code == 200
+        assert fresh_door.client("admin").get(EXECS).status_code == 401, "the old one"
+        assert fresh_door.client(token=token).get(EXECS).status_code == 401
+
+    @pytest.mark.parametrize(
+        ("name", "typed", "why"), [("admin", "short\n", "8 to 1024"), ("nobody", "long enough\n", "nobody")]
+    )
+    def test_what_cannot_be_is_told_in_a_sentence(
+        self,
+        name: str,
+        typed: str,
+        why: str,
+        fresh_door: FrontDoor,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("EDT_HOME", str(fresh_door.settings.home))
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        assert main(["--set-password", name]) == 2
+        said = capsys.readouterr().err
+        assert why in said and said.count("\n") == 1
 
 
 def test_while_it_serves_the_scheduler_can_see_that(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -165,6 +167,29 @@ class TestHealth:
         assert ready.status_code == 200
         assert ready.json() == {"ready": True, "database": "ok", "migrations": "ok", "broker": "none"}
 
+    @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP"])
+    def test_who_asks_through_a_proxy_is_told_whether_and_not_why(
+        self, door: FrontDoor, proxied: FrontDoor, header: str
+    ) -> None:
+        for asked in (door, proxied):
+            answer = asked.client().get("/readyz", headers={header: "192.0.2.7"})
+            assert (answer.status_code, answer.json()) == (200, {"ready": True})
+
+    def test_all_who_ask_at_once_or_soon_after_share_one_look(
+        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        looks, now = [], [0.0]
+        monkeypatch.setattr(health, "_database", lambda house: looks.append(house) or ("does not answer", "unknown"))
+        readiness = health.Readiness(door.house, lambda: now[0])
+
+        async def asked_by_many() -> set[bool]:
+            return {each.ready for each in await asyncio.gather(*(readiness.now() for _ in range(20)))}
+
+        for now[0], expected in ((0.0, 1), (0.9, 1), (1.1, 2)):
+            assert asyncio.run(asked_by_many()) == {False}
+            assert len(looks) == expected
+        assert caplog.messages == ["not ready: database does not answer, schema unknown"]
+
     def test_a_silent_broker_is_told_and_makes_nothing_unready(self, tmp_path: Path) -> None:
         with served(tmp_path / "home", broker_url="redis+socket:///nowhere/valkey.sock") as rung:
             ready = rung.client().get("/readyz")
@@ -173,7 +198,7 @@ class TestHealth:
     def test_a_database_that_a_newer_version_migrated_makes_it_unready(self, fresh_door: FrontDoor) -> None:
         with fresh_door.house.database.transaction() as tx:
             tx.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-        fresh_door.app.state.ready = (0.0, None)
+        fresh_door.app.state.readiness.clock = lambda: math.inf
         ready = fresh_door.client().get("/readyz")
         assert ready.status_code == 503
         assert "9999" in ready.json()["migrations"]
@@ -181,7 +206,7 @@ class TestHealth:
     def test_a_database_with_an_older_schema_makes_it_unready_and_is_left_as_it_is(self, fresh_door: FrontDoor) -> None:
         with fresh_door.house.database.transaction() as tx:
             tx.exec_driver_sql("DELETE FROM alembic_version")
-        fresh_door.app.state.ready = (0.0, None)
+        fresh_door.app.state.readiness.clock = lambda: math.inf
         ready = fresh_door.client().get("/readyz")
         assert ready.status_code == 503
         assert "older" in ready.json()["migrations"]
@@ -198,8 +223,8 @@ class TestHealth:
         self, fresh_door: FrontDoor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with fresh_door.house.database.transaction() as tx:
-            tx.exec_driver_sql("DROP TABLE slots")
-        fresh_door.app.state.ready = (0.0, None)
+            tx.exec_driver_sql("ALTER TABLE nodes RENAME TO gone")
+        fresh_door.app.state.readiness.clock = lambda: math.inf
         assert fresh_door.client().get("/readyz").json()["database"] == "does not answer"
         assert fresh_door.client().get("/livez").status_code == 200
         assert health.OK == "ok"

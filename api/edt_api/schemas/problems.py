@@ -18,10 +18,11 @@ class Problem(Shown):
 
 
 class Ready(Shown):
-    """Answer of ``/readyz``: each part and what is the matter with it, ``ok`` where nothing is."""
+    """Answer of ``/readyz``. Who asks on the server itself is also told what is the matter with each part, ``ok``
+    where nothing is."""
 
     ready: bool
-    database: str
-    migrations: str
-    broker: str
+    database: str | None = None
+    migrations: str | None = None
+    broker: str | None = None
     """Never a reason to be unready: without a broker the timers serve."""

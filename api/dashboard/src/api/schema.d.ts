@@ -1,4 +1,4 @@
-// openapi.json sha256: 439fbac18814bde880a3b808dead6a4a953e45e27510cb95514e8da40c8e52e4
+// openapi.json sha256: 9a811807b02c66d635d6b671791d18b01c0203fe887fb58a17c9f71d3becf0ba
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -690,7 +690,7 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description Every part and what is the matter with it; 503 where requests would fail.
+         * @description Whether requests are served; 503 where they would fail. Who asks on the server itself is told why, too.
          */
         get: operations["health_readyz"];
         put?: never;
@@ -1259,15 +1259,16 @@ export interface components {
         };
         /**
          * Ready
-         * @description Answer of ``/readyz``: each part and what is the matter with it, ``ok`` where nothing is.
+         * @description Answer of ``/readyz``. Who asks on the server itself is also told what is the matter with each part, ``ok``
+         *     where nothing is.
          */
         Ready: {
             /** Broker */
-            broker: string;
+            broker: string | null;
             /** Database */
-            database: string;
+            database: string | null;
             /** Migrations */
-            migrations: string;
+            migrations: string | null;
             /** Ready */
             ready: boolean;
         };
