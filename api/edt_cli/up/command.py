@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,10 @@ from edt_cli.errors import CannotStart
 from edt_cli.secret_file import write_secret
 from edt_cli.up.broker import choose
 from edt_cli.up.console import Console
-from edt_cli.up.home import TAG_VARIABLE, Home, default_home
-from edt_cli.up.house import PYTHON, House, Plan, prepare
+from edt_cli.up.home import PYTHON, TAG_VARIABLE, Home, default_home
+
+if TYPE_CHECKING:
+    from edt_cli.up.house import Plan
 
 _HomeOption = Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")]
 
@@ -29,7 +31,9 @@ def up(
     home: _HomeOption = None,
 ) -> None:
     """Start the whole platform in this terminal. Ctrl-C ends it with checkpoints; the next start goes on."""
-    _need("fastapi", "sqlalchemy", "celery", "uvicorn", what="edt up", extra="server,agent")
+    _need("fastapi", "sqlalchemy", "celery", "uvicorn", "psutil", what="edt up", extra="server,agent")
+    from edt_cli.up.house import House, prepare  # a bare install has no psutil
+
     place = Home(home.expanduser().absolute() if home else default_home())
     host = host or os.environ.get("EDT_HOST") or "127.0.0.1"
     asked = port or _port_of_environment()
@@ -79,6 +83,8 @@ def agent(
 
 
 def _plan(home: Home, host: str, port: int) -> Plan:
+    from edt_cli.up.house import Plan
+
     broker = choose(home.path / "run", home.sockets())
     token = home.join_token()
     environ = {

@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from edt_cli.secret_file import write_secret
 
 DEFAULT_PORT = 9280
 TAG_VARIABLE = "EDT_TAG"
+PYTHON = (sys.executable, "-P", "-m")
+"""-P: what lies in the folder in which `edt up` is typed, a logging.py say, is not imported."""
 
 
 def default_home() -> Path:

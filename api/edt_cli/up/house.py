@@ -10,7 +10,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,11 +22,9 @@ import httpx
 from edt_cli.errors import CannotStart
 from edt_cli.up.broker import Broker
 from edt_cli.up.console import Console
-from edt_cli.up.home import TAG_VARIABLE, Home
+from edt_cli.up.home import PYTHON, TAG_VARIABLE, Home
 from edt_cli.up.parts import Part, Voice, become_reaper, kill_all
 
-PYTHON = (sys.executable, "-P", "-m")
-"""-P: what lies in the folder in which `edt up` is typed, a logging.py say, is not imported."""
 _READY_SECONDS = 60.0
 _END_SECONDS = 5.0
 """So long has a part of the control plane after SIGTERM."""

@@ -10,15 +10,19 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+
+import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LONGEST_LINE = 1 << 16
 _STEADY_SECONDS = 10.0
+_EXEC_SECONDS = 1.0
+"""Longer than an exec takes between the old environment and the new one."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -112,15 +116,41 @@ def become_reaper() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def kill_all(tag_variable: str, tag: str) -> int:
-    """SIGKILL to every process but this one that was started with this home's mark. Answers how many there were."""
-    mark = f"{tag_variable}={tag}".encode()
-    found = 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
-        with suppress(OSError):  # it may end between two calls
-            if mark in (entry / "environ").read_bytes().split(b"\0"):  # a zombie has none, so this one lives
-                os.kill(int(entry.name), signal.SIGKILL)
-                found += 1
-    return found
+def kill_all(variable: str, tag: str) -> int:
+    """SIGKILL to all that descends from this process, and to what else was started with this home's mark, as
+    supervisors that have outlived an earlier platform. Answers how many lived.
+
+    Nobody escapes by an empty environment: of descendants none is asked for, and of others one that shows none is
+    looked at again for a moment, since it may be just becoming another program.
+    """
+    killed = _kill(psutil.Process().children(recursive=True))
+    unsure = [process for process in psutil.process_iter() if process.pid != os.getpid()]
+    until = None
+    while True:
+        shown = {process: _environment(process) for process in unsure}
+        for process, environ in shown.items():
+            if environ and environ.get(variable) == tag:
+                with suppress(psutil.NoSuchProcess):
+                    killed += _kill([process, *process.children(recursive=True)])
+        unsure = [process for process, environ in shown.items() if environ == {}]
+        until = until or time.monotonic() + _EXEC_SECONDS  # from the end of the first look, which may be slow
+        if not unsure or time.monotonic() > until:
+            return killed
+        time.sleep(0.001)
+
+
+def _kill(processes: Iterable[psutil.Process]) -> int:
+    killed = 0
+    for process in processes:
+        with suppress(psutil.Error):  # it may end between two calls
+            if process.status() != psutil.STATUS_ZOMBIE:
+                process.kill()
+                killed += 1
+    return killed
+
+
+def _environment(process: psutil.Process) -> Mapping[str, str] | None:
+    """None: it can have none that we may read, as the kernel's own threads and what is dead."""
+    with suppress(psutil.Error):
+        return process.environ() or ({} if process.memory_info().vms else None)
+    return None
