@@ -35,6 +35,7 @@ from edt_migrations import DatabaseTooNew
 from edt_scheduler import operations
 from edt_scheduler.errors import HomeUnusable, NoSuchUser, Unavailable
 from edt_scheduler.house import open_house
+from edt_scheduler.settings import complaint
 
 CANNOT_START = 2
 _GRACE_SECONDS = 3
@@ -59,8 +60,7 @@ def main(words: list[str] | None = None) -> int:
             return _set_password(settings, given.set_password)
         return _ensure_admin(settings) if given.ensure_admin else _serve(settings)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        return _cannot(f"EDT_{str(first['loc'][0]).upper()}: {first['msg'].removeprefix('Value error, ')}")
+        return _cannot(complaint(error))
     except (HomeUnusable, DatabaseTooNew, Unavailable, NoSuchUser) as error:
         return _cannot(str(error))
 

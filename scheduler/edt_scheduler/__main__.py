@@ -23,7 +23,7 @@ from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
 from edt_scheduler.house import House, open_house
 from edt_scheduler.leader import lead
 from edt_scheduler.loop import Loop
-from edt_scheduler.settings import Settings
+from edt_scheduler.settings import Settings, complaint
 
 log = logging.getLogger("edt.scheduler")
 
@@ -40,8 +40,7 @@ def main() -> int:
     try:
         house = open_house(Settings())
     except ValidationError as error:
-        first = error.errors()[0]
-        return _refuse(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}")
+        return _refuse(complaint(error))
     except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
         return _refuse(str(error))
     except (ArgumentError, DBAPIError) as error:

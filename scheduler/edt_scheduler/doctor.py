@@ -26,7 +26,7 @@ from edt_scheduler import lost_found, pairing
 from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
 from edt_scheduler.jobs import exec_id
 from edt_scheduler.leader import lead
-from edt_scheduler.settings import Settings
+from edt_scheduler.settings import Settings, complaint
 from edt_scheduler.store import home, jobs, reservations
 from edt_scheduler.store.database import Database
 
@@ -49,8 +49,7 @@ def main(words: list[str] | None = None) -> int:
             return _remove(settings, given.remove)
         seen = look(settings)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        return _refuse(f"EDT_{str(first['loc'][0]).upper()}: {first['msg']}")
+        return _refuse(complaint(error))
     except AlreadyLeading:
         return _refuse(
             "a scheduler decides for this home or this database: stop the platform before you change what belongs to it"

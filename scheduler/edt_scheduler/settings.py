@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from edt_scheduler.secret_files import SecretFile, SecretFiles, with_password
@@ -135,3 +135,9 @@ class Settings(BaseSettings):
         home = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:8]
         name = hashlib.sha256(f"{exec_id}/{fence}/{node}".encode()).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"edt-{os.getuid()}-{home}" / f"{name}.sock"
+
+
+def complaint(error: ValidationError) -> str:
+    """The first thing that is wrong with these settings, in one sentence. The value is left out: it may be a secret."""
+    first = error.errors(include_input=False)[0]
+    return f"EDT_{str(first['loc'][0]).upper()}: {first['msg'].removeprefix('Value error, ')}"
