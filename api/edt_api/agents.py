@@ -71,6 +71,7 @@ async def assignments(
         await _another_version(house, closing, name, after, min(wait, LONGEST_WAIT_SECONDS))
     now = await threads.agents.run(_fetch, house, name, woken_by)
     listed = [assignment.to_json_object() for assignment in now.assignments]
+    listed += [{"letter": {"job": job, "fence": fence}} for job, fence in now.locked]  # an agent leaves these alone
     return schemas.Assignments(version=now.version, assignments=listed)
 
 

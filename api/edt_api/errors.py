@@ -174,6 +174,8 @@ STATUS: Mapping[str, int] = {
     "outcome-unknown": 503,
     "home-unusable": 500,
     "home-foreign": 500,
+    "secret-key-unusable": 500,
+    "environment-locked": 500,
 }
 """Code to status. A code that is missing here is a 500, and a test holds the table against both trees."""
 

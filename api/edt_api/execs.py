@@ -99,7 +99,7 @@ def _take(house: House, viewer: UserView, args: str | None, upload: Upload, key:
     if upload.file is None:
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
     refuse_a_path(upload.file)
-    meant_once = _once(key, args, upload.fields.get("data"), upload.file) if key is not None else None
+    meant_once = _once(house, key, args, upload.fields.get("data"), upload.file) if key is not None else None
     if meant_once is not None and (before := operations.submitted_before(house, owner=viewer, once=meant_once)):
         return before
     staged = house.settings.staged / uuid.uuid4().hex
@@ -112,11 +112,12 @@ def _take(house: House, viewer: UserView, args: str | None, upload: Upload, key:
         shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken
 
 
-def _once(key: str, args: str | None, data: str | None, file: BinaryIO) -> Once:
+def _once(house: House, key: str, args: str | None, data: str | None, file: BinaryIO) -> Once:
     file.seek(0)
     digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a file of ours can readinto
     file.seek(0)
-    return once(key, "POST execs", args, data, digest)
+    keyed = house.secret_key.keys().keyed  # args may hold secrets
+    return once(key, "POST execs", args, data, digest, keyed=keyed)
 
 
 @router.get("", response_model=list[schemas.Exec])

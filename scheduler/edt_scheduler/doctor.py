@@ -3,6 +3,7 @@
     python -m edt_scheduler.doctor                       look: one JSON object, nothing is changed or made
     python -m edt_scheduler.doctor --adopt [--keep-jobs] have home and database belong together from now on
     python -m edt_scheduler.doctor --remove NAME …       delete entries of lost+found for good
+    python -m edt_scheduler.doctor --seal                seal all environments with the newest key of the file
 
 ``edt doctor`` types these, asks before the last two, and shows the JSON as a table. Exit code 2, with one sentence: it
 cannot be done. Touches the home's folders and the database; the platform may run meanwhile, but not for ``--adopt``.
@@ -22,10 +23,11 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from edt_migrations import DatabaseTooNew, at_head, migrate
-from edt_scheduler import lost_found, pairing
+from edt_scheduler import lost_found, pairing, sealing
 from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
 from edt_scheduler.jobs import exec_id
 from edt_scheduler.leader import lead
+from edt_scheduler.secret_key import KeyFile
 from edt_scheduler.settings import Settings, complaint
 from edt_scheduler.store import home, jobs, reservations
 from edt_scheduler.store.database import Database
@@ -39,6 +41,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--adopt", action="store_true", help="have home and database belong together from now on")
     parser.add_argument("--keep-jobs", action="store_true", help="with --adopt: folders of jobs it knows stay")
     parser.add_argument("--remove", nargs="+", metavar="NAME", default=[], help="entries of lost+found to delete")
+    parser.add_argument("--seal", action="store_true", help="seal all jobs' environments with the newest secret key")
     given = parser.parse_args(words)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
@@ -47,6 +50,8 @@ def main(words: list[str] | None = None) -> int:
             return _adopt(settings, keep_jobs=given.keep_jobs)
         if given.remove:
             return _remove(settings, given.remove)
+        if given.seal:
+            return _seal(settings)
         seen = look(settings)
     except ValidationError as error:
         return _refuse(complaint(error))
@@ -165,6 +170,23 @@ def _remove(settings: Settings, names: list[str]) -> int:
             return _refuse(f"{settings.lost_found} has no {name}: `edt doctor` lists what there is")
         sys.stdout.write(f"{name} is deleted\n")
     return 0
+
+
+def _seal(settings: Settings) -> int:
+    """The platform may run meanwhile. Exit status 1: some are sealed with a key that the file does not hold."""
+    keys = KeyFile(settings).keys()
+    database = Database(settings.database)
+    try:
+        done = sealing.seal_all(database, keys)
+        locked = sealing.locked_jobs(database, keys)
+    finally:
+        database.close()
+    sys.stdout.write(f"{done} environments are sealed anew; all that can be opened are sealed with {keys.ids[0]}\n")
+    if locked:
+        sys.stderr.write(f"{locked}\n")
+    elif len(keys.ids) > 1:
+        sys.stdout.write(f"{keys.place} needs {', '.join(keys.ids[1:])} no longer\n")
+    return 1 if locked else 0
 
 
 def _refuse(sentence: str) -> int:

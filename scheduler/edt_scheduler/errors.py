@@ -22,8 +22,10 @@
     ├── Unavailable
     │   ├── DatabaseUnavailable
     │   └── OutcomeUnknown
+    ├── EnvironmentLocked
     └── HomeUnusable
-        └── HomeForeign
+        ├── HomeForeign
+        └── SecretKeyUnusable
 
 Each class has a stable ``code``; HTTP statuses live in the API. A database newer than the code is
 ``edt_migrations.DatabaseTooNew``: the schema's history is a room of its own.
@@ -235,6 +237,30 @@ class HomeUnusable(SchedulerError):
     def __init__(self, home: str, why: str) -> None:
         super().__init__(f"EDT_HOME {home} cannot be used: {why}")
         self.home = home
+
+
+class SecretKeyUnusable(HomeUnusable):
+    """The file with the key under which environments of jobs are sealed cannot be used."""
+
+    code = "secret-key-unusable"
+
+    def __init__(self, path: str, why: str) -> None:
+        SchedulerError.__init__(
+            self,
+            f"the secret key {path} cannot be used: {why}; EDT_SECRET_KEY_FILE names its file, else it is secret-key "
+            "in the home",
+        )
+        self.home = path
+
+
+class EnvironmentLocked(SchedulerError):
+    """A job's environment cannot be opened."""
+
+    code = "environment-locked"
+
+    def __init__(self, exec_id: str, why: str) -> None:
+        super().__init__(f"the environment of {exec_id} cannot be read: {why}")
+        self.why = why
 
 
 class Side(NamedTuple):

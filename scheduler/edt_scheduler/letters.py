@@ -6,7 +6,7 @@ written for it finds its data, its folders and its name where it looks for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from sqlalchemy import Row
 
 from edt_runner.contract import Assignment, Letter, SlotWish, Wish
 from edt_scheduler.jobs import exec_id
+from edt_scheduler.secret_key import Keys
 from edt_scheduler.settings import Settings
+from edt_scheduler.store import environs
 
 SUBMITTED_CODE = "_submitted_code"
 
@@ -24,9 +26,19 @@ def spool_directory(directory: Path, fence: int, node: str) -> Path:
     return directory / "spool" / f"{fence}-{node}"
 
 
-def assignment(settings: Settings, node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> Assignment:
-    """One line of a node's list. ``carried``: a row of ``attempts.carried_on``; ``slots``: of ``wished``."""
-    return Assignment(_letter(settings, node, carried), _wish(node, carried, slots))
+def assignment(
+    settings: Settings, keys: Keys, node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]
+) -> Assignment:
+    """One line of a node's list. ``carried``: a row of ``attempts.carried_on``; ``slots``: of ``wished``.
+
+    Raises EnvironmentLocked where something of it may still start and no key opens its environment.
+    """
+    own = {} if _is_over(carried) else environs.opened(carried, keys)
+    return Assignment(_letter(settings, node, carried, own), _wish(node, carried, slots))
+
+
+def _is_over(carried: Row[Any]) -> bool:
+    return carried.attempt_kind is not None or carried.stop_requested_at is not None
 
 
 def _wish(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> Wish:
@@ -35,7 +47,7 @@ def _wish(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> Wish:
     Two nodes may be told to host at once: where the home has moved, the old one goes on until the new one has told
     its address. Everybody else works with the address that was told last.
     """
-    over = carried.attempt_kind is not None or carried.stop_requested_at is not None
+    over = _is_over(carried)
     kept = () if over else tuple(row for row in slots if row.release_asked_at is None)
     return Wish(
         fence=carried.attempt_fence,
@@ -46,7 +58,7 @@ def _wish(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> Wish:
     )
 
 
-def _letter(settings: Settings, node: Row[Any], carried: Row[Any]) -> Letter:
+def _letter(settings: Settings, node: Row[Any], carried: Row[Any], own: Mapping[str, str]) -> Letter:
     job = exec_id(carried.id)
     directory = settings.job_directory(job)
     work_dir = directory / carried.work_dir
@@ -64,7 +76,7 @@ def _letter(settings: Settings, node: Row[Any], carried: Row[Any]) -> Letter:
         checkpoint_dir=str(settings.checkpoint_directory(job)),
         spool_dir=str(spool),
         socket=str(settings.socket(spool, job, carried.attempt_fence, node.name)),
-        environ=job_environment(settings, carried),
+        environ=job_environment(settings, carried, own),
         seed=carried.seed,
         max_engines=carried.num_worker * carried.worker_device_num,
         threads=carried.threads,
@@ -77,8 +89,8 @@ def _letter(settings: Settings, node: Row[Any], carried: Row[Any]) -> Letter:
     )
 
 
-def job_environment(settings: Settings, job: Row[Any]) -> dict[str, str]:
-    """What the job's processes see besides their supervisor's environment."""
+def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -> dict[str, str]:
+    """What the job's processes see besides their supervisor's environment. ``own``: what its user gave it."""
     name = exec_id(job.id)
     directory = settings.job_directory(name)
     work_dir = str(directory / job.work_dir)
@@ -104,5 +116,5 @@ def job_environment(settings: Settings, job: Row[Any]) -> dict[str, str]:
         "RESULT_DIR": str(directory),
         "SAVED_MODEL_DIR": str(directory / "model"),
         "TRAINING_ID": name,
-        **job.environ,
+        **own,
     }

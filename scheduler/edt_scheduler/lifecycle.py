@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row
 from edt_runner.contract import ExitKind
 from edt_scheduler.bells import wake_attempt, wake_nodes
 from edt_scheduler.jobs import JobState, Raised, backoff_seconds, state_after, why_not_again
-from edt_scheduler.store import allocations, attempts, jobs, outbox, resizes
+from edt_scheduler.store import allocations, attempts, environs, jobs, outbox, resizes
 from edt_scheduler.views import ResizeCause
 
 
@@ -70,6 +70,7 @@ def stop(tx: Connection, job: Row[Any], now: float) -> None:
     if job.stop_requested_at is not None or JobState(job.state).terminal:
         return
     jobs.change(tx, job.id, stop_requested_at=now)
+    environs.erase(tx, job.id)
     jobs.record(tx, job.id, "stop-requested", "stop requested", {}, now)
     attempt = attempts.live(tx, job.id)
     if attempt is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from edt_scheduler.errors import KeyInvalid
@@ -25,8 +26,10 @@ class Once:
     request_sha256: str
 
 
-def once(key: str, *request: str | None) -> Once:
-    """``request``: all that makes it this request and no other; of an upload its SHA-256. Raises KeyInvalid."""
+def once(key: str, *request: str | None, keyed: Callable[[bytes], bytes] | None = None) -> Once:
+    """``request``: all that makes it this request and no other; of an upload its SHA-256. ``keyed``: digests it where
+    it may hold secrets, since a plain SHA-256 lets whoever reads it try guesses. Raises KeyInvalid."""
     if not 1 <= len(key) <= MOST_CHARACTERS or not all("!" <= letter <= "~" for letter in key):
         raise KeyInvalid(HEADER, f"got {key[:64]!r}; it takes 1 to {MOST_CHARACTERS} visible ASCII characters")
-    return Once(key, hashlib.sha256(json.dumps(request).encode()).hexdigest())
+    told = json.dumps(request).encode()
+    return Once(key, keyed(told).hex() if keyed is not None else hashlib.sha256(told).hexdigest())

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Row
 from edt_scheduler.jobs import exec_id
 from edt_scheduler.nodes import Intent, health
 from edt_scheduler.plan import Job, Node, Phase, State
-from edt_scheduler.store import allocations, attempts, jobs, nodes, resizes
+from edt_scheduler.secret_key import Keys
+from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, resizes
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,9 @@ class Picture:
         return frozenset(row.id for row in self.nodes.values() if row.intent == Intent.DRAINING)
 
 
-def read(tx: Connection, now: float) -> Picture:
+def read(tx: Connection, now: float, keys: Keys) -> Picture:
+    """``keys``: a job whose environment none of them opens starts nowhere until one is there."""
+    locked = {job: keys.missing(key_id) for job, key_id in environs.locked(tx, keys.ids).items()}
     node_rows = {row.id: row for row in nodes.every(tx)}
     live = {row.job_id: row for row in attempts.every_live(tx)}
     open_rows: dict[int, list[Row[Any]]] = defaultdict(list)
@@ -55,7 +58,8 @@ def read(tx: Connection, now: float) -> Picture:
         now=now,
         nodes=tuple(_node(row, slots[row.id]) for row in node_rows.values()),
         jobs=tuple(
-            _job(row, live.get(row.id), open_rows[row.id], going[row.id], node_rows, counts.get(row.id)) for row in rows
+            _job(row, live.get(row.id), open_rows[row.id], going[row.id], node_rows, counts.get(row.id), locked)
+            for row in rows
         ),
     )
     held = {exec_id(row.id): [a for a in open_rows[row.id] if a.release_asked_at is None] for row in rows}
@@ -86,6 +90,7 @@ def _job(
     going: set[int],
     node_rows: Mapping[int, Row[Any]],
     resized: tuple[int, float] | None,
+    locked: Mapping[int, str],
 ) -> Job:
     held = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is None)
     leaving = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is not None)
@@ -106,7 +111,8 @@ def _job(
         leaving=dict(leaving),
         home=node_rows[attempt.home_node_id].name if attempt is not None else None,
         avoid=frozenset(node_rows[node].name for node in going),
-        not_before=math.inf if row.fence_due is not None else row.not_before,
+        not_before=math.inf if row.fence_due is not None or row.id in locked else row.not_before,
+        locked=locked.get(row.id),
         cap=row.cap,
         cap_until=row.cap_until,
         image=row.image,

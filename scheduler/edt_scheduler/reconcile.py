@@ -21,12 +21,14 @@ from edt_runner.contract import ExitKind
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.storage import Outage, reason
 from edt_scheduler import bells, fences, homes, lifecycle, parts
+from edt_scheduler.errors import EnvironmentLocked
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobState, exec_id
 from edt_scheduler.picture import Picture, read
 from edt_scheduler.plan import Action, Explanation, Plan, Verb, plan
+from edt_scheduler.secret_key import Keys
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import allocations, attempts, jobs, nodes, resizes
+from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, resizes
 from edt_scheduler.views import ResizeCause, Waiting
 
 log = logging.getLogger("edt.scheduler")
@@ -38,8 +40,9 @@ def look(house: House, lost: Mapping[int, int] | None = None) -> bool:
 
     ``lost``: nodes whose lease has run out, each with the counter at which it was last heard from.
     """
+    keys = house.secret_key.keys()
     with house.database.snapshot() as tx:
-        picture = read(tx, house.clock())
+        picture = read(tx, house.clock(), keys)
         shut_out = jobs.fences_due(tx)
     if not lost and not shut_out and not _due(picture, plan(picture.state)):
         return False
@@ -50,13 +53,13 @@ def look(house: House, lost: Mapping[int, int] | None = None) -> bool:
             _shut_out(tx, house.settings, row, now)
         for node_id, counter in (lost or {}).items():
             parts.lose(tx, node_id, counter, now)
-        picture = read(tx, now)
+        picture = read(tx, now, keys)
         for row in picture.jobs.values():
             if JobState(row.state) is JobState.SUBMITTED:
                 jobs.move(tx, row.id, JobState.PENDING, "waits for slots", now)
         decided = plan(picture.state)
         for action in decided.actions:
-            _apply(tx, house.settings, picture, action, decided, now)
+            _apply(tx, house.settings, keys, picture, action, decided, now)
         for name, explanation in decided.explain.items():
             _explain(tx, picture.jobs[name], explanation, now)
         crash_point(CrashPoint.SCHEDULER_WRITE)
@@ -89,9 +92,13 @@ def _shut_out(tx: Connection, settings: Settings, job: Row[Any], now: float) -> 
     jobs.change(tx, job.id, fence_due=None, not_before=max(job.not_before or 0.0, now + fences.FENCE_SECONDS))
 
 
-def _apply(tx: Connection, settings: Settings, picture: Picture, action: Action, decided: Plan, now: float) -> None:
+def _apply(
+    tx: Connection, settings: Settings, keys: Keys, picture: Picture, action: Action, decided: Plan, now: float
+) -> None:
     """Carry out one action: name the home, take back, then give."""
     job, held = picture.jobs[action.job], picture.held[action.job]
+    if action.verb is Verb.START and not _is_readable(tx, keys, job.id, now):
+        return
     if action.verb is Verb.START and not _opens(settings, action.job, job.fence + 1):
         return
     if held and action.job in decided.homes:
@@ -107,6 +114,17 @@ def _apply(tx: Connection, settings: Settings, picture: Picture, action: Action,
     given = {node: number - here[node] for node, number in there.items() if number > here[node]}
     if given:
         _give(tx, picture, action, decided, given, len(held) - len(asked), now)
+
+
+def _is_readable(tx: Connection, keys: Keys, job_id: int, now: float) -> bool:
+    """Whether a job's environment can be opened; a damaged one ends it. What only lacks its key was never planned."""
+    try:
+        environs.get(tx, job_id, keys)
+    except EnvironmentLocked as error:
+        jobs.change(tx, job_id, message=str(error))
+        jobs.move(tx, job_id, JobState.ERROR, str(error), now)
+        return False
+    return True
 
 
 def _opens(settings: Settings, name: str, fence: int) -> bool:

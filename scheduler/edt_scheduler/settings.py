@@ -34,8 +34,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="EDT_", frozen=True, extra="ignore")
 
     home: Path = Field(default_factory=default_home)
-    """State: ``home-id``, ``edt.db``, ``jobs/``, ``lost+found/``, ``staged/``, ``run/``. All nodes of the cluster see
-    the same folder."""
+    """State: ``home-id``, ``secret-key``, ``edt.db``, ``jobs/``, ``lost+found/``, ``staged/``, ``run/``. All nodes of
+    the cluster see the same folder."""
     database_password: SecretStr | None = None
     """Put into ``database_url``, so that the one can be a secret and the other be shown."""
     database_url: str = ""
@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     """Touched whenever the scheduler has looked or stands by; how old it is tells whether the scheduler works."""
     usage_days: float = Field(default=2.0, gt=0)
     """How long it is remembered how busy slots were."""
+    secret_key_file: Path | None = None
+    """Holds the keys under which environments of jobs are sealed, a key a line, newest first; default ``secret-key`` in
+    the home. All APIs and schedulers see the same."""
     data_fs: Path | None = None
     """DLI_DATA_FS of the jobs; default ``data`` in the home."""
     tf_use_legacy_keras: bool = False

@@ -45,7 +45,7 @@ class Waiting:
     """Why a job holds no slot, with numbers."""
 
     blocking: str
-    """``capacity``, ``cooldown``, ``vacating`` or ``nodes`` (none is up)."""
+    """``capacity``, ``cooldown``, ``vacating``, ``nodes`` (none is up) or ``key`` (its environment stays sealed)."""
     reason: str
     rank: int
     """Place among the waiting jobs, 1 is next."""
@@ -411,3 +411,5 @@ class NodeAssignments:
 
     version: int
     assignments: tuple[Assignment, ...]
+    locked: tuple[tuple[str, int], ...] = ()
+    """Exec id and fence of attempts whose environment this process cannot open: what runs of them is to stay."""

@@ -98,7 +98,8 @@ class Training:
             self._fail(f"the key that was {self.id} is {given} now")
         elif not self.id:
             self.id, self.fate = given, Fate.GOING
-            self.house.checker.acknowledge(given, str(self.record))
+            self.house.checker.acknowledge(given, self.record.name)
+            self.house.checker.keeps(given, self.record)
             self.house.checker.expect(given, self.script.samples, self.script.epochs)
         return True
 
@@ -134,7 +135,7 @@ def endless(house: House, those: list[Script], size: Size) -> Iterator[Training]
         script = those[number % len(those)]
         record = house.folder / f"samples-{number}"
         env = f"--msd-env TEST_PACE={size.pace} --msd-env EDT_SAMPLE_RECORD={record} --msd-env EDT_SEED={SEED}"
-        model = f"--exec-start edtPyTorch --model-main {script.name}.py --numWorker 4"
+        model = f"--exec-start edtPyTorch --model-main {script.name}.py --numWorker 4 --appName {record.name}"
         args = f"{model} {env} {script.arguments}"
         yield Training(house, script, record, args, _packed(SCRIPTS / f"{script.name}.py"))
 

@@ -59,8 +59,7 @@ def staged(home: Path, url: str) -> Iterator[Stage]:
 
 def _play(stage: Stage) -> Puppet:
     node = stage.node("n1", slots=2, engines=2)
-    record = {"EDT_SAMPLE_RECORD": "RECORD"}
-    first = stage.submit(2, environ=record)
+    first = stage.submit(2, app_name="first of all")
     stage.settle()
     node.report((first, 1), ReportKind.ENGINES_KNOWN, engines=2, steps_total=4, epochs=EPOCHS)
     node.end((first, 1), ExitKind.FINISHED)
@@ -174,10 +173,9 @@ def bears(pid: int, mark: str) -> None:
 def planted(good_home: Path, tmp_path: Path) -> Iterator[Planted]:
     home = tmp_path / "home"
     shutil.copytree(good_home, home)
-    record = json.dumps({"EDT_SAMPLE_RECORD": str(home / "RECORD")})
     clock = Now()
     planted = Planted(home, clock, Checker(home, str(home), clock=clock))
-    planted.sql(f"UPDATE jobs SET environ = '{record}' WHERE id = 1")  # noqa: S608
+    planted.checker.keeps("edt-1", home / "RECORD")
     yield planted
     for process in planted.processes:
         process.kill()

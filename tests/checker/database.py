@@ -26,7 +26,7 @@ _TABLES = {
     "slots": "node_id, position",
     "outbox": "id",
 }
-_JSON = {"data", "environ", "arguments", "progress", "waiting"}
+_JSON = {"data", "arguments", "progress", "waiting"}
 
 
 class Unreachable(Exception):

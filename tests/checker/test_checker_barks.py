@@ -18,7 +18,7 @@ from checker.violation import Invariant
 
 
 def test_a_good_house_is_quiet_for_an_hour(planted: Planted) -> None:
-    planted.checker.acknowledge("edt-1", str(planted.home / "RECORD"))
+    planted.checker.acknowledge("edt-1", "first of all")
     planted.checker.expect("edt-1", SAMPLES, EPOCHS)
     planted.checker.saw("edt-2", "RUNNING")
     assert planted.barks(3600) == set()
@@ -102,7 +102,7 @@ def test_an_acknowledged_submit_that_left_no_job_or_two_is_found(planted: Plante
     planted.checker.acknowledge("edt-99")
     assert planted.barks() == {Invariant.I3}
     planted.checker.acknowledge("edt-5", "once")
-    planted.sql("""UPDATE jobs SET environ = '{"X": "once"}' WHERE id IN (5, 6)""")
+    planted.sql("UPDATE jobs SET app_name = 'once' WHERE id IN (5, 6)")
     planted.checker.poll()
     assert any("[5, 6]" in each.evidence for each in planted.checker.violations)
 

@@ -17,7 +17,7 @@ def test_a_bug_is_found_on_postgresql_too_and_a_dead_server_is_none(tmp_path: Pa
         url = server.create("edt")
         with staged(tmp_path / "home", url) as stage:
             stage.node()
-            stage.submit(environ={"MARK": "once"})
+            stage.submit(app_name="once")
             stage.settle()
         checker = Checker(tmp_path / "home", "nobody", url)
         checker.acknowledge("edt-1", "once")

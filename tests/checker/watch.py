@@ -21,8 +21,6 @@ from checker.machine import processes
 from checker.papers import Register, Reports, there
 from checker.violation import Invariant, Unsound, Violation
 
-RECORD = "EDT_SAMPLE_RECORD"
-
 
 @dataclass(frozen=True)
 class Expected:
@@ -61,6 +59,7 @@ class Checker:
         self._acknowledged: dict[str, str] = {}
         self._seen_running: set[str] = set()
         self._expected: dict[str, Expected] = {}
+        self._records: dict[str, Path] = {}
         self._audited: dict[str, list[samples.Audit]] = {}
         self._excused: set[Invariant] = set()
         self._found: dict[tuple[Invariant, object], Violation] = {}
@@ -80,7 +79,7 @@ class Checker:
 
     # ── what a test tells ─────────────────────────────────────────────────────────────────────────────────────
     def acknowledge(self, job: str, mark: str = "") -> None:
-        """A submit was answered with this id. ``mark``: a value of its environment that no other submit had."""
+        """A submit was answered with this id. ``mark``: its name, where no other submit had it."""
         self._acknowledged[job] = mark
 
     def saw(self, job: str, state: str) -> None:
@@ -91,6 +90,10 @@ class Checker:
     def expect(self, job: str, samples: int | None = None, epochs: int | None = None) -> None:
         """So many samples in each of so many epochs, if it finishes."""
         self._expected[job] = Expected(samples, epochs)
+
+    def keeps(self, job: str, record: Path) -> None:
+        """Its engines write into this folder which samples they have tried and committed."""
+        self._records[job] = record
 
     def disturbed(self) -> None:
         """Something was killed just now: no limit runs on what was seen before."""
@@ -149,13 +152,14 @@ class Checker:
 
     def _samples(self, picture: Picture) -> Iterator[Violation]:
         for number, row in picture.jobs.items():
-            job, folder = f"edt-{number}", row["environ"].get(RECORD)
+            job = f"edt-{number}"
+            folder = self._records.get(job)
             if row["state"] != "FINISHED" or not folder:
                 continue
             if job not in self._audited:
                 expected = self._expected.get(job, Expected())
                 try:
-                    audits = samples.audit(Path(folder), expected.samples, expected.epochs or row["epochs"])
+                    audits = samples.audit(folder, expected.samples, expected.epochs or row["epochs"])
                 except samples.Unreadable as error:
                     yield Violation(Invariant.SAMPLES, (job, "unreadable"), f"{job}: {error}")
                     continue
@@ -163,7 +167,7 @@ class Checker:
             for audit in self._audited[job]:
                 if audit.lost or audit.repeated:
                     yield Violation(Invariant.SAMPLES, (job, audit.epoch), f"{job}, {audit}")
-            if not any(Path(folder).glob("samples-*.jsonl")):
+            if not any(folder.glob("samples-*.jsonl")):
                 yield Violation(Invariant.SAMPLES, (job, "none"), f"{job} is finished and its record is empty")
 
 
@@ -186,7 +190,7 @@ def _promises(picture: Picture, acknowledged: Mapping[str, str], seen: Collectio
         number = int(job.rpartition("-")[2])
         if number not in picture.jobs:
             yield Violation(Invariant.I3, job, f"{job} was acknowledged and is not there")
-        bearers = [row["id"] for row in picture["jobs"] if mark and mark in row["environ"].values()]
+        bearers = [row["id"] for row in picture["jobs"] if mark and row["app_name"] == mark]
         if mark and bearers != [number]:
             yield Violation(Invariant.I3, (job, "mark"), f"{job} was submitted once and is {bearers}")
     for job in seen:

@@ -98,6 +98,7 @@ def _staged(url: str, home: Path) -> Iterator[Stage]:
         folder.mkdir(parents=True, exist_ok=True)
     database, clock = Database(url), Clock()
     house = House(database, Doorbells(database, clock=clock), settings, clock)
+    house.secret_key.keys()
     yield Stage(house, clock, operations.add_user(house, "admin", "hash", Role.ADMIN))
     house.close()
 

@@ -269,8 +269,8 @@ class TestOrderOfCommits:
         numbers = itertools.count(100)
         insert = text(
             "INSERT INTO jobs (id, user_id, state, framework, backend, app_name, args_verbatim, model_main, work_dir, "
-            "arguments, environ, num_worker, worker_device_num, seed, threads, progress, created_at) VALUES "
-            "(:id, :user, 'SUBMITTED', 'f', 'b', 'a', '', 'm', 'w', '[]', '{}', 1, 1, 0, 1, '{}', 0)"
+            "arguments, num_worker, worker_device_num, seed, threads, progress, created_at) VALUES "
+            "(:id, :user, 'SUBMITTED', 'f', 'b', 'a', '', 'm', 'w', '[]', 1, 1, 0, 1, '{}', 0)"
         )
 
         def write() -> None:

@@ -91,6 +91,7 @@ def submit(
     record = house.folder / f"samples-{name}"
     env = f"--msd-env TEST_GATE={gate.path} --msd-env EDT_SAMPLE_RECORD={record} --msd-env EDT_SEED={SEED}"
     job = house.submit(script("conv", framework), f"{options} {env}", arguments, WMLAS_NAME[framework])
+    house.checker.keeps(job, record)
     return Job(house, job, gate, record)
 
 

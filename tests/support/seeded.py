@@ -380,7 +380,6 @@ def crowd(database: Database, now: float, owner: str, number: int, *, waiting: i
                     "model_main": "main.py",
                     "work_dir": "code",
                     "arguments": [],
-                    "environ": {},
                     "num_worker": 4,
                     "worker_device_num": 1,
                     "seed": index,

@@ -14,7 +14,7 @@ from edt_runner.contract import Report, ReportKind
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_runner.report_bodies import fit
 from edt_scheduler import letters, reports
-from edt_scheduler.errors import NoSuchNode, ReportForeign
+from edt_scheduler.errors import EnvironmentLocked, NoSuchNode, ReportForeign
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id, job_number
 from edt_scheduler.store import allocations, attempts, nodes, outbox, resizes
@@ -36,6 +36,7 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
     """
     if woken_by not in WOKEN_BY:
         woken_by = "timer"
+    secret = house.secret_key.keys()
     with house.database.transaction() as tx:
         now = house.clock()
         row = nodes.find(tx, node)
@@ -47,19 +48,24 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
         slots = defaultdict(list)
         for slot in allocations.wished(tx, row.id):
             slots[slot.job_id, slot.fence].append(slot)
-        listed = []
+        listed, locked = [], []
         for carried in attempts.carried_on(tx, row.id):
             guest = carried.home_node_id != row.id
             if guest and carried.coordinator is None and carried.supervisor_handed_at is None:
                 continue  # nowhere to connect to yet
             key = (carried.id, carried.attempt_fence)
-            listed.append(letters.assignment(house.settings, row, carried, slots[key]))
+            try:
+                listed.append(letters.assignment(house.settings, secret, row, carried, slots[key]))
+            except EnvironmentLocked as error:  # where the keys of this machine are not the scheduler's
+                log.error("%s; what runs of its attempt %d on %s stays as it is", error, carried.attempt_fence, node)
+                locked.append((exec_id(carried.id), carried.attempt_fence))
+                continue
             attempts.hand(tx, *key, row.id, now)
             allocations.hand(tx, [slot.id for slot in slots[key]], now)
         resizes.woken(tx, row.id, woken_by, now)
     if row.lost_at is not None:
         house.doorbells.ring()
-    return NodeAssignments(row.version, tuple(listed))
+    return NodeAssignments(row.version, tuple(listed), tuple(locked))
 
 
 def assignments_version(house: House, node: str) -> int:

@@ -30,8 +30,8 @@ from edt_scheduler.nodes import threads_per_engine
 from edt_scheduler.once import Once
 from edt_scheduler.settings import Settings
 from edt_scheduler.storable import storable
+from edt_scheduler.store import environs, keys, nodes, outbox, pictures, reservations
 from edt_scheduler.store import jobs as store
-from edt_scheduler.store import keys, nodes, outbox, pictures, reservations
 from edt_scheduler.store import users as user_store
 from edt_scheduler.store.database import retried
 from edt_scheduler.views import JobPage, JobView, UserView
@@ -113,6 +113,7 @@ def _write(
 ) -> JobView:
     """The job, written under its reserved number, or the one that this request made before. A try whose end nobody
     knows is found out by the next one: nobody else writes a job of this number."""
+    secret = house.secret_key.keys()
     with house.database.transaction() as tx:
         if store.known(tx, [number]):
             return _made(tx, house, exec_id(number))
@@ -127,6 +128,7 @@ def _write(
             raise DatabaseUnavailable("has given up the number that this job was to have", passing=False)
         threads = threads_per_engine(nodes.cores_and_slots(tx))
         store.add(tx, number, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads, now=now)
+        environs.put(tx, number, spec.environ, secret)
         if once is not None:
             keys.put(tx, user.id, once, exec_id(number), now)
         outbox.put_scheduler(tx, now)
@@ -178,7 +180,8 @@ def _seed(spec: JobSpec) -> int:
     try:
         return int(told)
     except ValueError:
-        raise SubmissionInvalid("--msd-env EDT_SEED", f"takes a whole number, got {told!r}") from None
+        told = "takes a whole number, got something else"  # not shown: whatever --msd-env gives may be a secret
+        raise SubmissionInvalid("--msd-env EDT_SEED", told) from None
 
 
 @dataclass

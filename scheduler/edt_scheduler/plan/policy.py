@@ -195,6 +195,8 @@ def _obstacle(job: Job, target: int, nodes: Mapping[str, Node], now: float) -> t
     open_nodes = [node for node in nodes.values() if node.health is Health.UP]
     up = sum(node.slots for node in open_nodes)
     in_containers = sum(node.slots for node in open_nodes if node.containers)
+    if job.locked is not None:
+        return Blocking.KEY, f"its environment cannot be opened: {job.locked}"
     if job.not_before is not None and job.not_before > now:
         return Blocking.COOLDOWN, "its last attempt was lost; the next one follows after a back-off"
     if not up:

@@ -57,6 +57,8 @@ class Job:
     """Nodes that this attempt is leaving: until its supervisor there has ended, no other can take its place."""
     not_before: float | None = None
     """No new slot before this time: back-off."""
+    locked: str | None = None
+    """Why its environment cannot be opened, so that nothing of it may start; its ``not_before`` is infinite then."""
     cap: int | None = None
     """No more slots than this until ``cap_until``: its newcomers could not get the weights."""
     cap_until: float | None = None
@@ -111,6 +113,7 @@ class Blocking(enum.StrEnum):
     VACATING = "vacating"  # slots are on their way to it: engines that were asked to leave still use them
     COOLDOWN = "cooldown"  # it waits out a back-off
     NODES = "nodes"  # no node takes work
+    KEY = "key"  # its environment is sealed with a key that is not there
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, insert, or_, select, update
 
 from edt_runner.contract import ExitKind
-from edt_scheduler.store.tables import attempts, jobs, nodes, supervisors, users
+from edt_scheduler.store.tables import attempts, job_environs, jobs, nodes, supervisors, users
 
 
 def add(tx: Connection, job_id: int, home_node_id: int, token: str, now: float) -> int:
@@ -100,6 +100,9 @@ def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
         select(
             jobs,
             users.c.name.label("owner"),
+            job_environs.c.key_id,
+            job_environs.c.sealed,
+            job_environs.c.plain,
             attempts.c.fence.label("attempt_fence"),
             attempts.c.home_node_id,
             attempts.c.host_node_id,
@@ -113,6 +116,7 @@ def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
         .select_from(supervisors)
         .join(attempts, and_(attempts.c.job_id == supervisors.c.job_id, attempts.c.fence == supervisors.c.fence))
         .join(jobs, jobs.c.id == supervisors.c.job_id)
+        .outerjoin(job_environs, job_environs.c.job_id == jobs.c.id)
         .join(users, users.c.id == jobs.c.user_id)
         .where(supervisors.c.node_id == node_id, supervisors.c.ended_at.is_(None))
         .order_by(jobs.c.id, attempts.c.fence)

@@ -223,11 +223,12 @@ def _prepare_postgresql(connection: Any, _record: Any) -> None:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    """Durable commits, readers beside the writer, foreign keys; and BEGIN is ours to send."""
+    """Durable commits, readers beside the writer, foreign keys, nothing left of what is deleted; and BEGIN is ours to
+    send."""
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_SECONDS * 1000}")
     _keep_a_log(connection)
-    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

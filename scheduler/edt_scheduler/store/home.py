@@ -1,6 +1,7 @@
 """Which home the database belongs to: one row. Room: scheduler, store.
 
-All but ``since`` and ``set_identity`` may also be asked of a database that is still to be migrated, an empty one too.
+All but ``since``, ``is_wiped`` and what writes may also be asked of a database that is still to be migrated, an empty
+one too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,15 @@ def set_identity(tx: Connection, home_id: str, path: str, now: float) -> None:
     values = {"home_id": home_id, "path": path, "since": now}
     if tx.execute(update(home).values(**values)).rowcount == 0:
         tx.execute(insert(home).values(id=1, **values))
+
+
+def is_wiped(tx: Connection) -> bool:
+    """Whether the database's files were wiped of what earlier releases kept in plain text."""
+    return bool(tx.execute(select(home.c.wiped_at)).scalar_one_or_none())
+
+
+def set_wiped(tx: Connection, now: float) -> None:
+    tx.execute(update(home).values(wiped_at=now))
 
 
 def jobs_of_any_release(tx: Connection) -> Iterator[tuple[int, int, bool]]:

@@ -29,6 +29,7 @@ from sqlalchemy import (
 
 from edt_scheduler.exactness import Compared
 from edt_scheduler.jobs import ACTIVE, TERMINAL, JobFilter, JobKey, JobOrder, JobSpec, JobState, advance, exec_id
+from edt_scheduler.store import environs
 from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
 
@@ -48,7 +49,6 @@ def add(
         model_main=spec.model_main,
         work_dir=work_dir,
         arguments=list(spec.arguments),
-        environ=dict(spec.environ),
         data_path=spec.data_path,
         image=spec.image,
         num_worker=spec.num_worker,
@@ -269,6 +269,7 @@ def move(
         values["started_at"] = now
     if after.terminal:
         values["finished_at"] = now
+        environs.erase(tx, number)
     if after is not JobState.PENDING:
         values["waiting"] = None
     moved = tx.execute(update(jobs).where(jobs.c.id == number, jobs.c.state == before).values(**values))

@@ -97,7 +97,6 @@ jobs = Table(
     Column("model_main", Text, nullable=False),
     Column("work_dir", Text, nullable=False),  # relative to the job's folder
     Column("arguments", Json, nullable=False),
-    Column("environ", Json, nullable=False),  # secrets: read for letters only
     Column("data_path", Text),
     Column("image", Text),  # of its containers; None: the node's own
     Column("num_worker", Integer, nullable=False),
@@ -148,6 +147,16 @@ reservations = Table(
     metadata,
     Column("number", Id, primary_key=True, autoincrement=False),
     Column("created_at", Double, nullable=False),
+)
+
+job_environs = Table(
+    "job_environs",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
+    Column("key_id", Text),  # names the key and tells nothing of it
+    Column("sealed", Text),
+    Column("plain", JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")),
+    CheckConstraint("(key_id IS NULL) = (sealed IS NULL) AND (sealed IS NULL) <> (plain IS NULL)", name="one"),
 )
 
 job_events = Table(
@@ -351,6 +360,7 @@ home = Table(
     Column("home_id", Text, nullable=False),  # what lies in the file home-id of the home, too
     Column("path", Text, nullable=False),  # where that home lay when the two were told of each other
     Column("since", Double, nullable=False),
+    Column("wiped_at", Double, nullable=False, server_default="0"),  # of plain text of earlier releases; 0: never
     CheckConstraint("id = 1", name="one"),
 )
 

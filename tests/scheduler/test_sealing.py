@@ -1,0 +1,235 @@
+"""Environments of jobs at rest: sealed, erased with their job, and what happens without the key."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+from sqlalchemy import select, text, update
+
+from edt_runner.contract import ExitKind
+from edt_scheduler import doctor, operations
+from edt_scheduler.errors import SecretKeyUnusable, SubmissionInvalid
+from edt_scheduler.house import House, open_house, prepare
+from edt_scheduler.jobs import JobState
+from edt_scheduler.once import once
+from edt_scheduler.secret_key import KeyFile
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import tables
+from support.dumps import Dump, opened
+from support.postgres import Postgres
+from support.puppets import Stage
+
+SECRET = "canary-of-an-environment"
+ENVIRON = {"TOKEN": SECRET, "NAME_THAT_TELLS": "x"}
+
+
+def rows(house: House) -> list[dict[str, Any]]:
+    with house.database.snapshot() as tx:
+        return [dict(row._mapping) for row in tx.execute(select(tables.job_environs))]
+
+
+def written(house: House) -> str:
+    """Every row of every table."""
+    with house.database.snapshot() as tx:
+        return "\n".join(
+            str(tuple(row)) for table in tables.metadata.sorted_tables for row in tx.execute(select(table))
+        )
+
+
+def letter(stage: Stage, node: str = "n1") -> dict[str, str]:
+    (assignment,) = operations.assignments(stage.house, node).assignments
+    return dict(assignment.letter.environ)
+
+
+def replace_key(house: House, *keys: bytes) -> None:
+    house.secret_key.path.write_bytes(b"# ours\n" + b"".join(key + b"\n" for key in keys))
+
+
+class TestSealed:
+    def test_names_and_values_reach_the_agent_and_lie_in_no_row(self, stage: Stage) -> None:
+        stage.node()
+        stage.submit(environ=ENVIRON)
+        stage.settle(lambda: bool(operations.assignments(stage.house, "n1").assignments))
+        found = written(stage.house)
+        assert SECRET not in found and "NAME_THAT_TELLS" not in found
+        assert ENVIRON.items() <= letter(stage).items()
+
+    def test_a_job_without_variables_needs_no_row(self, sqlite_stage: Stage) -> None:
+        sqlite_stage.submit()
+        assert rows(sqlite_stage.house) == []
+
+    @pytest.mark.parametrize("end", ["finished", "stopped", "deleted"])
+    def test_it_is_erased_as_soon_as_nothing_of_its_job_can_start(self, stage: Stage, end: str) -> None:
+        node = stage.node()
+        job = stage.submit(environ=ENVIRON)
+        stage.settle()
+        assert len(rows(stage.house)) == 1
+        if end == "finished":
+            node.end((job, 1), ExitKind.FINISHED)
+        elif end == "stopped":
+            operations.stop(stage.house, job, viewer=stage.admin)
+        else:
+            operations.delete(stage.house, job, viewer=stage.admin)
+        assert rows(stage.house) == []
+        operations.assignments(stage.house, "n1")  # whose supervisor is told to go, without its environment
+
+    def test_one_that_is_copied_to_another_job_ends_that_job_and_nothing_else(self, sqlite_stage: Stage) -> None:
+        house = sqlite_stage.house
+        other, job = sqlite_stage.submit(environ=ENVIRON), sqlite_stage.submit(environ={"A": "b"})
+        taken = rows(house)[0]["sealed"]
+        with house.database.transaction() as tx:
+            tx.execute(update(tables.job_environs).where(tables.job_environs.c.job_id == 2).values(sealed=taken))
+        sqlite_stage.node()
+        sqlite_stage.settle()
+        ended = sqlite_stage.job(job)
+        assert ended.state is JobState.ERROR and "was sealed for edt-1" in str(ended.message)
+        assert sqlite_stage.job(other).fence == 1
+
+    def test_an_error_about_a_value_does_not_repeat_it(self, sqlite_stage: Stage) -> None:
+        with pytest.raises(SubmissionInvalid) as refused:
+            sqlite_stage.submit(environ={"EDT_SEED": SECRET})
+        assert SECRET not in str(refused.value)
+
+    def test_what_stands_for_a_request_cannot_be_guessed_without_the_key(self, sqlite_stage: Stage) -> None:
+        keys = sqlite_stage.house.secret_key.keys()
+        sealed, plain = once("k", "args", keyed=keys.keyed), once("k", "args")
+        assert sealed == once("k", "args", keyed=keys.keyed) != plain
+
+
+class TestWithoutTheKey:
+    def test_a_job_waits_and_says_for_which_key_and_others_go_on(self, stage: Stage) -> None:
+        house = stage.house
+        locked, other = stage.submit(environ=ENVIRON), stage.submit()
+        right = house.secret_key.path.read_bytes().strip()
+        missing = house.secret_key.keys().ids[0]
+        replace_key(house, Fernet.generate_key())
+        stage.node()
+        stage.settle()
+        waiting = stage.job(locked).waiting
+        assert waiting is not None and waiting.blocking == "key"
+        assert missing in waiting.reason and house.secret_key.keys().ids[0] in waiting.reason
+        assert str(house.secret_key.path) in waiting.reason
+        assert stage.job(other).fence == 1
+        replace_key(house, Fernet.generate_key(), right)  # put back as a second line, while everything runs
+        stage.settle()
+        assert stage.job(locked).fence == 1
+
+    def test_what_runs_of_it_is_left_alone_and_can_still_be_stopped(self, sqlite_stage: Stage) -> None:
+        house = sqlite_stage.house
+        sqlite_stage.node()
+        job = sqlite_stage.submit(environ=ENVIRON)
+        sqlite_stage.settle()
+        replace_key(house, Fernet.generate_key())
+        told = operations.assignments(house, "n1")
+        assert told.assignments == () and told.locked == ((job, 1),)
+        operations.stop(house, job, viewer=sqlite_stage.admin)
+        told = operations.assignments(house, "n1")
+        assert [assignment.wish.stop for assignment in told.assignments] == [True] and told.locked == ()
+
+    def test_the_start_says_which_jobs(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        settings = Settings(home=tmp_path / "home", broker_url="")
+        Dump.of("0011").load(self._placed(settings))
+        prepare(settings)
+        assert "edt-2 cannot start" in caplog.text and "0f1e2d3c4b5a" in caplog.text
+
+    def _placed(self, settings: Settings) -> str:
+        settings.home.mkdir()
+        (settings.home / "home-id").write_text("6f1c2a58-0d1e-4b7c-9a42-7c1d5e8f9b01\n")
+        return settings.database
+
+
+class TestTheFile:
+    def test_it_is_made_once_by_whoever_comes_first_for_this_user_alone(self, tmp_path: Path) -> None:
+        settings = Settings(home=tmp_path, broker_url="")
+        with ThreadPoolExecutor(8) as pool:
+            found = set(pool.map(lambda _: KeyFile(settings).keys().ids, range(8)))
+        assert len(found) == 1
+        assert stat.S_IMODE((tmp_path / "secret-key").stat().st_mode) == 0o600
+        assert [path.name for path in tmp_path.iterdir()] == ["secret-key"]
+
+    def test_one_that_is_named_is_never_made(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("EDT_SECRET_KEY_FILE", str(tmp_path / "elsewhere"))
+        with pytest.raises(SecretKeyUnusable, match="elsewhere cannot be used: No such file"):
+            KeyFile(Settings(home=tmp_path, broker_url="")).keys()
+
+    @pytest.mark.parametrize("held", ["", "# none\n", "not a key\n", "c2hvcnQ=\n"])
+    def test_what_is_no_key_is_refused_without_being_shown(self, tmp_path: Path, held: str) -> None:
+        (tmp_path / "secret-key").write_text(held)
+        with pytest.raises(SecretKeyUnusable) as refused:
+            KeyFile(Settings(home=tmp_path, broker_url="")).keys()
+        assert "c2hvcnQ" not in str(refused.value) and "not a key" not in str(refused.value)
+
+    def test_after_a_new_key_all_is_sealed_anew_and_the_old_one_is_needed_no_longer(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("EDT_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("EDT_BROKER_URL", "")
+        house = open_house()
+        stage = Stage(house, lambda: 0.0, operations.add_user(house, "admin", "hash"))  # type: ignore[arg-type]
+        stage.submit(environ=ENVIRON)
+        old, new = house.secret_key.path.read_bytes().strip(), Fernet.generate_key()
+        before = house.secret_key.keys().ids[0]
+        replace_key(house, new, old)
+        assert doctor.main(["--seal"]) == 0
+        said = capsys.readouterr().out
+        assert "1 environments" in said and f"needs {before} no longer" in said
+        replace_key(house, new)
+        stage.node()
+        stage.settle()
+        assert letter(stage)["TOKEN"] == SECRET
+        house.close()
+
+
+class TestEarlierReleases:
+    def test_their_rows_are_sealed_and_nothing_is_left_in_the_files_of_sqlite(self, tmp_path: Path) -> None:
+        settings = Settings(home=tmp_path / "home", broker_url="")
+        settings.home.mkdir()
+        (settings.home / "home-id").write_text("6f1c2a58-0d1e-4b7c-9a42-7c1d5e8f9b01\n")
+        Dump.of("0010").load(settings.database)
+        with sqlite3.connect(settings.home / "edt.db") as bare:  # what a running platform leaves behind: freed pages
+            bare.execute("UPDATE jobs SET environ = json_object('TOKEN', ?) WHERE id = 2", (SECRET * 900,))
+            bare.commit()
+            bare.execute("UPDATE jobs SET environ = json_object('TOKEN', ?) WHERE id = 2", (SECRET,))
+        bare.close()
+        assert SECRET.encode() in self._files(settings)
+        prepare(settings)
+        found = self._files(settings)
+        assert SECRET.encode() not in found and b"s3cret" not in found
+        house = open_house(settings)
+        keys = house.secret_key.keys()
+        assert {row["job_id"]: row["key_id"] for row in rows(house)} == {2: keys.ids[0], 3: keys.ids[0]}
+        (listed,) = (a for a in operations.assignments(house, "alpha").assignments if a.letter.job == "edt-3")
+        assert listed.letter.environ["TOKEN"] == "s3cret"
+        house.close()
+
+    def test_their_rows_are_sealed_and_nothing_is_left_in_the_files_of_postgresql(
+        self, postgres_server: Postgres, tmp_path: Path
+    ) -> None:
+        url = postgres_server.create(f"edt_{uuid.uuid4().hex}")
+        settings = Settings(home=tmp_path / "home", broker_url="", database_url=url)
+        settings.home.mkdir()
+        (settings.home / "home-id").write_text("6f1c2a58-0d1e-4b7c-9a42-7c1d5e8f9b01\n")
+        Dump.of("0010").load(url)
+        assert self._lies_in_the_files_of(url, ["jobs"])
+        prepare(settings)
+        assert not self._lies_in_the_files_of(url, ["jobs", "job_environs"])
+        house = open_house(settings)
+        assert "s3cret" not in written(house)
+        assert [row["job_id"] for row in rows(house)] == [3]
+        house.close()
+
+    def _lies_in_the_files_of(self, url: str, names: list[str]) -> bool:
+        with opened(url) as connection:
+            connection.execute(text("CHECKPOINT"))
+            look = text("SELECT position('s3cret'::bytea IN pg_read_binary_file(pg_relation_filepath(:name)))")
+            return any(connection.execute(look, {"name": name}).scalar_one() for name in names)
+
+    def _files(self, settings: Settings) -> bytes:
+        return b"".join(path.read_bytes() for path in settings.home.glob("edt.db*"))
