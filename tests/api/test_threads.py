@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import httpx
 import pytest
@@ -87,3 +89,12 @@ def test_the_shared_threads_are_as_many_as_are_counted_on(door: FrontDoor) -> No
         return to_thread.current_default_thread_limiter().total_tokens
 
     assert asyncio.run_coroutine_threadsafe(total(), door.loop).result(10) == threads.SHARED
+
+
+def test_passwords_are_computed_with_what_all_others_leave_of_the_processor(door: FrontDoor) -> None:
+    async def priorities() -> tuple[int, int]:
+        ask = partial(os.getpriority, os.PRIO_PROCESS, 0)
+        return await threads.passwords.run(ask), await threads.agents.run(ask)
+
+    passwords, agents = asyncio.run_coroutine_threadsafe(priorities(), door.loop).result(10)
+    assert passwords == agents + 10
