@@ -69,6 +69,7 @@ class CrashPoint(enum.StrEnum):
     # scheduler
     SCHEDULER_PASS = "scheduler.pass"  # noqa: S105 - one pass of its loop
     SCHEDULER_PLAN = "scheduler.plan"  # a plan is made, nothing written
+    SCHEDULER_RAISED = "scheduler.raised"  # fence files are raised, the database does not know
     SCHEDULER_WRITE = "scheduler.write"  # written, not committed
     SCHEDULER_COMMITTED = "scheduler.committed"  # committed, nobody rung
     SCHEDULER_RELAY = "scheduler.relay"  # rung, the outbox not cleared

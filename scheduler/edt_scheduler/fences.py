@@ -6,13 +6,15 @@ that reaches where messages may not; one of a lower fence kills all it has, and 
 When it is written decides what it is worth:
 
 * Only for what is committed. An attempt ends in the database first, with ``jobs.fence_due``; the next look writes
-  the file, notes the time and clears the mark. Whatever crashes between leaves the mark, and the file is written
-  again. Never the other way round: a file ahead of the database would kill an attempt that was not over.
+  the file, and then notes the time and clears the mark. Whatever crashes between leaves the mark, and the file is
+  written again. Never the other way round: a file ahead of the database would kill an attempt that was not over.
 * The next attempt starts FENCE_SECONDS after the file, not after the decision.
 * An attempt that opens writes its own fence before it is committed. That shuts out only what is below, of which
   the database knows already that it is over; if the commit fails the number was never given, and the next one
   opens with it again.
-* Under the writer's lock, and never downwards: a scheduler that slept for a while does no harm.
+* Under no lock, since a disk may take its time, and never downwards. A scheduler that sleeps between looking at the
+  file and replacing it, while another one raises it, lowers it again: it finds out when it notes what it has done,
+  and has the file raised once more (``reconcile``).
 """
 
 from __future__ import annotations
@@ -41,14 +43,18 @@ def raise_to(checkpoints: Path, fence: int) -> None:
     folder = os.open(checkpoints, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if lowest(checkpoints) < fence:
+            draft = f"{_DRAFT}.{os.getpid()}"
             with suppress(FileNotFoundError):
-                os.unlink(_DRAFT, dir_fd=folder)
+                os.unlink(draft, dir_fd=folder)
             made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(_DRAFT, made, 0o644, dir_fd=folder), "w") as file:
+            with os.fdopen(os.open(draft, made, 0o644, dir_fd=folder), "w") as file:
                 file.write(f"{fence}\n")
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(_DRAFT, FENCE_FILE, src_dir_fd=folder, dst_dir_fd=folder)
+            if lowest(checkpoints) < fence:  # writing the draft may have taken long
+                os.replace(draft, FENCE_FILE, src_dir_fd=folder, dst_dir_fd=folder)
+            else:
+                os.unlink(draft, dir_fd=folder)
         os.fsync(folder)
     finally:
         os.close(folder)

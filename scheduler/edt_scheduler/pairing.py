@@ -122,10 +122,10 @@ def adopt(database: Database, settings: Settings, now: float) -> str:
 
     The row comes first here: a crash before the file leaves a home that its own database still knows.
     """
-    made = uuid.uuid4().hex
+    made, highest = uuid.uuid4().hex, lost_found.highest_number(settings)
     with database.transaction() as tx:
         rows.set_identity(tx, made, str(settings.home), now)
-        jobs.skip_numbers(tx, lost_found.highest_number(settings))
+        jobs.skip_numbers(tx, highest)
     _write_id(settings, made)
     return made
 

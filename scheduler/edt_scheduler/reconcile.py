@@ -1,9 +1,12 @@
-"""From snapshot to doorbells: look, plan, apply in one guarded transaction, ring. Room: scheduler.
+"""From snapshot to doorbells: look, plan, raise fence files, apply in one guarded transaction, ring. Room: scheduler.
 
 ``look`` may be called at any time, by whoever believes to be the scheduler, as often as like. It reads a snapshot
 and plans. Only if there is something to do it takes the writer's lock, reads and plans again, and applies that:
 what it writes fits the state it writes to, so a stale leader does no harm. A plan already applied is its own
 fix-point: the next look does nothing.
+
+Fence files are raised before the lock is taken, for what the snapshot shows: what is over in it stays over. What the
+second plan wants to start without its file having been raised waits for the next look.
 """
 
 from __future__ import annotations
@@ -44,13 +47,17 @@ def look(house: House, lost: Mapping[int, int] | None = None) -> bool:
     with house.database.snapshot() as tx:
         picture = read(tx, house.clock(), keys)
         shut_out = jobs.fences_due(tx)
-    if not lost and not shut_out and not _due(picture, plan(picture.state)):
+    foreseen = plan(picture.state)
+    if not lost and not shut_out and not _due(picture, foreseen):
         return False
     crash_point(CrashPoint.SCHEDULER_PLAN)
+    raised = {row.id: row.fence_due for row in shut_out if _raise(house.settings, row, row.fence_due)}
+    opening = [picture.jobs[action.job] for action in foreseen.actions if action.verb is Verb.START]
+    open_to = {row.id: row.fence + 1 for row in opening if _raise(house.settings, row, row.fence + 1)}
+    crash_point(CrashPoint.SCHEDULER_RAISED)
     with house.database.transaction() as tx:
         now = house.clock()
-        for row in jobs.fences_due(tx):
-            _shut_out(tx, house.settings, row, now)
+        _note_raised(tx, raised, open_to, now)
         for node_id, counter in (lost or {}).items():
             parts.lose(tx, node_id, counter, now)
         picture = read(tx, now, keys)
@@ -59,7 +66,8 @@ def look(house: House, lost: Mapping[int, int] | None = None) -> bool:
                 jobs.move(tx, row.id, JobState.PENDING, "waits for slots", now)
         decided = plan(picture.state)
         for action in decided.actions:
-            _apply(tx, house.settings, keys, picture, action, decided, now)
+            if action.verb is not Verb.START or _may_open(picture.jobs[action.job], open_to):
+                _apply(tx, keys, picture, action, decided, now)
         for name, explanation in decided.explain.items():
             _explain(tx, picture.jobs[name], explanation, now)
         crash_point(CrashPoint.SCHEDULER_WRITE)
@@ -80,26 +88,50 @@ def _due(picture: Picture, decided: Plan) -> bool:
     )
 
 
-def _shut_out(tx: Connection, settings: Settings, job: Row[Any], now: float) -> None:
-    """Raise a job's fence file above an attempt that is over and may still live somewhere; committed before this."""
+def _raise(settings: Settings, job: Row[Any], fence: int) -> bool:
+    """Raise a job's fence file; whether that could be done. All attempts below are over, as was committed."""
     name = exec_id(job.id)
     try:
-        fences.raise_to(settings.checkpoint_directory(name), job.fence_due)
+        fences.raise_to(settings.checkpoint_directory(name), fence)
     except OSError as error:
         _fence_files.failed(f"{reason(error)} (that of {name}, of which nothing starts before)")
-        return
+        return False
     _fence_files.worked()
-    jobs.change(tx, job.id, fence_due=None, not_before=max(job.not_before or 0.0, now + fences.FENCE_SECONDS))
+    return True
 
 
-def _apply(
-    tx: Connection, settings: Settings, keys: Keys, picture: Picture, action: Action, decided: Plan, now: float
-) -> None:
+def _note_raised(tx: Connection, raised: Mapping[int, int], open_to: Mapping[int, int], now: float) -> None:
+    """Of jobs whose file was due and has been raised: their next attempt may start a while from now.
+
+    Where another number is due by now, or none, another scheduler was here meanwhile, and this one may have slept with
+    an older number in its hand: the file is then raised once more, to where it belongs.
+    """
+    due = {row.id: row.fence_due for row in jobs.fences_due(tx)}
+    for number, fence in raised.items():
+        job = jobs.get(tx, number)
+        if due.get(number) == fence:
+            jobs.change(tx, number, fence_due=None, not_before=max(job.not_before or 0.0, now + fences.FENCE_SECONDS))
+        elif number not in due:
+            _raise_again(tx, job)
+    for number, fence in open_to.items():
+        job = jobs.get(tx, number)
+        if job.fence + 1 != fence and number not in due:
+            _raise_again(tx, job)
+
+
+def _raise_again(tx: Connection, job: Row[Any]) -> None:
+    jobs.change(tx, job.id, fence_due=job.fence if attempts.live(tx, job.id) else job.fence + 1)
+
+
+def _may_open(job: Row[Any], open_to: Mapping[int, int]) -> bool:
+    """Whether the file stands where the attempt that is about to open needs it."""
+    return bool(open_to.get(job.id) == job.fence + 1)
+
+
+def _apply(tx: Connection, keys: Keys, picture: Picture, action: Action, decided: Plan, now: float) -> None:
     """Carry out one action: name the home, take back, then give."""
     job, held = picture.jobs[action.job], picture.held[action.job]
     if action.verb is Verb.START and not _is_readable(tx, keys, job.id, now):
-        return
-    if action.verb is Verb.START and not _opens(settings, action.job, job.fence + 1):
         return
     if held and action.job in decided.homes:
         homes.move(tx, job.id, job.fence, picture.nodes[decided.homes[action.job]].id, action.reason, now)
@@ -124,17 +156,6 @@ def _is_readable(tx: Connection, keys: Keys, job_id: int, now: float) -> bool:
         jobs.change(tx, job_id, message=str(error))
         jobs.move(tx, job_id, JobState.ERROR, str(error), now)
         return False
-    return True
-
-
-def _opens(settings: Settings, name: str, fence: int) -> bool:
-    """Write the fence of an attempt that is about to open. All attempts below it are over, as was committed."""
-    try:
-        fences.raise_to(settings.checkpoint_directory(name), fence)
-    except OSError as error:
-        _fence_files.failed(f"{reason(error)} (that of {name}, which does not start)")
-        return False
-    _fence_files.worked()
     return True
 
 

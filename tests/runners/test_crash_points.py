@@ -21,7 +21,12 @@ WHERE = {
     "runners/edt_agent/docker_launcher.py": {"AGENT_LETTER"},
     "runners/edt_agent/carrying.py": {"AGENT_CARRY", "AGENT_CARRIED"},
     "scheduler/edt_scheduler/loop.py": {"SCHEDULER_PASS"},
-    "scheduler/edt_scheduler/reconcile.py": {"SCHEDULER_PLAN", "SCHEDULER_WRITE", "SCHEDULER_COMMITTED"},
+    "scheduler/edt_scheduler/reconcile.py": {
+        "SCHEDULER_PLAN",
+        "SCHEDULER_RAISED",
+        "SCHEDULER_WRITE",
+        "SCHEDULER_COMMITTED",
+    },
     "scheduler/edt_scheduler/doorbell.py": {"SCHEDULER_RELAY"},
     "scheduler/edt_scheduler/operations/sweeping.py": {"SCHEDULER_SWEEP", "SCHEDULER_FENCED"},
     "scheduler/edt_scheduler/lost_found.py": {"SCHEDULER_NOTED", "SCHEDULER_SET_ASIDE"},

@@ -112,7 +112,7 @@ def test_a_fence_file_never_goes_down_and_what_cannot_be_read_is_written_anew(tm
     assert [path.name for path in tmp_path.iterdir()] == [FENCE_FILE]
 
 
-@pytest.mark.parametrize("name", [FENCE_FILE, f"{FENCE_FILE}.tmp"])
+@pytest.mark.parametrize("name", [FENCE_FILE, f"{FENCE_FILE}.tmp.{os.getpid()}"])
 def test_what_a_job_puts_in_place_of_the_fence_file_is_neither_followed_nor_waited_for(
     tmp_path: Path, name: str
 ) -> None:
@@ -125,6 +125,24 @@ def test_what_a_job_puts_in_place_of_the_fence_file_is_neither_followed_nor_wait
         raise_to(checkpoints, 3)
         assert lowest(checkpoints) == 3
     assert other.read_text() == "9\n"
+
+
+def test_a_scheduler_that_slept_with_an_older_number_in_its_hand_has_the_file_raised_once_more(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _lose_its_only_node(stage)
+
+    def sleep_while_another_one_decides(checkpoints: Path, _: int) -> None:
+        monkeypatch.undo()
+        look(stage.house)
+        assert stage.fence(job) == 2
+        (checkpoints / FENCE_FILE).write_text("1\n")  # what it had in its hand
+
+    monkeypatch.setattr("edt_scheduler.fences.raise_to", sleep_while_another_one_decides)
+    look(stage.house)
+    look(stage.house)
+    assert stage.fence(job) == 2
+    assert not look(stage.house)
 
 
 def _lose_its_only_node(stage: Stage) -> str:
