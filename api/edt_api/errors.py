@@ -9,6 +9,7 @@
     ├── NoRoom             the server's disk is full
     ├── RequestInvalid     a query or a body of another call
     ├── NoResult           nothing to download yet
+    ├── ResultsRemoved     nothing to download any more
     ├── NoSuchPage         a path that leads nowhere
     ├── NotAuthenticated   no credential, or one that is not valid
     ├── TooManyLogons      passwords are not looked at for a while
@@ -21,6 +22,7 @@ WMLA's clients expect another. Next: answers.py, which writes the responses.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 
 
@@ -95,6 +97,18 @@ class NoResult(ApiError):
     code = "no-result"
 
 
+class ResultsRemoved(ApiError):
+    """A job whose results, checkpoints and logs were removed because of their age."""
+
+    code = "results-removed"
+
+    def __init__(self, exec_id: str, removed_at: float, days: float) -> None:
+        date = datetime.datetime.fromtimestamp(removed_at, datetime.UTC).date()
+        super().__init__(
+            f"the results and logs of {exec_id} were removed on {date} after {days:g} days, as the administrator set"
+        )
+
+
 class NoSuchPage(ApiError):
     """A path that leads nowhere."""
 
@@ -145,6 +159,7 @@ STATUS: Mapping[str, int] = {
     "no-room": 507,
     "request-invalid": 400,
     "no-result": 400,
+    "results-removed": 410,
     "no-such-page": 404,
     "not-authenticated": 401,
     "forbidden": 403,

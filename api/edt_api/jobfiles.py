@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from edt_api.errors import ResultsRemoved
+from edt_scheduler.views import JobView
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -26,6 +29,12 @@ class Found:
     size: int
     executable: bool
     changed_at: float
+
+
+def must_be_kept(job: JobView) -> None:
+    """Raises ResultsRemoved where the job's files are gone, or are just going, because of their age."""
+    if job.results_removed_at is not None:
+        raise ResultsRemoved(job.exec_id, job.results_removed_at, job.results_days or 0.0)
 
 
 def open_file(root: Path, path: tuple[str, ...]) -> BinaryIO | None:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from edt_api.errors import RequestInvalid
-from edt_api.jobfiles import files, open_file
+from edt_api.jobfiles import files, must_be_kept, open_file
 from edt_api.schemas import LogFile
 from edt_scheduler.views import JobView
 
@@ -46,7 +46,8 @@ _LOG_TYPES = {
 
 
 def text(job: JobView, log_type: str) -> Iterator[str]:
-    """The log in pieces. Raises RequestInvalid for a log type that nobody knows, before the first."""
+    """The log in pieces. Raises RequestInvalid for a log type that nobody knows, before the first; ResultsRemoved."""
+    must_be_kept(job)
     streams = _LOG_TYPES.get(log_type)
     if streams is None:
         known = ", ".join(name for name in _LOG_TYPES if name)
@@ -63,7 +64,8 @@ def as_json(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def listing(job: JobView) -> list[LogFile]:
-    """The files that are there: the driver's, then each engine's in the order in which they came."""
+    """The files that are there: the driver's, then each engine's in their order. Raises ResultsRemoved."""
+    must_be_kept(job)
     sizes = {found.path[-1]: found.size for found in files(job.directory, (job.log_dir.name,)) if len(found.path) == 2}
     drivers = [LogFile(stream=stream.value, bytes=sizes[name]) for stream, name in _FILES.items() if name in sizes]
     engines = [match for match in map(_ENGINE.fullmatch, sizes) if match is not None]
@@ -86,8 +88,9 @@ def since(job: JobView, stream: str, offset: int, most: int) -> tuple[bytes, int
     """At most so many bytes of one file from ``offset`` on, and the offset after them; empty: nothing more is there.
 
     A file that is shorter than ``offset`` was turned over at its size limit: its follower gets the rest of the old
-    one, and goes on at the beginning of the new.
+    one, and goes on at the beginning of the new. Raises ResultsRemoved.
     """
+    must_be_kept(job)
     name = _file_of(stream)
     data, size = _slice(job, name, offset, most)
     if size is None or size >= offset:

@@ -90,6 +90,8 @@ def job(view: JobView) -> schemas.Job:
         waiting=schemas.Waiting.model_validate(view.waiting) if view.waiting else None,
         work_dir=str(view.work_dir),
         image=view.image,
+        results_removed_at=view.results_removed_at,
+        results_days=view.results_days,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edt_api.errors import NoResult
-from edt_api.jobfiles import Found, files, open_file
+from edt_api.jobfiles import Found, files, must_be_kept, open_file
 from edt_runner.contract import DRAFT_PREFIX
 from edt_scheduler.views import JobView
 
@@ -86,7 +86,8 @@ class Result:
 
 
 def result(job: JobView) -> Result:
-    """What ``model/`` holds now. Raises NoResult where that is nothing."""
+    """What ``model/`` holds now. Raises NoResult where that is nothing, ResultsRemoved."""
+    must_be_kept(job)
     folder = (job.model_dir.name,)
     found = [file for file in files(job.directory, folder) if not _is_draft(file)]
     if not found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Protocol
 
 from edt_scheduler.views import MetricPoint
 
@@ -41,6 +42,39 @@ def thinned(points: Sequence[MetricPoint], most: int) -> list[MetricPoint]:
                 max(told, key=lambda index: _loss(points[index])),
             }
     return [points[index] for index in sorted(kept)]
+
+
+class Told(Protocol):
+    """A point as it is stored, in short."""
+
+    @property
+    def fence(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def loss(self) -> float | None: ...
+
+
+def sparse(points: Sequence[Told], most: int) -> list[int]:
+    """The indices of at most ``most`` points that are to stay for good, in order.
+
+    The first and the last of each attempt, the least and the greatest loss, and, of the steps, one of each of equally
+    long parts: the one told last, which is what counts of a step that was done again. Where already the first are too
+    many, as many of them as there is room for.
+    """
+    if len(points) <= most:
+        return list(range(len(points)))
+    ends: dict[int, tuple[int, int]] = {}
+    for index, point in enumerate(points):
+        ends[point.fence] = (ends.get(point.fence, (index,))[0], index)
+    told = [(point.loss, index) for index, point in enumerate(points) if point.loss is not None]
+    must = sorted({index for pair in ends.values() for index in pair} | {each(told)[1] for each in (min, max) if told})
+    if len(must) > most:
+        return [must[round(place * (len(must) - 1) / (most - 1))] for place in range(most)]
+    low, high = min(point.step for point in points), max(point.step for point in points)
+    parts = most - len(must)
+    by_part = {(point.step - low) * parts // (high - low + 1): index for index, point in enumerate(points)}
+    return sorted({*must, *by_part.values()})
 
 
 def with_few_metrics(points: Sequence[MetricPoint]) -> list[MetricPoint]:

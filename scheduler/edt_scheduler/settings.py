@@ -10,9 +10,9 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from edt_scheduler.secret_files import SecretFile, SecretFiles, with_password
@@ -25,6 +25,19 @@ def default_home() -> Path:
     """``edt`` in the XDG data directory."""
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return Path(base) / "edt"
+
+
+MOST_DAYS = 36_500.0
+
+
+def _empty_is_none(value: Any) -> Any:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+Days = Annotated[
+    Annotated[float, Field(gt=0, le=MOST_DAYS, allow_inf_nan=False)] | None, BeforeValidator(_empty_is_none)
+]
+"""For how many days something is kept; None, or empty: for ever."""
 
 
 class Settings(BaseSettings):
@@ -54,8 +67,23 @@ class Settings(BaseSettings):
     """Least time a leave is given before SIGKILL."""
     alive_file: Path | None = None
     """Touched whenever the scheduler has looked or stands by; how old it is tells whether the scheduler works."""
-    usage_days: float = Field(default=2.0, gt=0)
-    """How long it is remembered how busy slots were."""
+    job_days: Days = None
+    """A job that has been over for so long is deleted, with its results. Empty, the default: never."""
+    result_days: Days = None
+    """Folders (results, checkpoints, logs) of jobs that have been over for so long are removed; what is in the database
+    stays. Empty, the default: as long as the job."""
+    deleted_days: float = Field(default=1.0, ge=1, le=MOST_DAYS)
+    """So long after a job was deleted its rows go. An Idempotency-Key may name it for a day, therefore never sooner."""
+    metrics_days: Days = Field(default=30.0)
+    """Curves of jobs that have been over for so long are thinned out. Empty: never."""
+    metrics_points: int = Field(default=500, ge=8)
+    """So many points are left of a curve that was thinned out."""
+    usage_days: float = Field(default=2.0, gt=0, le=MOST_DAYS)
+    """How long each sample is kept of how busy slots were."""
+    usage_hours_days: Days = Field(default=365.0)
+    """How long means by the hour of it are kept. Empty: for ever."""
+    usage_users_days: Days = None
+    """How long it is kept for how long each user's jobs held slots, by the day. Empty, the default: for ever."""
     secret_key_file: Path | None = None
     """Holds the keys under which environments of jobs are sealed, a key a line, newest first; default ``secret-key`` in
     the home. All APIs and schedulers see the same."""
@@ -91,6 +119,28 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().absolute()
+
+    @field_validator("result_days", mode="after")
+    @classmethod
+    def _not_beyond_the_job(cls, days: float | None, info: ValidationInfo) -> float | None:
+        job_days = info.data.get("job_days")
+        if days is not None and job_days is not None and days > job_days:
+            raise ValueError(
+                f"results go with their job at the latest: got {days:g} days, and EDT_JOB_DAYS is {job_days:g}; "
+                "take as many or fewer, or leave it empty"
+            )
+        return days
+
+    @field_validator("usage_hours_days", mode="after")
+    @classmethod
+    def _not_before_the_samples(cls, days: float | None, info: ValidationInfo) -> float | None:
+        usage_days = info.data.get("usage_days")
+        if days is not None and usage_days is not None and days < usage_days:
+            raise ValueError(
+                f"means by the hour are kept at least as long as the samples: got {days:g} days, and EDT_USAGE_DAYS "
+                f"is {usage_days:g}; take as many or more, or leave it empty"
+            )
+        return days
 
     @property
     def database(self) -> str:

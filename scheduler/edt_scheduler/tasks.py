@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from edt_scheduler.errors import SchedulerError, Unavailable
 from edt_scheduler.house import House
-from edt_scheduler.operations.sweeping import sweep_changes, sweep_deleted, sweep_keys, sweep_usage
+from edt_scheduler.operations import retention, rollups
+from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys
 
 log = logging.getLogger("edt.tasks")
 
@@ -39,10 +40,17 @@ class Task:
 
 
 TASKS: tuple[Task, ...] = (
-    Task("edt.remove-deleted", "folders and courses of deleted jobs removed", 30, 300, sweep_deleted),
+    Task("edt.remove-folders", "folders of deleted or old jobs removed", 30, 300, retention.remove_folders),
+    Task("edt.delete-old-jobs", "jobs deleted because of their age", 300, 120, retention.delete_old_jobs),
+    Task("edt.remove-old-results", "results marked to be removed for age", 300, 120, retention.remove_old_results),
+    Task("edt.thin-metrics", "curves of old jobs thinned out", 600, 120, retention.thin_old_metrics),
+    Task("edt.count-user-days", "sums counted of slots held, by user and day", 600, 300, rollups.count_user_days),
+    Task("edt.purge-deleted", "jobs purged that were deleted long enough ago", 600, 120, retention.purge_deleted),
+    Task("edt.count-slot-hours", "hours of slots counted", 600, 120, rollups.count_slot_hours),
+    Task("edt.forget-roll-ups", "sums forgotten because of their age", 3600, 120, rollups.forget_roll_ups),
     Task("edt.forget-changes", "changes forgotten that everybody has seen", 120, 120, sweep_changes),
     Task("edt.forget-keys", "idempotency keys forgotten that are a day old", 600, 120, sweep_keys),
-    Task("edt.forget-usage", "samples of busy slots forgotten", 600, 120, sweep_usage),
+    Task("edt.forget-usage", "samples of busy slots forgotten", 600, 120, rollups.forget_usage),
 )
 
 

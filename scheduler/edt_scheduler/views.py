@@ -108,6 +108,10 @@ class JobView:
     directory: Path
     """EDT_HOME/jobs/<exec id>: also RESULT_DIR."""
     work_dir: Path
+    results_removed_at: float | None = None
+    """Since when its results, checkpoints and logs are removed, because of their age."""
+    results_days: float | None = None
+    """For so many days they were kept."""
 
     @property
     def model_dir(self) -> Path:
@@ -162,6 +166,26 @@ class UseOverTime:
     memory_bytes: int | None
     power_watts: float | None
     temperature_c: float | None
+
+
+@dataclass(frozen=True)
+class SlotTime:
+    """For how long the jobs of a user have held slots in one day."""
+
+    day: int
+    """Its beginning, UTC."""
+    user_id: int
+    user: str
+    slot_seconds: float
+
+
+@dataclass(frozen=True)
+class SlotTimePage:
+    """A part of that list, newest day first."""
+
+    items: tuple[SlotTime, ...]
+    before: tuple[int, int] | None
+    """Day and user that the next page comes before; None: this is the last."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,11 @@ class Memory:
     _jobs: dict[int, Row] = field(default_factory=dict)
     _events: dict[tuple[int, int], tuple[Any, ...]] = field(default_factory=dict)
     _released: dict[int, tuple[float, str]] = field(default_factory=dict)
-    _allocations: set[int] = field(default_factory=set)
+    _allocations: dict[int, int] = field(default_factory=dict)
+    """Allocation to its job; the same for resizes."""
+    _resizes: dict[int, int] = field(default_factory=dict)
+    purged: set[int] = field(default_factory=set)
+    """Jobs that were deleted and over, and whose rows are gone."""
     _acked: dict[tuple[int, int, int], int] = field(default_factory=dict)
     _closed_nodes: dict[int, Row] = field(default_factory=dict)
 
@@ -67,7 +71,10 @@ class Memory:
         for job, was in self._jobs.items():
             row = picture.jobs.get(job)
             if row is None:
-                yield Violation(Invariant.I3, (job, "gone"), f"edt-{job} was there and is no more")
+                if was["state"] in TERMINAL and was["deleted_at"] is not None:
+                    self.purged.add(job)
+                else:
+                    yield Violation(Invariant.I3, (job, "gone"), f"edt-{job} was there and is no more")
                 continue
             if was["state"] in TERMINAL and row["state"] != was["state"]:
                 yield Violation(Invariant.I5, (job, "terminal"), f"edt-{job} was {was['state']}, now {row['state']}")
@@ -98,9 +105,11 @@ class Memory:
                 yield Violation(Invariant.I8, (row["id"], "again"), said)
             if row["released_at"] is not None:
                 self._released[row["id"]] = back
-        gone = self._allocations - {row["id"] for row in picture["allocations"]}
-        if gone:
-            yield Violation(Invariant.I8, ("rows", *sorted(gone)), f"allocations {sorted(gone)} are no more")
+        for table, known in (("allocations", self._allocations), ("resizes", self._resizes)):
+            there = {row["id"] for row in picture[table]}
+            gone = sorted(each for each, job in known.items() if each not in there and job not in self.purged)
+            if gone:
+                yield Violation(Invariant.I8, (table, *gone), f"{table} {gone} are no more")
 
     def _compare_nodes(self, picture: Picture) -> Iterator[Violation]:
         """I2: a node that took no work in the last picture, and takes none now, was given none between them."""
@@ -110,7 +119,8 @@ class Memory:
             if row["id"] not in self._allocations and was is not None and _closed(now) == _closed(was):
                 said = f"allocation {row['id']} was given on {now['name']}, which is {_closed(now)}"
                 yield Violation(Invariant.I2, ("closed", row["id"]), said)
-        self._allocations |= {row["id"] for row in picture["allocations"]}
+        self._allocations |= {row["id"]: row["job_id"] for row in picture["allocations"]}
+        self._resizes |= {row["id"]: row["job_id"] for row in picture["resizes"]}
         self._closed_nodes = {node: row for node, row in picture.nodes.items() if _closed(row)}
 
 

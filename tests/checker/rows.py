@@ -22,6 +22,7 @@ BYPASSES = 3
 
 def judge(picture: Picture, reports: Reports) -> Iterator[Violation]:
     """Everything that this picture says by itself."""
+    yield from _orphans(picture)
     yield from _slots(picture)
     yield from _sizes(picture)
     yield from _over(picture)
@@ -32,6 +33,13 @@ def judge(picture: Picture, reports: Reports) -> Iterator[Violation]:
     yield from _counters(picture, reports)
     yield from _outbox(picture)
     yield from _running(picture)
+
+
+def _orphans(picture: Picture) -> Iterator[Violation]:
+    """A job goes whole, or not at all."""
+    for table in ("job_events", "attempts", "supervisors", "resizes", "allocations"):
+        for job in {row["job_id"] for row in picture[table]} - picture.jobs.keys():
+            yield Violation(Invariant.I5, (table, job), f"edt-{job} is no more, and has rows in {table}")
 
 
 def _slots(picture: Picture) -> Iterator[Violation]:
@@ -52,7 +60,8 @@ def _sizes(picture: Picture) -> Iterator[Violation]:
             yield Violation(Invariant.I2, row["id"], f"allocation {row['id']} holds slot {row['slot']}, which is none")
         kept[row["job_id"]] += row["release_asked_at"] is None
     for job, number in kept.items():
-        row = picture.jobs[job]
+        if (row := picture.jobs.get(job)) is None:
+            continue
         most = row["num_worker"] * row["worker_device_num"]
         if number > most:
             yield Violation(Invariant.I2, job, f"edt-{job} holds {number} slots and asked for at most {most}")
@@ -60,8 +69,8 @@ def _sizes(picture: Picture) -> Iterator[Violation]:
 
 def _over(picture: Picture) -> Iterator[Violation]:
     for row in picture.open:
-        job, node = picture.jobs[row["job_id"]], picture.nodes[row["node_id"]]
-        if job["state"] in TERMINAL and node["lost_at"] is None:
+        job, node = picture.jobs.get(row["job_id"]), picture.nodes[row["node_id"]]
+        if job is not None and job["state"] in TERMINAL and node["lost_at"] is None:
             said = f"edt-{job['id']} is {job['state']} and holds slot {row['slot']} of {node['name']}"
             yield Violation(Invariant.I6, row["id"], f"{said} (allocation {row['id']})", RELEASE_SECONDS)
 

@@ -71,12 +71,25 @@ def test_a_wrong_row_is_found(planted: Planted, bug: str) -> None:
     assert Invariant[invariant] in planted.barks()
 
 
+DELETED = "UPDATE jobs SET deleted_at = 1 WHERE id = 1"
+GONE = [
+    *(f"DELETE FROM {table} WHERE job_id = 1" for table in ("job_events", "allocations", "supervisors", "attempts")),  # noqa: S608
+    "DELETE FROM resize_nodes WHERE resize_id IN (SELECT id FROM resizes WHERE job_id = 1)",
+    "DELETE FROM resizes WHERE job_id = 1",
+    "DELETE FROM jobs WHERE id = 1",
+]
+"""How a job that was deleted and is over goes, whole."""
+
 AFTERWARDS = {
     "a job that is gone": ("I3", "DELETE FROM jobs WHERE id = 7", "DELETE FROM job_events WHERE job_id = 7"),
     "a terminal state that is left": ("I5", "UPDATE jobs SET state = 'ERROR' WHERE id = 1"),
     "a history rewritten": ("I5", "UPDATE job_events SET message = 'no' WHERE job_id = 1 AND seq = 2"),
     "a slot that comes back again": ("I8", "UPDATE allocations SET released_at = released_at + 1 WHERE job_id = 1"),
     "a slot that is taken again": ("I8", "UPDATE allocations SET released_at = NULL WHERE job_id = 1"),
+    "a job that is gone and was never deleted": ("I3", *GONE),
+    "a job that was deleted and is gone in part": ("I5", DELETED, *GONE[1:]),
+    "a job that was deleted and has lost some of its history": ("I5", DELETED, GONE[0] + " AND seq = 2"),
+    "a resize deleted": ("I8", "DELETE FROM resizes WHERE job_id = 1"),
     "an allocation deleted": ("I8", "DELETE FROM allocations WHERE job_id = 1"),
     "a fence that goes down": ("I9", "UPDATE jobs SET fence = 1 WHERE id = 2"),
     "a cursor that goes back": ("I12", "UPDATE supervisors SET acked = 1 WHERE job_id = 2"),
@@ -253,6 +266,23 @@ def test_a_deleted_job_takes_along_what_was_written_a_piece_at_a_time(planted: P
     (folder / "checkpoint/at-0000000007/state.safetensors").unlink()
     assert planted.barks() == set()
     shutil.rmtree(folder)
+    assert planted.barks() == set()
+
+
+def test_a_deleted_job_that_is_over_may_vanish_whole(planted: Planted) -> None:
+    planted.checker.acknowledge("edt-1")
+    planted.sql(DELETED)
+    assert planted.barks() == set()
+    planted.sql(*GONE)
+    assert planted.barks() == set()
+    planted.sql("DELETE FROM job_events WHERE job_id = 7", "DELETE FROM jobs WHERE id = 7")
+    assert planted.barks() == {Invariant.I3}
+
+
+def test_results_that_were_removed_for_their_age_go_a_piece_at_a_time(planted: Planted) -> None:
+    assert planted.barks() == set()
+    planted.sql("UPDATE jobs SET results_removed_at = 1 WHERE id = 2")
+    (planted.home / "jobs/edt-2/checkpoint/at-0000000007/state.safetensors").unlink()
     assert planted.barks() == set()
 
 

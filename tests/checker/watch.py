@@ -122,7 +122,7 @@ class Checker:
             *self._memory.compare(picture),
             *self._census.judge(picture, living),
             *_checkpoints(picture, checkpoints),
-            *_promises(picture, promised, seen),
+            *_promises(picture, self._still_there(promised), seen),
             *self._samples(picture),
         ]
         self._judge([each for each in found if each.invariant not in self._excused])
@@ -139,6 +139,11 @@ class Checker:
         """Raises Unsound with every violation found so far."""
         if self.violations:
             raise Unsound("\n".join(map(str, self.violations)))
+
+    def _still_there(self, promised: Mapping[str, str]) -> dict[str, str]:
+        """The promises whose jobs were not deleted, and gone whole a while afterwards."""
+        purged = {f"edt-{job}" for job in self._memory.purged}
+        return {job: mark for job, mark in promised.items() if job not in purged}
 
     def _judge(self, found: list[Violation]) -> None:
         self.pending = []
@@ -174,7 +179,9 @@ class Checker:
 def _checkpoints(picture: Picture, newest: dict[str, tuple[Path, str | None, int] | None]) -> Iterator[Violation]:
     for job, found in newest.items():
         row = picture.jobs.get(int(job.rpartition("-")[2]))
-        if found is None or row is None or row["deleted_at"] is not None:  # then its folder goes, piece by piece
+        if found is None or row is None:
+            continue
+        if row["deleted_at"] is not None or row["results_removed_at"] is not None:  # its folder goes, piece by piece
             continue
         path, wrong, fence = found
         if wrong is not None:

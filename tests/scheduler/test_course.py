@@ -11,7 +11,7 @@ from edt_scheduler import operations
 from edt_scheduler.course import MOST_METRICS, standing, thinned
 from edt_scheduler.errors import NoSuchJob
 from edt_scheduler.jobs import job_number
-from edt_scheduler.operations.sweeping import sweep_deleted
+from edt_scheduler.operations.retention import remove_folders
 from edt_scheduler.pace import eta_seconds, observe
 from edt_scheduler.store import metrics
 from edt_scheduler.views import Course, MetricPoint, Role
@@ -111,13 +111,13 @@ class TestKept:
         stage, node, job = training
         progress(node, job, 1)
         operations.delete(stage.house, job, viewer=stage.admin)
-        sweep_deleted(stage.house)
+        remove_folders(stage.house)
         assert points_of(stage, job) == 1, "it still runs"
         node.obey()
         other = stage.submit(1)
         stage.settle()
         progress(node, other, 1)
-        sweep_deleted(stage.house)
+        remove_folders(stage.house)
         assert (points_of(stage, job), points_of(stage, other)) == (0, 1)
 
     def test_others_see_nothing_of_it(self, training: tuple[Stage, Puppet, str]) -> None:

@@ -18,7 +18,8 @@ from edt_runner.contract import Report, ReportKind, dump_line
 from edt_runner.crash_points import CrashPoint
 from edt_scheduler import doctor, fences, lost_found, operations, pairing
 from edt_scheduler.errors import DatabaseUnavailable
-from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
+from edt_scheduler.operations.retention import remove_folders
+from edt_scheduler.operations.sweeping import Leftovers
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home, reservations
 from support.puppets import Clock, Stage
@@ -173,7 +174,7 @@ def test_nothing_is_moved_or_removed_where_home_and_database_no_longer_belong_to
     with stage.house.database.transaction() as tx:
         home.set_identity(tx, "another", "/another", 0.0)
     Leftovers(stage.house).sweep()
-    sweep_deleted(stage.house)
+    remove_folders(stage.house)
     assert folder.exists() and deleted.directory.exists()
 
 

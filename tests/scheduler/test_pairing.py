@@ -26,7 +26,8 @@ from edt_scheduler import doctor, lost_found, operations, pairing
 from edt_scheduler.errors import HomeForeign
 from edt_scheduler.house import House, open_house
 from edt_scheduler.leader import lead
-from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
+from edt_scheduler.operations.retention import remove_folders
+from edt_scheduler.operations.sweeping import Leftovers
 from edt_scheduler.pairing import Known, Sight, judge
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home
@@ -217,7 +218,7 @@ def test_what_was_deleted_before_a_home_and_an_earlier_database_were_paired_is_m
     result = _begun(earlier, 5, "1-alpha") / "result.pth"  # the database's own edt-5 is over and deleted
     result.write_text("weights")
     house = open_house(earlier)
-    sweep_deleted(house)
+    remove_folders(house)
     assert result.read_text() == "weights"
     Leftovers(house).sweep()
     house.close()

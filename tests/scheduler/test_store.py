@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from edt_runner.contract import ExitKind
 from edt_scheduler.errors import IllegalTransition
 from edt_scheduler.jobs import TRANSITIONS, JobSpec, JobState
 from edt_scheduler.nodes import SlotSpec
-from edt_scheduler.store import allocations, attempts, jobs, nodes, resizes, users
+from edt_scheduler.store import allocations, attempts, jobs, nodes, resizes, retention, users
 from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import allocations as allocation_table
+from edt_scheduler.store.tables import attempts as attempt_table
 from edt_scheduler.store.tables import job_events
 from edt_scheduler.store.tables import jobs as job_table
+from edt_scheduler.store.tables import purges as purge_table
+from edt_scheduler.store.tables import resizes as resize_table
 from edt_scheduler.store.tables import supervisors as supervisor_table
 from edt_scheduler.views import ResizeCause
 
@@ -25,9 +29,9 @@ SPEC = JobSpec(framework="edtPyTorch", model_main="main.py", args_verbatim="", a
 
 
 def add_job(tx: Connection) -> int:
-    if users.get(tx, "ada") is None:
+    if users.named(tx, "ada") is None:
         users.add(tx, "ada", "user", "hash", 1.0)
-    ada = users.get(tx, "ada")
+    ada = users.named(tx, "ada")
     assert ada is not None
     return jobs.add(tx, user_id=ada.id, spec=SPEC, work_dir="_submitted_code", seed=1, threads=1, now=1.0)
 
@@ -155,7 +159,7 @@ class TestTransitions:
     def test_a_job_is_born_submitted(self, database: Database) -> None:
         with database.transaction() as tx:
             row = jobs.get(tx, add_job(tx))._asdict()
-        born = {key: value for key, value in row.items() if key not in {"owner", "id"}} | {"state": "RUNNING"}
+        born = {key: value for key, value in row.items() if key in job_table.c and key != "id"} | {"state": "RUNNING"}
         with pytest.raises(DBAPIError, match="begins as SUBMITTED"), database.transaction() as tx:
             tx.execute(insert(job_table).values(**born))
 
@@ -186,9 +190,55 @@ class TestHistory:
     def test_history_is_never_rewritten(self, database: Database) -> None:
         with database.transaction() as tx:
             add_job(tx)
-        for statement in (update(job_events).values(message="no"), delete(job_events)):
-            with pytest.raises(DBAPIError, match="never rewritten"), database.transaction() as tx:
-                tx.execute(statement)
+        with pytest.raises(DBAPIError, match="never rewritten"), database.transaction() as tx:
+            tx.execute(update(job_events).values(message="no"))
+
+    @pytest.mark.parametrize("table", [job_events, attempt_table, resize_table, allocation_table])
+    def test_history_is_not_deleted_while_its_job_is_there(self, database: Database, table: Table) -> None:
+        with database.transaction() as tx:
+            job, node = add_job(tx), add_node(tx)
+            add_allocation(tx, job, node)
+        with pytest.raises(DBAPIError, match="history goes only whole"), database.transaction() as tx:
+            tx.execute(delete(table))
+
+    def test_a_job_is_deleted_by_a_purge_alone_and_only_when_nothing_of_it_is_left(self, database: Database) -> None:
+        with database.transaction() as tx:
+            job, node = add_job(tx), add_node(tx)
+            held = add_allocation(tx, job, node)
+        with pytest.raises(DBAPIError, match="goes only by a purge"), database.transaction() as tx:
+            tx.execute(delete(job_table))
+        steps: list[Callable[[Connection], object]] = [
+            lambda tx: jobs.change(tx, job, deleted_at=2.0),
+            lambda tx: jobs.change(tx, job, folder_gone_at=2.0),
+            lambda tx: jobs.change(tx, job, finished_at=2.0),
+            lambda tx: allocations.close(tx, held, ExitKind.LEFT, 2.0),
+            lambda tx: attempts.end_supervisor(tx, job, 1, node, ExitKind.LEFT, 2.0),
+            lambda tx: attempts.change(tx, job, 1, ended_at=2.0),
+        ]
+        for step in steps:
+            with pytest.raises(DBAPIError, match="purged once it is deleted, over"), database.transaction() as tx:
+                retention.purge(tx, [job])
+            with database.transaction() as tx:
+                step(tx)
+        with database.transaction() as tx:
+            retention.purge(tx, [job])
+        with database.snapshot() as tx:
+            assert jobs.known(tx, [job]) == set()
+
+    def test_a_part_of_a_job_cannot_be_purged(self, database: Database) -> None:
+        with database.transaction() as tx:
+            job = add_job(tx)
+            jobs.change(tx, job, deleted_at=2.0, folder_gone_at=2.0, finished_at=2.0)
+        begun = insert(purge_table).values(job_id=job, never=-job)
+        with pytest.raises(IntegrityError), database.transaction() as tx:
+            tx.execute(begun)
+            tx.execute(delete(job_events))
+        with pytest.raises(DBAPIError, match="a job is purged whole"), database.transaction() as tx:
+            tx.execute(begun)
+            tx.execute(delete(job_events))
+            tx.execute(delete(purge_table))
+        with database.snapshot() as tx:
+            assert len(jobs.history(tx, job)) == 1
 
 
 class TestTransactions:

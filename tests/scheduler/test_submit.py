@@ -16,7 +16,8 @@ from edt_scheduler.house import House
 from edt_scheduler.jobs import JobFilter, JobOrder, JobSpec, JobState
 from edt_scheduler.once import Once, once
 from edt_scheduler.operations import history
-from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
+from edt_scheduler.operations.retention import remove_folders
+from edt_scheduler.operations.sweeping import Leftovers
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import reservations, tables
 from edt_scheduler.views import JobPage, Role, UserView
@@ -192,10 +193,10 @@ class TestDeleting:
         operations.delete(stage.house, job.exec_id, viewer=stage.admin)
         with pytest.raises(NoSuchJob):
             stage.job(job.exec_id)
-        sweep_deleted(stage.house)
+        remove_folders(stage.house)
         assert job.directory.exists(), "its processes still write there"
         node.obey()
-        sweep_deleted(stage.house)
+        remove_folders(stage.house)
         assert not job.directory.exists()
 
     def test_delete_all_takes_the_viewers_own_jobs_only(self, sqlite_stage: Stage) -> None:

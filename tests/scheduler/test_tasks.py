@@ -24,7 +24,8 @@ from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
 from edt_scheduler.once import KEPT_SECONDS, Once
 from edt_scheduler.operations.batches import in_batches, in_time
-from edt_scheduler.operations.sweeping import sweep_changes, sweep_deleted, sweep_keys
+from edt_scheduler.operations.retention import remove_folders
+from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys
 from edt_scheduler.store import changes, keys
 from edt_scheduler.store.database import Database
 from edt_scheduler.tasks import TASKS, Runner, Task
@@ -190,14 +191,14 @@ class TestDeletedJobs:
     def test_their_folders_go_and_it_says_how_many(self, stage: Stage) -> None:
         kept = stage.submitted().directory
         folders = deleted_jobs(stage, 3)
-        assert sweep_deleted(stage.house) == 3
+        assert remove_folders(stage.house) == 3
         assert kept.exists() and not any(folder.exists() for folder in folders)
-        assert sweep_deleted(stage.house) == 0, "it is not counted again"
+        assert remove_folders(stage.house) == 0, "it is not counted again"
 
     def test_two_that_run_at_once_do_the_work_of_one(self, stage: Stage) -> None:
         folders = deleted_jobs(stage, 8)
         with ThreadPoolExecutor(2) as pool:
-            for each in [pool.submit(sweep_deleted, stage.house) for _ in range(2)]:
+            for each in [pool.submit(remove_folders, stage.house) for _ in range(2)]:
                 each.result()
         assert not any(folder.exists() for folder in folders)
 
@@ -205,11 +206,11 @@ class TestDeletedJobs:
         self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stuck, *others = deleted_jobs(sqlite_stage, 3)
-        rmtree = operations.sweeping.shutil.rmtree
+        rmtree = operations.retention.shutil.rmtree
         refusing = lambda path, **how: None if path == stuck else rmtree(path, **how)  # noqa: E731
-        monkeypatch.setattr("edt_scheduler.operations.sweeping.shutil.rmtree", refusing)  # root may remove anything
+        monkeypatch.setattr("edt_scheduler.operations.retention.shutil.rmtree", refusing)  # root may remove anything
         with pytest.raises(HomeUnusable, match=r"1 job folder cannot be removed, edt-1 say"):
-            sweep_deleted(sqlite_stage.house)
+            remove_folders(sqlite_stage.house)
         assert stuck.exists() and not any(folder.exists() for folder in others)
 
     def test_while_the_homes_id_cannot_be_read_nothing_is_removed(self, sqlite_stage: Stage) -> None:
@@ -220,11 +221,11 @@ class TestDeletedJobs:
         kept = file.rename(file.with_name("kept"))
         file.mkdir()  # reading it is an error, as on a share that does not answer
         with pytest.raises(HomeUnusable, match="home-id cannot be read"):
-            sweep_deleted(house)
+            remove_folders(house)
         assert folder.exists()
         file.rmdir()
         kept.rename(file)
-        assert sweep_deleted(house) == 1
+        assert remove_folders(house) == 1
         assert not folder.exists()
 
 

@@ -31,6 +31,8 @@ FOLDER = Path(__file__).parents[1] / "scheduler" / "dumps"
 
 MADE_BY_MIGRATIONS = frozenset({"alembic_version", "job_transitions"})
 """Tables whose rows are part of the schema."""
+EMPTY = frozenset({"purges"})
+"""Tables that no transaction may leave a row in."""
 
 Row = dict[str, Any]
 
@@ -104,7 +106,7 @@ def reflected(connection: Connection) -> dict[str, Table]:
             column
         ) in table.columns:  # SQLite does not say of a number that it is a truth, nor of a text that it is JSON
             column.type = known.get((table.name, column.name), column.type)
-    return {table.name: table for table in found.sorted_tables if table.name not in MADE_BY_MIGRATIONS}
+    return {table.name: table for table in found.sorted_tables if table.name not in MADE_BY_MIGRATIONS | EMPTY}
 
 
 def contents(url: str) -> dict[str, list[Row]]:

@@ -101,6 +101,10 @@ class Job(Shown):
     work_dir: str
     image: str | None = None
     """Of its containers, where it has asked for its own."""
+    results_removed_at: float | None = None
+    """Since when its results, checkpoints and logs are removed because of their age; None: they are not."""
+    results_days: float | None = None
+    """For so many days they were kept, as the administrator set."""
 
 
 class JobPage(Page[Job]):

@@ -1,6 +1,6 @@
 """Folders that no row wants any more, rows that nobody reads any more. Room: scheduler, operations.
 
-Of a job's folder only a row can say that it may go (``sweep_deleted``). One that no row knows is moved to
+Of a job's folder only a row can say that it may go (``retention``). One that no row knows is moved to
 ``lost+found``, never removed: perhaps it is the database that is wrong. So is one whose job was deleted before home
 and database were paired: they may have been taken for a pair by mistake, and nobody has asked for this folder's end.
 
@@ -23,41 +23,13 @@ from edt_scheduler import lost_found, pairing
 from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id
-from edt_scheduler.operations.batches import BATCH_ROWS, in_batches, in_time
-from edt_scheduler.store import changes, home, jobs, keys, metrics, reservations, usage
+from edt_scheduler.operations.batches import BATCH_ROWS, in_batches
+from edt_scheduler.store import changes, home, jobs, keys, reservations
 
 log = logging.getLogger("edt.scheduler")
 
-USAGE_BATCH_SECONDS = 600.0
-"""Samples of so long a time are forgotten in one transaction."""
 STAGED_SECONDS = 24 * 3600
 """No upload takes this long: what lies in ``staged`` for longer was left by an API that died."""
-
-
-def sweep_deleted(house: House) -> int:
-    """Remove the folders of jobs that were deleted since the pairing and are over, and all deleted jobs' courses.
-
-    Answers how many folders and courses went. Raises HomeUnusable where the home cannot be read, or a folder cannot be
-    removed; then the others are gone.
-    """
-    folders = lost_found.job_folders(house.settings.jobs)
-    with house.database.snapshot() as tx:
-        belong = pairing.belong(tx, house.settings)
-        numbers = folders.keys() & jobs.deleted(tx, home.since(tx)) if belong and folders else set()
-        trained = metrics.of_deleted(tx)
-    removed, kept = 0, []
-    for number in in_time(sorted(numbers)):
-        shutil.rmtree(folders[number], ignore_errors=True)
-        if folders[number].exists():
-            kept.append(exec_id(number))
-        else:
-            removed += 1
-    if trained:
-        with house.database.transaction() as tx:
-            metrics.forget(tx, trained)
-    if kept:
-        raise HomeUnusable(str(house.settings.home), f"{lost_found.told(len(kept))} cannot be removed, {kept[0]} say")
-    return removed + len(trained)
 
 
 def sweep_keys(house: House) -> int:
@@ -82,21 +54,6 @@ def sweep_changes(house: House) -> int:
                 return 0
         with house.database.transaction() as tx:
             return changes.prune(tx, BATCH_ROWS)
-
-    return in_batches(forget_some)
-
-
-def sweep_usage(house: House) -> int:
-    """Forget how busy slots were longer ago than is kept. Answers how many samples."""
-    before = house.clock() - house.settings.usage_days * 24 * 3600
-
-    def forget_some() -> int:
-        with house.database.snapshot() as tx:
-            oldest = usage.oldest(tx)
-        if oldest is None or oldest >= before:
-            return 0
-        with house.database.transaction() as tx:
-            return usage.prune(tx, min(before, oldest + USAGE_BATCH_SECONDS))
 
     return in_batches(forget_some)
 

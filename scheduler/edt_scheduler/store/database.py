@@ -110,6 +110,7 @@ class Database:
             try:
                 begun.commit()
             except DBAPIError as error:
+                connection.invalidate()  # SQLite leaves a transaction open whose COMMIT it has refused
                 unavailable = after_commit(error)
                 if unavailable is None:
                     raise

@@ -198,14 +198,8 @@ def active_of(tx: Connection, user_id: int) -> list[Row[Any]]:
     return list(tx.execute(_joined().where(*wanted).order_by(jobs.c.id)))
 
 
-def deleted(tx: Connection, since: float | None) -> list[int]:
-    """Jobs whose user has wanted their folder gone at ``since`` (None: ever) or later, and that are over."""
-    wanted = jobs.c.deleted_at >= since if since is not None else jobs.c.deleted_at.is_not(None)
-    return list(tx.execute(select(jobs.c.id).where(wanted, jobs.c.state.in_(TERMINAL))).scalars())
-
-
 def deleted_before(tx: Connection, since: float | None) -> set[int]:
-    """The others that were deleted and are over; with None, none."""
+    """Jobs that were deleted before ``since`` and are over; with None, none."""
     if since is None:
         return set()
     query = select(jobs.c.id).where(jobs.c.deleted_at < since, jobs.c.state.in_(TERMINAL))

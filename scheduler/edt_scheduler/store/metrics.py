@@ -6,15 +6,14 @@ doubles whenever there are too many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
 from edt_scheduler.course import MOST_METRICS
-from edt_scheduler.jobs import TERMINAL
-from edt_scheduler.store.tables import jobs, metric_points
+from edt_scheduler.store.tables import metric_points
 
 MOST = 4096
 """A job holds no more points than this, and the newest."""
@@ -56,18 +55,6 @@ def of_job(tx: Connection, job_id: int) -> list[Row[Any]]:
     """All points of a job that are kept, oldest first."""
     query = select(metric_points).where(metric_points.c.job_id == job_id).order_by(metric_points.c.number)
     return list(tx.execute(query))
-
-
-def of_deleted(tx: Connection) -> list[int]:
-    """Jobs that were deleted and are over, and still have points."""
-    has = select(metric_points.c.number).where(metric_points.c.job_id == jobs.c.id).exists()
-    query = select(jobs.c.id).where(jobs.c.deleted_at.is_not(None), jobs.c.state.in_(TERMINAL), has)
-    return list(tx.execute(query).scalars())
-
-
-def forget(tx: Connection, job_ids: Iterable[int]) -> None:
-    for job_id in job_ids:
-        tx.execute(delete(metric_points).where(metric_points.c.job_id == job_id))
 
 
 def _named(metrics: Mapping[str, Any]) -> dict[str, float | None]:

@@ -91,6 +91,8 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         waiting=Waiting(**row.waiting) if row.waiting else None,
         directory=directory,
         work_dir=directory / row.work_dir,
+        results_removed_at=row.results_removed_at,
+        results_days=row.results_days,
     )
 
 

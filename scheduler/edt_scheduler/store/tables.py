@@ -43,6 +43,14 @@ Where a number lives on outside the database, or is acted on after its transacti
 """
 Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
 
+_OVER = "finished_at IS NOT NULL AND deleted_at IS NULL"
+
+
+def _partial(name: str, column: str, where: str) -> Index:
+    """An index of few rows among many. A query uses it only where it says all of its condition itself."""
+    return Index(name, column, sqlite_where=text(where), postgresql_where=text(where))
+
+
 users = Table(
     "users",
     metadata,
@@ -137,6 +145,19 @@ jobs = Table(
     Column("finished_at", Double),
     Column("stop_requested_at", Double),
     Column("deleted_at", Double),
+    # what is kept of it: operations.retention
+    Column("results_removed_at", Double),  # its results count as removed from here on, because of their age
+    Column("results_days", Double),  # so many days they were kept
+    Column("folder_gone_at", Double),  # its folder was removed
+    Column("metrics_thinned_at", Double),
+    _partial("ix_jobs_over", "finished_at", _OVER),
+    _partial("ix_jobs_results", "finished_at", f"{_OVER} AND results_removed_at IS NULL"),
+    _partial("ix_jobs_metrics", "finished_at", f"{_OVER} AND metrics_thinned_at IS NULL"),
+    _partial("ix_jobs_folder_of_deleted", "deleted_at", "deleted_at IS NOT NULL AND folder_gone_at IS NULL"),
+    _partial(
+        "ix_jobs_folder_of_kept", "results_removed_at", "results_removed_at IS NOT NULL AND folder_gone_at IS NULL"
+    ),
+    _partial("ix_jobs_deleted_at", "deleted_at", "deleted_at IS NOT NULL"),
     CheckConstraint("num_worker >= 1 AND worker_device_num >= 1", name="size"),
     CheckConstraint("engines IS NULL OR engines >= 1", name="engines"),
     sqlite_autoincrement=True,
@@ -391,6 +412,45 @@ slot_usage = Table(
     Column("power_watts", Double),
     Column("temperature_c", Double),
     ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
+)
+
+slot_hours = Table(
+    "slot_hours",  # slot_usage by the hour, which is kept for longer
+    metadata,
+    Column("node_id", Id, primary_key=True),
+    Column("slot", Text, primary_key=True),
+    Column("hour", BigInteger, primary_key=True, index=True, autoincrement=False),  # its beginning
+    Column("samples", Integer, nullable=False),
+    Column("utilisation", Double, nullable=False),  # these are means
+    Column("utilisation_most", Double, nullable=False),
+    Column("memory_bytes", BigInteger),
+    Column("memory_bytes_most", BigInteger),
+    Column("power_watts", Double),
+    Column("temperature_c", Double),
+    ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
+)
+
+user_days = Table(
+    "user_days",  # for how long a user's jobs have held slots, by the day
+    metadata,
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
+    Column("day", BigInteger, primary_key=True, autoincrement=False),  # its beginning, UTC
+    Column("slot_seconds", Double, nullable=False),
+    Index("ix_user_days_day", "day", "user_id"),
+)
+
+rolled_up = Table(
+    "rolled_up",
+    metadata,
+    Column("what", Text, primary_key=True),  # slot_hours, user_days
+    Column("until", BigInteger, nullable=False),  # all before this is in there, once
+)
+
+purges = Table(
+    "purges",  # jobs that this transaction purges; never holds a row at COMMIT
+    metadata,
+    Column("job_id", Id, primary_key=True, autoincrement=False),
+    Column("never", Id, ForeignKey("jobs.id", deferrable=True, initially="DEFERRED"), nullable=False, index=True),
 )
 
 changes = Table(

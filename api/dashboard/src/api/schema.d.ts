@@ -1,4 +1,4 @@
-// openapi.json sha256: 9a811807b02c66d635d6b671791d18b01c0203fe887fb58a17c9f71d3becf0ba
+// openapi.json sha256: 5899262785c1c0ae38605b63f0ef4263e1ac2de1bee6c222f28d4691b2d4904d
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -985,6 +985,16 @@ export interface components {
              * @default 0
              */
             restarts: number;
+            /**
+             * Results Days
+             * @default null
+             */
+            results_days: number | null;
+            /**
+             * Results Removed At
+             * @default null
+             */
+            results_removed_at: number | null;
             /** Seed */
             seed: number;
             /** Slots */

@@ -38,6 +38,8 @@ export function job(number: number, values: Partial<Job> = {}): Job {
     waiting: null,
     work_dir: "/jobs",
     image: null,
+    results_removed_at: null,
+    results_days: null,
     ...values,
   };
 }

@@ -1,0 +1,125 @@
+"""What is over and may go: which jobs, and how their rows go. Room: scheduler, store.
+
+The schema refuses to delete a part of a job's history (``edt_migrations``, 0012): ``purge`` is the one way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, literal, or_, select, update
+from sqlalchemy.sql.selectable import Exists
+
+from edt_scheduler.store.tables import (
+    allocations,
+    attempts,
+    job_environs,
+    job_events,
+    jobs,
+    metric_points,
+    outbox,
+    purges,
+    resize_nodes,
+    resizes,
+    supervisors,
+)
+
+# As the partial indexes say it: a query that says it otherwise reads all jobs.
+_OVER = and_(jobs.c.finished_at.is_not(None), jobs.c.deleted_at.is_(None))
+_WITHOUT_FOLDER_YET = (
+    and_(jobs.c.deleted_at.is_not(None), jobs.c.folder_gone_at.is_(None)),
+    and_(jobs.c.results_removed_at.is_not(None), jobs.c.folder_gone_at.is_(None)),
+)
+
+
+def over(tx: Connection, before: float, most: int) -> list[int]:
+    """Jobs that nobody deleted and that were over by then, the oldest first."""
+    return _first(tx, most, _OVER, jobs.c.finished_at <= before)
+
+
+def with_results(tx: Connection, before: float, most: int) -> list[int]:
+    """Those of ``over`` whose results were not removed. One that may still have to be shut out keeps its folder."""
+    has = and_(_OVER, jobs.c.results_removed_at.is_(None))
+    return _first(tx, most, has, jobs.c.finished_at <= before, jobs.c.fence_due.is_(None))
+
+
+def with_all_metrics(tx: Connection, before: float, most: int) -> list[int]:
+    """Those of ``over`` whose metrics were not thinned out."""
+    return _first(tx, most, and_(_OVER, jobs.c.metrics_thinned_at.is_(None)), jobs.c.finished_at <= before)
+
+
+def with_folder_to_go(tx: Connection, after: int, most: int) -> list[Row[Any, Any]]:
+    """``id`` and ``deleted_at`` of jobs behind number ``after`` that are over and whose folder is to be removed."""
+    found: dict[int, Row[Any, Any]] = {}
+    for condition in _WITHOUT_FOLDER_YET:
+        query = select(jobs.c.id, jobs.c.deleted_at).where(
+            condition, jobs.c.finished_at.is_not(None), jobs.c.id > after
+        )
+        found |= {row.id: row for row in tx.execute(query.order_by(jobs.c.id).limit(most))}
+    return [found[number] for number in sorted(found)][:most]
+
+
+def to_purge(tx: Connection, deleted_before: float, counted_until: float, most: int) -> list[Row[Any, Any]]:
+    """``id`` and ``events`` of jobs that were deleted by then, whose folder is gone, of which nothing is open and all
+    of whose slots' time was counted."""
+    query = select(jobs.c.id, jobs.c.events).where(
+        jobs.c.deleted_at.is_not(None),
+        jobs.c.deleted_at <= deleted_before,
+        jobs.c.finished_at.is_not(None),
+        jobs.c.folder_gone_at.is_not(None),
+        jobs.c.fence_due.is_(None),
+        ~_has(attempts, attempts.c.ended_at.is_(None)),
+        ~_has(supervisors, supervisors.c.ended_at.is_(None)),
+        ~_has(allocations, or_(allocations.c.released_at.is_(None), allocations.c.released_at > counted_until)),
+    )
+    return list(tx.execute(query.order_by(jobs.c.deleted_at, jobs.c.id).limit(most)))
+
+
+def _has(table: Any, condition: ColumnElement[bool]) -> Exists:
+    return select(literal(1)).select_from(table).where(table.c.job_id == jobs.c.id, condition).exists()
+
+
+def change(tx: Connection, numbers: Collection[int], **values: Any) -> None:
+    """Set columns of these jobs; never their state."""
+    tx.execute(update(jobs).where(jobs.c.id.in_(list(numbers))).values(**values))
+
+
+def folders_gone(tx: Connection, numbers: Collection[int], now: float) -> None:
+    """The folders of these jobs were removed. The courses of those that were deleted go, too."""
+    these = jobs.c.id.in_(list(numbers))
+    tx.execute(update(jobs).where(these, jobs.c.folder_gone_at.is_(None)).values(folder_gone_at=now))
+    gone = select(jobs.c.id).where(these, jobs.c.deleted_at.is_not(None))
+    tx.execute(delete(metric_points).where(metric_points.c.job_id.in_(gone)))
+
+
+def points_in_short(tx: Connection, number: int) -> list[Row[Any, Any, Any, Any]]:
+    """``number``, ``fence``, ``step`` and ``loss`` of a job's points, in order."""
+    point = metric_points.c
+    query = select(point.number, point.fence, point.step, point.loss).where(point.job_id == number)
+    return list(tx.execute(query.order_by(point.number)))
+
+
+def forget_points(tx: Connection, number: int, points: Collection[int]) -> None:
+    """Delete these points of a job."""
+    doomed = metric_points.c.number.in_(list(points))
+    tx.execute(delete(metric_points).where(metric_points.c.job_id == number, doomed))
+
+
+def purge(tx: Connection, numbers: Collection[int]) -> None:
+    """Delete jobs with all that is known of them. Legal for what ``to_purge`` found in this transaction."""
+    wanted = list(numbers)
+    tx.execute(purges.insert(), [{"job_id": number, "never": -number} for number in wanted])
+    resized = select(resizes.c.id).where(resizes.c.job_id.in_(wanted))
+    tx.execute(delete(outbox).where(outbox.c.resize_id.in_(resized)))
+    tx.execute(delete(allocations).where(allocations.c.job_id.in_(wanted)))
+    tx.execute(delete(resize_nodes).where(resize_nodes.c.resize_id.in_(resized)))
+    for table in (resizes, supervisors, attempts, metric_points, job_events, job_environs):
+        tx.execute(delete(table).where(table.c.job_id.in_(wanted)))
+    tx.execute(delete(jobs).where(jobs.c.id.in_(wanted)))
+    tx.execute(delete(purges).where(purges.c.job_id.in_(wanted)))
+
+
+def _first(tx: Connection, most: int, *conditions: ColumnElement[bool]) -> list[int]:
+    query = select(jobs.c.id).where(*conditions).order_by(jobs.c.finished_at, jobs.c.id).limit(most)
+    return list(tx.execute(query).scalars())

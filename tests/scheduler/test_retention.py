@@ -1,0 +1,352 @@
+"""What is over goes when an administrator said so: results, metrics, whole jobs; and what is counted before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from sqlalchemy import func, insert, select, text
+
+from edt_runner.contract import ExitKind
+from edt_scheduler import operations
+from edt_scheduler.course import sparse
+from edt_scheduler.errors import NoSuchJob
+from edt_scheduler.house import House
+from edt_scheduler.jobs import JobState, job_number
+from edt_scheduler.operations.retention import (
+    delete_old_jobs,
+    purge_deleted,
+    remove_folders,
+    remove_old_results,
+    thin_old_metrics,
+)
+from edt_scheduler.operations.rollups import (
+    count_slot_hours,
+    count_user_days,
+    forget_roll_ups,
+    forget_usage,
+)
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import metrics, retention, rollups
+from edt_scheduler.store.rollups import DAY_SECONDS, by_day
+from edt_scheduler.store.tables import jobs as job_table
+from edt_scheduler.store.tables import metadata, outbox, slot_hours, user_days
+from edt_scheduler.views import SlotUse
+from support.puppets import Stage
+
+FAR = ("home", "nodes", "slots", "users", "tokens", "job_transitions", "changes", "idempotency_keys", "user_days")
+"""Tables whose rows outlive any job."""
+
+
+def told(stage: Stage, **settings: Any) -> House:
+    """The same house, under other settings."""
+    return replace(stage.house, settings=stage.house.settings.model_copy(update=settings))
+
+
+def ended(stage: Stage, workers: int = 2) -> str:
+    """A job that has run on the first node, for an hour, and finished."""
+    job = stage.submit(workers)
+    stage.settle()
+    stage.clock.pass_(3600)
+    stage.puppets[0].end((job, 1), ExitKind.FINISHED)
+    stage.settle()
+    return job
+
+
+def rows(stage: Stage) -> dict[str, int]:
+    with stage.house.database.snapshot() as tx:
+        return {
+            table.name: tx.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in metadata.sorted_tables
+        }
+
+
+def row(stage: Stage, job: str) -> Any:
+    with stage.house.database.snapshot() as tx:
+        return tx.execute(select(job_table).where(job_table.c.id == job_number(job))).one_or_none()
+
+
+def days_pass(stage: Stage, days: float) -> None:
+    stage.clock.pass_(days * DAY_SECONDS)
+
+
+class TestSettings:
+    def test_nothing_that_is_over_goes_by_itself_but_points_of_curves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        settings = Settings()
+        assert (settings.job_days, settings.result_days, settings.metrics_days) == (None, None, 30)
+        monkeypatch.setenv("EDT_METRICS_DAYS", "")
+        assert Settings().metrics_days is None
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"EDT_JOB_DAYS": "3", "EDT_RESULT_DAYS": "7"}, "results go with their job at the latest"),
+            ({"EDT_USAGE_DAYS": "3", "EDT_USAGE_HOURS_DAYS": "2"}, "at least as long as the samples"),
+            ({"EDT_JOB_DAYS": "0"}, "greater than 0"),
+            ({"EDT_DELETED_DAYS": "0.5"}, "greater than or equal to 1"),
+            ({"EDT_METRICS_DAYS": "inf"}, "finite"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], said: str
+    ) -> None:
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(ValidationError, match=said) as refused:
+            Settings()
+        assert f"EDT_{refused.value.errors()[0]['loc'][0]}".upper() == list(given)[-1]
+
+
+class TestAJobThatWasDeleted:
+    def test_it_goes_with_every_row_and_leaves_what_was_counted_of_it(self, stage: Stage) -> None:
+        stage.node()
+        before = rows(stage)
+        job = ended(stage)
+        number = job_number(job)
+        assert number is not None
+        with stage.house.database.transaction() as tx:
+            metrics.add(tx, number, 1, 1.0, {"step": 1})
+            resize = tx.execute(text("SELECT min(id) FROM resizes")).scalar_one()
+            doorbell = {"queue": "q", "task": "t", "arguments": [], "resize_id": resize, "created_at": 1.0}
+            tx.execute(insert(outbox).values(**doorbell))
+        operations.delete(stage.house, job, viewer=stage.admin)
+        assert remove_folders(stage.house) == 1
+        days_pass(stage, 2)
+        assert count_user_days(stage.house) == 1
+        assert purge_deleted(stage.house) == 1
+        after = {name: count for name, count in rows(stage).items() if name not in FAR and name != "rolled_up"}
+        assert after == {name: before[name] for name in after} | {"outbox": 0}
+        assert rows(stage)["user_days"] == 1
+
+    def test_its_number_is_never_given_again(self, stage: Stage) -> None:
+        job = stage.submit()
+        operations.delete(stage.house, job, viewer=stage.admin)
+        remove_folders(stage.house)
+        days_pass(stage, 2)
+        assert purge_deleted(stage.house) == 1
+        assert stage.submit() == "edt-2"
+
+    def test_its_rows_stay_for_a_day_and_a_watcher_is_told_once_that_it_is_gone(self, stage: Stage) -> None:
+        job = stage.submit()
+        cursor = operations.newest_change(stage.house)
+        operations.delete(stage.house, job, viewer=stage.admin)
+        changes = operations.changes_since(stage.house, cursor)
+        assert [each.exec_id for each in changes.removed] == [job]
+        remove_folders(stage.house)
+        days_pass(stage, 0.99)
+        assert purge_deleted(stage.house) == 0 and row(stage, job) is not None
+        days_pass(stage, 0.02)
+        assert purge_deleted(stage.house) == 1
+        changes = operations.changes_since(stage.house, changes.cursor)
+        assert (changes.jobs, changes.removed) == ((), ())
+        late = operations.changes_since(stage.house, cursor)
+        assert (late.jobs, late.allocations) == ((), ()), "whoever slept through it fetches no row that is not there"
+
+    def test_it_waits_for_its_folder_for_open_slots_and_for_what_is_still_to_be_counted(self, stage: Stage) -> None:
+        node = stage.node()
+        job = ended(stage)
+        running = stage.submit()
+        stage.settle()
+        for each in (job, running):
+            operations.delete(stage.house, each, viewer=stage.admin)
+        days_pass(stage, 2)
+        assert purge_deleted(stage.house) == 0, "its folder is there"
+        assert remove_folders(stage.house) == 1, "the other one has still to be stopped"
+        assert purge_deleted(stage.house) == 0, "its slots' time was not counted"
+        count_user_days(stage.house)
+        assert purge_deleted(stage.house) == 1 and row(stage, running) is not None
+        node.obey()
+        assert remove_folders(stage.house) == 1
+        assert purge_deleted(stage.house) == 0, "what it held until today is counted tomorrow"
+        days_pass(stage, 1.5)
+        count_user_days(stage.house)
+        assert purge_deleted(stage.house) == 1
+
+    def test_a_crash_between_folder_and_rows_is_made_good(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        job = stage.submitted()
+        operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+        with monkeypatch.context() as dying:
+            dying.setattr(retention, "folders_gone", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                remove_folders(stage.house)
+        assert not job.directory.exists()
+        days_pass(stage, 2)
+        assert purge_deleted(stage.house) == 0, "nobody has written down yet that the folder is gone"
+        assert remove_folders(stage.house) == 0
+        assert purge_deleted(stage.house) == 1
+
+
+class TestAJobThatIsOld:
+    def test_it_is_deleted_when_it_has_been_over_for_long_enough_and_no_other_is(self, stage: Stage) -> None:
+        stage.node()
+        old = ended(stage)
+        days_pass(stage, 6)
+        young = ended(stage)
+        waiting = stage.submit(40)
+        days_pass(stage, 2)
+        assert delete_old_jobs(stage.house) == 0, "by default they are kept for ever"
+        assert delete_old_jobs(told(stage, job_days=7)) == 1
+        assert delete_old_jobs(told(stage, job_days=7)) == 0
+        with pytest.raises(NoSuchJob):
+            stage.job(old)
+        assert stage.job(young).state is JobState.FINISHED and stage.job(waiting).exec_id == waiting
+
+    def test_its_results_may_go_before_it_and_it_says_so(self, stage: Stage) -> None:
+        stage.node()
+        job = ended(stage)
+        (stage.job(job).model_dir / "weights").write_text("w")
+        days_pass(stage, 8)
+        assert remove_old_results(stage.house) == 0
+        house = told(stage, result_days=7)
+        assert remove_old_results(house) == 1 and remove_old_results(house) == 0
+        assert stage.job(job).directory.exists() and stage.job(job).results_removed_at == stage.clock.now
+        assert remove_folders(house) == 1
+        view = stage.job(job)
+        assert not view.directory.exists() and view.results_days == 7
+        newest = operations.events(stage.house, job, viewer=stage.admin)[-1]
+        assert newest.kind == "results-removed" and "after 7 days, as the administrator set" in newest.message
+        operations.delete(stage.house, job, viewer=stage.admin)
+        days_pass(stage, 2)
+        count_user_days(stage.house)
+        assert purge_deleted(stage.house) == 1
+
+
+@dataclass
+class Point:
+    fence: int
+    step: int
+    loss: float | None
+
+
+class TestMetrics:
+    def test_what_stays_of_a_curve_are_ends_extremes_and_equal_strides(self) -> None:
+        chance = random.Random(3)
+        points = [Point(1, step, chance.random()) for step in range(3000)]
+        points += [Point(2, step, chance.random()) for step in range(2000, 4000)]
+        points[1234].loss, points[3456].loss = 9.0, -1.0
+        kept = sparse(points, 100)
+        assert len(kept) <= 100 and {0, 2999, 3000, 4999, 1234, 3456} <= set(kept)
+        steps = sorted({points[index].step for index in kept})
+        assert max(later - earlier for earlier, later in pairwise(steps)) <= 2 * 4000 / 94
+        assert all(points[index].fence == 2 for index in kept if points[index].step > 2000 and index != 2999)
+        assert [kept[place] for place in range(len(kept))] == sorted(kept)
+        few = [points[index] for index in kept]
+        assert sparse(few, 100) == list(range(len(few))), "twice is as good as once"
+
+    def test_of_many_attempts_no_more_stay_than_there_is_room_for(self) -> None:
+        points = [Point(index // 2, index, None) for index in range(1000)]
+        kept = sparse(points, 50)
+        assert len(kept) == 50 and {0, 999} <= set(kept)
+
+    def test_curves_are_thinned_when_their_jobs_are_old_and_only_then(self, stage: Stage) -> None:
+        stage.node()
+        job = ended(stage)
+        number = job_number(job)
+        assert number is not None
+        with stage.house.database.transaction() as tx:
+            for step in range(60):
+                metrics.add(tx, number, 1, float(step), {"step": step, "loss": 1 / (1 + step)})
+        house = told(stage, metrics_points=20)
+
+        def steps() -> list[int]:
+            with stage.house.database.snapshot() as tx:
+                return [point.step for point in metrics.of_job(tx, number)]
+
+        days_pass(stage, 29)
+        assert thin_old_metrics(house) == 0 and len(steps()) == 60
+        days_pass(stage, 2)
+        assert thin_old_metrics(told(stage, metrics_days=None)) == 0
+        assert thin_old_metrics(house) == 1
+        left = steps()
+        assert len(left) <= 20 and left[0] == 0 and left[-1] == 59
+        assert thin_old_metrics(house) == 0 and steps() == left
+
+
+class TestUsersByTheDay:
+    def test_a_time_is_parted_at_midnight(self) -> None:
+        assert by_day(86_000, 173_000) == {0: 400, 86_400: 86_400, 172_800: 200}
+        assert by_day(5, 5) == {}
+
+    def test_whatever_is_counted_and_purged_in_whatever_order_the_sum_is_the_truth(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        chance = random.Random(5)
+        node = stage.node(slots=3)
+        truth = 0.0
+        for _ in range(6):
+            job = stage.submit(chance.randint(1, 3))
+            stage.settle()
+            held, seconds = stage.holding()[job], chance.uniform(0.1, 2.5) * DAY_SECONDS
+            stage.clock.pass_(seconds)
+            truth += held * seconds
+            node.end((job, 1), ExitKind.FINISHED)
+            stage.settle()
+            operations.delete(stage.house, job, viewer=stage.admin)
+            for work in chance.sample([purge_deleted, remove_folders, count_user_days, purge_deleted], 4):
+                if chance.random() < 0.3:  # it dies at its first write
+                    with monkeypatch.context() as dying:
+                        for module, name in ((retention, "purge"), (rollups, "put_day"), (retention, "folders_gone")):
+                            dying.setattr(module, name, lambda *_: 1 / 0)
+                        with suppress(ZeroDivisionError):
+                            work(stage.house)
+                work(stage.house)
+        days_pass(stage, 3)
+        for work in (remove_folders, count_user_days, purge_deleted, count_user_days):
+            work(stage.house)
+        assert rows(stage)["jobs"] == rows(stage)["allocations"] == 0
+        with stage.house.database.snapshot() as tx:
+            assert tx.execute(select(func.sum(user_days.c.slot_seconds))).scalar_one() == pytest.approx(truth)
+
+    def test_of_two_that_count_at_once_one_counts(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        stage.node()
+        ended(stage)
+        days_pass(stage, 2)
+        held = rollups.held
+
+        def both(*given: Any) -> Any:
+            monkeypatch.setattr(rollups, "held", held)
+            found = held(*given)
+            assert count_user_days(stage.house) == 1  # the other one, meanwhile
+            return found
+
+        monkeypatch.setattr(rollups, "held", both)
+        assert count_user_days(stage.house) == 0
+        assert rows(stage)["user_days"] == 1
+
+
+class TestSlotsByTheHour:
+    @pytest.fixture
+    def used(self, stage: Stage) -> Iterator[Stage]:
+        """Three hours with gaps of a day between them."""
+        stage.node(slots=2)
+        stage.clock.now = 1_000_000 - 1_000_000 % 3600 + 60.0
+        for hour in range(3):
+            for sample in range(4):
+                uses = [SlotUse("0", (hour + sample) / 10, 100 * sample), SlotUse("1", 0.5, None, None, 200.0)]
+                operations.record_usage(stage.house, "n1", uses)
+                stage.clock.pass_(60)
+            days_pass(stage, 1)
+        yield stage
+
+    def test_an_hour_has_mean_and_most_and_is_counted_once(self, used: Stage) -> None:
+        assert count_slot_hours(used.house) == 6 and count_slot_hours(used.house) == 0
+        with used.house.database.snapshot() as tx:
+            found = tx.execute(select(slot_hours).order_by(slot_hours.c.slot, slot_hours.c.hour)).all()
+        first = found[0]
+        assert (first.samples, first.utilisation, first.utilisation_most) == (4, pytest.approx(0.15), 0.3)
+        assert (first.memory_bytes, first.memory_bytes_most) == (150, 300)
+        assert (found[3].memory_bytes, found[3].power_watts) == (None, 200.0)
+
+    def test_samples_go_only_when_they_were_counted_and_hours_when_they_are_old(self, used: Stage) -> None:
+        days_pass(used, 30)
+        assert forget_usage(used.house) == 0
+        count_slot_hours(used.house)
+        assert forget_usage(used.house) == 24
+        assert forget_roll_ups(used.house) == 0
+        assert forget_roll_ups(told(used, usage_hours_days=31.5)) == 4
