@@ -86,7 +86,8 @@ class Pool:
 def _yield_to_others() -> None:
     """Of the calling thread and of those that it starts, as argon2 does. On Linux alone threads have a priority."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _YIELDING)
+        already = os.getpriority(os.PRIO_PROCESS, 0)  # nobody may take niceness back
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(_YIELDING, already))
 
 
 SHARED = 12

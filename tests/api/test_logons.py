@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
+import sys
 import threading
 from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -255,6 +257,20 @@ class TestTheQueue:
 
         assert asyncio.run(one_goes())
         assert not passwords._queued
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="a thread's own niceness")
+    def test_threads_that_hash_give_way_to_all_others(self) -> None:
+        seen = []
+
+        class Hasher:
+            def verify(self, _stored: str, _password: str) -> bool:
+                seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+                return True
+
+        before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        assert asyncio.run(Passwords(Hasher()).verify("ana", "hush", "stored", HOME))  # type: ignore[arg-type]
+        assert seen == [max(before, 10)]
+        assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
     def test_nobody_waits_longer_than_a_while(self, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(queue, "LONGEST_WAIT_SECONDS", 0.01)
