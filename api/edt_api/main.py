@@ -30,6 +30,7 @@ from edt_api import (
     stream,
     threads,
     timeline,
+    usage,
     users,
 )
 from edt_api.admission import Admission
@@ -48,7 +49,7 @@ from edt_scheduler.house import House, open_house
 log = logging.getLogger("edt.api")
 
 BEAT_SECONDS = 3.0
-_RESOURCES = (health, openapi, pages, session, logon, execs, agents, nodes, users, jobs, timeline, stream)
+_RESOURCES = (health, openapi, pages, session, logon, execs, agents, nodes, users, jobs, timeline, usage, stream)
 ROUTERS = tuple(module.router for module in _RESOURCES)
 
 

@@ -334,3 +334,17 @@ def test_removed_jobs_are_on_no_list(fresh_door: FrontDoor) -> None:
     client.delete(f"{EXECS}/{job}")
     assert client.get("/api/v1/jobs").json()["total"] == 0
     assert client.get(f"/api/v1/jobs/{job}/metrics").status_code == 404
+
+
+class TestSlotHours:
+    def test_they_are_listed_by_day_and_user_each_once_and_add_up(self, past: FrontDoor) -> None:
+        whole = every(past.client("admin"), "/api/v1/usage/slot-hours", limit=500)
+        names = [(each["day"], each["user"]) for each in whole]
+        paged = every(past.client("admin"), "/api/v1/usage/slot-hours", limit=1)
+        assert [(each["day"], each["user"]) for each in paged] == names and len(set(names)) == len(names)
+        assert {each["user"] for each in whole} == {"ana", "bob"}
+        bars = past.client("admin").get("/api/v1/timeline").json()["allocations"]
+        held = sum((bar["released_at"] or time.time()) - bar["decided_at"] for bar in bars)
+        assert sum(each["slot_hours"] for each in whole) == pytest.approx(held / 3600, abs=0.1)
+        own = every(past.client("ana"), "/api/v1/usage/slot-hours", limit=500)
+        assert own and {each["user"] for each in own} == {"ana"}

@@ -29,6 +29,7 @@ from edt_api.schemas.problems import Problem, Ready
 from edt_api.schemas.session import Me, NewSession
 from edt_api.schemas.stream import Beat, JobsChanged, NodesChanged, TimelineChanged
 from edt_api.schemas.timeline import Timeline, TimelineAllocation, TimelineFailure, TimelineJob, TimelineResize
+from edt_api.schemas.usage import SlotTime, SlotTimePage
 from edt_api.schemas.users import NewPassword, NewUser, Password, RoleName, User
 from edt_api.schemas.wmla import Exec, ExecState, Framework, Logon, Message
 
@@ -72,6 +73,8 @@ __all__ = [
     "Slot",
     "SlotOffer",
     "SlotSample",
+    "SlotTime",
+    "SlotTimePage",
     "SlotUsage",
     "Timeline",
     "TimelineAllocation",

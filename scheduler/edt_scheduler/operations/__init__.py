@@ -40,6 +40,7 @@ Nodes
     node(house, name) -> NodeView;  nodes(house) -> list[NodeView]
     beat(house) -> None                                 by an API that serves, every few seconds
     usage(house, name, *, since, until, points) -> dict[str, list[UseOverTime]]    by slot
+    slot_time(house, *, viewer, before=None, limit) -> SlotTimePage     by user and day
     cordon(house, name) / uncordon(house, name) / drain(house, name) -> NodeView
 Agents
     assignments(house, node, *, woken_by="timer") -> NodeAssignments      also the heartbeat
@@ -91,6 +92,7 @@ from edt_scheduler.operations.fleet import (
     verify_node_token,
 )
 from edt_scheduler.operations.history import allocations, course, events, resizes, timeline
+from edt_scheduler.operations.rollups import slot_time
 from edt_scheduler.operations.usage import record_usage, usage
 
 __all__ = [
@@ -120,6 +122,7 @@ __all__ = [
     "resizes",
     "revoke_token",
     "set_password",
+    "slot_time",
     "stop",
     "submit",
     "submitted_before",

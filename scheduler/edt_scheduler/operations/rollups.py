@@ -1,12 +1,18 @@
-"""Roll-ups: what is counted of slots and users before its rows go. Room: scheduler, operations. Periodic tasks."""
+"""Roll-ups: what is counted of slots and users before its rows go. Room: scheduler, operations. Periodic tasks,
+but for ``slot_time``, by which users look at it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection
 
 from edt_scheduler.house import House
 from edt_scheduler.operations.batches import BATCH_ROWS, in_batches
 from edt_scheduler.store import rollups as store
 from edt_scheduler.store import usage
 from edt_scheduler.store.rollups import DAY_SECONDS, HOUR_SECONDS, SLOT_HOURS, USER_DAYS
+from edt_scheduler.views import SlotTime, SlotTimePage, UserView
 
 LATE_SECONDS = 600.0
 """Hours and days are counted when they have been over for so long: machines write rows by clocks of their own."""
@@ -90,6 +96,38 @@ def forget_roll_ups(house: House) -> int:
         return done
 
     return in_batches(forget_some)
+
+
+def slot_time(house: House, *, viewer: UserView, before: tuple[int, int] | None = None, limit: int) -> SlotTimePage:
+    """For how long users' jobs have held slots, by the day, newest first, today as far as it has come.
+
+    Whoever is no admin sees only their own. ``before``: day and user of the last one already seen.
+    """
+    whose = None if viewer.is_admin else viewer.id
+    with house.database.snapshot() as tx:
+        found = list(_newest_first(tx, house.clock(), whose, before, limit + 1))
+        names = store.names(tx, {user for _, user, _ in found})
+    items = tuple(SlotTime(day, user, names[user], seconds) for day, user, seconds in found[:limit])
+    more = (items[-1].day, items[-1].user_id) if len(found) > limit else None
+    return SlotTimePage(items, more)
+
+
+def _newest_first(
+    tx: Connection, now: float, user_id: int | None, before: tuple[int, int] | None, limit: int
+) -> Iterator[tuple[int, int, float]]:
+    """Days that were not counted yet, then those that were."""
+    counted = store.until(tx, USER_DAYS) or 0
+    left = limit
+    if before is None or before[0] >= counted:
+        live = store.held(tx, counted, now, user_id)
+        newest = sorted(((day, user) for day, users in live.items() for user in users), reverse=True)
+        for day, user in newest:
+            if (before is None or (day, user) < before) and left:
+                left -= 1
+                yield day, user, live[day][user]
+    if left:
+        for row in store.days(tx, user_id, before, left):
+            yield row.day, row.user_id, row.slot_seconds
 
 
 def _floor(seconds: float, unit: int) -> int:

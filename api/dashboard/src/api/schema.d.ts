@@ -1,4 +1,4 @@
-// openapi.json sha256: 5899262785c1c0ae38605b63f0ef4263e1ac2de1bee6c222f28d4691b2d4904d
+// openapi.json sha256: 6fea6693080d916767fba49198b2c3a32217d8ddd1960dfd44579ca0a46e007f
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -407,6 +407,27 @@ export interface paths {
          *     others' jobs a user is told no more than which slots they hold.
          */
         get: operations["timeline_timeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/usage/slot-hours": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Slot Hours
+         * @description For how many hours slots were held by the jobs of each user, by the day, newest first, today as far as it has
+         *     come. An admin sees all users, others themselves. Jobs that were deleted count, too.
+         */
+        get: operations["usage_slot_hours"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1443,6 +1464,28 @@ export interface components {
             utilisation: number;
         };
         /**
+         * SlotTime
+         * @description For how long the jobs of a user have held slots in one day.
+         */
+        SlotTime: {
+            /** Day */
+            day: number;
+            /** Slot Hours */
+            slot_hours: number;
+            /** User */
+            user: string;
+        };
+        /**
+         * SlotTimePage
+         * @description Newest day first.
+         */
+        SlotTimePage: {
+            /** Items */
+            items: components["schemas"]["SlotTime"][];
+            /** Next */
+            next: string | null;
+        };
+        /**
          * SlotUsage
          * @description How busy a slot was, in columns of one length, oldest first.
          */
@@ -2360,6 +2403,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    usage_slot_hours: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before this one. */
+                cursor?: string | null;
+                /** @description The most items of this page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SlotTimePage"];
                 };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
