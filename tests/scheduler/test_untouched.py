@@ -13,9 +13,10 @@ from edt_scheduler import operations, pairing
 from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
 from edt_scheduler.loop import Loop
-from edt_scheduler.operations.sweeping import Leftovers, sweep_deleted
+from edt_scheduler.operations.sweeping import Leftovers
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import reservations
+from edt_scheduler.tasks import TASKS
 from support.puppets import Clock, Stage
 from support.untouched import guarded
 
@@ -40,7 +41,8 @@ def test_no_file_of_the_home_is_touched_by_who_holds_the_writers_lock(
         look(house)
         stage.clock.pass_(FENCE_SECONDS)
         look(house)
-        sweep_deleted(house)
+        for task in TASKS:
+            task.work(house)
         stage.clock.pass_(reservations.KEPT_SECONDS)
         Leftovers(house).sweep()
         Loop(house, Clock(0)).once()
