@@ -44,7 +44,7 @@ class Child:
             log.warning("%s ended with %s; it starts again", self._what, self._process.returncode)
         self._started = now
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module, str(os.getpid()), str(self._descriptor)],
+            [sys.executable, "-P", "-m", self._module, str(os.getpid()), str(self._descriptor)],
             env={**os.environ, **self._environ},
             stdin=subprocess.DEVNULL,
             pass_fds=(self._descriptor,),

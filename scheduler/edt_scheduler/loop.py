@@ -1,9 +1,8 @@
-"""One pass of the scheduler: count leases, look, sweep now and then. Room: scheduler. The clock is handed in."""
+"""One pass of the scheduler: count leases, look. Room: scheduler. The clock is handed in."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -12,13 +11,11 @@ from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler.errors import Unavailable
 from edt_scheduler.house import House
 from edt_scheduler.nodes import Leases
-from edt_scheduler.operations.sweeping import Leftovers
 from edt_scheduler.reconcile import look
 from edt_scheduler.store import front_door, nodes
 
 log = logging.getLogger("edt.scheduler")
 
-SWEEP_SECONDS = 30.0
 DEAF_SECONDS = 10.0
 """When no API has served for so long, nodes cannot be heard, whatever they say."""
 
@@ -30,9 +27,7 @@ class Loop:
         self._house = house
         self._monotonic = monotonic
         self._leases = Leases(house.settings.lease_seconds)
-        self._leftovers = Leftovers(house, monotonic)
         self._observed = monotonic()
-        self._cleared = -math.inf
         self._away = False
         self._door = Leases(DEAF_SECONDS)
         self._deaf = False
@@ -51,9 +46,6 @@ class Loop:
                     break
                 lost = {}
             self._house.doorbells.ring()
-            if self._monotonic() > self._cleared + SWEEP_SECONDS:  # at once after a start, which a crash may precede
-                self._cleared = self._monotonic()
-                self._leftovers.sweep()
         except Unavailable as error:
             if not self._away:
                 log.warning("%s; trying again", error)

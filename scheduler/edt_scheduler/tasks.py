@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from edt_scheduler.errors import SchedulerError, Unavailable
 from edt_scheduler.house import House
 from edt_scheduler.operations import retention, rollups
-from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys
+from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys, sweep_leftovers
 
 log = logging.getLogger("edt.tasks")
 
@@ -40,6 +40,7 @@ class Task:
 
 
 TASKS: tuple[Task, ...] = (
+    Task("edt.set-aside", "job folders of no known job moved, old uploads removed", 30, 300, sweep_leftovers),
     Task("edt.remove-folders", "folders of deleted or old jobs removed", 30, 300, retention.remove_folders),
     Task("edt.delete-old-jobs", "jobs deleted because of their age", 300, 120, retention.delete_old_jobs),
     Task("edt.remove-old-results", "results marked to be removed for age", 300, 120, retention.remove_old_results),

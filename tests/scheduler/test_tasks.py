@@ -25,7 +25,7 @@ from edt_scheduler.house import House
 from edt_scheduler.once import KEPT_SECONDS, Once
 from edt_scheduler.operations.batches import in_batches, in_time
 from edt_scheduler.operations.retention import remove_folders
-from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys
+from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys, sweep_leftovers
 from edt_scheduler.store import changes, keys
 from edt_scheduler.store.database import Database
 from edt_scheduler.tasks import TASKS, Runner, Task
@@ -227,6 +227,15 @@ class TestDeletedJobs:
         kept.rename(file)
         assert remove_folders(house) == 1
         assert not folder.exists()
+
+
+class TestLeftovers:
+    def test_a_folder_of_no_known_job_is_set_aside_and_counted(self, stage: Stage) -> None:
+        folder = stage.house.settings.jobs / "edt-7"
+        (folder / "model").mkdir(parents=True)
+        assert sweep_leftovers(stage.house) == 1
+        assert not folder.exists()
+        assert sweep_leftovers(stage.house) == 0
 
 
 class TestBacklogs:

@@ -4,12 +4,13 @@ Of a job's folder only a row can say that it may go (``retention``). One that no
 ``lost+found``, never removed: perhaps it is the database that is wrong. So is one whose job was deleted before home
 and database were paired: they may have been taken for a pair by mistake, and nobody has asked for this folder's end.
 
-Periodic tasks (``edt_scheduler.tasks``), but for ``Leftovers``, which the process that decides calls.
+Periodic tasks (``edt_scheduler.tasks``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import shutil
 import time
@@ -20,10 +21,9 @@ from sqlalchemy import Connection
 
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import lost_found, pairing
-from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id
-from edt_scheduler.operations.batches import BATCH_ROWS, in_batches
+from edt_scheduler.operations.batches import BATCH_ROWS, in_batches, in_time
 from edt_scheduler.store import changes, home, jobs, keys, reservations
 
 log = logging.getLogger("edt.scheduler")
@@ -66,7 +66,7 @@ class Leftovers:
     folders without a row go to lost+found, uploads that nobody will submit any more are removed. What a submit has made
     under a number that is still reserved for it is left alone until the reservation is too old.
 
-    ``sweep`` is called again and again by one process: a folder is shut out at the first look, and moved at the first
+    ``sweep`` is called again and again: a folder is shut out at the first look, and moved at the first
     at which no supervisor of it lives.
     """
 
@@ -75,16 +75,13 @@ class Leftovers:
         self._quiet = lost_found.Quiet(house.settings, monotonic)
         self._told: dict[str, str] = {}
 
-    def sweep(self) -> None:
-        """Raises Unavailable; what the home's disk refuses is told and tried again the next time."""
-        try:
-            self._set_aside()
-            crash_point(CrashPoint.SCHEDULER_SWEEP)
-            _remove_old_uploads(self._house.settings.staged)
-        except (OSError, HomeUnusable) as error:
-            log.error("leftovers cannot be cleared away: %s", error)
+    def sweep(self) -> int:
+        """Answers how many folders and uploads it has cleared away. Raises Unavailable, HomeUnusable and OSError."""
+        moved = self._set_aside()
+        crash_point(CrashPoint.SCHEDULER_SWEEP)
+        return moved + _remove_old_uploads(self._house.settings.staged)
 
-    def _set_aside(self) -> None:
+    def _set_aside(self) -> int:
         settings = self._house.settings
         folders = lost_found.job_folders(settings.jobs)
         moved, waiting = [], {}
@@ -109,6 +106,7 @@ class Leftovers:
                 "; ".join(f"{name} ({why})" for name, why in list(waiting.items())[:5]),
             )
         self._told = waiting
+        return len(moved)
 
     def _unwanted(self, folders: Collection[int]) -> dict[int, str]:
         """Which of these folders are no job's and never will be, each with why. ``folders`` were seen before.
@@ -153,9 +151,22 @@ def _without_job(tx: Connection, folders: Collection[int], home_id: str | None) 
     return dict.fromkeys(unknown, "the database has no row of it") | dict.fromkeys(deleted_before, _DELETED_BEFORE)
 
 
-def _remove_old_uploads(staged: Path) -> None:
-    """What lies there for so long was of a submit that nobody was told had been taken."""
-    for upload in staged.iterdir():
+@functools.lru_cache(maxsize=1)
+def _leftovers(house: House) -> Leftovers:
+    return Leftovers(house)
+
+
+def sweep_leftovers(house: House) -> int:
+    """``Leftovers.sweep``, which remembers from one call of this process to the next what it has seen."""
+    return _leftovers(house).sweep()
+
+
+def _remove_old_uploads(staged: Path) -> int:
+    """What lies there for so long was of a submit that nobody was told had been taken. Answers how many went."""
+    removed = 0
+    for upload in in_time(list(staged.iterdir())):
         with contextlib.suppress(FileNotFoundError):  # it is being taken just now
             if upload.stat().st_mtime < time.time() - STAGED_SECONDS:
                 shutil.rmtree(upload, ignore_errors=True)
+                removed += 1
+    return removed
