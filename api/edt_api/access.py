@@ -67,6 +67,7 @@ _EXCEPTIONS: tuple[tuple[Door, str, re.Pattern[str]], ...] = tuple(
         (Door.NODE, "GET", rf"{_NODE}/assignments"),
         (Door.NODE, "POST", rf"{_NODE}/(reports|usage)"),
         (Door.ADMIN, "POST", rf"{_NODE}/(cordon|uncordon|drain)"),
+        (Door.ADMIN, "DELETE", _NODE),
         (Door.ADMIN, "GET", r"/api/v1/users"),
         (Door.ADMIN, "POST", r"/api/v1/users"),
         (Door.ADMIN, "DELETE", r"/api/v1/users/[^/]+"),

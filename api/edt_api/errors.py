@@ -173,6 +173,7 @@ STATUS: Mapping[str, int] = {
     "conflict": 409,
     "user-exists": 409,
     "last-admin": 409,
+    "node-in-use": 409,
     "illegal-transition": 409,
     "already-leading": 503,
     "idempotency-key-reused": 409,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from edt_api.errors import ArgumentsInvalid
 
@@ -38,6 +39,20 @@ _OF_WMLA = frozenset({
 })  # fmt: skip
 RUN_NOW = " or ".join(RUNNABLE)
 """For sentences."""
+
+
+_NO_NAMES = frozenset({"main", "train", "__main__"})
+"""Scripts called so say nothing of what they train."""
+
+
+def shown_name(framework: str, app_name: str, script: str, folder: str) -> str:
+    """A job's name for people. WMLA's clients are told its framework's where its user gave none; people are told that
+    of the script, or of the folder that was sent (``folder``) where the script is one of many ``main.py``."""
+    known = RUNNABLE.get(_ALSO_CALLED.get(framework, framework))
+    if known is None or app_name != known.app_name:
+        return app_name
+    stem = PurePosixPath(script).stem
+    return folder if folder and stem in _NO_NAMES else stem or app_name
 
 
 def runnable(name: str) -> Runnable:

@@ -10,9 +10,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from edt_api import logs, pictures, schemas
+from edt_api import logs, pictures, results, schemas
 from edt_api.context import TheHouse, Viewer
-from edt_api.errors import RequestInvalid
+from edt_api.errors import NoResult, RequestInvalid, ResultsRemoved
 from edt_api.paging import Cursor, Limit, cursor_of, cut, number_of
 from edt_scheduler import operations
 from edt_scheduler.jobs import JobFilter, JobState
@@ -54,6 +54,16 @@ def _states(text: str | None) -> frozenset[JobState] | None:
 @router.get("/{exec_id}")
 def get(house: TheHouse, viewer: Viewer, exec_id: str) -> schemas.Job:
     return pictures.job(operations.job(house, exec_id, viewer=viewer))
+
+
+@router.get("/{exec_id}/result")
+def result(house: TheHouse, viewer: Viewer, exec_id: str) -> schemas.ResultState:
+    """Whether there is something to download now, and how much. WMLA's call fetches it."""
+    job = operations.job(house, exec_id, viewer=viewer)
+    try:
+        return schemas.ResultState(bytes=results.result(job).size, missing=None)
+    except (NoResult, ResultsRemoved) as none:
+        return schemas.ResultState(bytes=None, missing=str(none))
 
 
 @router.get("/{exec_id}/resizes")

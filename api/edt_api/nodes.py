@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from edt_api import pictures, schemas
-from edt_api.context import AdminViewer, TheHouse, Viewer, for_users
+from edt_api.context import AdminViewer, TheHouse, Viewer, for_admins, for_users
 from edt_api.errors import RequestInvalid
 from edt_scheduler import operations
 
@@ -66,3 +66,11 @@ def uncordon(house: TheHouse, viewer: AdminViewer, name: str) -> schemas.Node:
 def drain(house: TheHouse, viewer: AdminViewer, name: str) -> schemas.Node:
     """Let everything leave it at the next boundary; nothing new starts."""
     return pictures.node(operations.drain(house, name), viewer)
+
+
+@router.delete("/{name}", status_code=204, dependencies=[for_admins])
+def remove(house: TheHouse, name: str) -> Response:
+    """Take a lost node from the list. 409 for one that is heard from, or holds slots of a job that goes on. Its history
+    stays, and a node of this name may join again."""
+    operations.remove_node(house, name)
+    return Response(status_code=204)

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from edt_api import schemas
 from edt_api.arguments import MOST_WORKERS
-from edt_api.frameworks import Runnable
+from edt_api.frameworks import Runnable, shown_name
 from edt_scheduler.views import (
     Course,
     FailureView,
@@ -61,8 +61,9 @@ def job(view: JobView) -> schemas.Job:
         owner=view.owner,
         owner_removed=view.owner_removed,
         state=schemas.ExecState(view.state.wire),
+        standing=view.standing.value,
         framework=view.framework,
-        app_name=view.app_name,
+        app_name=shown_name(view.framework, view.app_name, view.script, view.folder),
         args=view.args_verbatim,
         num_worker=view.num_worker,
         worker_device_num=view.worker_device_num,
@@ -80,6 +81,7 @@ def job(view: JobView) -> schemas.Job:
         slots=view.slots,
         workers=view.workers,
         progress=progress(view.progress),
+        share_done=view.share_done,
         eta_seconds=view.eta_seconds,
         message=view.message,
         digest=view.digest,
@@ -222,7 +224,7 @@ def timeline_job(view: TimelineJob, viewer: UserView) -> schemas.TimelineJob:
     return schemas.TimelineJob(
         state=state,
         owner=view.owner if seen else None,
-        app_name=view.app_name if seen else None,
+        app_name=shown_name(view.framework, view.app_name, view.script, view.folder) if seen else None,
         removed=view.removed,
     )
 

@@ -149,8 +149,10 @@ def events(batch: Batch, viewer: UserView) -> bytes:
     )
     if jobs.items or jobs.removed:
         told.append(("jobs", jobs.model_dump_json()))
-    if changes.nodes:
-        nodes = schemas.NodesChanged(items=[pictures.node(node, viewer) for node in changes.nodes])
+    if changes.nodes or changes.removed_nodes:
+        nodes = schemas.NodesChanged(
+            items=[pictures.node(node, viewer) for node in changes.nodes], removed=list(changes.removed_nodes)
+        )
         told.append(("nodes", nodes.model_dump_json()))
     if changes.allocations or changes.resizes or changes.failures:
         timeline = schemas.TimelineChanged(

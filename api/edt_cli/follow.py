@@ -181,4 +181,4 @@ def follow(api: Session, job: str, wanted: str = ALL) -> int:
 
 def _say(job: Job) -> None:
     why = job.waiting.reason if job.waiting is not None and not job.state.over else job.message
-    typer.echo(f"{job.id} {output.state(job.state)}{f': {why}' if why else ''}", err=True)
+    typer.echo(f"{job.id} {output.state(job)}{f': {why}' if why else ''}", err=True)

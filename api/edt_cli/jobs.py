@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -100,7 +101,7 @@ def ls(
             job.id,
             job.app_name,
             job.owner,
-            output.state(job.state),
+            output.state(job),
             f"{job.slots}/{job.max_workers}",
             _percent(job) if narrow else _progress(job),
             *(() if narrow else (_loss(job),)),
@@ -128,7 +129,7 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
         return
     lines: list[tuple[str, str | Text]] = [
         ("Job", f"{job.id} ({job.app_name}) of {job.owner}"),
-        ("State", output.state(job.state)),
+        ("State", output.state(job)),
         ("Slots", "" if job.state.over else f"{job.slots} of at most {job.max_workers}, {job.workers} training"),
         ("Progress", _progress(job)),
         ("Left", f"about {output.span(job.eta_seconds)}" if job.eta_seconds is not None else ""),
@@ -267,12 +268,14 @@ def _progress(job: Job) -> str:
     step, total = job.progress.get("step"), job.progress.get("steps_total") or job.steps_total
     if step is None:
         return ""
-    return f"{step}/{total} ({100 * step // total} %)" if total else str(step)
+    return f"{step}/{total} ({_percent(job)})" if total else str(step)
 
 
 def _percent(job: Job) -> str:
-    step, total = job.progress.get("step"), job.progress.get("steps_total") or job.steps_total
-    return f"{100 * step // total} %" if step is not None and total else _progress(job)
+    """The share that it has done, cut: 100 % is all. A script that told of no step has none to show."""
+    if job.share_done is None or job.progress.get("step") is None:
+        return ""
+    return f"{math.floor(100 * job.share_done + 1e-9)} %"
 
 
 def _loss(job: Job) -> str:

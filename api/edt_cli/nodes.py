@@ -1,4 +1,4 @@
-"""Room: api, CLI. Commands about nodes: list, cordon, uncordon, drain."""
+"""Room: api, CLI. Commands about nodes: list, cordon, uncordon, drain, remove."""
 
 from __future__ import annotations
 
@@ -63,6 +63,14 @@ def uncordon(context: typer.Context, name: _NodeArgument) -> None:
 def drain(context: typer.Context, name: _NodeArgument) -> None:
     """Let everything leave a node; jobs go on elsewhere, or wait."""
     _change(context, name, "drain")
+
+
+@app.command()
+def rm(context: typer.Context, name: _NodeArgument) -> None:
+    """Take a lost node from the list. Its history stays, and it may join again."""
+    with session(context.obj) as api:
+        api.ask("DELETE", f"{OURS}/nodes/{name}")
+    typer.echo(f"{name} is removed")
 
 
 def _change(context: typer.Context, name: str, verb: str) -> None:

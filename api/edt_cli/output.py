@@ -17,7 +17,7 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
-from edt_api.schemas import ExecState
+from edt_api.schemas import ExecState, Job
 
 _STATE_STYLES = {
     ExecState.SUBMITTED: "dim",
@@ -106,9 +106,12 @@ def as_json(answer: BaseModel | Sequence[BaseModel]) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
-def state(value: ExecState) -> Text:
-    """A state as people read it; PENDING without the name of WMLA's scheduler."""
-    return Text("PENDING" if value is ExecState.PENDING else str(value), style=_STATE_STYLES[value])
+def state(job: Job) -> Text:
+    """A job's state as people read it; PENDING without the name of WMLA's scheduler, and told apart where it holds
+    slots already, or where its stop was asked for."""
+    if job.standing in {"starting", "stopping"}:
+        return Text(job.standing.upper(), style=_STATE_STYLES[ExecState.PENDING])
+    return Text("PENDING" if job.state is ExecState.PENDING else str(job.state), style=_STATE_STYLES[job.state])
 
 
 def size(count: int) -> str:

@@ -22,7 +22,7 @@ def engine_gone(scene: Scene) -> None:
     lost = scene.current and row.release_asked_at is None and kind is not ExitKind.FINISHED
     if lost:
         told = {key: scene.body.get(key) for key in ("kind", "code", "signal", "oom", "message")}
-        losses.note(tx, [row], _how(scene, row.id), scene.now, told)
+        losses.note(tx, [row], _how(scene, row.id), scene.now, told, kind=kind)
     allocations.close(tx, row.id, kind, scene.now)
     closed = allocations.of_attempt(tx, row.id, scene.job.id, scene.report.fence)
     resizes.mark(tx, closed.shrunk_by if closed else None, gone_at=scene.report.time)
@@ -100,7 +100,7 @@ def _how(scene: Scene, engine: int) -> str:
         case ExitKind.SCRIPT_ERROR:
             return f"{who} raised" + (f": {message}" if message else "")
         case ExitKind.LEFT:
-            return f"{who} left unasked"
+            return f"{who} left: its node let it go"
     if scene.body.get("oom") is True:
         return f"{who} was killed for memory"
     return f"{who} was lost" + (f" by signal {number}" if number else "") + (f": {message}" if message else "")

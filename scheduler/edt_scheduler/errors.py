@@ -8,6 +8,7 @@
     ├── Conflict
     │   ├── UserExists
     │   ├── LastAdmin
+    │   ├── NodeInUse
     │   ├── IllegalTransition
     │   ├── AlreadyLeading
     │   ├── KeyReused
@@ -101,6 +102,16 @@ class LastAdmin(Conflict):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} is the last admin: add another one before removing this one")
+        self.name = name
+
+
+class NodeInUse(Conflict):
+    """A node that cannot be removed: it is there, or a job counts on its coming back."""
+
+    code = "node-in-use"
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"node {name!r} cannot be removed: {why}")
         self.name = name
 
 

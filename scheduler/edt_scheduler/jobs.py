@@ -12,12 +12,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import PurePosixPath
 
 from edt_runner.contract import ExitKind
 from edt_scheduler.errors import IllegalTransition
 
 MOST_SLOTS = 10_000
 """A job may ask for so many slots at the most. The scheduler's work grows with it."""
+
+
+SUBMITTED_CODE = "_submitted_code"
+"""Folder of a job in which lies what was sent."""
 
 
 class JobState(enum.StrEnum):
@@ -50,6 +55,38 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.ERROR: frozenset(),
 }
 """Which state may follow which. PENDING to FINISHED or ERROR: an attempt that ended before it told its start."""
+
+
+class Standing(enum.StrEnum):
+    """How a job stands, for people: its state, told apart where one state means two things."""
+
+    SUBMITTED = "submitted"
+    WAITING = "waiting"  # PENDING: for slots, or for a back-off
+    STARTING = "starting"  # PENDING: it holds slots, and its attempt has yet to report its start
+    RUNNING = "running"
+    STOPPING = "stopping"  # its stop was asked for, and processes of it are left
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+_STANDINGS = {
+    JobState.SUBMITTED: Standing.SUBMITTED,
+    JobState.RUNNING: Standing.RUNNING,
+    JobState.FINISHED: Standing.FINISHED,
+    JobState.KILLED: Standing.STOPPED,
+    JobState.ERROR: Standing.FAILED,
+}
+
+
+def standing(state: JobState, *, slots: int, waits: bool, stop_requested: bool) -> Standing:
+    """How a job in ``state`` stands that holds so many ``slots``; ``waits``: it is known why nothing of it starts."""
+    if stop_requested and not state.terminal:
+        return Standing.STOPPING
+    if state is JobState.PENDING:
+        return Standing.STARTING if slots and not waits else Standing.WAITING
+    return _STANDINGS[state]
+
 
 ACTIVE = tuple(state for state in JobState if TRANSITIONS[state])
 TERMINAL = tuple(state for state in JobState if not TRANSITIONS[state])
@@ -225,3 +262,9 @@ class JobFilter:
     framework: str | None = None
     text: str | None = None
     """Part of its id, its name or its owner's, capital or small."""
+
+
+def folder_sent(work_dir: str) -> str:
+    """Name of the folder that was sent, by where its main script is run; empty: files came without one."""
+    inside = PurePosixPath(work_dir).parts[1:]
+    return inside[-1] if inside else ""

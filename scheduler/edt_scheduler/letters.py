@@ -18,8 +18,6 @@ from edt_scheduler.secret_key import Keys
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import environs
 
-SUBMITTED_CODE = "_submitted_code"
-
 
 def spool_directory(directory: Path, fence: int, node: str) -> Path:
     """One supervisor's own folder inside the job's."""

@@ -17,7 +17,8 @@ from sqlalchemy import Connection, Row
 from edt_runner.contract import ExitKind
 from edt_scheduler.bells import wake_attempt, wake_nodes
 from edt_scheduler.jobs import JobState, Raised, backoff_seconds, state_after, why_not_again
-from edt_scheduler.store import allocations, attempts, environs, jobs, outbox, resizes
+from edt_scheduler.pace import usual_rate
+from edt_scheduler.store import allocations, attempts, environs, jobs, metrics, outbox, resizes
 from edt_scheduler.views import ResizeCause
 
 
@@ -74,7 +75,8 @@ def stop(tx: Connection, job: Row[Any], now: float) -> None:
     jobs.record(tx, job.id, "stop-requested", "stop requested", {}, now)
     attempt = attempts.live(tx, job.id)
     if attempt is None:
-        jobs.move(tx, job.id, JobState.KILLED, "stopped before it ran", now)
+        jobs.change(tx, job.id, message=None)
+        jobs.move(tx, job.id, JobState.KILLED, "stopped while nothing of it ran", now)
     else:
         held = allocations.open_of(tx, job.id, attempt.fence)
         take_back(tx, job.id, attempt.fence, held, ResizeCause.STOP, "stopped by its user", now)
@@ -144,7 +146,11 @@ def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
         message = message or _NOT_ELASTIC
     wait = backoff_seconds(kind, times)
     values["not_before"] = now + wait if wait else None
-    values["message"] = message or None  # of the last attempt: what was lost before it is history
+    # Of the last attempt: what was lost before it is history. Who asked for the end knows why it came.
+    values["message"] = None if after is JobState.KILLED and kind is ExitKind.LEFT else message or None
+    if after.terminal:
+        rate = usual_rate(point.samples_per_second for point in metrics.of_job(tx, job.id))
+        values["progress"] = {**job.progress, "samples_per_second": rate} if rate is not None else job.progress
     jobs.change(tx, job.id, **values)
     if after is not JobState(job.state):
         jobs.move(tx, job.id, after, _sentence(after, kind, message), now, {"kind": kind, "wait_seconds": wait})

@@ -23,9 +23,12 @@ def note(
     detail: str,
     now: float,
     data: Mapping[str, Any] | None = None,
+    *,
+    kind: ExitKind = ExitKind.LOST,
 ) -> None:
     """Record that these engines of one attempt, none of them asked back, are gone. Each is recorded once, whoever
-    tells first: its supervisor, which sees the process, or the coordinator, which sees the group."""
+    tells first: its supervisor, which sees the process, or the coordinator, which sees the group. Where they have left
+    in order (``kind``), nothing was lost with them."""
     gone = [row for row in gone if row.shrunk_by is None and row.release_asked_at is None]
     if not gone:
         return
@@ -33,10 +36,11 @@ def note(
     held = sum(row.release_asked_at is None and row.shrunk_by is None for row in allocations.open_of(tx, job_id, fence))
     sizes = (held, held - len(gone))
     concerned = {row.node_id for row in gone}
-    resize_id = resizes.add(tx, job_id, fence, ResizeCause.ENGINE_LOST, detail, sizes, concerned, now)
+    cause = ResizeCause.LEFT if kind is ExitKind.LEFT else ResizeCause.ENGINE_LOST
+    resize_id = resizes.add(tx, job_id, fence, cause, detail, sizes, concerned, now)
     for row in gone:
         allocations.mark(tx, row.id, shrunk_by=resize_id)
-    told = {"cause": ResizeCause.ENGINE_LOST, "from": sizes[0], "to": sizes[1], **(data or {})}
+    told = {"cause": cause, "from": sizes[0], "to": sizes[1], **(data or {})}
     told["allocations"] = [row.id for row in gone]
     jobs.record(tx, job_id, "resize", f"{sizes[0]} → {sizes[1]} slots: {detail}", told, now)
 

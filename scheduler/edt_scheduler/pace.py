@@ -1,4 +1,4 @@
-"""How fast a job trains of late, and when it will be done at that. Room: scheduler. Pure.
+"""How far a job is, how fast it trains, and when it will be done at that. Room: scheduler. Pure.
 
 The pace is a mean of steps a second in which what was longer ago than SMOOTH_SECONDS counts little: validation and
 pauses are part of it. With another number of engines it begins anew.
@@ -7,7 +7,8 @@ pauses are part of it. With another number of engines it begins anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from statistics import median
 from typing import Any
 
 SMOOTH_SECONDS = 30.0
@@ -38,3 +39,21 @@ def eta_seconds(pace: Mapping[str, Any] | None, steps_total: int | None) -> floa
     if not pace or not rate or steps_total is None:
         return None
     return float(max(0, steps_total - pace["step"]) / rate)
+
+
+def share_done(told: Mapping[str, Any], steps_total: int | None, *, finished: bool) -> float | None:
+    """The share of its steps that a job has done, 0 to 1; None: nobody can say.
+
+    ``told``: the body of its newest report of progress. A training that ended early has done a part of its steps, also
+    where it is ``finished``; a script that told of no training has done all when it is.
+    """
+    step, total = told.get("step"), told.get("steps_total") or steps_total
+    if not isinstance(step, int) or not isinstance(total, int) or total <= 0:
+        return 1.0 if finished else None
+    return min(1.0, max(0.0, step / total))
+
+
+def usual_rate(rates: Iterable[float | None]) -> float | None:
+    """Samples per second of a training as a whole: the median of what its reports told; None: they told nothing."""
+    known = [rate for rate in rates if rate is not None]
+    return median(known) if known else None

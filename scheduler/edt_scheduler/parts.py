@@ -33,7 +33,7 @@ def close(
     if attempt.kind is None and not whole:
         how = "was lost" if end.kind is ExitKind.LOST else f"ended ({end.kind})"
         detail = f"its supervisor on {node.name} {how}" + (f": {end.message}" if end.message else "")
-        losses.note(tx, allocations.open_of(tx, job_id, fence, node.id), detail, now)
+        losses.note(tx, allocations.open_of(tx, job_id, fence, node.id), detail, now, kind=end.kind)
     for row in allocations.open_of(tx, job_id, fence, node.id):
         allocations.close(tx, row.id, end.kind, now)
         resizes.mark(tx, row.shrunk_by, gone_at=gone_at)

@@ -103,6 +103,7 @@ def _attempt_started(scene: Scene) -> None:
         attempts.change(scene.tx, scene.job.id, scene.report.fence, started_at=scene.now)
     if JobState(scene.job.state) is JobState.PENDING:
         message = f"attempt {scene.report.fence} runs on {scene.node.name}"
+        jobs.change(scene.tx, scene.job.id, message=None)  # what became of the attempt before is history
         jobs.move(scene.tx, scene.job.id, JobState.RUNNING, message, scene.now)
 
 

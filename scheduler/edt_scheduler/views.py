@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from edt_runner.contract import Assignment, ExitKind
 from edt_scheduler.exactness import Exactness
-from edt_scheduler.jobs import JobState
+from edt_scheduler.jobs import JobState, Standing, standing
 from edt_scheduler.nodes import Health
+from edt_scheduler.pace import share_done
 
 
 class Role(enum.StrEnum):
@@ -67,6 +68,10 @@ class JobView:
     state: JobState
     framework: str
     app_name: str
+    script: str
+    """The main script's path in the folder that was sent."""
+    folder: str
+    """Name of that folder; empty where files were sent without one."""
     args_verbatim: str
     num_worker: int
     worker_device_num: int
@@ -90,9 +95,9 @@ class JobView:
     """W: engines that count in the newest generation."""
     progress: Mapping[str, Any]
     """Body of the newest PROGRESS report: step, steps_total, epoch, epochs, workers, loss, samples_per_second,
-    metrics; empty before the first."""
+    metrics; empty before the first. Of a job that is over samples_per_second is the training's median."""
     message: str | None
-    """Why it ended, or what the last attempt died of."""
+    """Why it ended, or, until another attempt runs, why the last one did."""
     digest: str | None
     """SHA-256 of the trained state, from the last ATTEMPT_ENDED that told one."""
     exactness: Exactness
@@ -112,6 +117,21 @@ class JobView:
     """Since when its results, checkpoints and logs are removed, because of their age."""
     results_days: float | None = None
     """For so many days they were kept."""
+
+    @property
+    def standing(self) -> Standing:
+        """Its state as people see it."""
+        return standing(
+            self.state,
+            slots=self.slots,
+            waits=self.waiting is not None,
+            stop_requested=self.stop_requested_at is not None,
+        )
+
+    @property
+    def share_done(self) -> float | None:
+        """The share of its steps that it has done, 0 to 1; None: nobody can say."""
+        return share_done(self.progress, self.steps_total, finished=self.state is JobState.FINISHED)
 
     @property
     def model_dir(self) -> Path:
@@ -251,6 +271,7 @@ class ResizeCause(enum.StrEnum):
     STOP = "stop"  # its user's word
     DRAIN = "drain"  # its node is being emptied
     NODE_LOST = "node-lost"  # a node was not heard from for its lease
+    LEFT = "left"  # engines left in order, and not on the scheduler's word: their node's agent ends, or a SIGTERM
     ENGINE_LOST = "engine-lost"  # engines ended unasked and the attempt went on: a crash, a kill, a supervisor's death
 
 
@@ -352,7 +373,10 @@ class TimelineJob:
     owner_id: int
     owner: str
     state: JobState
+    framework: str
     app_name: str
+    script: str
+    folder: str
     removed: bool
     """It can no longer be asked for; that it held slots stays true."""
 
@@ -424,6 +448,8 @@ class Changes:
     jobs: tuple[JobView, ...] = ()
     removed: tuple[RemovedJob, ...] = ()
     nodes: tuple[NodeView, ...] = ()
+    removed_nodes: tuple[str, ...] = ()
+    """Names of those that are on no list any more."""
     allocations: tuple[TimelineAllocation, ...] = ()
     resizes: tuple[TimelineResize, ...] = ()
     failures: tuple[FailureView, ...] = ()

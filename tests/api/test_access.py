@@ -39,6 +39,7 @@ ADMINS = {
     ("POST", "/api/v1/nodes/{name}/cordon"),
     ("POST", "/api/v1/nodes/{name}/uncordon"),
     ("POST", "/api/v1/nodes/{name}/drain"),
+    ("DELETE", "/api/v1/nodes/{name}"),
     ("GET", "/api/v1/users"),
     ("POST", "/api/v1/users"),
     ("DELETE", "/api/v1/users/{name}"),

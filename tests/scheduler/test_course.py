@@ -12,7 +12,7 @@ from edt_scheduler.course import MOST_METRICS, standing, thinned
 from edt_scheduler.errors import NoSuchJob
 from edt_scheduler.jobs import job_number
 from edt_scheduler.operations.retention import remove_folders
-from edt_scheduler.pace import eta_seconds, observe
+from edt_scheduler.pace import eta_seconds, observe, share_done
 from edt_scheduler.store import metrics
 from edt_scheduler.views import Course, MetricPoint, Role
 from support.puppets import Puppet, Stage
@@ -217,3 +217,32 @@ class TestPace:
     def test_a_report_without_a_step_changes_nothing(self) -> None:
         before = observe(None, {"step": 1, "workers": 1}, 1, 0.0)
         assert observe(before, {"loss": 1.0}, 1, 1.0) == before
+
+
+class TestHowFarAndHowFast:
+    @pytest.mark.parametrize(
+        ("told", "finished", "share"),
+        [
+            ({"step": 46, "steps_total": 69}, True, 46 / 69),  # it ended early
+            ({"step": 46, "steps_total": 69}, False, 46 / 69),
+            ({"step": 69, "steps_total": 69}, True, 1.0),
+            ({}, True, 1.0),  # a script that told of no training
+            ({}, False, None),
+            ({"step": None, "steps_total": 69}, False, None),
+        ],
+    )
+    def test_what_a_job_has_done_is_a_share_of_its_steps(
+        self, told: dict[str, object], finished: bool, share: float | None
+    ) -> None:
+        assert share_done(told, None, finished=finished) == share
+
+    def test_a_finished_job_tells_its_median_rate_and_not_that_of_its_last_moment(
+        self, training: tuple[Stage, Puppet, str]
+    ) -> None:
+        stage, node, job = training
+        for step, rate in enumerate([90.0, 100.0, 110.0, 100.0, 3.0]):
+            progress(node, job, step, samples_per_second=rate)
+        assert stage.job(job).progress["samples_per_second"] == 3.0
+        node.end((job, 1), ExitKind.FINISHED)
+        assert stage.job(job).progress["samples_per_second"] == 100.0
+        assert course(stage, job).points[-1].samples_per_second == 3.0

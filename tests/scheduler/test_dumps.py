@@ -47,7 +47,7 @@ KINDS: Mapping[tuple[str, str], frozenset[str]] = {
     ("attempts", "kind"): frozenset(ExitKind) - {ExitKind.PULL_FAILED},
     ("supervisors", "kind"): frozenset(ExitKind) - {ExitKind.PULL_FAILED},
     ("allocations", "kind"): frozenset(ExitKind),
-    ("resizes", "cause"): frozenset(ResizeCause),
+    ("resizes", "cause"): frozenset(ResizeCause) - {ResizeCause.LEFT},
     ("resizes", "woken_by"): frozenset({"doorbell", "timer", "start"}),
     ("changes", "topic"): frozenset({"job", "node", "allocation", "resize", "attempt"}),
 }

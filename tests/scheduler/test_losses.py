@@ -66,6 +66,16 @@ class TestEngines:
         assert events(stage, job)[-1].kind == "resize"
         assert events(stage, job)[-1].message.startswith("4 → 3 slots: engine")
 
+    def test_engines_that_their_node_lets_go_in_order_are_no_loss(self, sqlite_stage: Stage) -> None:
+        node, job = start(sqlite_stage)
+        for allocation in sorted(node.running[job, 1])[:3]:
+            node.gone((job, 1), allocation, ExitKind.LEFT)
+        node.gone((job, 1), max(node.running[job, 1]), ExitKind.LOST, signal=9)
+        causes = [each.cause for each in resizes(sqlite_stage, job)]
+        assert causes.count(ResizeCause.LEFT) == 3
+        assert causes.count(ResizeCause.ENGINE_LOST) == 1
+        assert "its node let it go" in resizes(sqlite_stage, job)[-2].detail
+
     def test_what_became_of_it_is_said_in_words(self, sqlite_stage: Stage) -> None:
         node, job = start(sqlite_stage)
         victim = kill(node, job)

@@ -85,6 +85,27 @@ class TestJobs:
         node.end((job, 1), ExitKind.SCRIPT_ERROR, message="KeyboardInterrupt")
         assert sqlite_stage.job(job).state is JobState.KILLED
 
+    def test_why_an_attempt_ended_is_said_until_the_next_one_runs(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
+        node.end((job, 1), ExitKind.LEFT, message="all engines have left; the training goes on from its checkpoint")
+        view = sqlite_stage.job(job)
+        assert view.state is JobState.PENDING and "all engines have left" in str(view.message)
+        sqlite_stage.clock.pass_(60)
+        sqlite_stage.settle()
+        view = sqlite_stage.job(job)
+        assert (view.state, view.fence, view.message) == (JobState.RUNNING, 2, None)
+
+    def test_a_job_that_is_stopped_between_two_attempts_bears_no_word_of_the_first(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
+        node.end((job, 1), ExitKind.LEFT, message="all engines have left; the training goes on from its checkpoint")
+        operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin)
+        view = sqlite_stage.job(job)
+        assert (view.state, view.message) == (JobState.KILLED, None)
+
     def test_an_agents_words_never_are_the_scripts(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
         job = sqlite_stage.submit(max_restarts=0)

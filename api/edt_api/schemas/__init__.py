@@ -22,6 +22,7 @@ from edt_api.schemas.jobs import (
     Progress,
     Resize,
     ResizePage,
+    ResultState,
     Waiting,
 )
 from edt_api.schemas.nodes import Node, NodeUsage, Slot, SlotUsage
@@ -69,6 +70,7 @@ __all__ = [
     "ReportIn",
     "Resize",
     "ResizePage",
+    "ResultState",
     "RoleName",
     "Slot",
     "SlotOffer",

@@ -47,6 +47,7 @@ class Progress(TypedDict, total=False):
     workers: int | None
     loss: float | None
     samples_per_second: float | None
+    """While it trains: of late, validations left out. Of a job that is over: the median of its training."""
     metrics: dict[str, float | None]
     time: float
     """The node's clock."""
@@ -60,8 +61,12 @@ class Job(Shown):
     owner_removed: bool = False
     """That user was removed; another one may have the name now."""
     state: ExecState
+    standing: Literal["submitted", "waiting", "starting", "running", "stopping", "finished", "stopped", "failed"]
+    """The state as people see it. ``starting``: it holds slots, and its attempt has yet to report its start.
+    ``stopping``: its stop was asked for, and processes of it are left."""
     framework: str
     app_name: str
+    """What its user calls it, else its script or folder. WMLA's calls name its framework's then."""
     args: str
     num_worker: int
     worker_device_num: int
@@ -87,10 +92,12 @@ class Job(Shown):
     workers: int
     """W: engines that count now."""
     progress: Progress
+    share_done: float | None = None
+    """The share of its steps that it has done, 0 to 1. Below 1 where a training ended early; None: not known yet."""
     eta_seconds: float | None = None
     """Until its last step, at the speed of late; None: it does not train, or nothing is known yet."""
     message: str | None
-    """Why it ended, or what its last attempt died of."""
+    """Why it ended, or, until another attempt runs, why the last one did."""
     digest: str | None
     """SHA-256 of the trained state."""
     exactness: Exactness
@@ -105,6 +112,15 @@ class Job(Shown):
     """Since when its results, checkpoints and logs are removed because of their age; None: they are not."""
     results_days: float | None = None
     """For so many days they were kept, as the administrator set."""
+
+
+class ResultState(Shown):
+    """What a job has saved so far, for who wants to download it."""
+
+    bytes: int | None
+    """Size of the zip; None: there is nothing."""
+    missing: str | None
+    """Why there is nothing, in a sentence."""
 
 
 class JobPage(Page[Job]):

@@ -19,9 +19,10 @@ class JobsChanged(Shown):
 
 
 class NodesChanged(Shown):
-    """``event: nodes``"""
+    """``event: nodes``: nodes that are new or have changed, and names of those that were removed."""
 
     items: list[Node]
+    removed: list[str]
 
 
 class TimelineChanged(Shown):

@@ -3,6 +3,8 @@
 Metrics of every step go to the driver, whose logger writes them; they travel in small bundles. Progress goes the
 way of reports, about once a second. All engines have the numbers, and keep the newest of them: if the first dies with
 a bundle in its hands, the next first sends what it may not have sent, and the driver drops what it has.
+
+Samples per second are those of training: the time of a validation counts for nothing.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class Telemetry:
         self._link, self._values, self._clock = link, values, clock
         self._items: list[dict[str, Any]] = []
         self._kept: deque[tuple[float, dict[str, Any]]] = deque(maxlen=_KEPT_MOST)
-        self._sent = self._reported = self._since = clock()
-        self._samples = 0
+        self._sent = self._reported = self._last = clock()
+        self._samples, self._seconds = 0, 0.0
         self._progress: dict[str, Any] | None = None
 
     def committed(
@@ -60,6 +62,7 @@ class Telemetry:
         """A tick was committed by ``workers`` engines on ``samples`` samples; told if this engine ``leads``.
         ``details``: of a training step, beside loss and metrics."""
         now = self._clock()
+        took, self._last = now - self._last, now
         step = where.steps
         if where.kind is TickKind.TRAIN or where.last:
             self._keep(
@@ -80,6 +83,7 @@ class Telemetry:
             return
         if where.kind is TickKind.TRAIN:
             self._samples += samples
+            self._seconds += took
         if now - self._sent >= _BUNDLE_SECONDS or where.ends_epoch:
             self._send_items(now)
         if where.kind is TickKind.TRAIN:
@@ -105,8 +109,8 @@ class Telemetry:
     def lead(self) -> None:
         """This engine is the first from now on; the one before it may have died with a bundle unsent."""
         self._items = [item for _, item in self._kept]
-        self._since = self._reported = self._clock()
-        self._send_items(self._since)
+        self._last = self._reported = self._clock()
+        self._send_items(self._last)
 
     def flush(self) -> None:
         """Send what is held: the engine is about to stop being the first, or to end."""
@@ -124,10 +128,10 @@ class Telemetry:
     def _send_progress(self, now: float) -> None:
         if self._progress is None:
             return
-        rate = self._samples / max(now - self._since, 1e-9)
+        rate = self._samples / max(self._seconds, 1e-9)
         told = self._with_values(self._progress)
         self._link.report("progress", **told, loss=told["metrics"]["loss"], samples_per_second=rate)
-        self._progress, self._samples, self._since, self._reported = None, 0, now, now
+        self._progress, self._samples, self._seconds, self._reported = None, 0, 0.0, now
 
     def _with_values(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """What is sent: the user's metrics first, and none of them hidden."""

@@ -42,6 +42,7 @@ Nodes
     usage(house, name, *, since, until, points) -> dict[str, list[UseOverTime]]    by slot
     slot_time(house, *, viewer, before=None, limit) -> SlotTimePage     by user and day
     cordon(house, name) / uncordon(house, name) / drain(house, name) -> NodeView
+    remove_node(house, name) -> None                    NodeInUse; a lost one, whose history stays
 Agents
     assignments(house, node, *, woken_by="timer") -> NodeAssignments      also the heartbeat
     assignments_version(house, node) -> int             one cheap read, writes nothing: for the long poll.
@@ -88,6 +89,7 @@ from edt_scheduler.operations.fleet import (
     node,
     nodes,
     register_node,
+    remove_node,
     uncordon,
     verify_node_token,
 )
@@ -118,6 +120,7 @@ __all__ = [
     "record_reports",
     "record_usage",
     "register_node",
+    "remove_node",
     "remove_user",
     "resizes",
     "revoke_token",

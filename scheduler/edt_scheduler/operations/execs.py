@@ -24,8 +24,7 @@ from edt_scheduler.errors import (
     Unavailable,
 )
 from edt_scheduler.house import House
-from edt_scheduler.jobs import MOST_SLOTS, JobFilter, JobOrder, JobSpec, JobState, exec_id, job_number
-from edt_scheduler.letters import SUBMITTED_CODE
+from edt_scheduler.jobs import MOST_SLOTS, SUBMITTED_CODE, JobFilter, JobOrder, JobSpec, JobState, exec_id, job_number
 from edt_scheduler.nodes import threads_per_engine
 from edt_scheduler.once import Once
 from edt_scheduler.settings import Settings

@@ -30,13 +30,15 @@ def changes_since(house: House, cursor: str, *, until: str | None = None) -> Cha
         job_ids = sorted({*changes.of(found, "job"), *(row.job_id for row in held)})
         node_ids = {*changes.of(found, "node"), *(row.node_id for row in held)}
         rows = jobs.of_numbers(tx, job_ids)
+        fleet = nodes.of_numbers(tx, node_ids)
         ended = changes.of(found, "attempt")
         failed = failures.of_changed(tx, [row.id for row in held], [row.id for row in resized], ended)
         return Changes(
             cursor=newest,
             jobs=tuple(pictures.jobs(tx, house.settings, [row for row in rows if row.deleted_at is None])),
             removed=tuple(RemovedJob(exec_id(row.id), row.owner_id) for row in rows if row.deleted_at is not None),
-            nodes=tuple(pictures.nodes_of(tx, nodes.of_numbers(tx, node_ids), house.clock())),
+            nodes=tuple(pictures.nodes_of(tx, [row for row in fleet if row.removed_at is None], house.clock())),
+            removed_nodes=tuple(row.name for row in fleet if row.removed_at is not None),
             allocations=pictures.allocations_in_short(held),
             resizes=pictures.resizes_in_short(resized),
             failures=tuple(pictures.failure(row) for row in failed),

@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from edt_scheduler import parts
-from edt_scheduler.errors import NodeInvalid, NoSuchNode
+from edt_scheduler.errors import NodeInUse, NodeInvalid, NoSuchNode
 from edt_scheduler.house import House
+from edt_scheduler.jobs import exec_id
 from edt_scheduler.nodes import Intent, SlotSpec
 from edt_scheduler.store import front_door, outbox, pictures
 from edt_scheduler.store import nodes as store
@@ -91,7 +92,7 @@ def node(house: House, name: str) -> NodeView:
 
 def nodes(house: House) -> list[NodeView]:
     with house.database.snapshot() as tx:
-        return pictures.nodes_of(tx, store.every(tx), house.clock())
+        return pictures.nodes_of(tx, store.listed(tx), house.clock())
 
 
 def cordon(house: House, name: str) -> NodeView:
@@ -107,6 +108,26 @@ def uncordon(house: House, name: str) -> NodeView:
 def drain(house: House, name: str) -> NodeView:
     """Empty this node: engines leave it at their next boundary, nothing new starts."""
     return _intend(house, name, Intent.DRAINING)
+
+
+@retried(if_done=True)
+def remove_node(house: House, name: str) -> None:
+    """Take a lost node from all lists. What happened on it stays known, and a node of this name may register again.
+    Raises NoSuchNode, and NodeInUse for one that is heard from, or holds slots of an attempt that goes on."""
+    with house.database.transaction() as tx:
+        row = store.find(tx, name)
+        if row is None:
+            raise NoSuchNode(name)
+        now = house.clock()
+        if row.lost_at is None:
+            raise NodeInUse(
+                name,
+                f"it was heard from {max(0.0, now - row.seen_at):.0f} s ago: end its agent or switch it off, "
+                "and remove it when it is shown as lost",
+            )
+        if holders := [exec_id(number) for number in store.live_holders(tx, row.id)]:
+            raise NodeInUse(name, f"{', '.join(holders[:5])} still holds slots there: stop it, or wait for its end")
+        store.remove(tx, row.id, now)
 
 
 @retried(if_done=True)

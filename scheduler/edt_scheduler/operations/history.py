@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from edt_scheduler import course as courses
 from edt_scheduler.errors import NoSuchJob
 from edt_scheduler.house import House
-from edt_scheduler.jobs import JobState, exec_id, job_number
+from edt_scheduler.jobs import JobState, exec_id, folder_sent, job_number
 from edt_scheduler.store import allocations as allocation_store
 from edt_scheduler.store import failures, metrics, nodes, pictures
 from edt_scheduler.store import jobs as store
@@ -69,16 +69,28 @@ def timeline(house: House, *, viewer: UserView, since: float = 0.0, until: float
         held = allocation_store.between(tx, since, until)
         resized = resize_store.between(tx, since, until)
         failed = failures.between(tx, since, until)
+        used = {row.name for row in held}
         named = {row.job_id for rows in (held, resized, failed) for row in rows}
         return Timeline(
             now=now,
             since=since,
             until=min(now, until),
             earliest=allocation_store.earliest(tx),
-            nodes=tuple(pictures.nodes_of(tx, nodes.every(tx), now)),
+            nodes=tuple(
+                pictures.nodes_of(
+                    tx, [row for row in nodes.every(tx) if row.removed_at is None or row.name in used], now
+                )
+            ),
             jobs={
                 exec_id(row.id): TimelineJob(
-                    row.owner_id, row.owner, JobState(row.state), row.app_name, row.deleted_at is not None
+                    owner_id=row.owner_id,
+                    owner=row.owner,
+                    state=JobState(row.state),
+                    framework=row.framework,
+                    app_name=row.app_name,
+                    script=row.model_main,
+                    folder=folder_sent(row.work_dir),
+                    removed=row.deleted_at is not None,
                 )
                 for row in store.in_short(tx, named)
             },

@@ -28,7 +28,18 @@ from sqlalchemy import (
 )
 
 from edt_scheduler.exactness import Compared
-from edt_scheduler.jobs import ACTIVE, TERMINAL, JobFilter, JobKey, JobOrder, JobSpec, JobState, advance, exec_id
+from edt_scheduler.jobs import (
+    ACTIVE,
+    SUBMITTED_CODE,
+    TERMINAL,
+    JobFilter,
+    JobKey,
+    JobOrder,
+    JobSpec,
+    JobState,
+    advance,
+    exec_id,
+)
 from edt_scheduler.store import environs
 from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
@@ -105,7 +116,8 @@ def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
         conditions.append(jobs.c.framework == wanted.framework)
     if wanted.text:
         name = literal(exec_id(0)[:-1]) + cast(jobs.c.id, Text)
-        fields = (name, jobs.c.app_name, users.c.name)
+        folder = func.substr(jobs.c.work_dir, len(SUBMITTED_CODE) + 1)
+        fields = (name, jobs.c.app_name, jobs.c.model_main, folder, users.c.name)
         conditions.append(or_(*(field.icontains(wanted.text, autoescape=True) for field in fields)))
     return conditions
 
@@ -116,17 +128,23 @@ def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     return [row for chunk in chunks(numbers) for row in tx.execute(query.where(jobs.c.id.in_(chunk)))]
 
 
-def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any, Any, Any, Any, Any, Any]]:
-    """id, owner_id, owner, state, app_name and deleted_at of these jobs, deleted ones too."""
+def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
+    """What is said of a job beside a picture of slots: its owner, state, names and ``deleted_at``; deleted ones too."""
     query = select(
         jobs.c.id,
         jobs.c.user_id.label("owner_id"),
         users.c.name.label("owner"),
         jobs.c.state,
+        jobs.c.framework,
         jobs.c.app_name,
+        jobs.c.model_main,
+        jobs.c.work_dir,
         jobs.c.deleted_at,
     ).join(users)
-    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(jobs.c.id.in_(chunk)))]
+    found: list[Row[Any]] = []
+    for chunk in chunks(numbers):
+        found.extend(tx.execute(query.where(jobs.c.id.in_(chunk))))
+    return found
 
 
 def batch(

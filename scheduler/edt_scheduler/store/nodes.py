@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy.sql.functions import count
 
 from edt_scheduler.nodes import Intent, SlotSpec
 from edt_scheduler.store.chunks import chunks
-from edt_scheduler.store.tables import allocations, nodes, slots
+from edt_scheduler.store.tables import allocations, attempts, nodes, slots
 from edt_scheduler.store.users import fingerprint
 
 
@@ -26,10 +27,14 @@ def register(tx: Connection, name: str, secret: str, now: float, **facts: Any) -
         "lost_at": None,
         **facts,
     }
-    known = tx.execute(select(nodes.c.id, nodes.c.boot_id).where(nodes.c.name == name)).one_or_none()
+    known = tx.execute(
+        select(nodes.c.id, nodes.c.boot_id, nodes.c.removed_at).where(nodes.c.name == name)
+    ).one_or_none()
     if known is None:
         return int(tx.execute(insert(nodes).values(name=name, **values).returning(nodes.c.id)).scalar_one()), None
-    moved = {"counter": nodes.c.counter + 1, "version": nodes.c.version + 1}
+    moved: dict[str, Any] = {"counter": nodes.c.counter + 1, "version": nodes.c.version + 1}
+    if known.removed_at is not None:
+        moved |= {"removed_at": None, "intent": Intent.OPEN}  # it begins anew
     tx.execute(update(nodes).where(nodes.c.id == known.id).values(**values, **moved))
     return known.id, known.boot_id
 
@@ -45,14 +50,21 @@ def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
 
 
 def find(tx: Connection, name: str) -> Row[Any] | None:
-    return tx.execute(select(nodes).where(nodes.c.name == name)).one_or_none()
+    """A node that was not removed."""
+    return tx.execute(select(nodes).where(nodes.c.name == name, nodes.c.removed_at.is_(None))).one_or_none()
 
 
 def name(tx: Connection, node_id: int) -> str:
     return str(tx.execute(select(nodes.c.name).where(nodes.c.id == node_id)).scalar_one())
 
 
+def listed(tx: Connection) -> list[Row[Any]]:
+    """All that were not removed."""
+    return list(tx.execute(select(nodes).where(nodes.c.removed_at.is_(None)).order_by(nodes.c.id)))
+
+
 def every(tx: Connection) -> list[Row[Any]]:
+    """Removed ones too: they are lost, and history names them."""
     return list(tx.execute(select(nodes).order_by(nodes.c.id)))
 
 
@@ -91,6 +103,24 @@ def touch(tx: Connection, node_id: int) -> int:
 
 def intend(tx: Connection, node_id: int, intent: Intent) -> None:
     tx.execute(update(nodes).where(nodes.c.id == node_id).values(intent=intent))
+
+
+def remove(tx: Connection, node_id: int, now: float) -> None:
+    """Take a lost node from all lists, and its token's meaning from it: its agent would have to register again."""
+    values = {"removed_at": now, "token_sha256": fingerprint(secrets.token_urlsafe(32))}
+    tx.execute(update(nodes).where(nodes.c.id == node_id).values(**values))
+
+
+def live_holders(tx: Connection, node_id: int) -> list[int]:
+    """Jobs that hold a slot of the node for an attempt that is not over."""
+    query = (
+        select(allocations.c.job_id)
+        .distinct()
+        .join(attempts, and_(attempts.c.job_id == allocations.c.job_id, attempts.c.fence == allocations.c.fence))
+        .where(allocations.c.node_id == node_id, allocations.c.released_at.is_(None), attempts.c.ended_at.is_(None))
+        .order_by(allocations.c.job_id)
+    )
+    return list(tx.execute(query).scalars())
 
 
 def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row[Any]]:

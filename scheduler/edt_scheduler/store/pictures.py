@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from edt_runner.contract import ExitKind
 from edt_scheduler.exactness import judge
-from edt_scheduler.jobs import JobState, exec_id
+from edt_scheduler.jobs import JobState, exec_id, folder_sent
 from edt_scheduler.nodes import Intent, health
 from edt_scheduler.pace import PACE, eta_seconds
 from edt_scheduler.settings import Settings
@@ -64,6 +64,8 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         state=JobState(row.state),
         framework=row.framework,
         app_name=row.app_name,
+        script=row.model_main,
+        folder=folder_sent(row.work_dir),
         args_verbatim=row.args_verbatim,
         num_worker=row.num_worker,
         worker_device_num=row.worker_device_num,

@@ -210,6 +210,7 @@ nodes = Table(
     Column("seen_at", Double, nullable=False),
     Column("launcher", Text, nullable=False, server_default="process"),  # in what its jobs run
     Column("usage_at", Double),  # time of the newest slot_usage
+    Column("removed_at", Double),  # on no list any more; it was lost, and its history stays
     CheckConstraint("intent IN ('open', 'cordoned', 'draining')", name="intent"),
     CheckConstraint("cores >= 1", name="cores"),
 )

@@ -2,9 +2,8 @@
 
 import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 
-import { answer, ask, client } from "./client";
+import { answer, client } from "./client";
 import { type JobFilter, keys } from "./keys";
-import { Problem } from "./problem";
 import type { Job, JobPage, Page } from "./types";
 
 const PAGE = 100;
@@ -127,25 +126,13 @@ export function useRemoveJob() {
   });
 }
 
-export type ResultState = { readonly bytes: number } | { readonly missing: string };
-
 /** Whether a job has a result, and how large it is; else why there is none. Asked again as the job moves on. */
 export function resultQuery(job: Pick<Job, "id" | "state" | "attempts">) {
   return queryOptions({
     queryKey: ["result", job.id, job.state, job.attempts] as const,
     enabled: job.attempts > 0,
-    queryFn: async (): Promise<ResultState> => {
-      const asking = new AbortController();
-      try {
-        const answered = await ask(resultUrl(job.id), { signal: asking.signal });
-        return { bytes: Number(answered.headers.get("Content-Length") ?? 0) };
-      } catch (error) {
-        if (error instanceof Problem && !error.passing) return { missing: error.detail || error.title };
-        throw error;
-      } finally {
-        asking.abort(); // its head was enough
-      }
-    },
+    queryFn: ({ signal }) =>
+      answer(client.GET("/api/v1/jobs/{exec_id}/result", { params: { path: { exec_id: job.id } }, signal })),
   });
 }
 

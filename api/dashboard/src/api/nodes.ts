@@ -12,14 +12,22 @@ export const nodesQuery = queryOptions({
   queryFn: ({ signal }): Promise<readonly Node[]> => answer(client.GET("/api/v1/nodes", { signal })),
 });
 
-export type NodeVerb = "cordon" | "uncordon" | "drain";
+export type NodeVerb = "cordon" | "uncordon" | "drain" | "remove";
 
-/** Cordon, uncordon or drain. Admins only. */
+/** Cordon, uncordon, drain, or take a lost node from the list. Admins only. */
 export function useNodeVerb() {
   const queries = useQueryClient();
   return useMutation({
-    mutationFn: ({ name, verb }: { name: string; verb: NodeVerb }): Promise<Node> =>
-      answer(client.POST(`/api/v1/nodes/{name}/${verb}`, { params: { path: { name } } })),
-    onSuccess: (node) => queries.setQueryData<readonly Node[]>(keys.nodes, (before) => before && patchNodes(before, [node])),
+    mutationFn: async ({ name, verb }: { name: string; verb: NodeVerb }): Promise<Node | null> => {
+      const params = { path: { name } };
+      if (verb !== "remove") return answer(client.POST(`/api/v1/nodes/{name}/${verb}`, { params }));
+      await answer(client.DELETE("/api/v1/nodes/{name}", { params }));
+      return null;
+    },
+    onSuccess: (node, { name }) =>
+      queries.setQueryData<readonly Node[]>(
+        keys.nodes,
+        (before) => before && (node ? patchNodes(before, [node]) : patchNodes(before, [], [name])),
+      ),
   });
 }

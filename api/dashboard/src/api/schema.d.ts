@@ -1,4 +1,4 @@
-// openapi.json sha256: 6fea6693080d916767fba49198b2c3a32217d8ddd1960dfd44579ca0a46e007f
+// openapi.json sha256: b6e2ec85ed7b8b2fffd6ba1ee9953f5efe82020ec737f309872ab8da491019e8
 export interface paths {
     "/api/v1/jobs": {
         parameters: {
@@ -160,6 +160,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{exec_id}/result": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Result
+         * @description Whether there is something to download now, and how much. WMLA's call fetches it.
+         */
+        get: operations["jobs_result"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/me": {
         parameters: {
             query?: never;
@@ -215,7 +235,12 @@ export interface paths {
         get: operations["nodes_get"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Remove
+         * @description Take a lost node from the list. 409 for one that is heard from, or holds slots of a job that goes on. Its history
+         *     stays, and a node of this name may join again.
+         */
+        delete: operations["nodes_remove"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1018,8 +1043,18 @@ export interface components {
             results_removed_at: number | null;
             /** Seed */
             seed: number;
+            /**
+             * Share Done
+             * @default null
+             */
+            share_done: number | null;
             /** Slots */
             slots: number;
+            /**
+             * Standing
+             * @enum {string}
+             */
+            standing: "submitted" | "waiting" | "starting" | "running" | "stopping" | "finished" | "stopped" | "failed";
             /** Started At */
             started_at: number | null;
             state: components["schemas"]["ExecState"];
@@ -1221,11 +1256,13 @@ export interface components {
         };
         /**
          * NodesChanged
-         * @description ``event: nodes``
+         * @description ``event: nodes``: nodes that are new or have changed, and names of those that were removed.
          */
         NodesChanged: {
             /** Items */
             items: components["schemas"]["Node"][];
+            /** Removed */
+            removed: string[];
         };
         /**
          * NodeUsage
@@ -1372,6 +1409,16 @@ export interface components {
             items: components["schemas"]["Resize"][];
             /** Next */
             next: string | null;
+        };
+        /**
+         * ResultState
+         * @description What a job has saved so far, for who wants to download it.
+         */
+        ResultState: {
+            /** Bytes */
+            bytes: number | null;
+            /** Missing */
+            missing: string | null;
         };
         /**
          * RoleName
@@ -1943,6 +1990,37 @@ export interface operations {
             };
         };
     };
+    jobs_result: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResultState"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     session_me: {
         parameters: {
             query?: never;
@@ -2053,6 +2131,35 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Node"];
                 };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    nodes_remove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
             default: {

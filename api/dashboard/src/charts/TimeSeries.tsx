@@ -13,7 +13,7 @@ import uPlot from "uplot";
 import { useTheme } from "../app/theme";
 import { colourName, readColours } from "./colours";
 import { moment, momentUtc } from "./moments";
-import { MARK_LOOKS, plotData, plotOptions, shownRange } from "./plot";
+import { inPowers, MARK_LOOKS, plotData, plotOptions, shownRange } from "./plot";
 import type { ChartColour, ChartMark, TimeSeriesProps } from "./props";
 import { SeriesTable } from "./SeriesTable";
 import { compact } from "./ticks";
@@ -91,6 +91,7 @@ function Plot(
   const looks = JSON.stringify([
     props.series.map(({ label, colour, step, fill, axis }) => [label, colour, step, fill, axis]),
     props.sync, props.xKind, props.onRange !== undefined, props.marks !== undefined, theme, props.x.length < 2,
+    inPowers(props, "left"), inPowers(props, "right"),
   ]);
   const ready = width > 0;
   useEffect(() => {
@@ -163,6 +164,7 @@ function Legend({ props, cursor }: { props: TimeSeriesProps; cursor: Cursor | nu
           <li key={series.label}>
             <LineSample colour={series.colour ?? "accent"} />
             {series.label}
+            {inPowers(props, series.axis ?? "left") && " (powers of ten)"}
             <span className={styles.value}>{value === null || value === undefined ? "–" : (series.format ?? compact)(value)}</span>
           </li>
         );

@@ -10,6 +10,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   stop: "It was stopped",
   drain: "Its node is being drained",
   "node-lost": "Its node was lost",
+  left: "Its node let an engine go",
   "engine-lost": "An engine was lost",
 };
 

@@ -5,7 +5,7 @@ import type uPlot from "uplot";
 import { colourName, dashOf, type ReadColour, veil } from "./colours";
 import { minMax } from "./downsample";
 import type { ChartMark, TimeSeriesProps, XRange } from "./props";
-import { compact, niceBounds, niceStep, timeTicks } from "./ticks";
+import { compact, niceBounds, niceStep, powerBounds, powerTicks, spansPowers, timeTicks } from "./ticks";
 
 /** More points than a screen is wide cost time and show nothing. */
 const MOST_POINTS = 2_400;
@@ -50,7 +50,9 @@ export function plotOptions(
     gap: 6,
     ticks: { show: false },
     grid: side === "left" ? { stroke: colour("--line"), width: 1 } : { show: false },
-    splits: (_, __, min, max) => evenly(min, max, side === "left" && props.y?.whole === true),
+    splits: (_, __, min, max) =>
+      inPowers(props, side) ? powerTicks(min, max) : evenly(min, max, side === "left" && props.y?.whole === true),
+    filter: (_, splits) => splits, // of powers of ten uPlot would name one alone
     values: (_, splits) => splits.map((split) => valueFormat(props, side)(split)),
   });
   return {
@@ -68,8 +70,8 @@ export function plotOptions(
     },
     scales: {
       x: { time: false, range: () => { const range = shownRange(events.props()); return [range.from, range.to]; } },
-      left: { range: (_, low, high) => bounds(low, high, events.props().y ?? {}) },
-      right: { range: (_, low, high) => bounds(low, high, {}) },
+      left: scale(inPowers(props, "left"), () => events.props().y ?? {}),
+      right: scale(inPowers(props, "right"), () => ({})),
     },
     axes: [
       {
@@ -127,6 +129,17 @@ function hasRight(props: TimeSeriesProps): boolean {
 /** How a value of this axis is written: as its first series says. */
 export function valueFormat(props: TimeSeriesProps, side: "left" | "right"): (value: number) => string {
   return props.series.find((series) => (series.axis ?? "left") === side)?.format ?? compact;
+}
+
+/** Whether an axis counts in powers of ten, because its values do; never one whose bounds are given. */
+export function inPowers(props: TimeSeriesProps, side: "left" | "right"): boolean {
+  if (side === "left" && props.y !== undefined) return false;
+  return spansPowers(props.series.filter((each) => (each.axis ?? "left") === side).flatMap((each) => each.values));
+}
+
+function scale(powers: boolean, fixed: () => NonNullable<TimeSeriesProps["y"]>): uPlot.Scale {
+  if (!powers) return { range: (_, low, high) => bounds(low, high, fixed()) };
+  return { distr: 3, log: 10, range: (_, low, high) => powerBounds(low ?? 1, high ?? 10) };
 }
 
 function bounds(low: number | null, high: number | null, fixed: NonNullable<TimeSeriesProps["y"]>): [number, number] {

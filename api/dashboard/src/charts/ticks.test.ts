@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it, vi } from "vitest";
-import { compact, niceBounds, niceStep, timeStep, timeTicks } from "./ticks";
+import { compact, niceBounds, niceStep, powerBounds, powerTicks, spansPowers, timeStep, timeTicks } from "./ticks";
 
 beforeAll(() => {
   vi.stubEnv("TZ", "Europe/Zurich");
@@ -92,5 +92,21 @@ describe("a number in few characters", () => {
     [-2500, "-2.5k"], [12.5, "12.5"],
   ])("%d is %s", (value, text) => {
     expect(compact(value)).toBe(text);
+  });
+});
+
+describe("an axis of powers of ten", () => {
+  it("is for values of which most would lie in one pixel", () => {
+    expect(spansPowers([1.5e20, 3e8, 40, 22, 20, 19, null])).toBe(true);
+    expect(spansPowers([2.3, 1.1, 0.4, 0.31])).toBe(false);
+    expect(spansPowers([1e20, 3, 0, 2])).toBe(false); // nought has no place on it
+    expect(spansPowers([])).toBe(false);
+  });
+
+  it("has whole powers as its bounds, and few marks", () => {
+    expect(powerBounds(19, 1.5e20)).toEqual([10, 1e21]);
+    expect(powerBounds(5, 5)).toEqual([1, 10]);
+    expect(powerTicks(10, 1e21)).toEqual([10, 1e5, 1e9, 1e13, 1e17, 1e21]);
+    expect(powerTicks(1, 100)).toEqual([1, 10, 100]);
   });
 });

@@ -112,6 +112,32 @@ export function niceBounds(
   };
 }
 
+/**
+ * Whether values are read better on an axis of powers of ten: all are positive, and the usual ones would lie in one
+ * pixel if the largest had its place. So it is with a perplexity that begins at 1e20 and ends at 20.
+ */
+export function spansPowers(values: readonly (number | null)[]): boolean {
+  const known = values.filter((value): value is number => value !== null && Number.isFinite(value));
+  if (known.length < 2 || known.some((value) => value <= 0)) return false;
+  const sorted = known.sort((one, other) => one - other);
+  const [middle, most] = [sorted[Math.floor(sorted.length / 2)] as number, sorted.at(-1) as number];
+  return most >= 200 * middle;
+}
+
+/** Bounds of an axis of powers of ten. */
+export function powerBounds(lowest: number, highest: number): [number, number] {
+  if (!(lowest > 0) || !Number.isFinite(highest)) return [1, 10];
+  const [low, high] = [Math.floor(Math.log10(lowest) + 1e-9), Math.ceil(Math.log10(highest) - 1e-9)];
+  return [10 ** low, 10 ** Math.max(high, low + 1)];
+}
+
+/** Powers of ten from `low` to `high`, at most about `most` of them. */
+export function powerTicks(low: number, high: number, most = 5): number[] {
+  const [first, last] = [Math.round(Math.log10(low)), Math.round(Math.log10(high))];
+  const step = Math.max(1, Math.ceil((last - first) / most));
+  return Array.from({ length: Math.floor((last - first) / step) + 1 }, (_, at) => Number(`1e${first + at * step}`));
+}
+
 /** A number in few characters: 12.3k, 0.041, 3e-7. */
 export function compact(value: number): string {
   const size = Math.abs(value);

@@ -8,6 +8,7 @@ import {
   CircleStop,
   CircleX,
   Hourglass,
+  LoaderCircle,
   type LucideIcon,
 } from "lucide-react";
 import type { ReactNode } from "react";
@@ -36,30 +37,39 @@ export function Badge({
   );
 }
 
-const STATES: Readonly<Record<JobState, { word: string; tone: Tone; icon: LucideIcon }>> = {
-  SUBMITTED: { word: "Submitted", tone: "calm", icon: CircleDashed },
-  PENDING_CRD_SCHEDULER: { word: "Waiting", tone: "warn", icon: Hourglass },
-  RUNNING: { word: "Running", tone: "accent", icon: CirclePlay },
-  FINISHED: { word: "Finished", tone: "good", icon: CircleCheck },
-  KILLED: { word: "Stopped", tone: "calm", icon: CircleSlash },
-  ERROR: { word: "Failed", tone: "bad", icon: CircleX },
+const STANDINGS: Readonly<Record<Job["standing"], { word: string; tone: Tone; icon: LucideIcon; title?: string }>> = {
+  submitted: { word: "Submitted", tone: "calm", icon: CircleDashed },
+  waiting: { word: "Waiting", tone: "warn", icon: Hourglass },
+  starting: { word: "Starting", tone: "accent", icon: LoaderCircle, title: "It holds slots; its processes are being started" },
+  running: { word: "Running", tone: "accent", icon: CirclePlay },
+  stopping: { word: "Stopping", tone: "warn", icon: CircleStop, title: "Its stop was asked for" },
+  finished: { word: "Finished", tone: "good", icon: CircleCheck },
+  stopped: { word: "Stopped", tone: "calm", icon: CircleSlash },
+  failed: { word: "Failed", tone: "bad", icon: CircleX },
+};
+
+/** The standing of a job of which no more than the state is known. */
+const OF_STATE: Readonly<Record<JobState, Job["standing"]>> = {
+  SUBMITTED: "submitted",
+  PENDING_CRD_SCHEDULER: "waiting",
+  RUNNING: "running",
+  FINISHED: "finished",
+  KILLED: "stopped",
+  ERROR: "failed",
 };
 
 export function stateWord(state: JobState): string {
-  return STATES[state].word;
+  return STANDINGS[OF_STATE[state]].word;
 }
 
-export function StateBadge({ job }: { readonly job: Pick<Job, "state" | "stop_requested_at"> }) {
-  const { word, tone, icon } = STATES[job.state];
-  if (job.stop_requested_at !== null && (job.state === "RUNNING" || job.state === "PENDING_CRD_SCHEDULER")) {
-    return (
-      <Badge tone="warn" icon={CircleStop} title="Its stop was asked for">
-        Stopping
-      </Badge>
-    );
-  }
+export function standingWord(job: Pick<Job, "standing">): string {
+  return STANDINGS[job.standing].word;
+}
+
+export function StateBadge({ job }: { readonly job: { readonly state: JobState; readonly standing?: Job["standing"] } }) {
+  const { word, tone, icon, title } = STANDINGS[job.standing ?? OF_STATE[job.state]];
   return (
-    <Badge tone={tone} icon={icon} title={job.state}>
+    <Badge tone={tone} icon={icon} title={title ?? job.state}>
       {word}
     </Badge>
   );

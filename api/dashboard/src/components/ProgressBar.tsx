@@ -1,32 +1,23 @@
 /** How far a job is, in a bar and a line; where it waits or broke, why. Room: dashboard, components. */
 
 import { isOver, type Job } from "../api/types";
-import { count, percent, shortDuration } from "./format";
+import { count, percentDone, shortDuration } from "./format";
 import styles from "./ProgressBar.module.css";
-
-/** The share of its steps that a job has done; null: not known yet. */
-export function shareDone(job: Job): number | null {
-  const total = job.progress.steps_total ?? job.steps_total;
-  const step = job.progress.step;
-  if (job.state === "FINISHED") return 1;
-  if (!total || step === undefined || step === null) return null;
-  return Math.min(1, step / total);
-}
 
 export function ProgressBar({ job }: { readonly job: Job }) {
   if (job.state === "PENDING_CRD_SCHEDULER" && job.waiting) {
     return <Line text={job.waiting.reason} />;
   }
   if (isOver(job.state) && job.state !== "FINISHED" && job.message) return <Line text={job.message} />;
-  const share = shareDone(job);
-  if (share === null) return <span className="quiet">{job.state === "RUNNING" || job.slots > 0 ? "Starting" : "–"}</span>;
+  const share = job.share_done ?? null;
+  if (share === null) return <span className="quiet">{job.standing === "running" || job.standing === "starting" ? "Starting" : "–"}</span>;
   const total = job.progress.steps_total ?? job.steps_total;
   const step = job.progress.step ?? total;
   const left = job.state === "RUNNING" && job.eta_seconds != null ? `${shortDuration(job.eta_seconds)} left` : "";
   return (
     <span className={styles.progress}>
       <span className={styles.words}>
-        <span>{percent(share)}</span>
+        <span>{percentDone(share)}</span>
         {total != null && step != null && (
           <span className="quiet" title="Steps">
             {count(step)} / {count(total)}

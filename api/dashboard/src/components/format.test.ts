@@ -2,7 +2,7 @@
 
 import { expect, it } from "vitest";
 
-import { ago, bytes, duration, number, percent, plural, shortDuration, utc } from "./format";
+import { ago, bytes, duration, number, percent, percentDone, plural, shortDuration, utc } from "./format";
 
 it("writes a duration in the two units that matter", () => {
   expect([0, 0.0213, 4.26, 42, 125, 11_520, 187_200].map(duration)).toEqual([
@@ -53,6 +53,8 @@ it("writes bytes by 1024", () => {
 
 it("writes shares, plurals and UTC", () => {
   expect(percent(0.337)).toBe("34 %");
+  expect(percentDone(46 / 69)).toBe("66 %");
+  expect([0.29, 0.57, 0.9999, 1].map(percentDone)).toEqual(["29 %", "57 %", "99 %", "100 %"]);
   expect([plural(1, "slot"), plural(2000, "slot"), plural(0, "branch", "branches")]).toEqual(["1 slot", "2,000 slots", "0 branches"]);
   expect(utc(1_795_287_800.6)).toBe("2026-11-21 19:03:20 UTC");
 });

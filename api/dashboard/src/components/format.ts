@@ -94,3 +94,8 @@ function pad(value: number): string {
 function trim(text: string): string {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
+
+/** How far something is, in whole percent, cut: 100 % is all. */
+export function percentDone(share: number): string {
+  return `${Math.floor(share * 100 + 1e-9)} %`;
+}

@@ -18,7 +18,7 @@ import { Throttle } from "./throttle";
 /** What each topic carries. */
 export interface Topics {
   jobs: JobsEvent;
-  nodes: { readonly items: readonly Node[] };
+  nodes: { readonly items: readonly Node[]; readonly removed: readonly string[] };
   timeline: Pick<Timeline, "allocations" | "resizes" | "failures">;
   /** The cursor is taken, or was too old to go on from: fetch again what you hold. */
   hello: null;
@@ -100,7 +100,7 @@ class Live {
     hear("hello", () => this.#outdate());
     hear("reset", () => this.#outdate());
     hear("jobs", (event) => this.#jobs(event));
-    hear("nodes", (event) => this.#nodes(event.items));
+    hear("nodes", (event) => this.#nodes(event.items, event.removed));
     hear("timeline", (event) => this.#timeline(event));
     source.addEventListener("beat", () => this.#heard());
     source.addEventListener("bye", () => this.#show(broken(this.#connection)));
@@ -154,9 +154,9 @@ class Live {
     }
   }
 
-  #nodes(items: readonly Node[]): void {
+  #nodes(items: readonly Node[], removed: readonly string[]): void {
     this.#overtake(keys.nodes);
-    this.#queries?.setQueryData<readonly Node[]>(keys.nodes, (before) => before && patchNodes(before, items));
+    this.#queries?.setQueryData<readonly Node[]>(keys.nodes, (before) => before && patchNodes(before, items, removed));
   }
 
   #timeline(event: Topics["timeline"]): void {

@@ -83,8 +83,8 @@ export function matches(job: Job, filter: JobFilter): boolean {
   return text === "" || [job.id, job.app_name, job.owner].some((part) => part.toLowerCase().includes(text));
 }
 
-/** Nodes by name; one that is new here goes to the end, in the order of names. */
-export function patchNodes(before: readonly Node[], told: readonly Node[]): readonly Node[] {
+/** Nodes by name; one that is new here goes to the end, in the order of names, and those `removed` go. */
+export function patchNodes(before: readonly Node[], told: readonly Node[], removed: readonly string[] = []): readonly Node[] {
   const newer = new Map(told.map((node) => [node.name, node]));
   const items = before.map((node) => {
     const found = newer.get(node.name);
@@ -92,5 +92,5 @@ export function patchNodes(before: readonly Node[], told: readonly Node[]): read
     return found ?? node;
   });
   const fresh = [...newer.values()].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
-  return [...items, ...fresh];
+  return [...items, ...fresh].filter((node) => !removed.includes(node.name));
 }

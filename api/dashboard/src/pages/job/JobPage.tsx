@@ -101,8 +101,8 @@ function Opened({ job, tab }: { readonly job: Job; readonly tab: string }) {
 
 function ResultButton({ job }: { readonly job: Job }) {
   const { data } = useQuery(resultQuery(job));
-  const missing = job.attempts === 0 ? "It has not run yet." : data && "missing" in data ? data.missing : null;
-  const size = data && "bytes" in data && data.bytes > 0 ? `A zip of ${bytes(data.bytes)}` : "What it saved, as a zip";
+  const missing = job.attempts === 0 ? "It has not run yet." : (data?.missing ?? null);
+  const size = data?.bytes ? `A zip of ${bytes(data.bytes)}` : "What it saved, as a zip";
   return (
     <Button icon={Download} disabled={missing !== null} title={missing ?? size} onClick={() => downloadResult(job.id)}>
       Download result

@@ -16,6 +16,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   stop: "Stopped",
   drain: "Node drained",
   "node-lost": "Node lost",
+  left: "Engine let go",
   "engine-lost": "Engine lost",
 };
 

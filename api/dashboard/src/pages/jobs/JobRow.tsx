@@ -6,7 +6,7 @@ import { Link, useNavigate } from "react-router";
 
 import { isOver, type Job } from "../../api/types";
 import { jobClass } from "../../charts/palette";
-import { StateBadge, stateWord } from "../../components/Badge";
+import { StateBadge, standingWord } from "../../components/Badge";
 import { Button } from "../../components/Button";
 import { number } from "../../components/format";
 import { ProgressBar } from "../../components/ProgressBar";
@@ -38,7 +38,7 @@ export const JobRow = memo(function JobRow({
   const speed = job.state === "RUNNING" ? job.progress.samples_per_second : null;
   return (
     <tr
-      aria-label={`${job.id} ${job.app_name}, ${stateWord(job.state)}`}
+      aria-label={`${job.id} ${job.app_name}, ${standingWord(job)}`}
       aria-rowindex={index + 2}
       data-job={job.id}
       data-state={job.state}

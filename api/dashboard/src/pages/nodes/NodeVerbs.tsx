@@ -1,4 +1,4 @@
-/** Cordon, uncordon, drain: the buttons, which admins alone see, and the question before each. Room: dashboard, nodes. */
+/** Cordon, uncordon, drain, remove: the buttons, which admins alone see, and the question before each. Room: dashboard, nodes. */
 
 import { useNavigate } from "react-router";
 
@@ -17,17 +17,20 @@ export const VERBS: Readonly<Record<NodeVerb, { word: string; done: string }>> =
   cordon: { word: "Cordon", done: "is cordoned" },
   uncordon: { word: "Uncordon", done: "is used again" },
   drain: { word: "Drain", done: "is being drained" },
+  remove: { word: "Remove", done: "is removed" },
 };
 
 export function isVerb(word: string | undefined): word is NodeVerb {
   return word !== undefined && word in VERBS;
 }
 
+const isHard = (verb: NodeVerb): boolean => verb === "drain" || verb === "remove";
+
 /** What can be asked of a node as it is. */
 function possible(node: Node): readonly NodeVerb[] {
   if (node.health === "up") return ["cordon", "drain"];
   if (node.health === "cordoned") return ["uncordon", "drain"];
-  return node.health === "draining" ? ["uncordon"] : [];
+  return node.health === "draining" ? ["uncordon"] : ["remove"];
 }
 
 export function NodeVerbs({ node }: { readonly node: Node }) {
@@ -38,7 +41,7 @@ export function NodeVerbs({ node }: { readonly node: Node }) {
     <span className={styles.verbs}>
       {possible(node).map((verb) => (
         <Button
-          key={verb} size="small" look={verb === "drain" ? "danger" : "plain"} aria-label={`${VERBS[verb].word} ${node.name}`}
+          key={verb} size="small" look={isHard(verb) ? "danger" : "plain"} aria-label={`${VERBS[verb].word} ${node.name}`}
           onClick={() => void navigate(`/nodes/${encodeURIComponent(node.name)}/${verb}`)}
         >
           {VERBS[verb].word}
@@ -64,20 +67,19 @@ export function VerbDialog({ node, verb }: { readonly node: Node; readonly verb:
   const on = verb === "uncordon" ? [] : holders(node);
   return (
     <Confirm
-      title={`${VERBS[verb].word} ${node.name}?`} action={VERBS[verb].word} danger={verb === "drain"} busy={isPending}
+      title={`${VERBS[verb].word} ${node.name}?`} action={VERBS[verb].word} danger={isHard(verb)} busy={isPending}
       onConfirm={act} onClose={close}
     >
       <p>{whatHappens(verb, node)}</p>
       {on.length > 0 && (
         <ul className={styles.concerned} aria-label="Jobs on this node">
-          {on.slice(0, 12).map((each) => (
+          {on.map((each) => (
             <li key={each.execId}>
               <i className={`job-swatch ${jobClass(each.execId)}`} />
               <span>{each.execId}</span>
               <span className="quiet num">{plural(each.slots, "slot")}{each.leaving > 0 ? `, ${each.leaving} leaving` : ""}</span>
             </li>
           ))}
-          {on.length > 12 && <li className="quiet">and {on.length - 12} more</li>}
         </ul>
       )}
     </Confirm>

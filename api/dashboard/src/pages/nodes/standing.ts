@@ -1,5 +1,6 @@
 /** What is to be said of a node: who is on it, how old its lease is, how busy it was. Pure. Room: dashboard, nodes. */
 
+import type { NodeVerb } from "../../api/nodes";
 import type { Node, NodeUsage } from "../../api/types";
 
 /** A lease older than this is shown as ageing; the default lease ends after thirty seconds. */
@@ -67,7 +68,7 @@ export function course(usage: NodeUsage): Course {
 }
 
 /** What a node's admin is told before it is done. */
-export function whatHappens(verb: "cordon" | "uncordon" | "drain", node: Pick<Node, "name" | "slots">): string {
+export function whatHappens(verb: NodeVerb, node: Pick<Node, "name" | "slots">): string {
   const on = holders(node);
   const slots = heldSlots(node);
   const jobs = `${on.length} ${on.length === 1 ? "job" : "jobs"}`;
@@ -75,6 +76,10 @@ export function whatHappens(verb: "cordon" | "uncordon" | "drain", node: Pick<No
     return on.length === 0
       ? "Nothing new starts here until it is uncordoned. No job is on it now."
       : `Nothing new starts here until it is uncordoned. The ${jobs} on it ${on.length === 1 ? "goes" : "go"} on with the slots they hold.`;
+  }
+  if (verb === "remove") {
+    return "It leaves the list. What happened on it stays on the timeline, and it comes back if its agent joins again. " +
+      "It is refused while a job that goes on still holds slots there.";
   }
   if (verb === "uncordon") return "Its slots are given to jobs again, those that wait first.";
   return on.length === 0

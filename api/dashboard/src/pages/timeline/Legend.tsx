@@ -1,11 +1,12 @@
 /** The jobs in the picture that hold something now, or did last: their hue, name and size. Room: dashboard, timeline. */
 
-import { memo, type ReactNode } from "react";
+import { memo, type ReactNode, useState } from "react";
 import { Link } from "react-router";
 
 import { isOver, type JobState } from "../../api/types";
 import { jobClass } from "../../charts/palette";
 import type { XRange } from "../../charts/props";
+import { Button } from "../../components/Button";
 import { plural } from "../../components/format";
 import type { TimelineModel } from "./model";
 import styles from "./Timeline.module.css";
@@ -22,6 +23,7 @@ interface Props {
 }
 
 export const Legend = memo(function Legend({ model, range, shows, onPoint }: Props) {
+  const [whole, setWhole] = useState(false);
   const jobs = new Map<string, { slots: number; last: number }>();
   for (const bar of model.bars.between(range)) {
     if (!shows(bar.execId)) continue;
@@ -34,7 +36,7 @@ export const Legend = memo(function Legend({ model, range, shows, onPoint }: Pro
   if (listed.length === 0) return <p className={styles.none}>No slot was held in this stretch of time.</p>;
   return (
     <ul className={styles.legend} aria-label="Jobs in the picture">
-      {listed.slice(0, MOST).map(([execId, { slots }]) => (
+      {listed.slice(0, whole ? listed.length : MOST).map(([execId, { slots }]) => (
         <li key={execId}>
           <Chip execId={execId} closed={model.closed(execId)} onPoint={onPoint}>
             <i className={`job-swatch ${jobClass(execId)}`} />
@@ -44,7 +46,13 @@ export const Legend = memo(function Legend({ model, range, shows, onPoint }: Pro
           </Chip>
         </li>
       ))}
-      {listed.length > MOST && <li className={styles.rest}>and {listed.length - MOST} more</li>}
+      {listed.length > MOST && (
+        <li>
+          <Button size="small" look="ghost" aria-expanded={whole} onClick={() => setWhole(!whole)}>
+            {whole ? "Show fewer" : `and ${listed.length - MOST} more`}
+          </Button>
+        </li>
+      )}
     </ul>
   );
 });

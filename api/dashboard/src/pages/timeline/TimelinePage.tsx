@@ -17,6 +17,7 @@ import { Skeleton } from "../../components/Skeleton";
 import { toast } from "../../components/toasts";
 import { HoverCard } from "./HoverCard";
 import { Legend } from "./Legend";
+import { MarksKey } from "./MarksKey";
 import type { TimelineModel } from "./model";
 import styles from "./Timeline.module.css";
 import { type Hover, TimelineCanvas } from "./TimelineCanvas";
@@ -96,6 +97,7 @@ export function TimelinePage() {
             {hover && <HoverCard hover={hover} model={model} stage={stage.current} />}
           </section>
           <Legend model={model} version={calm} range={shown} shows={finds} onPoint={setPointed} />
+          <MarksKey />
           <p id={help} className={styles.help}>
             <span><kbd>+</kbd> <kbd>-</kbd> or the wheel zooms</span>
             <span><kbd>←</kbd> <kbd>→</kbd> or dragging moves</span>

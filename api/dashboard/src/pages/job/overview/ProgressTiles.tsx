@@ -4,10 +4,10 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 
 import { metricsQuery } from "../../../api/jobs";
-import type { Job } from "../../../api/types";
+import { isOver, type Job } from "../../../api/types";
 import { Sparkline } from "../../../charts/Sparkline";
-import { count, duration, number, percent } from "../../../components/format";
-import { Bar, shareDone } from "../../../components/ProgressBar";
+import { count, duration, number, percentDone } from "../../../components/format";
+import { Bar } from "../../../components/ProgressBar";
 import { Lasting } from "../../../components/Time";
 import { Workers } from "../../../components/Workers";
 import { metricWord, otherMetrics } from "../words";
@@ -16,7 +16,7 @@ import styles from "./Overview.module.css";
 export function ProgressTiles({ job }: { readonly job: Job }) {
   const { progress } = job;
   const metrics = useQuery(metricsQuery(job.id)).data;
-  const share = shareDone(job);
+  const share = job.share_done ?? null;
   const total = progress.steps_total ?? job.steps_total;
   const epochs = progress.epochs ?? job.epochs;
   const running = job.state === "RUNNING";
@@ -25,10 +25,11 @@ export function ProgressTiles({ job }: { readonly job: Job }) {
     <div className={styles.progress}>
       <div className={styles.bar}>
         <div className={styles.share}>
-          <strong className="num">{share === null ? "–" : percent(share)}</strong>
+          <strong className="num">{share === null ? "–" : percentDone(share)}</strong>
           <span className="num">
             {progress.step != null ? `step ${count(progress.step)}${total != null ? ` of ${count(total)}` : ""}` : "no step yet"}
             {progress.epoch != null && ` · epoch ${count(progress.epoch)}${epochs != null ? ` of ${count(epochs)}` : ""}`}
+            {job.state === "FINISHED" && share !== null && share < 1 && " · ended early"}
           </span>
           <span className={styles.left}>
             {running && job.eta_seconds != null ? `about ${duration(job.eta_seconds)} left` : null}
@@ -53,7 +54,7 @@ export function ProgressTiles({ job }: { readonly job: Job }) {
           </Tile>
         ))}
         <Tile
-          name="Samples per second"
+          name={isOver(job.state) ? "Samples per second, median" : "Samples per second"}
           line={metrics && <Course label="Samples per second" values={metrics.samples_per_second} x={metrics.step} />}
         >
           {progress.samples_per_second != null ? number(progress.samples_per_second) : "–"}

@@ -23,7 +23,7 @@ export function StateStrip({ job, events }: { readonly job: Job; readonly events
       <ol className={styles.spans}>
         {all.map((span, at) => (
           <li key={at}>
-            <StateBadge job={{ state: span.state, stop_requested_at: null }} />
+            <StateBadge job={{ state: span.state }} />
             <Time at={span.from} />
             <span className="quiet num">
               {isOver(span.state) ? "" : `${duration(span.to - span.from)}${span.lasts ? " so far" : ""}`}
