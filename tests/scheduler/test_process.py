@@ -177,7 +177,11 @@ def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives
     operations.delete(desk.stage.house, job.exec_id, viewer=desk.stage.admin)
     process = desk.start(EDT_BROKER_URL=valkey, EDT_DATABASE_PASSWORD="not-for-ps")
     until(lambda: len(task_workers(process.pid)) == 2)
-    until(lambda: not job.directory.exists())
+    assert process.stderr is not None
+    said = ""
+    while "INFO edt.tasks: edt.remove-folders: 1 " not in said:
+        said += process.stderr.readline()
+    assert not job.directory.exists()
     worker, pool = task_workers(process.pid)
     assert not any(b"not-for-ps" in command_line(pid) for pid in (worker, pool))
     os.kill(worker, signal.SIGKILL)
@@ -186,9 +190,7 @@ def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives
     again = task_workers(process.pid)
     process.kill()
     until(lambda: all(gone(pid) for pid in again))
-    assert process.stderr is not None
-    said = process.stderr.read()
-    assert "INFO edt.tasks: edt.remove-folders: 1 " in said
+    said += process.stderr.read()
     assert "no worker takes" not in said
     assert "the periodic tasks' worker ended with -9; it starts again" in said
 
