@@ -47,6 +47,7 @@ async def register(house: TheHouse, offer: schemas.NodeOffer) -> schemas.Registe
         incarnation=offer.incarnation,
         slots=[SlotSpec(slot.slot, slot.device, slot.label) for slot in offer.slots],
         launcher=offer.launcher,
+        alone=offer.alone,
     )
     registration = await threads.agents.run(registered)
     return schemas.Registered(
@@ -72,7 +73,7 @@ async def assignments(
     now = await threads.agents.run(_fetch, house, name, woken_by)
     listed = [assignment.to_json_object() for assignment in now.assignments]
     listed += [{"letter": {"job": job, "fence": fence}} for job, fence in now.locked]  # an agent leaves these alone
-    return schemas.Assignments(version=now.version, assignments=listed)
+    return schemas.Assignments(version=now.version, assignments=listed, images=list(now.images))
 
 
 def _fetch(house: House, name: str, woken_by: str) -> NodeAssignments:
@@ -94,6 +95,12 @@ async def usage(house: TheHouse, name: str, told: schemas.UsageIn) -> None:
     """Take a sample of how busy the node's slots are, as of now."""
     sampled = [SlotUse(**sample.model_dump()) for sample in told.slots]
     await threads.agents.run(operations.record_usage, house, name, sampled)
+
+
+@router.post("/{name}/images", status_code=204, dependencies=[for_the_node])
+async def pulled(house: TheHouse, name: str, told: schemas.PulledIn) -> None:
+    """The node has an image that it was asked for, or cannot get it."""
+    await threads.agents.run(operations.record_pull, house, name, told.image, told.error)
 
 
 @router.post("/{name}/reports", dependencies=[for_the_node])

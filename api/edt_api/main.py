@@ -21,6 +21,7 @@ from edt_api import (
     answers,
     execs,
     health,
+    images,
     jobs,
     logon,
     nodes,
@@ -49,7 +50,22 @@ from edt_scheduler.house import House, open_house
 log = logging.getLogger("edt.api")
 
 BEAT_SECONDS = 3.0
-_RESOURCES = (health, openapi, pages, session, logon, execs, agents, nodes, users, jobs, timeline, usage, stream)
+_RESOURCES = (
+    health,
+    openapi,
+    pages,
+    session,
+    logon,
+    execs,
+    agents,
+    nodes,
+    images,
+    users,
+    jobs,
+    timeline,
+    usage,
+    stream,
+)
 ROUTERS = tuple(module.router for module in _RESOURCES)
 
 

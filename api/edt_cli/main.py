@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_cli import doctor, emulate, jobs, login, nodes, users
+from edt_cli import doctor, emulate, images, jobs, login, nodes, users
 from edt_cli.errors import CliError
 from edt_cli.up import command as up
 
@@ -41,6 +41,7 @@ app.command("rm")(jobs.rm)
 app.command("result")(jobs.result)
 app.command("emulate", context_settings={"allow_interspersed_args": False})(emulate.emulate)
 app.add_typer(nodes.app, name="nodes")
+app.add_typer(images.app, name="images")
 app.add_typer(users.app, name="users")
 app.command("login")(login.login)
 app.command("logout")(login.logout)

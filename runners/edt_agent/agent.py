@@ -40,6 +40,7 @@ from edt_agent.errors import HomeTaken, ImageMissing, LauncherAway, StartFailed
 from edt_agent.launcher import Handle, Launcher
 from edt_agent.ledger import Entry, Key, Ledger
 from edt_agent.process_launcher import ProcessLauncher
+from edt_agent.pulling import Pulling
 from edt_agent.settings import AgentSettings
 from edt_agent.slots import Slot, find_slots
 from edt_agent.spool import Spool, last_word_heard
@@ -91,6 +92,7 @@ class Agent:
         self._api = Api(settings, slots)
         self._asking = Asking(settings, self._api, self._children, self._look)
         self._carrying = Carrying(self._api, self._ledger, self._attempts, self._look)
+        self._pulling = Pulling(self._asking, self._launcher, self._api)
         self._usage = Usage(settings, self._api, slots, self._attempts)
 
     async def run(self) -> None:
@@ -104,7 +106,7 @@ class Agent:
             for entry in self._ledger:
                 self._adopt(entry)
             helpers = [self._asking.go_on(), self._carrying.go_on(), self._launcher.go_on(self._asking.answered)]
-            helpers.append(self._usage.go_on())
+            helpers += [self._usage.go_on(), self._pulling.go_on()]
             try:
                 await _until_first_ends(self._work(), *helpers)
             finally:

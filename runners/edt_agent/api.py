@@ -44,6 +44,8 @@ class Answer:
 
     version: int
     desired: Desired
+    images: tuple[str, ...] = ()
+    """Images that this node should have ready before a job needs them."""
 
 
 class Api:
@@ -65,11 +67,12 @@ class Api:
         """Show the join token; from then on the node speaks with a token of its own, kept in memory only."""
         body = {
             "name": self._settings.name,
-            "host": self._settings.agent_host,
+            "host": self._settings.reached_at,
             "cores": cores(),
             "boot_id": _boot_id(),
             "incarnation": self._incarnation,
             "launcher": self._settings.runs_in,
+            "alone": self._settings.alone,
             "slots": [slot.to_json_object() for slot in self._slots],
         }
         join_token = _read_token(self._settings.token_file)
@@ -89,7 +92,8 @@ class Api:
             params=params,
             timeout=httpx.Timeout(_TIMEOUT_SECONDS, read=wait + _TIMEOUT_SECONDS),
         )
-        return Answer(int(data["version"]), _desired(data["assignments"]))
+        images = tuple(str(image) for image in data.get("images", ()))
+        return Answer(int(data["version"]), _desired(data["assignments"]), images)
 
     async def report(self, reports: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
         """Hand in reports. Answers how many of each attempt (``edt-7/2``) the API has now."""
@@ -99,6 +103,10 @@ class Api:
     async def usage(self, slots: Sequence[Mapping[str, Any]]) -> None:
         """Say how busy slots are."""
         await self._ask("usage", "POST", f"{self._node}/usage", json={"slots": list(slots)})
+
+    async def pulled(self, image: str, error: str) -> None:
+        """Say that an image is here; ``error``: or why it cannot be."""
+        await self._ask("images", "POST", f"{self._node}/images", json={"image": image, "error": error[:4096]})
 
     async def _ask(self, what: str, method: str, path: str, *, token: str = "", **request: Any) -> dict[str, Any]:
         if not (token or self._token):

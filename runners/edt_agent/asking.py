@@ -35,6 +35,8 @@ class Asking:
 
     def __init__(self, settings: AgentSettings, api: Api, children: Children, on_answer: Callable[[], None]) -> None:
         self.desired: Desired | None = None
+        self.images: tuple[str, ...] = ()
+        """Images that the API wanted last to be ready here."""
         self.answered = asyncio.Event()
         self._settings = settings
         self._api = api
@@ -139,7 +141,7 @@ class Asking:
                 continue
             if failed:
                 log.info("the API answers again")
-            self.desired = answer.desired
+            self.desired, self.images = answer.desired, answer.images
             self.answered.set()
             if self._settings.alive_file is not None:
                 with contextlib.suppress(OSError):  # a full disk: whoever looks at the file sees that it is old

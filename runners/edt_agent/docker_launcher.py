@@ -56,6 +56,7 @@ class DockerLauncher:
         check_host(os.environ)
         self._dockerd = Dockerd()
         self._sockets = _made(settings.sockets)
+        self._pulls = asyncio.Semaphore(docker.pulls_at_once)
         self._handles: list[ContainerHandle] = []
         self._starting: set[Key] = set()
         self._news = asyncio.Event()
@@ -250,18 +251,25 @@ class DockerLauncher:
         labels = {**self._node.labels, LABEL_JOB: key.job, LABEL_FENCE: str(key.fence)}
         return await self._dockerd.containers(labels)
 
+    async def fetch(self, image: str) -> str:
+        """See ``Launcher``. A few are pulled at once, the others wait: the disk and the network are the jobs', too."""
+        async with self._pulls:
+            if await self._dockerd.has_image(image):
+                return ""
+            if self._docker.pull == "never":
+                return "and EDT_DOCKER_PULL is never"
+            log.info("image %s is not here and is pulled", image)
+            said = await self._dockerd.pull(image, self._docker.pull_seconds, self._docker.pull_bytes)
+        return f"and cannot be pulled ({said})" if said else ""
+
     async def _fetch(self, letter: Letter) -> None:
         """See to it that its image is here. Raises StartFailed, which names it and says what would do."""
         image = image_of(letter, self._docker)
         if await self._dockerd.has_image(image):
             return
-        said = "and EDT_DOCKER_PULL is never"
-        if self._docker.pull == "missing":
-            log.info("%s: image %s is not here and is pulled", key_of(letter), image)
-            said = await self._dockerd.pull(image)
-            if not said:
-                return
-            said = f"and cannot be pulled ({said})"
+        said = await self.fetch(image)
+        if not said:
+            return
         where = "--msd-image-name" if letter.image else f"EDT_DOCKER_IMAGE_{letter.framework.upper()}"
         words = (
             f"image {image} ({where}) is not on node {letter.node} {said};"

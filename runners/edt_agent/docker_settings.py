@@ -25,6 +25,9 @@ _LEAST_MEMORY = 64 * MIB
 _SIZE = re.compile(r"(\d{1,15})([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
+NETWORKS_OF_ONE_NODE = frozenset({"bridge", "none"})
+"""Docker's networks that containers of other nodes cannot be reached in."""
+
 IMAGE_PYTORCH = "openedt/runner-torch:latest"
 IMAGE_TENSORFLOW = "openedt/runner-tensorflow:latest"
 
@@ -101,11 +104,17 @@ class DockerSettings:
     """The interpreter inside the image."""
     pull: Literal["missing", "never"] = "missing"
     """Whether an image that is not there is pulled, or it is said so and given up."""
+    pulls_at_once: Annotated[int, Field(ge=1, le=64), takes("a whole number from 1 to 64")] = 2
+    pull_seconds: Annotated[float, Field(gt=0), takes("a number of seconds above 0")] = 3600.0
+    """A pull that takes longer is given up."""
+    pull_bytes: Space = 64 * GIB
+    """An image whose layers, as they are sent, are larger than this together is not pulled."""
     network: Annotated[
-        str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.:-]{0,127}$"), takes("host, none or the name of a network")
-    ] = "host"
-    """``host`` reaches other nodes' engines. With another network the node's --host must be an address that a
-    container has there; ``none`` with --host 127.0.0.1 shuts jobs of one node in completely."""
+        str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.:-]{0,127}$"), takes("bridge, none, host or the name of a network")
+    ] = "bridge"
+    """``bridge`` and ``none`` end at the node: an attempt there spans no other. ``host`` reaches other nodes' engines,
+    and everything that the node listens on. With another network the node's --host must be an address that a
+    container has there."""
     user: User = (10001, 10001)
     """Who a container runs as where the job's folder belongs to root; else its owner."""
     script_user: ScriptUser = 10002

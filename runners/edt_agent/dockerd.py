@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -102,15 +103,26 @@ class Dockerd:
 
         return await self._ask(ask)
 
-    async def pull(self, image: str) -> str:
-        """Fetch an image; "" when it is here, else what the daemon said."""
+    async def pull(self, image: str, seconds: float, most: int) -> str:
+        """Fetch an image; "" when it is here, else why it is not. Given up after ``seconds``, or as soon as its layers
+        are known to have more than ``most`` bytes, as they are sent: the daemon stops when nobody listens any more."""
 
         def ask(api: Any) -> str:
             name, tag = _with_tag(image)
+            until, layers = time.monotonic() + seconds, dict[str, int]()
             try:
-                for line in api.pull(name, tag=tag, stream=True, decode=True):
-                    if "error" in line:
-                        return str(line["error"])
+                lines = api.pull(name, tag=tag, stream=True, decode=True)
+                with contextlib.closing(lines):
+                    for line in lines:
+                        if "error" in line:
+                            return str(line["error"])
+                        layers[line.get("id", "")] = max(
+                            layers.get(line.get("id", ""), 0), int((line.get("progressDetail") or {}).get("total") or 0)
+                        )
+                        if (size := sum(layers.values())) > most:
+                            return f"its layers have {size} bytes or more, and EDT_DOCKER_PULL_BYTES is {most}"
+                        if time.monotonic() > until:
+                            return f"it took longer than EDT_DOCKER_PULL_SECONDS, {seconds:g}"
             except APIError as error:
                 return str(error.explanation or error)
             return ""

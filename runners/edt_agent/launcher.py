@@ -91,6 +91,9 @@ class Launcher(Protocol):
     async def sweep(self, known: Callable[[], Collection[Entry]]) -> int:
         """End and remove all of this node that belongs to no known entry; how many there were."""
 
+    async def fetch(self, image: str) -> str:
+        """See to it that a container image is here; "" when it is, else why it cannot be. Raises LauncherAway."""
+
     async def go_on(self, busy: asyncio.Event) -> None:
         """What it does beside, for ever. ``busy`` is set once there may be work."""
 

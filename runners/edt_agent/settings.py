@@ -30,7 +30,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from edt_agent.complaints import complaint, takes
-from edt_agent.docker_settings import DockerSettings
+from edt_agent.docker_settings import NETWORKS_OF_ONE_NODE, DockerSettings
 from edt_agent.errors import BadSetting
 
 NODE_VARIABLE = "EDT_NODE"
@@ -39,6 +39,7 @@ LIFE_VARIABLE = "EDT_LIFE"
 """Environment variable with a random name that one supervisor and all its descendants bear, from their birth on. A
 warm supervisor is started before anybody knows for which attempt; this is how its processes are told apart."""
 
+_LOOPBACK = "127.0.0.1"
 _ROOT_BYTES = 48
 """Longest EDT_RUNTIME_DIR: a socket's path may have 107 bytes, and 50 are ours and an exec id's."""
 
@@ -56,10 +57,10 @@ def _own_address(api: str) -> str:
     where = urlsplit(api)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((where.hostname or "127.0.0.1", where.port or 80))
+            probe.connect((where.hostname or _LOOPBACK, where.port or 80))
             return str(probe.getsockname()[0])
     except OSError:
-        return "127.0.0.1"
+        return _LOOPBACK
 
 
 def _short(path: Path) -> Path:
@@ -171,6 +172,16 @@ class AgentSettings(BaseSettings):
     def runs_in(self) -> str:
         """In what this node runs jobs, as the platform names it."""
         return "docker-fixed" if self.docker and self.docker.gpus == "fixed" else self.launcher
+
+    @property
+    def alone(self) -> bool:
+        """Whether engines of other nodes cannot reach those of this one: its containers have a network of their own."""
+        return self.docker is not None and self.docker.network in NETWORKS_OF_ONE_NODE
+
+    @property
+    def reached_at(self) -> str:
+        """The address at which engines that train with those of this node reach them."""
+        return _LOOPBACK if self.alone else self.agent_host
 
     @property
     def state_dir(self) -> Path:

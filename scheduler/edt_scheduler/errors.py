@@ -4,7 +4,8 @@
     ├── NotFound
     │   ├── NoSuchJob
     │   ├── NoSuchUser
-    │   └── NoSuchNode
+    │   ├── NoSuchNode
+    │   └── NoSuchImage
     ├── Conflict
     │   ├── UserExists
     │   ├── LastAdmin
@@ -17,6 +18,7 @@
     │   ├── SubmissionInvalid
     │   ├── UserInvalid
     │   ├── NodeInvalid
+    │   ├── ImageInvalid
     │   ├── KeyInvalid
     │   ├── CursorInvalid
     │   └── ReportForeign
@@ -76,6 +78,16 @@ class NoSuchNode(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no node {name!r}: list them with `edt nodes`")
+        self.name = name
+
+
+class NoSuchImage(NotFound):
+    """Cannot find an allowed image of this name."""
+
+    code = "no-such-image"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"image {name!r} is not among those that were allowed: list them with `edt images`")
         self.name = name
 
 
@@ -184,6 +196,12 @@ class NodeInvalid(Invalid):
     """A node that cannot be registered: name, slots or cores."""
 
     code = "node-invalid"
+
+
+class ImageInvalid(Invalid):
+    """What is no name of a container image."""
+
+    code = "image-invalid"
 
 
 class KeyInvalid(Invalid):

@@ -80,6 +80,7 @@ def _node(row: Row[Any], slots: list[Row[Any]]) -> Node:
         health=health(Intent(row.intent), lost=row.lost_at is not None),
         containers=row.launcher.startswith("docker"),
         fixed=row.launcher == "docker-fixed",
+        alone=row.alone,
     )
 
 

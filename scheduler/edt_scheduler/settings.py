@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from edt_scheduler.images import OURS
 from edt_scheduler.secret_files import SecretFile, SecretFiles, with_password
 
 SOCKET_BYTES = 100
@@ -87,6 +88,9 @@ class Settings(BaseSettings):
     secret_key_file: Path | None = None
     """Holds the keys under which environments of jobs are sealed, a key a line, newest first; default ``secret-key`` in
     the home. All APIs and schedulers see the same."""
+    images: str = OURS
+    """Patterns of container images that every job may name, commas between; ``*`` for all. Besides these, those that an
+    admin has allowed or used."""
     data_fs: Path | None = None
     """DLI_DATA_FS of the jobs; default ``data`` in the home."""
     tf_use_legacy_keras: bool = False

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from edt_scheduler.errors import SchedulerError, Unavailable
 from edt_scheduler.house import House
 from edt_scheduler.operations import retention, rollups
+from edt_scheduler.operations.images import ask_for_pulls
 from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys, sweep_leftovers
 
 log = logging.getLogger("edt.tasks")
@@ -49,6 +50,7 @@ TASKS: tuple[Task, ...] = (
     Task("edt.purge-deleted", "jobs purged that were deleted long enough ago", 600, 120, retention.purge_deleted),
     Task("edt.count-slot-hours", "hours of slots counted", 600, 120, rollups.count_slot_hours),
     Task("edt.forget-roll-ups", "sums forgotten because of their age", 3600, 120, rollups.forget_roll_ups),
+    Task("edt.ask-for-images", "pulls of images asked of nodes", 30, 120, ask_for_pulls),
     Task("edt.forget-changes", "changes forgotten that everybody has seen", 120, 120, sweep_changes),
     Task("edt.forget-keys", "idempotency keys forgotten that are a day old", 600, 120, sweep_keys),
     Task("edt.forget-usage", "samples of busy slots forgotten", 600, 120, rollups.forget_usage),

@@ -463,3 +463,30 @@ class NodeAssignments:
     assignments: tuple[Assignment, ...]
     locked: tuple[tuple[str, int], ...] = ()
     """Exec id and fence of attempts whose environment this process cannot open: what runs of them is to stay."""
+    images: tuple[str, ...] = ()
+    """Container images that it should have ready, and has not answered for."""
+
+
+@dataclass(frozen=True)
+class ImageOnNode:
+    """What became of having an image ready on one node. Times in seconds since the epoch."""
+
+    node: str
+    asked_at: float
+    done_at: float | None
+    """It has answered."""
+    error: str | None
+    """Why it could not get the image."""
+
+
+@dataclass(frozen=True)
+class ImageView:
+    """An image that every job may name."""
+
+    number: int
+    name: str
+    allowed_by: str
+    allowed_at: float
+    everywhere: bool
+    """Nodes that start containers are to have it ready."""
+    nodes: tuple[ImageOnNode, ...]

@@ -21,6 +21,7 @@ from edt_agent.errors import StartFailed
 from edt_agent.slots import Slot
 from edt_runner.contract import SlotWish, Wish
 from support.places import IMAGE, TRAINING, Place, docker
+from support.registry import Registry
 from support.waiting import until
 from support.wire import Wire
 
@@ -368,3 +369,31 @@ def test_the_image_for_tensorflow_trains_with_keras_3_and_with_keras_2(own_docke
     assert [keras for keras, _, _ in said] == ["keras", "tf_keras"]
     assert {user for _, user, _ in said} == {"10002"}
     assert all("model_epoch_final.keras" in files for _, _, files in said)
+
+
+def test_an_image_that_is_to_be_ready_is_fetched_before_a_job_comes_and_what_is_too_large_is_not(
+    own_docker_place: Place,
+) -> None:
+    place = own_docker_place
+    with Registry(size=1 * MIB) as small, Registry(size=3 * MIB) as large:
+        place.desk.images = [small.image, large.image, IMAGE]
+        place.start(EDT_DOCKER_PULL="missing", EDT_DOCKER_PULL_BYTES="2m")
+        try:
+            until(lambda: len(place.desk.pulled) == 3, 60, what=f"the node has answered: {place.node.log}")
+            assert place.desk.pulled[small.image] == place.desk.pulled[IMAGE] == ""
+            assert docker("image", "inspect", small.image)
+            assert "EDT_DOCKER_PULL_BYTES is 2097152" in place.desk.pulled[large.image]
+            assert not docker("image", "ls", "-q", large.image, check=False)
+        finally:
+            docker("rmi", "-f", small.image, large.image, check=False)
+
+
+def test_without_a_word_a_container_has_a_network_of_its_own(own_docker_place: Place) -> None:
+    place = own_docker_place
+    place.start()
+    place.job("edt-1", slots=2)
+    place.reaches("edt-1", "engine-joined", times=2)
+    [container] = place.containers("edt-1")
+    assert container["HostConfig"]["NetworkMode"] == "bridge"
+    [offer] = place.desk.registrations
+    assert (offer["alone"], offer["host"]) == (True, "127.0.0.1")

@@ -30,7 +30,7 @@ class Daemon:
     async def has_image(self, image: str) -> bool:
         return False
 
-    async def pull(self, image: str) -> str:
+    async def pull(self, image: str, seconds: float, most: int) -> str:
         self.pulled = image
         return self.said
 

@@ -32,10 +32,13 @@ OPEN = {("GET", "/livez"), ("GET", "/readyz"), *PAGES, ("POST", "/api/v1/session
 NODES_OWN = {
     ("GET", "/api/v1/nodes/{name}/assignments"),
     ("POST", "/api/v1/nodes/{name}/reports"),
+    ("POST", "/api/v1/nodes/{name}/images"),
     ("POST", "/api/v1/nodes/{name}/usage"),
 }
 JOINING = {("POST", "/api/v1/nodes")}
 ADMINS = {
+    ("POST", "/api/v1/images"),
+    ("DELETE", "/api/v1/images/{name}"),
     ("POST", "/api/v1/nodes/{name}/cordon"),
     ("POST", "/api/v1/nodes/{name}/uncordon"),
     ("POST", "/api/v1/nodes/{name}/drain"),

@@ -105,8 +105,8 @@ class TestJobs:
         assert set(job.progress["metrics"]) == {"loss", "accuracy"}
 
     def test_an_image_that_was_asked_for_is_shown(self, fresh_door: FrontDoor) -> None:
-        job = fresh_door.submit(args=f"{ARGS} --msd-image-name openedt/own:1")
-        assert fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}").json()["image"] == "openedt/own:1"
+        job = fresh_door.submit(args=f"{ARGS} --msd-image-name openedt/runner-torch:own")
+        assert fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}").json()["image"] == "openedt/runner-torch:own"
 
 
 class TestHistories:

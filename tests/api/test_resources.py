@@ -18,9 +18,10 @@ from edt_api import errors, health, schemas
 from edt_api.errors import STATUS, WMLA, ApiError
 from edt_runner.contract import ReportKind
 from edt_scheduler import errors as scheduler_errors
+from edt_scheduler.operations.images import ask_for_pulls
 from edt_scheduler.reconcile import look
 from support.credentials import PASSWORD
-from support.front_door import EXECS, FrontDoor, served
+from support.front_door import ARGS, EXECS, JOIN_TOKEN, FrontDoor, served
 from support.puppets import Puppet
 
 
@@ -49,6 +50,38 @@ class TestNodes:
             assert admin.post(f"/api/v1/nodes/node-a/{verb}").json()["health"] == after
         problem = admin.post("/api/v1/nodes/nowhere/drain")
         assert (problem.status_code, problem.json()["code"]) == (404, "no-such-node")
+
+
+class TestImages:
+    def test_an_admin_allows_and_forbids_what_users_may_name(self, fresh_door: FrontDoor) -> None:
+        admin, ana = fresh_door.client("admin"), fresh_door.client("ana")
+        args = {"args": f"{ARGS} --msd-image-name team/own:1"}
+        file = {"file": ("main.py", b"print('hello')\n")}
+        refused = ana.post(EXECS, params=args, files=file)
+        assert refused.status_code == 400 and "edt images allow team/own:1" in refused.text
+        assert ana.post("/api/v1/images", json={"name": "team/own:1"}).status_code == 403
+        allowed = admin.post("/api/v1/images", json={"name": "docker.io/team/own:1", "everywhere": True})
+        assert (allowed.status_code, allowed.json()["name"]) == (201, "team/own:1")
+        assert ana.post(EXECS, params=args, files=file).status_code == 200
+        page = schemas.ImagePage.model_validate(ana.get("/api/v1/images", params={"limit": 1}).json())
+        assert [(image.name, image.allowed_by) for image in page.items] == [("team/own:1", "admin")]
+        assert page.patterns == ["openedt/runner-torch:*", "openedt/runner-tensorflow:*"]
+        assert admin.delete("/api/v1/images/team/own:1").status_code == 204
+        assert admin.delete("/api/v1/images/team/own:1").json()["code"] == "no-such-image"
+        assert ana.post(EXECS, params=args, files=file).status_code == 400
+
+    def test_a_node_is_told_what_to_fetch_and_says_what_came_of_it(self, fresh_door: FrontDoor) -> None:
+        offer = {"name": "node-c", "host": "127.0.0.1", "cores": 2, "boot_id": "b", "incarnation": "i", "slots": []}
+        joining = fresh_door.client(token=JOIN_TOKEN)
+        token = joining.post("/api/v1/nodes", json={**offer, "launcher": "docker"}).json()["token"]
+        node, admin = fresh_door.client(token=token), fresh_door.client("admin")
+        admin.post("/api/v1/images", json={"name": "team/own:1", "everywhere": True})
+        assert ask_for_pulls(fresh_door.house) == 1
+        assert node.get("/api/v1/nodes/node-c/assignments").json()["images"] == ["team/own:1"]
+        told = {"image": "team/own:1", "error": "and cannot be pulled (denied)"}
+        assert node.post("/api/v1/nodes/node-c/images", json=told).status_code == 204
+        [image] = admin.get("/api/v1/images").json()["items"]
+        assert image["nodes"][0]["error"] == "and cannot be pulled (denied)"
 
 
 class TestUsers:

@@ -174,7 +174,8 @@ def _expected(dump: Dump, column: Column[Any], row: Row) -> Any:
         return FILLED[key](dump, row)
     if not isinstance(column.server_default, DefaultClause):
         return None
-    return column.type.python_type(str(column.server_default.arg))
+    default = str(column.server_default.arg)
+    return default == "true" if isinstance(column.type, Boolean) else column.type.python_type(default)
 
 
 def test_it_has_the_schema_that_the_code_knows(migrated: Migrated) -> None:

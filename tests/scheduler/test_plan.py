@@ -206,6 +206,25 @@ class TestImages:
         assert decide(nodes, running(1, {"n2": 1}, home="n2")).alloc == {"edt-1": {"n2": 1, "n1": 3}}
 
 
+class TestNodesAlone:
+    def test_no_attempt_spans_a_node_whose_engines_others_cannot_reach(self) -> None:
+        alone = replace(node("n1", 4, 3), alone=True)
+        assert decide([alone, node("n2", 4)], running(1, {"n1": 1}, most=8, engines=8)).alloc == {"edt-1": {"n1": 4}}
+        nodes = [replace(node("n1", 4), alone=True), node("n2", 4, 3), node("n3", 2)]
+        job = running(1, {"n2": 1}, most=8, engines=8, home="n2")
+        assert decide(nodes, job).alloc == {"edt-1": {"n2": 4}}, "6 slots are no size of it"
+        assert decide(nodes, replace(job, engines=6)).alloc == {"edt-1": {"n2": 4, "n3": 2}}
+
+    def test_a_job_starts_where_most_of_it_fits(self) -> None:
+        nodes = [replace(node("n1", 4), alone=True), replace(node("n2", 6), alone=True), node("n3", 2), node("n4", 3)]
+        assert decide(nodes, waiting(1, most=16, engines=6)).alloc == {"edt-1": {"n2": 6}}
+        assert decide(nodes, waiting(1, most=4)).alloc == {"edt-1": {"n4": 1}}, "where it can grow to its maximum"
+        assert decide(nodes[:2], waiting(1, most=16, engines=16), waiting(2, most=16, engines=16)).alloc == {
+            "edt-1": {"n2": 6},
+            "edt-2": {"n1": 4},
+        }
+
+
 HEALTHS = st.sampled_from([Health.UP, Health.UP, Health.UP, Health.CORDONED, Health.DRAINING, Health.LOST])
 
 
@@ -221,6 +240,7 @@ def states(draw: st.DrawFn) -> State:
             draw(HEALTHS),
             containers=(containers := draw(st.booleans())),
             fixed=containers and draw(st.booleans()),
+            alone=containers and draw(st.booleans()),
         )
         for name in names
     }
@@ -240,8 +260,10 @@ def states(draw: st.DrawFn) -> State:
             image=draw(st.sampled_from([None, None, "an/image"])),
         )
         if job.phase is not Phase.WAITING:
-            alloc = _book(draw, nodes, job)
-            leaving = _book(draw, nodes, job) if draw(st.booleans()) else {}
+            together = [name for name in names if not nodes[name].alone]
+            reach = draw(st.sampled_from([together, *([name] for name in names if nodes[name].alone)]))
+            alloc = _book(draw, nodes, job, reach)
+            leaving = _book(draw, nodes, job, reach) if draw(st.booleans()) else {}
             if not alloc and job.phase is Phase.RUNNING:
                 job = replace(job, phase=Phase.ENDING)
             home = draw(st.sampled_from([*(sorted(alloc) or names), *names]))
@@ -251,9 +273,10 @@ def states(draw: st.DrawFn) -> State:
     return State(100.0, tuple(nodes.values()), tuple(jobs))
 
 
-def _book(draw: st.DrawFn, nodes: dict[str, Node], job: Job) -> dict[str, int]:
+def _book(draw: st.DrawFn, nodes: dict[str, Node], job: Job, reach: list[str]) -> dict[str, int]:
     booked = {}
-    for name, there in nodes.items():
+    for name in reach:
+        there = nodes[name]
         if job.image and not there.containers:
             continue
         number = draw(st.integers(0, there.free))
@@ -310,6 +333,15 @@ class TestEveryState:
             assert new <= (there.free if there.health is Health.UP else 0)
             if there.health in {Health.DRAINING, Health.LOST}:
                 assert all(there.id not in decided.alloc[job.id] for job in state.jobs)
+
+    @given(states())
+    @settings(max_examples=100, deadline=None)
+    def test_an_attempt_on_a_node_that_is_alone_is_nowhere_else(self, state: State) -> None:
+        decided = plan(state)
+        alone = {there.id for there in state.nodes if there.alone}
+        for job in state.jobs:
+            there = {*decided.alloc[job.id], *(job.leaving if job.phase is Phase.RUNNING else ())}
+            assert not there & alone or len(there) == 1
 
     @given(states())
     @settings(max_examples=100, deadline=None)

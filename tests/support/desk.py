@@ -29,6 +29,10 @@ class Desk:
         self.reports: dict[str, list[Mapping[str, Any]]] = {}
         self.usage: list[Mapping[str, Mapping[str, Any]]] = []
         """Each sample, by slot."""
+        self.images: list[str] = []
+        """What nodes are to have ready."""
+        self.pulled: dict[str, str] = {}
+        """Image to what the node has said of it."""
         self.down = False
         self._wanted: dict[str, Assignment] = {}
         self._version = 1
@@ -91,7 +95,7 @@ class Desk:
         with self._change:
             self._change.wait_for(lambda: after != str(self._version) or self.down, timeout=wait)
             listed = [assignment.to_json_object() for assignment in self._wanted.values()]
-            return {"version": self._version, "assignments": listed}
+            return {"version": self._version, "assignments": listed, "images": self.images}
 
     def _take(self, reports: list[Mapping[str, Any]]) -> dict[str, Any]:
         acked: dict[str, int] = {}
@@ -111,6 +115,12 @@ class Desk:
         self.usage.append({slot["slot"]: slot for slot in body["slots"]})
         return {}
 
+    def _pulled(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self._change:
+            self.pulled[body["image"]] = body["error"]
+            self.images = [image for image in self.images if image != body["image"]]
+        return {}
+
     def _handler(desk) -> type[BaseHTTPRequestHandler]:  # noqa: N805  the handler below has a self of its own
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -124,6 +134,8 @@ class Desk:
                     self.answer(JOIN_TOKEN, desk._register)
                 elif self.path.endswith("/usage"):
                     self.answer(desk._token, desk._used)
+                elif self.path.endswith("/images"):
+                    self.answer(desk._token, desk._pulled)
                 else:
                     self.answer(desk._token, desk._take)
 

@@ -49,6 +49,8 @@ class Puppet:
     """E that every script tells."""
     boot: str = "boot-1"
     launcher: str = "process"
+    alone: bool = False
+    """Engines of other nodes cannot reach its own."""
     running: dict[Key, dict[int, str]] = field(default_factory=dict)
     """Attempt to its engines: allocation to slot."""
     told: list[Report] = field(default_factory=list)
@@ -74,6 +76,7 @@ class Puppet:
             incarnation="1",
             slots=[SlotSpec(str(number)) for number in range(self.slots)],
             launcher=self.launcher,
+            alone=self.alone,
         )
         return self
 
@@ -187,8 +190,10 @@ class Stage:
     admin: UserView
     puppets: list[Puppet] = field(default_factory=list)
 
-    def node(self, name: str = "n1", slots: int = 4, engines: int = 4, launcher: str = "process") -> Puppet:
-        puppet = Puppet(self.house, name, slots, engines, peers=self.puppets, launcher=launcher).join()
+    def node(
+        self, name: str = "n1", slots: int = 4, engines: int = 4, launcher: str = "process", *, alone: bool = False
+    ) -> Puppet:
+        puppet = Puppet(self.house, name, slots, engines, peers=self.puppets, launcher=launcher, alone=alone).join()
         self.puppets.append(puppet)
         return puppet
 

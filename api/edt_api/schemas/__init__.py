@@ -7,8 +7,19 @@ What a person sends must not hold unknown keys; of what an agent of another vers
 
 from __future__ import annotations
 
-from edt_api.schemas.agents import Acked, Assignments, NodeOffer, Registered, ReportIn, SlotOffer, SlotSample, UsageIn
+from edt_api.schemas.agents import (
+    Acked,
+    Assignments,
+    NodeOffer,
+    PulledIn,
+    Registered,
+    ReportIn,
+    SlotOffer,
+    SlotSample,
+    UsageIn,
+)
 from edt_api.schemas.base import Page
+from edt_api.schemas.images import Image, ImageOnNode, ImagePage, NewImage
 from edt_api.schemas.jobs import (
     Allocation,
     AllocationPage,
@@ -46,6 +57,9 @@ __all__ = [
     "Exec",
     "ExecState",
     "Framework",
+    "Image",
+    "ImageOnNode",
+    "ImagePage",
     "Job",
     "JobPage",
     "JobsChanged",
@@ -54,6 +68,7 @@ __all__ = [
     "Me",
     "Message",
     "Metrics",
+    "NewImage",
     "NewPassword",
     "NewSession",
     "NewUser",
@@ -65,6 +80,7 @@ __all__ = [
     "Password",
     "Problem",
     "Progress",
+    "PulledIn",
     "Ready",
     "Registered",
     "ReportIn",

@@ -29,6 +29,8 @@ class NodeOffer(Told):
     launcher: Annotated[str, Field(pattern=r"^[a-z-]{1,32}$")] = "process"
     """In what it runs jobs: ``process``, ``docker`` or ``docker-fixed``, whose containers keep the GPUs they began
     with."""
+    alone: bool = False
+    """Its engines and those of other nodes cannot reach each other: its containers have a network of their own."""
 
 
 class Registered(Shown):
@@ -48,6 +50,16 @@ class Assignments(Shown):
 
     version: int
     assignments: list[dict[str, Any]]
+    images: list[str] = Field(default_factory=list)
+    """Container images that it should have ready before a job needs them."""
+
+
+class PulledIn(Told):
+    """What became of an image that a node was asked for."""
+
+    image: Annotated[str, Field(min_length=1, max_length=255)]
+    error: Annotated[str, Field(max_length=4096)] = ""
+    """Why the node cannot get it; "": it is there."""
 
 
 class ReportIn(Told):

@@ -35,7 +35,7 @@ Users and tokens
     revoke_token(house, secret) -> None
 Nodes
     register_node(house, *, name, host, cores, boot_id, incarnation, slots: Sequence[SlotSpec],
-                  launcher="process") -> Registration
+                  launcher="process", alone=False) -> Registration
     verify_node_token(house, secret) -> str | None      the node's name
     node(house, name) -> NodeView;  nodes(house) -> list[NodeView]
     beat(house) -> None                                 by an API that serves, every few seconds
@@ -43,12 +43,17 @@ Nodes
     slot_time(house, *, viewer, before=None, limit) -> SlotTimePage     by user and day
     cordon(house, name) / uncordon(house, name) / drain(house, name) -> NodeView
     remove_node(house, name) -> None                    NodeInUse; a lost one, whose history stays
+Images
+    images(house, *, limit, after=0) -> list[ImageView]
+    allow_image(house, name, *, by: UserView, everywhere: bool) -> ImageView
+    forbid_image(house, name) -> None                   NoSuchImage
 Agents
     assignments(house, node, *, woken_by="timer") -> NodeAssignments      also the heartbeat
     assignments_version(house, node) -> int             one cheap read, writes nothing: for the long poll.
                                                         It is no heartbeat: hold a poll for 10 s at most (lease: 30 s)
     record_reports(house, node, reports: Sequence[Report]) -> dict[str, int]   {"edt-7/2": 41}: taken up to there
     record_usage(house, node, samples: Sequence[SlotUse]) -> None
+    record_pull(house, node, image, error) -> None
 
 What an agent may rely on, and what is relied on of it:
 
@@ -94,12 +99,14 @@ from edt_scheduler.operations.fleet import (
     verify_node_token,
 )
 from edt_scheduler.operations.history import allocations, course, events, resizes, timeline
+from edt_scheduler.operations.images import allow_image, forbid_image, images, record_pull
 from edt_scheduler.operations.rollups import slot_time
 from edt_scheduler.operations.usage import record_usage, usage
 
 __all__ = [
     "add_user",
     "allocations",
+    "allow_image",
     "assignments",
     "assignments_version",
     "beat",
@@ -110,6 +117,8 @@ __all__ = [
     "delete_all",
     "drain",
     "events",
+    "forbid_image",
+    "images",
     "issue_token",
     "job",
     "jobs",
@@ -117,6 +126,7 @@ __all__ = [
     "newest_change",
     "node",
     "nodes",
+    "record_pull",
     "record_reports",
     "record_usage",
     "register_node",

@@ -17,7 +17,7 @@ from edt_scheduler import letters, reports
 from edt_scheduler.errors import EnvironmentLocked, NoSuchNode, ReportForeign
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id, job_number
-from edt_scheduler.store import allocations, attempts, nodes, outbox, resizes
+from edt_scheduler.store import allocations, attempts, images, nodes, outbox, resizes
 from edt_scheduler.store.database import retried
 from edt_scheduler.store.outages import outage
 from edt_scheduler.views import NodeAssignments
@@ -63,9 +63,10 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
             attempts.hand(tx, *key, row.id, now)
             allocations.hand(tx, [slot.id for slot in slots[key]], now)
         resizes.woken(tx, row.id, woken_by, now)
+        wanted = images.asked_of(tx, row.id)
     if row.lost_at is not None:
         house.doorbells.ring()
-    return NodeAssignments(row.version, tuple(listed), tuple(locked))
+    return NodeAssignments(row.version, tuple(listed), tuple(locked), tuple(wanted))
 
 
 def assignments_version(house: House, node: str) -> int:

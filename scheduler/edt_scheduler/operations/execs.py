@@ -27,6 +27,7 @@ from edt_scheduler.house import House
 from edt_scheduler.jobs import MOST_SLOTS, SUBMITTED_CODE, JobFilter, JobOrder, JobSpec, JobState, exec_id, job_number
 from edt_scheduler.nodes import threads_per_engine
 from edt_scheduler.once import Once
+from edt_scheduler.operations.images import check_image, note_use
 from edt_scheduler.settings import Settings
 from edt_scheduler.storable import storable
 from edt_scheduler.store import environs, keys, nodes, outbox, pictures, reservations
@@ -60,6 +61,7 @@ def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path, once: 
     if house.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
         # The job's for life, whatever the setting is later: all its engines must have one Keras.
         spec = replace(spec, environ={KERAS2_VARIABLE: "1", **spec.environ})
+    check_image(house, spec.image, owner)
     work_dir, seed = _work_dir(spec, staged), _seed(spec)
     code = _Code(staged)
     number = _reserve(house)
@@ -130,6 +132,7 @@ def _write(
         environs.put(tx, number, spec.environ, secret)
         if once is not None:
             keys.put(tx, user.id, once, exec_id(number), now)
+        note_use(tx, spec.image, owner, now)
         outbox.put_scheduler(tx, now)
         return _made(tx, house, exec_id(number))
 

@@ -14,7 +14,7 @@ from edt_scheduler.errors import NodeInUse, NodeInvalid, NoSuchNode
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id
 from edt_scheduler.nodes import Intent, SlotSpec
-from edt_scheduler.store import front_door, outbox, pictures
+from edt_scheduler.store import front_door, images, outbox, pictures
 from edt_scheduler.store import nodes as store
 from edt_scheduler.store.database import retried
 from edt_scheduler.views import NodeView, Registration
@@ -34,8 +34,11 @@ def register_node(
     incarnation: str,
     slots: Sequence[SlotSpec],
     launcher: str = "process",
+    alone: bool = False,
 ) -> Registration:
     """A node's agent has started. It gets a new token; an older agent of the same name is shut out by that.
+
+    ``alone``: its engines and those of other nodes cannot reach each other.
 
     A boot id that differs from the last one proves that nothing of before runs there: all of it is given back.
     """
@@ -49,9 +52,11 @@ def register_node(
             "boot_id": boot_id,
             "incarnation": incarnation,
             "launcher": launcher,
+            "alone": alone,
         }
         node_id, last_boot = store.register(tx, name, token, now, **facts)
         store.set_slots(tx, node_id, slots)
+        images.forget(tx, node_id)
         if last_boot is not None and last_boot != boot_id:
             row = store.find(tx, name)
             if row is not None:

@@ -35,7 +35,7 @@ def plan(state: State) -> Plan:
         above = max(0, sum(stays.values()) - targets[job.id]) if job.phase is Phase.RUNNING else 0
         alloc[job.id] = give_back(job, stays, above, nodes) if above and stays else stays
     for job in sorted(jobs, key=lambda job: (job.image is None, sum(alloc[job.id].values()), job.submit, job.id)):
-        grown = _grow(job, alloc[job.id], targets[job.id], free, state.now)
+        grown = _grow(job, alloc[job.id], targets[job.id], free, nodes, state.now)
         if job.id in cleared:
             grown = _sized(job, grown, nodes)
         for node, number in grown.items():
@@ -69,11 +69,14 @@ def _capped(job: Job, now: float) -> Job:
 
 def _fitted(job: Job, nodes: Mapping[str, Node]) -> Job:
     """The job with all nodes that will not do for it among those it avoids."""
+    there = {name for name in (*job.alloc, *job.leaving) if job.alloc.get(name) or job.leaving.get(name)}
+    alone = any(nodes[name].alone for name in there)
     unfit = {
         node.id
         for node in nodes.values()
         if (job.image is not None and not node.containers)
-        or (node.fixed and (job.alloc.get(node.id) or job.leaving.get(node.id)))
+        or (node.fixed and node.id in there)
+        or (there and node.id not in there and (alone or node.alone))
     }
     return replace(job, avoid=job.avoid | unfit) if unfit else job
 
@@ -126,16 +129,28 @@ def _settled(job: Job, kept: Mapping[str, int]) -> Job:
     return replace(job, phase=phase, alloc=kept)
 
 
-def _grow(job: Job, kept: Mapping[str, int], target: int, free: Mapping[str, int], now: float) -> Mapping[str, int]:
+def _grow(
+    job: Job, kept: Mapping[str, int], target: int, free: Mapping[str, int], nodes: Mapping[str, Node], now: float
+) -> Mapping[str, int]:
     """As far up its sizes towards ``target`` as the free slots reach."""
     if job.phase is Phase.ENDING or (job.phase is Phase.RUNNING and not kept):
         return kept
     if job.not_before is not None and job.not_before > now:
         return kept
     held = sum(kept.values())
+    if not kept:
+        most = min(job.max, job.engines or job.max)
+        rooms = [(room_for(job, slots), slots) for slots in _within_reach(free, nodes)]
+        free = max(rooms, key=lambda room: (min(target, room[0]), min(most, room[0])))[1]
     reach = min(target, held + room_for(job, free))
     size = max((size for size in rungs(job) if size <= reach), default=0)
     return take(job, kept, size - held, free) if size > held else kept
+
+
+def _within_reach(free: Mapping[str, int], nodes: Mapping[str, Node]) -> list[Mapping[str, int]]:
+    """``free`` by the nodes whose engines reach each other: all that are not alone, then each that is, by name."""
+    together = {name: slots for name, slots in free.items() if not nodes[name].alone}
+    return [together, *({name: free[name]} for name in sorted(free) if nodes[name].alone)]
 
 
 def _action(

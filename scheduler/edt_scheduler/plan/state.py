@@ -32,6 +32,8 @@ class Node:
     """It runs jobs in containers, so a job may bring an image of its own."""
     fixed: bool = False
     """A container keeps the slots that it begins with: a job that is there cannot grow there."""
+    alone: bool = False
+    """Engines there and engines of other nodes cannot reach each other, so no attempt spans it and another."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     text,
 )
 from sqlalchemy.dialects import postgresql
@@ -211,8 +212,29 @@ nodes = Table(
     Column("launcher", Text, nullable=False, server_default="process"),  # in what its jobs run
     Column("usage_at", Double),  # time of the newest slot_usage
     Column("removed_at", Double),  # on no list any more; it was lost, and its history stays
+    Column("alone", Boolean, nullable=False, server_default=false()),  # no attempt spans it and another
     CheckConstraint("intent IN ('open', 'cordoned', 'draining')", name="intent"),
     CheckConstraint("cores >= 1", name="cores"),
+)
+
+images = Table(
+    "images",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),  # images.canonical
+    Column("allowed_by", Id, ForeignKey("users.id"), nullable=False),
+    Column("allowed_at", Double, nullable=False),
+    Column("everywhere", Boolean, nullable=False),  # nodes that start containers are to have it ready
+)
+
+image_pulls = Table(
+    "image_pulls",
+    metadata,
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("image", Text, ForeignKey("images.name"), primary_key=True),
+    Column("asked_at", Double, nullable=False),
+    Column("done_at", Double),  # the node has answered
+    Column("error", Text),  # why it cannot get it
 )
 
 slots = Table(

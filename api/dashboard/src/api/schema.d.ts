@@ -1,5 +1,49 @@
-// openapi.json sha256: b6e2ec85ed7b8b2fffd6ba1ee9953f5efe82020ec737f309872ab8da491019e8
+// openapi.json sha256: 3ec0186b09090be5cbc01e3bb80d61397a767711413177cbb959dd8a4d51e099
 export interface paths {
+    "/api/v1/images": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Listing
+         * @description The images that an admin has allowed or used, and on which nodes each is ready.
+         */
+        get: operations["images_listing"];
+        put?: never;
+        /**
+         * Allow
+         * @description Let everybody name an image; again to change whether nodes have it ready.
+         */
+        post: operations["images_allow"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/images/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Forbid
+         * @description Nobody but an admin may name it any more. Jobs that have it keep it.
+         */
+        delete: operations["images_forbid"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs": {
         parameters: {
             query?: never;
@@ -300,6 +344,26 @@ export interface paths {
          * @description Let everything leave it at the next boundary; nothing new starts.
          */
         post: operations["nodes_drain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/{name}/images": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pulled
+         * @description The node has an image that it was asked for, or cannot get it.
+         */
+        post: operations["agents_pulled"];
         delete?: never;
         options?: never;
         head?: never;
@@ -810,6 +874,8 @@ export interface components {
             assignments: {
                 [key: string]: unknown;
             }[];
+            /** Images */
+            images: string[];
             /** Version */
             version: number;
         };
@@ -963,6 +1029,48 @@ export interface components {
             prebuiltModelMain: string;
             /** Workermemory */
             workerMemory: string;
+        };
+        /**
+         * Image
+         * @description An image that every job may name.
+         */
+        Image: {
+            /** Allowed At */
+            allowed_at: number;
+            /** Allowed By */
+            allowed_by: string;
+            /** Everywhere */
+            everywhere: boolean;
+            /** Name */
+            name: string;
+            /** Nodes */
+            nodes: components["schemas"]["ImageOnNode"][];
+        };
+        /**
+         * ImageOnNode
+         * @description What became of having an image ready on one node. Times in seconds since the epoch.
+         */
+        ImageOnNode: {
+            /** Asked At */
+            asked_at: number;
+            /** Done At */
+            done_at: number | null;
+            /** Error */
+            error: string | null;
+            /** Node */
+            node: string;
+        };
+        /**
+         * ImagePage
+         * @description Images, oldest first.
+         */
+        ImagePage: {
+            /** Items */
+            items: components["schemas"]["Image"][];
+            /** Next */
+            next: string | null;
+            /** Patterns */
+            patterns: string[];
         };
         /**
          * Job
@@ -1165,6 +1273,19 @@ export interface components {
             workers: (number | null)[];
         };
         /**
+         * NewImage
+         * @description An image that every job may name from now on.
+         */
+        NewImage: {
+            /**
+             * Everywhere
+             * @default false
+             */
+            everywhere: boolean;
+            /** Name */
+            name: string;
+        };
+        /**
          * NewPassword
          * @description A password to be set; it ends every token of its user.
          */
@@ -1236,6 +1357,11 @@ export interface components {
          * @description A node that registers. Its credential is the join token.
          */
         NodeOffer: {
+            /**
+             * Alone
+             * @default false
+             */
+            alone: boolean;
             /** Boot Id */
             boot_id: string;
             /** Cores */
@@ -1324,6 +1450,19 @@ export interface components {
             time: number;
             /** Workers */
             workers: number | null;
+        };
+        /**
+         * PulledIn
+         * @description What became of an image that a node was asked for.
+         */
+        PulledIn: {
+            /**
+             * Error
+             * @default
+             */
+            error: string;
+            /** Image */
+            image: string;
         };
         /**
          * Ready
@@ -1713,6 +1852,102 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    images_listing: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before this one. */
+                cursor?: string | null;
+                /** @description The most items of this page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImagePage"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    images_allow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewImage"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Image"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    images_forbid: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     jobs_listing: {
         parameters: {
             query?: {
@@ -2257,6 +2492,39 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Node"];
                 };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    agents_pulled: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PulledIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
             default: {

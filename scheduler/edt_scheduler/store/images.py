@@ -1,0 +1,91 @@
+"""Allowed images, and which node was asked to have which of them ready. Room: scheduler, store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, delete, insert, or_, select, update
+
+from edt_scheduler.store.tables import image_pulls, images, nodes, users
+
+
+def find(tx: Connection, name: str) -> Row[Any] | None:
+    return tx.execute(_named().where(images.c.name == name)).one_or_none()
+
+
+def page(tx: Connection, limit: int, after: int) -> list[Row[Any]]:
+    """At most ``limit`` of them in the order in which they were allowed, from number ``after`` (not itself) on."""
+    return list(tx.execute(_named().where(images.c.id > after).order_by(images.c.id).limit(limit)))
+
+
+def allow(tx: Connection, name: str, user_id: int, now: float, *, everywhere: bool) -> None:
+    """Allow an image, or change where it is to be ready."""
+    values = {"everywhere": everywhere}
+    if tx.execute(update(images).where(images.c.name == name).values(**values)).rowcount == 0:
+        tx.execute(insert(images).values(name=name, allowed_by=user_id, allowed_at=now, **values))
+
+
+def forbid(tx: Connection, name: str) -> bool:
+    """Whether it was allowed until now."""
+    tx.execute(delete(image_pulls).where(image_pulls.c.image == name))
+    return tx.execute(delete(images).where(images.c.name == name)).rowcount == 1
+
+
+def wanted(tx: Connection, failed_before: float, limit: int) -> list[Row[Any]]:
+    """``node_id`` and ``image`` of pulls to ask for: of images that are to be everywhere, on nodes that start
+    containers, where nobody was asked yet or where it failed before ``failed_before``."""
+    query = (
+        select(nodes.c.id.label("node_id"), images.c.name.label("image"))
+        .select_from(
+            nodes.join(images, images.c.everywhere).outerjoin(
+                image_pulls, and_(image_pulls.c.node_id == nodes.c.id, image_pulls.c.image == images.c.name)
+            )
+        )
+        .where(
+            nodes.c.launcher.startswith("docker"),
+            nodes.c.lost_at.is_(None),
+            or_(
+                image_pulls.c.node_id.is_(None),
+                and_(image_pulls.c.error.is_not(None), image_pulls.c.done_at < failed_before),
+            ),
+        )
+        .order_by(nodes.c.id, images.c.name)
+        .limit(limit)
+    )
+    return list(tx.execute(query))
+
+
+def ask(tx: Connection, node_id: int, image: str, now: float) -> None:
+    """Note that a node is asked to have an image ready."""
+    forget(tx, node_id, image)
+    tx.execute(insert(image_pulls).values(node_id=node_id, image=image, asked_at=now))
+
+
+def asked_of(tx: Connection, node_id: int) -> list[str]:
+    """The images that a node was asked for and has not answered for."""
+    open_pulls = and_(image_pulls.c.node_id == node_id, image_pulls.c.done_at.is_(None))
+    return list(tx.execute(select(image_pulls.c.image).where(open_pulls).order_by(image_pulls.c.image)).scalars())
+
+
+def answer(tx: Connection, node_id: int, image: str, error: str, now: float) -> bool:
+    """A node has the image, or says why not; whether it was asked."""
+    row = and_(image_pulls.c.node_id == node_id, image_pulls.c.image == image)
+    return tx.execute(update(image_pulls).where(row).values(done_at=now, error=error or None)).rowcount == 1
+
+
+def forget(tx: Connection, node_id: int, image: str | None = None) -> None:
+    """Forget what a node was asked, of one image or of all: its agent begins anew, perhaps on another disk."""
+    rows = image_pulls.c.node_id == node_id
+    tx.execute(delete(image_pulls).where(rows if image is None else and_(rows, image_pulls.c.image == image)))
+
+
+def pulls_of(tx: Connection, names: Sequence[str]) -> Sequence[Row[Any]]:
+    """What was asked of the nodes for these images, with each node's name as ``node``."""
+    query = select(image_pulls, nodes.c.name.label("node")).join(nodes).where(image_pulls.c.image.in_(names))
+    return tx.execute(query.order_by(image_pulls.c.image, nodes.c.name)).all()
+
+
+def _named() -> Any:
+    """With the name of who allowed it as ``allowed_by_name``."""
+    return select(images, users.c.name.label("allowed_by_name")).join(users, users.c.id == images.c.allowed_by)
