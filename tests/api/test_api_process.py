@@ -6,12 +6,9 @@ Where nothing is served, ``main`` is called in this process: an interpreter take
 from __future__ import annotations
 
 import io
-import os
-import re
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -24,31 +21,9 @@ import pytest
 
 from edt_api.__main__ import main
 from edt_migrations import migrate
+from support.api_process import serving
 from support.front_door import ARGS, EXECS, FrontDoor
 from support.waiting import until
-
-SOURCES = [str(Path(__file__).parents[2] / room) for room in ("api", "scheduler", "runners", "migrations")]
-
-
-def environ(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(SOURCES), "EDT_HOME": str(home), "EDT_PORT": "0", **more}
-
-
-@contextmanager
-def serving(home: Path, before: str = "", **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The API's process and its URL. ``before``: a statement that comes first."""
-    start = ["-c", f"{before}\nfrom edt_api.__main__ import main\nmain()"] if before else ["-m", "edt_api"]
-    process = subprocess.Popen([sys.executable, *start], env=environ(home, **more), stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        found = re.search(r"http://\S+", process.stderr.readline())
-        assert found is not None
-        yield process, found.group()
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 def test_it_serves_until_sigterm_and_answers_those_who_wait_first(tmp_path: Path) -> None:
