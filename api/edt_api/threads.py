@@ -11,7 +11,7 @@ its own here:
     files      logs, results and long lists, a piece at a time
     bulk       what takes minutes where there is much: removing all of somebody's jobs
 
-Those that ask the database are together as many as there are connections for reading
+Those that ask the database are together no more than there are connections for reading
 (``edt_scheduler.store.database``), so that none waits for one. A route that uses a pool is ``async``, and so is
 everything that it depends on: FastAPI runs each ordinary function among them in the shared threads, too. Pieces of one
 answer come one after the other; between them no thread is held, so a slow reader holds none.
@@ -90,7 +90,7 @@ def _yield_to_others() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(_YIELDING, already))
 
 
-SHARED = 12
+SHARED = 40
 lookups = Pool("lookups", 5)
 passwords = Pool("passwords", 2, yielding=True)
 agents = Pool("agents", 6)

@@ -55,12 +55,14 @@ def reset(pid: int) -> int:
 
 
 @pytest.mark.extended
+@pytest.mark.timeout(900)
 def test_a_hundred_thousand_jobs_are_listed_paged_and_deleted(crowded: House) -> None:
     told = {"EDT_ADMIN_PASSWORD": PASSWORD, "EDT_DATABASE_URL": crowded.settings.database_url}
     with (
         serving(crowded.settings.home, **told) as (process, url),
         httpx.Client(base_url=url, auth=("admin", PASSWORD), trust_env=False, timeout=600) as client,
     ):
+        assert client.get(EXECS).json() == []  # it has begun, and made its first user
         crowd(crowded.database, time.time(), "admin", JOBS, waiting=200)
         few = client.get(EXECS, params={"limit": 3}).content
         assert few == json.dumps(json.loads(few), separators=(",", ":"), ensure_ascii=False).encode()
@@ -74,12 +76,10 @@ def test_a_hundred_thousand_jobs_are_listed_paged_and_deleted(crowded: House) ->
         assert megabytes(process.pid) - before < MOST_MEGABYTES
         assert JOBS - 10 < jobs <= JOBS  # a name that is cut in two between pieces is not counted
 
-        for sort_by in ("appName:desc", "createTime:asc"):
-            listed = client.get(EXECS, params={"sort_by": sort_by}).json()
-            assert len({job["id"] for job in listed}) == JOBS
-            key = sort_by.partition(":")[0]
-            assert [job[key] for job in listed] == sorted((job[key] for job in listed), reverse="desc" in sort_by)
-        del listed
+        listed = client.get(EXECS, params={"sort_by": "appName:desc"}).json()
+        assert len({job["id"] for job in listed}) == JOBS
+        names = [job["appName"] for job in listed]
+        assert names == sorted(names, reverse=True)
 
         page = client.get("/api/v1/jobs", params={"limit": 500}).json()
         assert (len(page["items"]), page["total"], page["items"][0]["id"]) == (500, JOBS, f"edt-{JOBS}")

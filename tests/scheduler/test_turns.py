@@ -24,7 +24,7 @@ from support.puppets import Stage
 from support.waiting import until
 
 WRITERS = 30
-"""More than there are connections for reading, fewer than the API has threads for people's requests."""
+"""Fewer than the API has threads for people's requests: those that are left answer."""
 AT_ONCE = 1.0
 """Seconds. Who waits for the lock waits longer in these tests."""
 
@@ -110,6 +110,23 @@ def test_each_has_its_turn_in_the_order_in_which_it_came() -> None:
     for thread in threads:
         thread.join()
     assert served_ == list(range(5))
+
+
+def test_who_is_urgent_goes_before_all_others_every_other_time() -> None:
+    turns, served_, threads = Turns(), [], []
+
+    def take(name: str) -> None:
+        with turns.turn(30, urgent=name.startswith("node")):
+            served_.append(name)
+
+    with turns.turn(1):
+        for number, name in enumerate(("ana", "bob", "cy", "node 1", "node 2", "node 3"), start=1):
+            threads.append(threading.Thread(target=take, args=(name,)))
+            threads[-1].start()
+            until(lambda number=number: turns.waiting == number)  # type: ignore[misc]
+    for thread in threads:
+        thread.join()
+    assert served_ == ["node 1", "ana", "node 2", "bob", "node 3", "cy"]
 
 
 def test_who_gives_up_keeps_nobody_waiting() -> None:

@@ -37,7 +37,7 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
     if woken_by not in WOKEN_BY:
         woken_by = "timer"
     secret = house.secret_key.keys()
-    with house.database.transaction() as tx:
+    with house.database.transaction(urgent=True) as tx:
         now = house.clock()
         row = nodes.find(tx, node)
         if row is None:
@@ -90,7 +90,7 @@ def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str,
         if report.node != node:
             raise ReportForeign("node", f"a report of {report.node!r} came from {node!r}")
     acked: dict[str, int] = {}
-    with house.database.transaction() as tx:
+    with house.database.transaction(urgent=True) as tx:
         now = house.clock()
         row = nodes.find(tx, node)
         if row is None:

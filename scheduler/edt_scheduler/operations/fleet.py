@@ -44,7 +44,7 @@ def register_node(
     """
     _check(name, cores, slots)
     token = secrets.token_urlsafe(32)
-    with house.database.transaction() as tx:
+    with house.database.transaction(urgent=True) as tx:
         now = house.clock()
         facts = {
             "host": host,

@@ -34,7 +34,7 @@ WRITER_LOCK = 0x454454
 """Key of PostgreSQL's advisory lock for write transactions."""
 BUSY_TIMEOUT_SECONDS = 10
 """So long a transaction waits for those before it, and a request for a connection."""
-READING = {"pool_size": 10, "max_overflow": 20}
+READING = {"pool_size": 10, "max_overflow": 50}
 """Connections of one process for reading: so many stay open, and so many more are opened while they are needed."""
 WRITING = {"pool_size": 1, "max_overflow": 0}
 STUCK_SECONDS = 30
@@ -78,16 +78,21 @@ class Database:
         return error if time.monotonic() < since + TROUBLE_SECONDS else None
 
     @contextmanager
-    def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
+    def transaction(self, *, durable: bool = True, urgent: bool = False) -> Iterator[Connection]:
         """One write transaction: committed at the end of the block, rolled back by an exception. No file is touched
         in it.
 
         ``durable``: it is on disk when the block has ended. False, for what may be lost with the machine's power (and
         with it nothing that came after it is kept): the disk is not waited for.
+        ``urgent``: before those of this process that are not, for what nodes say: one that is not heard is lost.
         Raises DatabaseUnavailable where it was surely not committed, OutcomeUnknown where nobody knows.
         """
         try:
-            with _told(), self.turns.turn(BUSY_TIMEOUT_SECONDS) as patience, self._write(patience, durable) as tx:
+            with (
+                _told(),
+                self.turns.turn(BUSY_TIMEOUT_SECONDS, urgent=urgent) as patience,
+                self._write(patience, durable) as tx,
+            ):
                 yield tx
         except Unavailable as error:
             self._trouble = time.monotonic(), error

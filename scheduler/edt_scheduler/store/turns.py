@@ -12,41 +12,49 @@ from edt_scheduler.errors import DatabaseUnavailable
 
 
 class Turns:
-    """One thread at a time, first come, first served."""
+    """One thread at a time, first come, first served; who is urgent goes before all others, every other time."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
+        self._urgent: deque[threading.Event] = deque()
         self._taken = False
+        self._was_urgent = False
+        """The turn that is, or was last: two in a row keep nobody else waiting."""
 
     @property
     def waiting(self) -> int:
         """How many threads wait."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._urgent)
 
     @contextmanager
-    def turn(self, seconds: float) -> Iterator[float]:
+    def turn(self, seconds: float, *, urgent: bool = False) -> Iterator[float]:
         """Wait for one's turn, at most so long, and have it for the length of the block; yields the seconds left.
 
         Raises DatabaseUnavailable where they are over.
         """
         until = time.monotonic() + seconds
-        mine = threading.Event()
+        mine, line = threading.Event(), self._urgent if urgent else self._waiting
         with self._guard:
-            if self._taken:
-                self._waiting.append(mine)
-            else:
-                self._taken = True
-                mine.set()
+            line.append(mine)
+            if not self._taken:
+                self._hand_on()
         try:
             if not mine.wait(seconds):
                 raise DatabaseUnavailable("is asked too much at once", passing=False)
             yield max(0.0, until - time.monotonic())
         finally:
             with self._guard:
-                if not mine.is_set():
-                    self._waiting.remove(mine)
-                elif self._waiting:
-                    self._waiting.popleft().set()
+                if mine.is_set():
+                    self._hand_on()
                 else:
-                    self._taken = False
+                    line.remove(mine)
+
+    def _hand_on(self) -> None:
+        """Give the turn to the next that waits, if there is one. Called under the guard."""
+        lines = (self._waiting, self._urgent) if self._was_urgent else (self._urgent, self._waiting)
+        line = next((each for each in lines if each), None)
+        self._taken = line is not None
+        if line is not None:
+            self._was_urgent = line is self._urgent
+            line.popleft().set()
