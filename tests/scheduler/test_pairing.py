@@ -11,6 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from edt_migrations import migrate
 from edt_runner.crash_points import CrashPoint
 from edt_scheduler import doctor, lost_found, operations, pairing
 from edt_scheduler.errors import HomeForeign
-from edt_scheduler.house import House, open_house
+from edt_scheduler.house import House, open_house, prepare
 from edt_scheduler.leader import lead
 from edt_scheduler.operations.retention import remove_folders
 from edt_scheduler.operations.sweeping import Leftovers
@@ -434,3 +435,10 @@ class TestAdopting:
         with pytest.raises(HomeForeign, match="their ids differ"):
             open_house(refused)
         opened(settings)
+
+
+def test_a_start_that_finds_home_and_database_in_order_waits_for_no_writer(stage: Stage) -> None:
+    settings = stage.house.settings
+    prepare(settings)
+    with stage.house.database.transaction(), ThreadPoolExecutor(1) as starting:
+        starting.submit(prepare, settings).result(timeout=20)
