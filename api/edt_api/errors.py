@@ -22,7 +22,6 @@ WMLA's clients expect another. Next: answers.py, which writes the responses.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 
 
@@ -101,12 +100,6 @@ class ResultsRemoved(ApiError):
     """A job whose results, checkpoints and logs were removed because of their age."""
 
     code = "results-removed"
-
-    def __init__(self, exec_id: str, removed_at: float, days: float) -> None:
-        date = datetime.datetime.fromtimestamp(removed_at, datetime.UTC).date()
-        super().__init__(
-            f"the results and logs of {exec_id} were removed on {date} after {days:g} days, as the administrator set"
-        )
 
 
 class NoSuchPage(ApiError):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from edt_api import pictures
 from edt_api.errors import ResultsRemoved
 from edt_scheduler.views import JobView
 
@@ -33,8 +34,9 @@ class Found:
 
 def must_be_kept(job: JobView) -> None:
     """Raises ResultsRemoved where the job's files are gone, or are just going, because of their age."""
-    if job.results_removed_at is not None:
-        raise ResultsRemoved(job.exec_id, job.results_removed_at, job.results_days or 0.0)
+    removed = pictures.results_removed(job)
+    if removed is not None:
+        raise ResultsRemoved(removed)
 
 
 def open_file(root: Path, path: tuple[str, ...]) -> BinaryIO | None:

@@ -12,7 +12,7 @@ from fastapi.responses import PlainTextResponse
 
 from edt_api import logs, pictures, results, schemas
 from edt_api.context import TheHouse, Viewer
-from edt_api.errors import NoResult, RequestInvalid, ResultsRemoved
+from edt_api.errors import NoResult, RequestInvalid
 from edt_api.paging import Cursor, Limit, cursor_of, cut, number_of
 from edt_scheduler import operations
 from edt_scheduler.jobs import JobFilter, JobState
@@ -58,11 +58,11 @@ def get(house: TheHouse, viewer: Viewer, exec_id: str) -> schemas.Job:
 
 @router.get("/{exec_id}/result")
 def result(house: TheHouse, viewer: Viewer, exec_id: str) -> schemas.ResultState:
-    """Whether there is something to download now, and how much. WMLA's call fetches it."""
+    """Whether there is something to download now, and how much. WMLA's call fetches it. 410 where it was removed."""
     job = operations.job(house, exec_id, viewer=viewer)
     try:
         return schemas.ResultState(bytes=results.result(job).size, missing=None)
-    except (NoResult, ResultsRemoved) as none:
+    except NoResult as none:
         return schemas.ResultState(bytes=None, missing=str(none))
 
 

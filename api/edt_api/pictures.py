@@ -94,6 +94,19 @@ def job(view: JobView) -> schemas.Job:
         image=view.image,
         results_removed_at=view.results_removed_at,
         results_days=view.results_days,
+        results_removed=results_removed(view),
+    )
+
+
+def results_removed(view: JobView) -> str | None:
+    """That a job's files are gone because of their age, since when (a day in UTC) and why; None: they are not."""
+    if view.results_removed_at is None:
+        return None
+    day, days = datetime.datetime.fromtimestamp(view.results_removed_at, datetime.UTC).date(), view.results_days or 0.0
+    kept = f"{days:g} day{'' if days == 1 else 's'}"
+    return (
+        f"the results, checkpoints and logs of {view.exec_id} were removed on {day}, "
+        f"{kept} after its end, as the administrator set"
     )
 
 

@@ -142,6 +142,7 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
         ("Folder", job.work_dir),
         ("Message", _remark(job)),
         ("Result", _result(job)),
+        ("Removed", job.results_removed or ""),
         ("SHA-256", job.digest or ""),
     ]
     output.sheet((title, value) for title, value in lines if value)

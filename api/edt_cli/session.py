@@ -142,7 +142,7 @@ def _seconds(text: str | None) -> float:
 
 
 def _sentence(response: httpx.Response) -> str:
-    """What an API says when it refuses: a problem document, or WMLA's ``Error 400: …``."""
+    """What an API says when it refuses: a problem document's words, or those behind WMLA's ``Error 400: ``."""
     try:
         data = response.json()
     except ValueError:
@@ -150,4 +150,6 @@ def _sentence(response: httpx.Response) -> str:
     if isinstance(data, dict) and data.get("detail"):
         return str(data["detail"])
     text = response.text.strip().splitlines()
-    return text[0] if text else f"the API answered {response.status_code}"
+    return (
+        text[0].removeprefix(f"Error {response.status_code}: ") if text else f"the API answered {response.status_code}"
+    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -15,6 +16,7 @@ from edt_scheduler import operations
 from support.browser import Visitor
 from support.credentials import PASSWORD
 from support.front_door import FrontDoor, served
+from support.removed import job_without_files
 from support.seeded import Past, seed
 
 pytestmark = pytest.mark.chromium
@@ -120,6 +122,19 @@ def test_two_thousand_jobs_are_scrolled_to_the_first_and_found_by_name(door: Fro
     expect(visitor.row("edt-1234")).to_be_visible()
     expect(visitor.row("edt-2000")).to_have_count(0)
     assert "edt-1234" in page.url
+
+
+def test_the_page_of_a_job_whose_files_were_removed_says_so_and_offers_no_download(
+    tmp_path: Path, visit: Visit
+) -> None:
+    with served(tmp_path) as door:
+        job, sentence = job_without_files(door)
+        visitor = visit(door.url)
+        visitor.log_in("ana", PASSWORD)
+        for path in ("", "/logs"):
+            visitor.open(f"/jobs/{job}{path}")
+            expect(visitor.page.get_by_text(f"{sentence[0].upper()}{sentence[1:]}.")).to_be_visible()
+            expect(visitor.page.get_by_role("button", name="Download")).to_have_count(0)
 
 
 def test_a_job_is_reached_and_its_stop_confirmed_or_not_by_keyboard_alone(door: FrontDoor, visit: Visit) -> None:

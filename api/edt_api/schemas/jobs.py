@@ -112,6 +112,8 @@ class Job(Shown):
     """Since when its results, checkpoints and logs are removed because of their age; None: they are not."""
     results_days: float | None = None
     """For so many days they were kept, as the administrator set."""
+    results_removed: str | None = None
+    """Both in a sentence, as ``410 results-removed`` says it where they are asked for."""
 
 
 class ResultState(Shown):

@@ -1,4 +1,4 @@
-// openapi.json sha256: 3ec0186b09090be5cbc01e3bb80d61397a767711413177cbb959dd8a4d51e099
+// openapi.json sha256: d5a51bbdc1c215bc71b072dcb514308c44f1456a00bc4b3321d69432167dd40b
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -213,7 +213,7 @@ export interface paths {
         };
         /**
          * Result
-         * @description Whether there is something to download now, and how much. WMLA's call fetches it.
+         * @description Whether there is something to download now, and how much. WMLA's call fetches it. 410 where it was removed.
          */
         get: operations["jobs_result"];
         put?: never;
@@ -1144,6 +1144,11 @@ export interface components {
              * @default null
              */
             results_days: number | null;
+            /**
+             * Results Removed
+             * @default null
+             */
+            results_removed: string | null;
             /**
              * Results Removed At
              * @default null

@@ -42,6 +42,7 @@ export function job(number: number, values: Partial<Job> = {}): Job {
     image: null,
     results_removed_at: null,
     results_days: null,
+    results_removed: null,
     ...values,
   };
 }

@@ -76,7 +76,7 @@ function Opened({ job, tab }: { readonly job: Job; readonly tab: string }) {
           </>
         }
       >
-        <ResultButton job={job} />
+        {job.results_removed === null && <ResultButton job={job} />}
         {!over && (
           <Button icon={CircleStop} disabled={job.stop_requested_at !== null} onClick={() => actions.ask("stop", job)}>
             Stop

@@ -1,14 +1,15 @@
 /** A job's log, file by file, as it grows. Room: dashboard, pages. The file and the filter stand in the address. */
 
 import { useQuery } from "@tanstack/react-query";
-import { ArrowDownToLine, ChevronDown, Download, Search, WrapText } from "lucide-react";
+import { ArrowDownToLine, ChevronDown, Download, FolderX, Search, WrapText } from "lucide-react";
 import { useDeferredValue, useMemo, useRef, useState } from "react";
 import { useSearchParams } from "react-router";
 
 import { logFilesQuery } from "../../../api/jobs";
 import { isOver, type Job, type LogFile } from "../../../api/types";
 import { Button } from "../../../components/Button";
-import { bytes, count, plural } from "../../../components/format";
+import { EmptyState } from "../../../components/EmptyState";
+import { bytes, count, plural, sentence } from "../../../components/format";
 import { ProblemNote } from "../../../components/ProblemNote";
 import { Segments } from "../../../components/Segments";
 import { Skeleton } from "../../../components/Skeleton";
@@ -27,6 +28,15 @@ function firstWritten(files: readonly LogFile[] | undefined, job: Job): string |
 }
 
 export function LogsTab({ job }: { readonly job: Job }) {
+  if (job.results_removed === null) return <Logs job={job} />;
+  return (
+    <EmptyState icon={FolderX} title="There is no log any more">
+      {sentence(job.results_removed)}
+    </EmptyState>
+  );
+}
+
+function Logs({ job }: { readonly job: Job }) {
   const [search, setSearch] = useSearchParams();
   const files = useQuery(logFilesQuery(job.id));
   const told = useRef<string | null>(null);

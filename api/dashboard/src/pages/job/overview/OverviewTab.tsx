@@ -1,11 +1,12 @@
 /** How a job stands: progress, why it waits or ended, its states over time, its history, the key facts. Room: dashboard, pages. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Hourglass, TriangleAlert } from "lucide-react";
+import { FolderX, Hourglass, TriangleAlert } from "lucide-react";
 import { Link } from "react-router";
 
 import { eventsQuery } from "../../../api/jobs";
 import { isOver, type Job } from "../../../api/types";
+import { sentence } from "../../../components/format";
 import { Panel } from "../../../components/Panel";
 import { ProblemNote } from "../../../components/ProblemNote";
 import { Skeleton } from "../../../components/Skeleton";
@@ -21,6 +22,15 @@ export function OverviewTab({ job }: { readonly job: Job }) {
     <div className={styles.columns}>
       <div className={styles.column}>
         <Remark job={job} />
+        {job.results_removed !== null && (
+          <div className={styles.remark} data-tone="calm">
+            <FolderX size={18} aria-hidden />
+            <div>
+              <strong>There is nothing to download any more</strong>
+              <p>{sentence(job.results_removed)}</p>
+            </div>
+          </div>
+        )}
         <Panel title="Progress">
           <ProgressTiles job={job} />
         </Panel>
