@@ -34,7 +34,7 @@ def engine_gone(scene: Scene) -> None:
         return
     if kind is ExitKind.PULL_FAILED:
         losses.cap(tx, scene.job.id, scene.report.fence, scene.now)
-    elif lost:
+    elif lost and kind is not ExitKind.LEFT:
         losses.hold_back(tx, scene.job.id, scene.now)
     if lost and _is_the_scripts(scene):
         lifecycle.end_attempt(tx, scene.job.id, scene.report.fence, _out_of_memory(scene), scene.now)

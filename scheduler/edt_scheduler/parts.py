@@ -82,9 +82,10 @@ def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
         settle(tx, row.job_id, now)
 
 
-def forget(tx: Connection, node: Row[Any], now: float) -> None:
-    """The machine was started anew: nothing of before runs there, whatever its reports may not have said."""
-    end = End(ExitKind.LOST, f"node {node.name} was restarted")
+def forget(tx: Connection, node: Row[Any], why: str, now: float) -> None:
+    """Close all that is open on a node. ``why``: the machine was started anew, so nothing of before runs there; or it
+    was removed, and what is open there belongs to attempts that are over."""
+    end = End(ExitKind.LOST, why)
     for row in attempts.open_on(tx, node.id):
         attempt = attempts.find(tx, row.job_id, row.fence)
         if attempt is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from edt_runner.contract import Report, ReportKind
+from edt_runner.contract import ExitKind, Report, ReportKind
 from edt_runner.report_bodies import fit, fit_time
 from edt_scheduler import departures, homes, losses
 from edt_scheduler.exactness import cut, why_not_exact, why_they_differ
@@ -139,13 +139,15 @@ def _engines_known(scene: Scene) -> None:
 
 
 def _resized(scene: Scene) -> None:
-    """The engines work in another group. Which of them died the coordinator may know before their supervisor says."""
+    """The engines work in another group. Which of them left or died the coordinator may know before their supervisor
+    says so."""
     workers = scene.number("workers")
     if workers is not None:
         jobs.change(scene.tx, scene.job.id, workers=workers)
-    for row in scene.named("lost"):
-        if row.released_at is None:
-            losses.note(scene.tx, [row], f"engine {row.id} was lost", scene.now)
+    for key, how, kind in (("left", "left unasked", ExitKind.LEFT), ("lost", "was lost", ExitKind.LOST)):
+        for row in scene.named(key):
+            if row.released_at is None:
+                losses.note(scene.tx, [row], f"engine {row.id} {how}", scene.now, kind=kind)
     shrunk = [row.shrunk_by for key in ("left", "lost") for row in scene.named(key) if row.shrunk_by is not None]
     pause = scene.body.get("pause_seconds")
     resizes.switched(

@@ -46,21 +46,29 @@ class TestEngines:
         assert len(node.fetch()[job, 1].wish.slots) == 3
 
     @pytest.mark.parametrize("first", ["engine", "group"])
-    def test_the_loss_is_one_resize_with_its_cost_whoever_tells_first(self, stage: Stage, first: str) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "group_says", "cause"),
+        [(ExitKind.LOST, "lost", ResizeCause.ENGINE_LOST), (ExitKind.LEFT, "left", ResizeCause.LEFT)],
+    )
+    def test_who_goes_unasked_is_one_resize_with_its_cost_whoever_tells_first(
+        self, stage: Stage, first: str, kind: ExitKind, group_says: str, cause: ResizeCause
+    ) -> None:
         node, job = start(stage)
         victim = max(node.running[job, 1])
         told = {"generation": 7, "step": 42, "workers": 3, "pause_seconds": 0.08, "recomputed": 2}
 
         def group() -> None:
-            node.report((job, 1), ReportKind.RESIZED, joined=[], left=[], lost=[victim], **told)
+            gone = {"left": [], "lost": [], group_says: [victim]}
+            node.report((job, 1), ReportKind.RESIZED, joined=[], **gone, **told)
 
         if first == "group":
             group()
         stage.clock.pass_(0.5)
-        node.gone((job, 1), victim, ExitKind.LOST, signal=9)
+        node.gone((job, 1), victim, kind)
         if first == "engine":
             group()
-        (loss,) = [each for each in resizes(stage, job) if each.cause is ResizeCause.ENGINE_LOST]
+        (loss,) = [each for each in resizes(stage, job) if each.cause in {ResizeCause.ENGINE_LOST, ResizeCause.LEFT}]
+        assert loss.cause is cause
         assert (loss.from_slots, loss.to_slots, loss.gone_at) == (4, 3, stage.clock.now)
         assert (loss.generation, loss.step, loss.workers, loss.pause_seconds, loss.recomputed) == (7, 42, 3, 0.08, 2)
         assert events(stage, job)[-1].kind == "resize"
@@ -146,13 +154,23 @@ class TestEngines:
 
 class TestPreemption:
     def test_an_engine_that_left_unasked_is_replaced(self, stage: Stage) -> None:
-        """SIGTERM from outside has asked it."""
+        """SIGTERM from outside has asked it. With it nothing was lost, so its slot is not waited for."""
         node, job = start(stage)
         node.gone((job, 1), max(node.running[job, 1]), ExitKind.LEFT)
         assert stage.holding() == {job: 3}
-        stage.clock.pass_(1)
         stage.settle()
         assert stage.holding() == {job: 4} and stage.job(job).fence == 1
+
+    def test_engines_that_left_do_not_lengthen_the_wait_after_a_loss(self, stage: Stage) -> None:
+        node, job = start(stage)
+        for _ in range(4):
+            node.gone((job, 1), max(node.running[job, 1]), ExitKind.LEFT)
+            stage.clock.pass_(5)
+            stage.settle()
+        kill(node, job)
+        stage.clock.pass_(1)
+        stage.settle()
+        assert stage.holding() == {job: 4}, "the first loss is waited for as the first"
 
     def test_a_job_that_is_preempted_again_and_again_goes_on_after_a_minute_at_most(self, sqlite_stage: Stage) -> None:
         node, job = start(sqlite_stage)

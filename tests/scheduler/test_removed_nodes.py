@@ -7,8 +7,13 @@ import pytest
 from edt_runner.contract import ExitKind
 from edt_scheduler import operations
 from edt_scheduler.errors import NodeInUse, NoSuchNode
+from edt_scheduler.jobs import JobState
 from edt_scheduler.nodes import Health, SlotSpec
+from edt_scheduler.operations.images import ask_for_pulls
+from edt_scheduler.operations.retention import purge_deleted, remove_folders
+from edt_scheduler.operations.rollups import count_user_days
 from edt_scheduler.reconcile import look
+from edt_scheduler.store.rollups import DAY_SECONDS
 from edt_scheduler.views import Registration
 from support.puppets import Stage
 
@@ -33,11 +38,62 @@ def test_a_lost_node_is_kept_while_a_job_that_goes_on_holds_its_slots(sqlite_sta
     job = sqlite_stage.submit(4)
     sqlite_stage.settle()
     look(sqlite_stage.house, sqlite_stage.silence("n2"))
-    with pytest.raises(NodeInUse, match=f"{job} still holds slots there"):
+    with pytest.raises(NodeInUse, match=f"{job} holds slots there and goes on elsewhere; stop it"):
         operations.remove_node(sqlite_stage.house, "n2")
     first.end((job, 1), ExitKind.FINISHED)
     operations.remove_node(sqlite_stage.house, "n2")
     assert names(sqlite_stage) == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (2, "edt-1 and edt-2 hold slots there and go on elsewhere; remove the node when they are over"),
+        (3, "edt-1, edt-2 and edt-3 hold"),
+        (5, "edt-1, edt-2 and 3 more hold"),
+    ],
+)
+def test_of_the_jobs_that_are_in_the_way_the_first_are_named(sqlite_stage: Stage, number: int, told: str) -> None:
+    sqlite_stage.node("n1", slots=number)
+    for _ in range(number):
+        sqlite_stage.submit(2)
+    sqlite_stage.settle()
+    sqlite_stage.node("n2", slots=number)
+    sqlite_stage.settle()
+    look(sqlite_stage.house, sqlite_stage.silence("n2"))
+    with pytest.raises(NodeInUse, match=told):
+        operations.remove_node(sqlite_stage.house, "n2")
+
+
+def test_what_attempts_that_are_over_held_on_a_removed_node_ends_with_its_removal(stage: Stage) -> None:
+    house, clock = stage.house, stage.clock
+    first = stage.node("n1", slots=2)
+    second = stage.node("n2", slots=2, launcher="docker")
+    operations.allow_image(house, "own:1", by=stage.admin, everywhere=True)
+    ask_for_pulls(house)
+    job = stage.submit(4)
+    stage.settle()
+    second.cut = True
+    look(house, stage.silence("n2"))
+    first.end((job, 1), ExitKind.FINISHED)
+    stage.settle()
+    assert (stage.job(job).state, stage.job(job).slots) == (JobState.FINISHED, 2), "those of the lost node"
+    clock.pass_(3600)
+    operations.remove_node(house, "n2")
+    removed_at = clock.now
+    assert stage.job(job).slots == 0
+    held = [each for each in operations.allocations(house, job, viewer=stage.admin) if each.node == "n2"]
+    assert [(each.kind, each.released_at) for each in held] == [(ExitKind.LOST, removed_at)] * 2
+    assert operations.images(house, limit=5)[0].nodes == ()
+
+    clock.pass_(2 * DAY_SECONDS)
+    count_user_days(house)
+    page = operations.slot_time(house, viewer=stage.admin, before=None, limit=10)
+    assert sum(each.slot_seconds for each in page.items) == 2 * 3600, "nobody pays for slots of a node that is gone"
+    operations.delete(house, job, viewer=stage.admin)
+    assert remove_folders(house) == 1
+    clock.pass_(2 * DAY_SECONDS)
+    assert purge_deleted(house) == 1
 
 
 def test_a_removed_node_is_on_no_list_and_its_history_stays(stage: Stage) -> None:

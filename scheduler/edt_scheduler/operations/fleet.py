@@ -60,7 +60,7 @@ def register_node(
         if last_boot is not None and last_boot != boot_id:
             row = store.find(tx, name)
             if row is not None:
-                parts.forget(tx, row, now)
+                parts.forget(tx, row, f"node {name} was restarted", now)
         outbox.put_scheduler(tx, now)
         view = _view(tx, name, now)
     house.doorbells.ring()
@@ -118,7 +118,8 @@ def drain(house: House, name: str) -> NodeView:
 @retried(if_done=True)
 def remove_node(house: House, name: str) -> None:
     """Take a lost node from all lists. What happened on it stays known, and a node of this name may register again.
-    Raises NoSuchNode, and NodeInUse for one that is heard from, or holds slots of an attempt that goes on."""
+    What attempts that are over still hold there ends now: they are fenced, and nobody will say when it was gone.
+    Raises NoSuchNode, and NodeInUse for one that is heard from, or has a part of an attempt that goes on."""
     with house.database.transaction() as tx:
         row = store.find(tx, name)
         if row is None:
@@ -131,8 +132,19 @@ def remove_node(house: House, name: str) -> None:
                 "and remove it when it is shown as lost",
             )
         if holders := [exec_id(number) for number in store.live_holders(tx, row.id)]:
-            raise NodeInUse(name, f"{', '.join(holders[:5])} still holds slots there: stop it, or wait for its end")
+            raise NodeInUse(name, _who_holds(holders))
+        parts.forget(tx, row, f"node {name} was removed", now)
+        images.forget(tx, row.id)
         store.remove(tx, row.id, now)
+
+
+def _who_holds(holders: Sequence[str]) -> str:
+    """Why a node cannot be removed yet, naming at most three of the jobs that are in the way."""
+    if len(holders) == 1:
+        return f"{holders[0]} holds slots there and goes on elsewhere; stop it, or remove the node when it is over"
+    first, last = (holders[:-1], holders[-1]) if len(holders) <= 3 else (holders[:2], f"{len(holders) - 2} more")
+    who = f"{', '.join(first)} and {last}"
+    return f"{who} hold slots there and go on elsewhere; remove the node when they are over"
 
 
 @retried(if_done=True)

@@ -121,14 +121,14 @@ def close(tx: Connection, allocation: int, kind: ExitKind, now: float) -> bool:
 
 
 def unasked_ends(tx: Connection, job_id: int, since: float) -> list[float]:
-    """When the job's engines were lost since then: those that nobody had asked back. Newcomers without weights have
-    a rule of their own."""
+    """When the job's engines were lost since then: those that nobody had asked back. With an engine that left in order
+    nothing was lost, and newcomers without weights have a rule of their own."""
     query = select(allocations.c.released_at).where(
         allocations.c.job_id == job_id,
         allocations.c.released_at >= since,
         allocations.c.shrunk_by.is_not(None),
         allocations.c.release_asked_at.is_(None),
-        allocations.c.kind != ExitKind.PULL_FAILED,
+        allocations.c.kind.not_in([ExitKind.PULL_FAILED, ExitKind.LEFT]),
     )
     return list(tx.execute(query).scalars())
 

@@ -11,7 +11,7 @@ from sqlalchemy.sql.functions import count
 
 from edt_scheduler.nodes import Intent, SlotSpec
 from edt_scheduler.store.chunks import chunks
-from edt_scheduler.store.tables import allocations, attempts, nodes, slots
+from edt_scheduler.store.tables import allocations, attempts, nodes, slots, supervisors
 from edt_scheduler.store.users import fingerprint
 
 
@@ -112,13 +112,14 @@ def remove(tx: Connection, node_id: int, now: float) -> None:
 
 
 def live_holders(tx: Connection, node_id: int) -> list[int]:
-    """Jobs that hold a slot of the node for an attempt that is not over."""
+    """Jobs with an attempt that is not over and whose supervisor on the node has not ended."""
+    part = supervisors.c
     query = (
-        select(allocations.c.job_id)
+        select(part.job_id)
         .distinct()
-        .join(attempts, and_(attempts.c.job_id == allocations.c.job_id, attempts.c.fence == allocations.c.fence))
-        .where(allocations.c.node_id == node_id, allocations.c.released_at.is_(None), attempts.c.ended_at.is_(None))
-        .order_by(allocations.c.job_id)
+        .join(attempts, and_(attempts.c.job_id == part.job_id, attempts.c.fence == part.fence))
+        .where(part.node_id == node_id, part.ended_at.is_(None), attempts.c.ended_at.is_(None))
+        .order_by(part.job_id)
     )
     return list(tx.execute(query).scalars())
 
