@@ -28,7 +28,7 @@ def first_admin(house: House, passwords: Passwords, password: SecretStr | None) 
     None: there are users, nothing was made. Without a given password it gets a random one; whoever called shows
     it, once.
     """
-    if operations.users(house):
+    if operations.users(house, limit=1):
         return None
     word = password.get_secret_value() if password is not None else ""
     word = word or secrets.token_urlsafe(12)

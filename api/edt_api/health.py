@@ -73,7 +73,7 @@ class Readiness:
 def _database(house: House) -> tuple[str, str]:
     """What the matter is with the database, and with its schema."""
     try:
-        operations.nodes(house)
+        operations.nodes(house, limit=1)
         current = at_head(house.settings.database)
         if house.database.trouble is not None:
             raise house.database.trouble

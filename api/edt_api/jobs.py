@@ -114,9 +114,17 @@ def metrics(
 
 
 @router.get("/{exec_id}/logs")
-def log_files(house: TheHouse, viewer: Viewer, exec_id: str) -> list[schemas.LogFile]:
+def log_files(
+    house: TheHouse, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> schemas.LogFilePage:
     """The files of the job's log: the loggers' and the driver's first, then each engine's."""
-    return logs.listing(operations.job(house, exec_id, viewer=viewer))
+    after = number_of("logs", cursor) or 0
+    job = operations.job(house, exec_id, viewer=viewer)
+    page, more = cut(logs.listing(job, limit=limit + 1, after=after), limit)
+    return schemas.LogFilePage(
+        items=list(page),
+        next=cursor_of("logs", logs.place(page[-1].stream) if more else None),
+    )
 
 
 @router.get("/{exec_id}/log", response_class=PlainTextResponse)

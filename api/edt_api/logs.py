@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import enum
+import heapq
 import json
 import os
 import re
@@ -33,8 +34,9 @@ class Stream(enum.StrEnum):
 
 
 _FILES = {Stream.ELOG: "stdout", Stream.OUT: "driver.out", Stream.ERR: "driver.err"}
-_ENGINE = re.compile(r"engine-(\d{1,18})\.(out|err)")
+_ENGINE = re.compile(r"engine-(0|[1-9][0-9]{0,17})\.(out|err)")
 """An engine's files are streams by their own names."""
+_STREAMS = {name: stream.value for stream, name in _FILES.items()}
 _TURNED_OVER = ".1"
 """What the supervisor adds to the name of a file that has reached its size limit."""
 _LOG_TYPES = {
@@ -63,14 +65,30 @@ def as_json(pieces: Iterable[str]) -> Iterator[str]:
     yield '"'
 
 
-def listing(job: JobView) -> list[LogFile]:
-    """The files that are there: the driver's, then each engine's in their order. Raises ResultsRemoved."""
+def listing(job: JobView, *, limit: int, after: int = 0) -> list[LogFile]:
+    """At most so many of the files that are there, by their ``place``, behind the place ``after``. Raises
+    ResultsRemoved."""
     must_be_kept(job)
-    sizes = {found.path[-1]: found.size for found in files(job.directory, (job.log_dir.name,)) if len(found.path) == 2}
-    drivers = [LogFile(stream=stream.value, bytes=sizes[name]) for stream, name in _FILES.items() if name in sizes]
-    engines = [match for match in map(_ENGINE.fullmatch, sizes) if match is not None]
-    engines.sort(key=lambda match: (int(match[1]), match[2] == "err"))
-    return drivers + [LogFile(stream=match[0], bytes=sizes[match[0]]) for match in engines]
+    there = (found for found in files(job.directory, (job.log_dir.name,)) if len(found.path) == 2)
+    known = (
+        LogFile(stream=stream, bytes=found.size)
+        for found in there
+        if (stream := _stream_of(found.path[-1])) is not None and place(stream) > after
+    )
+    return heapq.nsmallest(limit, known, key=lambda file: place(file.stream))
+
+
+def place(stream: str) -> int:
+    """Where a stream stands in the list, from 1 on: the driver's first, then each engine's by its number."""
+    engine = _ENGINE.fullmatch(stream)
+    if engine is None:
+        return list(Stream).index(Stream(stream)) + 1
+    return len(Stream) + 1 + 2 * int(engine[1]) + (engine[2] == "err")
+
+
+def _stream_of(name: str) -> str | None:
+    """The stream that a file of the log folder is; None: it is none."""
+    return name if _ENGINE.fullmatch(name) else _STREAMS.get(name)
 
 
 def _file_of(stream: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from anyio import to_thread
 from argon2 import PasswordHasher
@@ -96,7 +97,7 @@ def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | Non
             app.state.feed = Feed(house, app.state.closing)
             if settings.admin_password is not None:
                 await to_thread.run_sync(first_admin, house, app.state.passwords, settings.admin_password)
-            if not await to_thread.run_sync(operations.users, house):
+            if not await to_thread.run_sync(partial(operations.users, house, limit=1)):
                 log.warning("there are no users yet: `python -m edt_api --ensure-admin` makes the first one")
             if pages.built(pages.STATIC, "index.html") is None:
                 log.warning(

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from edt_api import pictures, schemas
 from edt_api.context import AdminViewer, TheHouse, Viewer, for_admins, for_users
 from edt_api.errors import RequestInvalid
+from edt_api.paging import Cursor, Limit, cursor_of, cut, number_of
 from edt_scheduler import operations
 
 router = APIRouter(prefix="/api/v1/nodes")
@@ -17,9 +18,14 @@ _USUAL_SECONDS = 3600.0
 
 
 @router.get("")
-def listing(house: TheHouse, viewer: Viewer) -> list[schemas.Node]:
-    """All nodes, their slots, who holds them, how busy they are. A cluster is shared, and an exec id is no secret."""
-    return [pictures.node(each, viewer) for each in operations.nodes(house)]
+def listing(house: TheHouse, viewer: Viewer, limit: Limit = 100, cursor: Cursor = None) -> schemas.NodePage:
+    """Nodes, their slots, who holds them, how busy they are. A cluster is shared, and an exec id is no secret."""
+    after = number_of("nodes", cursor) or 0
+    page, more = cut(operations.nodes(house, limit=limit + 1, after=after), limit)
+    return schemas.NodePage(
+        items=[pictures.node(each, viewer) for each in page],
+        next=cursor_of("nodes", page[-1].number if more else None),
+    )
 
 
 @router.get("/{name}")

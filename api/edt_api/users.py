@@ -10,6 +10,7 @@ from fastapi import APIRouter, Response
 from edt_api import pictures, schemas
 from edt_api.context import AdminViewer, TheAddress, TheHouse, TheKey, ThePasswords, Viewer, for_admins
 from edt_api.errors import Forbidden, RequestInvalid, WrongPassword
+from edt_api.paging import Cursor, Limit, cursor_of, cut, number_of
 from edt_scheduler import operations
 from edt_scheduler.once import once
 from edt_scheduler.views import Role
@@ -18,8 +19,14 @@ router = APIRouter(prefix="/api/v1/users")
 
 
 @router.get("", dependencies=[for_admins])
-def listing(house: TheHouse) -> list[schemas.User]:
-    return [pictures.user(each) for each in operations.users(house)]
+def listing(house: TheHouse, limit: Limit = 100, cursor: Cursor = None) -> schemas.UserPage:
+    """Users by name."""
+    after = number_of("users", cursor) or 0
+    page, more = cut(operations.users(house, limit=limit + 1, after=after), limit)
+    return schemas.UserPage(
+        items=[pictures.user(each) for each in page],
+        next=cursor_of("users", page[-1].id if more else None),
+    )
 
 
 @router.post("", status_code=201)

@@ -24,7 +24,6 @@ from edt_cli.follow import Log
 from edt_cli.session import OURS, Session, session
 
 PYTHON = (sys.executable, "-P", "-m", "edt_runner.emulate")
-_PAGE = 500
 _UPDATE = re.compile(rb"Train,.*?Global steps: (\d+),\s*Iteration: (\d+)")
 
 
@@ -112,7 +111,7 @@ def _history_file(api_address: str | None, job: str | None, keep: Path | None) -
 def history(api: Session, job: str) -> dict[str, Any]:
     """What a replay of the job needs, as ``edt_runner.scaling.histories`` reads it."""
     told = api.one(Job, f"{OURS}/jobs/{job}")
-    resizes = [each for page in api.pages(ResizePage, f"{OURS}/jobs/{job}/resizes", limit=_PAGE) for each in page.items]
+    resizes = [each for page in api.pages(ResizePage, f"{OURS}/jobs/{job}/resizes") for each in page.items]
     log = Log(api, job, ("elog",))
     unit, updates = _updates(log.rest("elog"), told.max_workers)
     return {

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
-from edt_api.schemas import Event, EventPage, ExecState, Job, LogFile
+from edt_api.schemas import Event, EventPage, ExecState, Job, LogFile, LogFilePage
 from edt_cli import output
 from edt_cli.errors import CannotStart, NoAnswer
-from edt_cli.session import OURS, Session
+from edt_cli.session import OURS, PAGE, Session
 
 EXIT_CODES = {ExecState.FINISHED: 0, ExecState.ERROR: 1, ExecState.KILLED: 130}
 ALL = "all"
@@ -29,7 +29,6 @@ _STEP = b"] Train,"
 """In the loggers' line of each step."""
 _TOLD_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known", "stop-requested"})
 """Kinds of events that the lines of state and of progress tell, or that come too often."""
-_PAGE = 500
 
 
 def streams(wanted: str) -> tuple[str, ...]:
@@ -82,7 +81,7 @@ class Log:
 
 def files(api: Session, job: str) -> list[LogFile]:
     """The files of a job's log that are there."""
-    return api.many(LogFile, f"{OURS}/jobs/{job}/logs")
+    return [file for page in api.pages(LogFilePage, f"{OURS}/jobs/{job}/logs") for file in page.items]
 
 
 class _Course:
@@ -117,7 +116,7 @@ class _Course:
     def _news(self) -> Iterator[Event]:
         while True:
             at = {} if self._cursor is None else {"cursor": self._cursor}
-            page = self._api.one(EventPage, self._path, params={"limit": _PAGE, **at})
+            page = self._api.one(EventPage, self._path, params={"limit": PAGE, **at})
             for event in page.items:
                 if event.seq > self._seen:
                     self._seen = event.seq

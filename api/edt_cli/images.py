@@ -14,7 +14,6 @@ from edt_cli.session import OURS, session
 
 app = typer.Typer(help="Container images that jobs may name.", invoke_without_command=True)
 
-_PAGE = 500
 _ImageArgument = Annotated[str, typer.Argument(metavar="IMAGE", help="REGISTRY/NAME:TAG or NAME@DIGEST.")]
 
 
@@ -24,7 +23,7 @@ def images(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     if context.invoked_subcommand is not None:
         return
     with session(context.obj) as api:
-        pages = list(api.pages(ImagePage, f"{OURS}/images", limit=_PAGE))
+        pages = list(api.pages(ImagePage, f"{OURS}/images"))
     if form is Format.JSON:
         output.as_json([image for page in pages for image in page.items])
         return

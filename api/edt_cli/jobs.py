@@ -20,7 +20,6 @@ from edt_cli.output import Format, FormatOption
 from edt_cli.pack import pack
 from edt_cli.session import EXECS, OURS, Session, session
 
-_PAGE = 500
 _JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, edt-7.")]
 
 
@@ -88,7 +87,7 @@ def ls(
     """List jobs: those that run or wait, with --all also those that are over."""
     wanted = {} if everything else {"state": ",".join(state for state in ExecState if not state.over)}
     with session(context.obj) as api:
-        pages = list(api.pages(JobPage, f"{OURS}/jobs", limit=_PAGE, **wanted))
+        pages = list(api.pages(JobPage, f"{OURS}/jobs", **wanted))
         shown = [job for page in pages for job in page.items][::-1]  # the newest last, next to the prompt
         nothing = "" if shown or form is Format.JSON else _nothing(api, everything)
     if form is Format.JSON:

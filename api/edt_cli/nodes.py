@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from edt_api.schemas import Node, Slot
+from edt_api.schemas import Node, NodePage, Slot
 from edt_cli import output
 from edt_cli.output import Format, FormatOption
 from edt_cli.session import OURS, session
@@ -24,7 +24,7 @@ def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     if context.invoked_subcommand is not None:
         return
     with session(context.obj) as api:
-        found = api.many(Node, f"{OURS}/nodes")
+        found = [node for page in api.pages(NodePage, f"{OURS}/nodes") for node in page.items]
     if form is Format.JSON:
         output.as_json(found)
         return

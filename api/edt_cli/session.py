@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 import typer
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from edt_api.schemas import Page
 from edt_cli.errors import CliError, NoAnswer, NotLoggedIn, Refused
@@ -24,6 +24,8 @@ EXECS = "/platform/rest/deeplearning/v1/execs"
 OURS = "/api/v1"
 PATIENCE_SECONDS = 30.0
 """So long is something handed in again that found the API restarting, or its database."""
+PAGE = 500
+"""So many items of a list are asked for at once; the API gives no more."""
 _PAUSE_SECONDS = 0.5
 _COME_BACK = frozenset({502, 503, 504})
 """Answers, a proxy's too, that say no more than: not now."""
@@ -93,17 +95,11 @@ class Session:
         """GET a list that comes in pages, to its end."""
         cursor: dict[str, str] = {}
         while True:
-            page = self.one(shape, path, params={**params, **cursor})
+            page = self.one(shape, path, params={"limit": PAGE, **params, **cursor})
             yield page
             if page.next is None:
                 return
             cursor = {"cursor": page.next}
-
-    def many(self, shape: type[_Shape], path: str, **request: Any) -> list[_Shape]:
-        """GET a list of objects."""
-        response = self.ask("GET", path, **request)
-        with self._understood(response):
-            return [shape.model_validate(item) for item in TypeAdapter(list[Any]).validate_json(response.content)]
 
     def read(self, shape: type[_Shape], response: httpx.Response) -> _Shape:
         """The object in an answer."""

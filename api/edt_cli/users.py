@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_api.schemas import Me, NewPassword, NewUser, RoleName, User
+from edt_api.schemas import Me, NewPassword, NewUser, RoleName, User, UserPage
 from edt_cli import output
 from edt_cli.errors import CannotStart
 from edt_cli.output import Format, FormatOption
@@ -31,7 +31,7 @@ def users(context: typer.Context) -> None:
 def ls(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List users."""
     with session(context.obj) as api:
-        found = api.many(User, f"{OURS}/users")
+        found = [user for page in api.pages(UserPage, f"{OURS}/users") for user in page.items]
     if form is Format.JSON:
         output.as_json(found)
         return

@@ -212,6 +212,7 @@ class SlotTimePage:
 class NodeView:
     """One node."""
 
+    number: int
     name: str
     host: str
     cores: int

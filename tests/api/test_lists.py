@@ -172,7 +172,7 @@ class TestLogs:
         return job
 
     def test_the_files_are_listed_the_drivers_first_and_engines_in_order(self, door: FrontDoor, job: JobView) -> None:
-        listed = door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/logs").json()
+        listed = door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/logs").json()["items"]
         assert [(each["stream"], each["bytes"]) for each in listed] == [
             ("elog", 22), ("out", 6), ("engine-2.out", 0), ("engine-2.err", 4), ("engine-12.out", 7),
         ]  # fmt: skip
@@ -197,7 +197,7 @@ class TestLogs:
 
     def test_a_job_without_a_log_has_no_files(self, door: FrontDoor) -> None:
         job = door.submit()
-        assert door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/logs").json() == []
+        assert door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/logs").json()["items"] == []
 
 
 class TestTimeline:
@@ -266,7 +266,7 @@ class TestNodes:
         look(fresh_door.house)
         owners = {}
         for user in ("admin", "ana", "bob"):
-            (node,) = fresh_door.client(user).get("/api/v1/nodes").json()
+            (node,) = fresh_door.client(user).get("/api/v1/nodes").json()["items"]
             owners[user] = (node["slots"][0]["exec_id"], node["slots"][0]["owner"])
         assert owners == {"admin": ("edt-1", "ana"), "ana": ("edt-1", "ana"), "bob": ("edt-1", None)}
 
@@ -274,7 +274,7 @@ class TestNodes:
         self, fresh_door: FrontDoor
     ) -> None:
         fresh_door.register("node-a")
-        (node,) = fresh_door.client("ana").get("/api/v1/nodes").json()
+        (node,) = fresh_door.client("ana").get("/api/v1/nodes").json()["items"]
         assert 0 <= node["lease_age_seconds"] < 10
         assert (node["launcher"], node["health_since"]) == ("process", None)
 
@@ -285,7 +285,7 @@ class TestUsage:
         told = fresh_door.client(token=token).post("/api/v1/nodes/node-a/usage", json=SAMPLE)
         assert told.status_code == 204 and told.content == b""
         client = fresh_door.client("bob")
-        (node,) = client.get("/api/v1/nodes").json()
+        (node,) = client.get("/api/v1/nodes").json()["items"]
         assert [(slot["utilisation"], slot["memory_bytes"]) for slot in node["slots"]] == [(0.5, 7), (None, None)]
         usage = schemas.NodeUsage.model_validate(client.get("/api/v1/nodes/node-a/usage").json())
         assert set(usage.slots) == {"0"}

@@ -34,7 +34,7 @@ class TestNodes:
         fresh_door.register("node-a", slots=2)
         job = fresh_door.submit().exec_id
         look(fresh_door.house)
-        (node,) = fresh_door.client("bob").get("/api/v1/nodes").json()
+        (node,) = fresh_door.client("bob").get("/api/v1/nodes").json()["items"]
         shown = schemas.Node.model_validate(node)
         assert (shown.name, shown.health) == ("node-a", "up")
         assert [(slot.slot, slot.exec_id, slot.busy) for slot in shown.slots] == [("0", job, True), ("1", None, False)]
@@ -91,9 +91,9 @@ class TestUsers:
         assert added.status_code == 201
         assert added.json().keys() == {"name", "role", "created_at"}
         assert door.client("carl").get(EXECS).status_code == 200
-        assert "carl" in [user["name"] for user in admin.get("/api/v1/users").json()]
+        assert "carl" in [user["name"] for user in admin.get("/api/v1/users").json()["items"]]
         assert admin.delete("/api/v1/users/carl").status_code == 204
-        assert "carl" not in [user["name"] for user in admin.get("/api/v1/users").json()]
+        assert "carl" not in [user["name"] for user in admin.get("/api/v1/users").json()["items"]]
 
     @pytest.mark.parametrize(
         ("new", "status", "code"),

@@ -96,7 +96,7 @@ class TestWhoHearsWhat:
             assert timeline.data["resizes"][0]["to_slots"] == 1
             assert timeline.data["resizes"][0]["detail"] is None
             assert "ana" not in str(timeline.data)
-        (node,) = door.client("bob").get("/api/v1/nodes").json()
+        (node,) = door.client("bob").get("/api/v1/nodes").json()["items"]
         assert [slot["owner"] for slot in node["slots"]] == [None, None]
 
     def test_of_the_events_of_one_look_only_the_last_has_an_id(self, fresh_door: FrontDoor) -> None:

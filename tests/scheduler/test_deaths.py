@@ -170,4 +170,4 @@ def test_every_job_comes_through_whatever_dies_wherever(platform: Platform) -> N
 
 
 def _slots(platform: Platform) -> list[dict[str, Any]]:
-    return [slot for node in platform.ask("GET", "/api/v1/nodes").json() for slot in node["slots"]]
+    return [slot for node in platform.ask("GET", "/api/v1/nodes").json()["items"] for slot in node["slots"]]

@@ -156,7 +156,7 @@ class Cluster:
         """Health and launcher of each."""
         answer = self.api.get("/api/v1/nodes")
         answer.raise_for_status()
-        return [(node["health"], node["launcher"]) for node in answer.json()]
+        return [(node["health"], node["launcher"]) for node in answer.json()["items"]]
 
     def _configure(self, **settings: object) -> None:
         lines = [(ROOT / ".env.example").read_text(), *(f"{name}={value}" for name, value in settings.items())]

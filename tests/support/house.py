@@ -222,9 +222,7 @@ class House:
         return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')}" for path in papers)
 
     def nodes(self) -> list[dict[str, Any]]:
-        answer = self.api.get("/api/v1/nodes")
-        answer.raise_for_status()
-        return list(answer.json())
+        return every(self.api, "/api/v1/nodes")
 
     def resizes(self, job: str) -> list[dict[str, Any]]:
         return every(self.api, f"/api/v1/jobs/{job}/resizes")

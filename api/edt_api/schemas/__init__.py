@@ -29,6 +29,7 @@ from edt_api.schemas.jobs import (
     Job,
     JobPage,
     LogFile,
+    LogFilePage,
     Metrics,
     Progress,
     Resize,
@@ -36,13 +37,13 @@ from edt_api.schemas.jobs import (
     ResultState,
     Waiting,
 )
-from edt_api.schemas.nodes import Node, NodeUsage, Slot, SlotUsage
+from edt_api.schemas.nodes import Node, NodePage, NodeUsage, Slot, SlotUsage
 from edt_api.schemas.problems import Problem, Ready
 from edt_api.schemas.session import Me, NewSession
 from edt_api.schemas.stream import Beat, JobsChanged, NodesChanged, TimelineChanged
 from edt_api.schemas.timeline import Timeline, TimelineAllocation, TimelineFailure, TimelineJob, TimelineResize
 from edt_api.schemas.usage import SlotTime, SlotTimePage
-from edt_api.schemas.users import NewPassword, NewUser, Password, RoleName, User
+from edt_api.schemas.users import NewPassword, NewUser, Password, RoleName, User, UserPage
 from edt_api.schemas.wmla import Exec, ExecState, Framework, Logon, Message
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "JobPage",
     "JobsChanged",
     "LogFile",
+    "LogFilePage",
     "Logon",
     "Me",
     "Message",
@@ -74,6 +76,7 @@ __all__ = [
     "NewUser",
     "Node",
     "NodeOffer",
+    "NodePage",
     "NodeUsage",
     "NodesChanged",
     "Page",
@@ -102,5 +105,6 @@ __all__ = [
     "TimelineResize",
     "UsageIn",
     "User",
+    "UserPage",
     "Waiting",
 ]

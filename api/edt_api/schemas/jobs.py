@@ -229,3 +229,7 @@ class LogFile(Shown):
     stream: str
     """``elog``, ``out``, ``err``, or an engine's: ``engine-12.out``."""
     bytes: int
+
+
+class LogFilePage(Page[LogFile]):
+    """The files of a job's log, the driver's first."""

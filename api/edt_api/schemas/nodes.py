@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edt_api.schemas.base import Shown
+from edt_api.schemas.base import Page, Shown
 
 
 class Slot(Shown):
@@ -43,6 +43,10 @@ class Node(Shown):
     lease_age_seconds: float = 0.0
     """For how long it has not been heard from, at the moment of this answer."""
     slots: list[Slot]
+
+
+class NodePage(Page[Node]):
+    """Nodes, in the order in which they first came."""
 
 
 class SlotUsage(Shown):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edt_api.schemas.base import Shown, Typed
+from edt_api.schemas.base import Page, Shown, Typed
 
 
 class RoleName(enum.StrEnum):
@@ -27,6 +27,10 @@ class User(Shown):
     name: str
     role: RoleName
     created_at: float
+
+
+class UserPage(Page[User]):
+    """Users, by name."""
 
 
 class NewUser(Typed):

@@ -40,8 +40,8 @@ class Client:
     def serves(self) -> bool:
         """Whether the platform answers, and a node has come."""
         try:
-            return self._http.get("/readyz").is_success and bool(self._http.get("/api/v1/nodes").json())
-        except (httpx.HTTPError, ValueError):
+            return self._http.get("/readyz").is_success and bool(self._http.get("/api/v1/nodes").json()["items"])
+        except (httpx.HTTPError, ValueError, KeyError):
             return False
 
     def submit(self, framework: Framework, workers: int, environ: Mapping[str, str], arguments: str) -> str:

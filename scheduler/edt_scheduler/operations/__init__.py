@@ -26,7 +26,7 @@ Changes (of everything: the caller leaves out what its viewer may not see)
 Users and tokens
     add_user(house, name, password_hash, role=Role.USER, *, by=None, once=None) -> UserView
     user(house, name) -> UserView                       NoSuchUser
-    users(house) -> list[UserView]
+    users(house, *, limit=None, after=0) -> list[UserView]      by name, behind the one of this id
     set_password(house, user: UserView, password_hash) -> None  revokes the user's tokens
     remove_user(house, name) -> None                    their jobs are stopped and stay listed for admins;
                                                         whoever gets the name again owns none of them
@@ -37,7 +37,8 @@ Nodes
     register_node(house, *, name, host, cores, boot_id, incarnation, slots: Sequence[SlotSpec],
                   launcher="process", alone=False) -> Registration
     verify_node_token(house, secret) -> str | None      the node's name
-    node(house, name) -> NodeView;  nodes(house) -> list[NodeView]
+    node(house, name) -> NodeView
+    nodes(house, *, limit=None, after=0) -> list[NodeView]
     beat(house) -> None                                 by an API that serves, every few seconds
     usage(house, name, *, since, until, points) -> dict[str, list[UseOverTime]]    by slot
     slot_time(house, *, viewer, before=None, limit) -> SlotTimePage     by user and day

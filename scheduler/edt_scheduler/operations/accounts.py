@@ -65,9 +65,10 @@ def user(house: House, name: str) -> UserView:
     return pictures.user(row)
 
 
-def users(house: House) -> list[UserView]:
+def users(house: House, *, limit: int | None = None, after: int = 0) -> list[UserView]:
+    """At most so many of the users by name, from the one whose id is ``after`` (not itself) on; None: all."""
     with house.database.snapshot() as tx:
-        return [pictures.user(row) for row in store.every(tx)]
+        return [pictures.user(row) for row in store.listed(tx, limit, after)]
 
 
 @retried(if_done=True)

@@ -95,9 +95,10 @@ def node(house: House, name: str) -> NodeView:
         return _view(tx, name, house.clock())
 
 
-def nodes(house: House) -> list[NodeView]:
+def nodes(house: House, *, limit: int | None = None, after: int = 0) -> list[NodeView]:
+    """At most so many of the nodes with their slots, oldest first, from number ``after`` (not itself) on; None: all."""
     with house.database.snapshot() as tx:
-        return pictures.nodes_of(tx, store.listed(tx), house.clock())
+        return pictures.nodes_of(tx, store.listed(tx, limit, after), house.clock())
 
 
 def cordon(house: House, name: str) -> NodeView:

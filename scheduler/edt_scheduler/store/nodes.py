@@ -58,9 +58,10 @@ def name(tx: Connection, node_id: int) -> str:
     return str(tx.execute(select(nodes.c.name).where(nodes.c.id == node_id)).scalar_one())
 
 
-def listed(tx: Connection) -> list[Row[Any]]:
-    """All that were not removed."""
-    return list(tx.execute(select(nodes).where(nodes.c.removed_at.is_(None)).order_by(nodes.c.id)))
+def listed(tx: Connection, limit: int | None = None, after: int = 0) -> list[Row[Any]]:
+    """Those that were not removed, from number ``after`` (not itself) on, in the order in which they first came."""
+    query = select(nodes).where(nodes.c.removed_at.is_(None), nodes.c.id > after)
+    return list(tx.execute(query.order_by(nodes.c.id).limit(limit)))
 
 
 def every(tx: Connection) -> list[Row[Any]]:

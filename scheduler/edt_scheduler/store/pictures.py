@@ -121,6 +121,7 @@ def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeV
         slots[slot.node_id].append(view)
     return [
         NodeView(
+            number=row.id,
             name=row.name,
             host=row.host,
             cores=row.cores,

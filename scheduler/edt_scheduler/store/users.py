@@ -30,8 +30,12 @@ def get(tx: Connection, user_id: int) -> Row[Any] | None:
     return tx.execute(select(users).where(users.c.id == user_id, users.c.removed_at.is_(None))).one_or_none()
 
 
-def every(tx: Connection) -> list[Row[Any]]:
-    return list(tx.execute(select(users).where(users.c.removed_at.is_(None)).order_by(users.c.name)))
+def listed(tx: Connection, limit: int | None = None, after: int = 0) -> list[Row[Any]]:
+    """Those who were not removed, by name, from the user of id ``after`` (not itself) on, who may be removed."""
+    query = select(users).where(users.c.removed_at.is_(None)).order_by(users.c.name).limit(limit)
+    if after:
+        query = query.where(users.c.name > select(users.c.name).where(users.c.id == after).scalar_subquery())
+    return list(tx.execute(query))
 
 
 def admins(tx: Connection) -> int:

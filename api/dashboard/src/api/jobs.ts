@@ -4,9 +4,11 @@ import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from 
 
 import { answer, client } from "./client";
 import { type JobFilter, keys } from "./keys";
-import type { Job, JobPage, Page } from "./types";
+import { at, everyPage } from "./pages";
+import type { Job, JobPage, LogFile } from "./types";
 
 const PAGE = 100;
+/** So many pages of a job's history are shown; a list says where it was cut. */
 const MOST_PAGES = 20;
 
 /** A list of jobs, newest first, page by page. */
@@ -42,7 +44,10 @@ export function eventsQuery(id: string) {
   return queryOptions({
     queryKey: keys.jobPart(id, "events"),
     queryFn: ({ signal }) =>
-      everyPage((cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/events", { params: part(id, cursor), signal }))),
+      everyPage(
+        (cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/events", { params: part(id, cursor), signal })),
+        MOST_PAGES,
+      ),
   });
 }
 
@@ -51,7 +56,10 @@ export function resizesQuery(id: string) {
   return queryOptions({
     queryKey: keys.jobPart(id, "resizes"),
     queryFn: ({ signal }) =>
-      everyPage((cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/resizes", { params: part(id, cursor), signal }))),
+      everyPage(
+        (cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/resizes", { params: part(id, cursor), signal })),
+        MOST_PAGES,
+      ),
   });
 }
 
@@ -60,8 +68,9 @@ export function allocationsQuery(id: string) {
   return queryOptions({
     queryKey: keys.jobPart(id, "allocations"),
     queryFn: ({ signal }) =>
-      everyPage((cursor) =>
-        answer(client.GET("/api/v1/jobs/{exec_id}/allocations", { params: part(id, cursor), signal })),
+      everyPage(
+        (cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/allocations", { params: part(id, cursor), signal })),
+        MOST_PAGES,
       ),
   });
 }
@@ -81,26 +90,17 @@ export function metricsQuery(id: string, points = 600) {
 export function logFilesQuery(id: string) {
   return queryOptions({
     queryKey: keys.jobPart(id, "logs"),
-    queryFn: ({ signal }) =>
-      answer(client.GET("/api/v1/jobs/{exec_id}/logs", { params: { path: { exec_id: id } }, signal })),
+    queryFn: async ({ signal }): Promise<readonly LogFile[]> => {
+      const files = await everyPage((cursor) =>
+        answer(client.GET("/api/v1/jobs/{exec_id}/logs", { params: part(id, cursor), signal })),
+      );
+      return files.items;
+    },
   });
 }
 
 function part(id: string, cursor: string | null) {
-  return { path: { exec_id: id }, query: { limit: 500, ...(cursor !== null && { cursor }) } };
-}
-
-/** All pages of a list that is short by nature; a longer one is cut, which `cut` says. */
-async function everyPage<T>(fetchPage: (cursor: string | null) => Promise<Page<T>>): Promise<{ items: T[]; cut: boolean }> {
-  const items: T[] = [];
-  let cursor: string | null = null;
-  for (let count = 0; count < MOST_PAGES; count += 1) {
-    const page: Page<T> = await fetchPage(cursor);
-    items.push(...page.items);
-    cursor = page.next ?? null;
-    if (cursor === null) return { items, cut: false };
-  }
-  return { items, cut: true };
+  return { path: { exec_id: id }, query: at(cursor) };
 }
 
 const EXEC = "/platform/rest/deeplearning/v1/execs/{exec_id}";

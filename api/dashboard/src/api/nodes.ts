@@ -4,12 +4,18 @@ import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query
 
 import { answer, client } from "./client";
 import { keys } from "./keys";
+import { at, everyPage } from "./pages";
 import { patchNodes } from "./stream/patch";
 import type { Node } from "./types";
 
 export const nodesQuery = queryOptions({
   queryKey: keys.nodes,
-  queryFn: ({ signal }): Promise<readonly Node[]> => answer(client.GET("/api/v1/nodes", { signal })),
+  queryFn: async ({ signal }): Promise<readonly Node[]> => {
+    const nodes = await everyPage((cursor) =>
+      answer(client.GET("/api/v1/nodes", { params: { query: at(cursor) }, signal })),
+    );
+    return nodes.items;
+  },
 });
 
 export type NodeVerb = "cordon" | "uncordon" | "drain" | "remove";

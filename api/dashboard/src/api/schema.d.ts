@@ -1,4 +1,4 @@
-// openapi.json sha256: d5a51bbdc1c215bc71b072dcb514308c44f1456a00bc4b3321d69432167dd40b
+// openapi.json sha256: c46b14883363bd8b90cf6df81f8cb46c62dda19ce67cc50244150bf8dbfad141
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -253,7 +253,7 @@ export interface paths {
         };
         /**
          * Listing
-         * @description All nodes, their slots, who holds them, how busy they are. A cluster is shared, and an exec id is no secret.
+         * @description Nodes, their slots, who holds them, how busy they are. A cluster is shared, and an exec id is no secret.
          */
         get: operations["nodes_listing"];
         put?: never;
@@ -532,7 +532,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Listing */
+        /**
+         * Listing
+         * @description Users by name.
+         */
         get: operations["users_listing"];
         put?: never;
         /**
@@ -1218,6 +1221,16 @@ export interface components {
             stream: string;
         };
         /**
+         * LogFilePage
+         * @description The files of a job's log, the driver's first.
+         */
+        LogFilePage: {
+            /** Items */
+            items: components["schemas"]["LogFile"][];
+            /** Next */
+            next: string | null;
+        };
+        /**
          * Logon
          * @description Answer of ``GET /auth/v1/logon``.
          */
@@ -1384,6 +1397,16 @@ export interface components {
             name: string;
             /** Slots */
             slots: components["schemas"]["SlotOffer"][];
+        };
+        /**
+         * NodePage
+         * @description Nodes, in the order in which they first came.
+         */
+        NodePage: {
+            /** Items */
+            items: components["schemas"]["Node"][];
+            /** Next */
+            next: string | null;
         };
         /**
          * NodesChanged
@@ -1833,6 +1856,16 @@ export interface components {
             role: components["schemas"]["RoleName"];
         };
         /**
+         * UserPage
+         * @description Users, by name.
+         */
+        UserPage: {
+            /** Items */
+            items: components["schemas"]["User"][];
+            /** Next */
+            next: string | null;
+        };
+        /**
          * Waiting
          * @description Why a job holds no slot, with numbers.
          */
@@ -2132,7 +2165,12 @@ export interface operations {
     };
     jobs_log_files: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `next` of the page before this one. */
+                cursor?: string | null;
+                /** @description The most items of this page. */
+                limit?: number;
+            };
             header?: never;
             path: {
                 exec_id: string;
@@ -2147,7 +2185,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LogFile"][];
+                    "application/json": components["schemas"]["LogFilePage"];
                 };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
@@ -2292,7 +2330,12 @@ export interface operations {
     };
     nodes_listing: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `next` of the page before this one. */
+                cursor?: string | null;
+                /** @description The most items of this page. */
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2305,7 +2348,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Node"][];
+                    "application/json": components["schemas"]["NodePage"];
                 };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
@@ -2832,7 +2875,12 @@ export interface operations {
     };
     users_listing: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `next` of the page before this one. */
+                cursor?: string | null;
+                /** @description The most items of this page. */
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2845,7 +2893,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["User"][];
+                    "application/json": components["schemas"]["UserPage"];
                 };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
