@@ -2,8 +2,8 @@
 
 ``python -m edt_scheduler.task_worker PARENT FD``, started by ``beat`` and by nothing else. It takes home, database and
 broker from the same EDT_ settings as its parent, so no secret stands in its command line. A task that takes longer
-than its limit is killed with the process of the pool, and another takes its place. When a task begins, its name is
-written to FD: so the parent knows that somebody runs them. It dies with its parent.
+than its limit is killed with the process of the pool, and another takes its place. That a task begins, and that it has
+ended, is written to FD: so the parent knows that somebody runs them. It dies with its parent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edt_runner.processes import die_with
 from edt_scheduler.broker import TASKS_QUEUE, celery_app, worker
 from edt_scheduler.house import opened_house
 from edt_scheduler.settings import Settings
-from edt_scheduler.tasks import TASKS, Runner, Task
+from edt_scheduler.tasks import BEGUN, ENDED, TASKS, Runner, Task
 
 
 class Pool:
@@ -40,11 +40,15 @@ class Pool:
         self._runner = Runner(opened_house(self._settings))
 
     def run(self, task: Task) -> None:
-        """Run a task. A full pipe means that the parent knows already."""
+        """Run a task, and tell of it."""
         assert self._runner is not None
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._descriptor, f"{task.name}\n".encode())
+        self._tell(BEGUN, task)
         self._runner.run(task)
+        self._tell(ENDED, task)
+
+    def _tell(self, word: str, task: Task) -> None:
+        with contextlib.suppress(BlockingIOError):  # a full pipe: the parent has enough to read
+            os.write(self._descriptor, f"{word} {task.name}\n".encode())
 
 
 def main(arguments: list[str]) -> int:

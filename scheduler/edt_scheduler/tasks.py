@@ -24,6 +24,9 @@ from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys, sweep_l
 
 log = logging.getLogger("edt.tasks")
 
+BEGUN, ENDED = "begun", "ended"
+"""What a worker tells the scheduler that leads, a line each: one of these and the task's name."""
+
 
 @dataclass(frozen=True)
 class Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from celery.beat import EmbeddedService
 from sqlalchemy import text
 
 from edt_scheduler import operations, pairing
-from edt_scheduler.beat import FIRST_SECONDS, OVERDUE_PERIODS, Beat, Timetable, _Sender, _sending
+from edt_scheduler.beat import FIRST_SECONDS, Beat, Taking, Timetable, _Sender, _sending
 from edt_scheduler.broker import TASKS_QUEUE, celery_app
 from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.house import House
@@ -43,6 +45,20 @@ def deleted_jobs(stage: Stage, count: int) -> list[Path]:
     for job in jobs:
         operations.delete(stage.house, job.exec_id, viewer=stage.admin)
     return [job.directory for job in jobs]
+
+
+def without_its_broker(stage: Stage, monkeypatch: pytest.MonkeyPatch, folder: Path) -> House:
+    """The house of a scheduler whose broker does not answer."""
+    broker_url = f"redis+socket://{folder / 'nobody'}"
+    monkeypatch.setenv("EDT_BROKER_URL", broker_url)
+    monkeypatch.setenv("EDT_HOME", str(stage.house.settings.home))
+    return replace(stage.house, settings=stage.house.settings.model_copy(update={"broker_url": broker_url}))
+
+
+def waiting(valkey: str) -> int:
+    """How many messages wait for a worker."""
+    with celery_app(valkey, sends=True).connection_for_read() as connection:
+        return int(connection.default_channel.queue_declare(TASKS_QUEUE).message_count)
 
 
 class TestWhen:
@@ -89,24 +105,38 @@ class TestWhen:
         assert not any(thread.name == "tasks" for thread in threading.enumerate())
         assert len(ran) == count
 
-    def test_with_a_broker_they_are_the_workers_until_it_has_begun_none_for_three_periods(self) -> None:
+    def test_with_a_broker_they_are_the_workers_until_it_has_said_nothing_for_three_periods(self) -> None:
         often = task(lambda _: 0)
-        timetable = Timetable([often], 0.0, OVERDUE_PERIODS)
-        assert timetable.rest(0.0) == FIRST_SECONDS + 60
-        timetable.began(often, 2.0)  # as the worker said
-        assert not timetable.due(91.0)
-        assert timetable.due(92.0) == [often]
+        taking = Taking([often, task(lambda _: 0, "edt.seldom", 3600)], 0.0)
+        assert not taking.nobody(89.0)
+        assert taking.nobody(90.0), "none has ever begun"
+        taking.began(often, 100.0)
+        taking.ended(101.0)
+        assert not taking.nobody(190.0)
+        assert taking.nobody(191.0)
+
+    def test_while_the_worker_runs_one_it_has_until_its_limit_before_anybody_else_runs_them(self) -> None:
+        slow, next_one = replace(task(lambda _: 0), limit_seconds=300), task(lambda _: 0, "edt.next")
+        taking = Taking([slow, next_one], 0.0)
+        taking.began(slow, 10.0)
+        assert not taking.nobody(10.0 + 300 + 89)
+        assert taking.nobody(10.0 + 300 + 90), "it hangs, and cannot be killed"
+        taking.began(next_one, 500.0)  # the other one was killed at its limit and said nothing
+        assert taking.running is next_one and not taking.nobody(500.0 + 60 + 89)
+
+    def test_a_worker_that_dies_in_a_task_leaves_the_next_one_time_to_begin(self) -> None:
+        taking = Taking([task(lambda _: 0)], 0.0)
+        taking.began(task(lambda _: 0), 10.0)
+        taking.ended(100.0)
+        assert not taking.nobody(189.0)
+        taking.ended(180.0)  # the next one dies before it has begun any
+        assert taking.nobody(190.0)
 
     def test_where_the_broker_is_away_for_long_the_scheduler_runs_them_itself_and_says_so_once(
         self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
     ) -> None:
         monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
-        broker_url = f"redis+socket://{tmp_path / 'nobody'}"
-        monkeypatch.setenv("EDT_BROKER_URL", broker_url)
-        monkeypatch.setenv("EDT_HOME", str(sqlite_stage.house.settings.home))
-        house = replace(
-            sqlite_stage.house, settings=sqlite_stage.house.settings.model_copy(update={"broker_url": broker_url})
-        )
+        house = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
         ran: list[House] = []
         with Beat(house, [task(lambda house: bool(ran.append(house)), period=0.05)]):
             until(lambda: len(ran) > 2)
@@ -114,11 +144,72 @@ class TestWhen:
             "no worker takes the periodic tasks; until one does, this scheduler runs them itself"
         ]
 
+    def test_one_that_hangs_here_keeps_nobody_from_starting_the_worker_again(
+        self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        house = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
+        hangs, answers = threading.Event(), threading.Event()
+
+        def hang(_: House) -> int:
+            hangs.set()
+            answers.wait()
+            return 0
+
+        with Beat(house, [task(hang, period=0.05)]) as running:
+            assert running._worker is not None and hangs.wait(30)
+            first = running._worker.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            until(lambda: running._worker is not None and running._worker.pid not in {None, first})
+            answers.set()
+
+    def test_what_the_worker_hangs_in_is_left_to_it_and_the_others_are_run(
+        self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        house = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
+        ran: list[str] = []
+        tasks = [
+            replace(task(lambda _, name=name: bool(ran.append(name)), name, 0.05), limit_seconds=0)  # type: ignore[misc]
+            for name in ("edt.hangs", "edt.quick")
+        ]
+        running = Beat(house, tasks)
+        running._hear(0)
+        os.write(running._writing, b"begun edt.hangs\n")
+        with running:
+            until(lambda: len(ran) > 4)
+        assert set(ran) == {"edt.quick"}
+
+    def test_what_waits_from_before_is_removed_and_what_waits_in_vain_does_not_pile_up(
+        self, monkeypatch: pytest.MonkeyPatch, valkey: str
+    ) -> None:
+        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        before = celery_app(valkey, sends=True)
+        for _ in range(5):
+            before.send_task("edt.try", queue=TASKS_QUEUE)
+        assert waiting(valkey) == 5
+        in_vain = threading.Event()
+        app = _sending(valkey, [task(lambda _: 0, name) for name in ("edt.one", "edt.two", "edt.three")])
+        sender = _Sender(in_vain.is_set, app=app)
+        sender.tick()
+        while sender.tick() <= 0:
+            pass
+        assert waiting(valkey) == 3, "one message a task"
+        in_vain.set()
+        for entry in sender.schedule.values():
+            sender.apply_entry(entry)
+        assert waiting(valkey) == 1
+        sender.close()
+        before.close()
+
     def test_a_message_says_only_the_name_and_dies_after_a_period(
         self, monkeypatch: pytest.MonkeyPatch, valkey: str
     ) -> None:
         monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
-        sender = EmbeddedService(_sending(valkey, [task(lambda _: 0)]), thread=True, scheduler_cls=_Sender)
+        sender = EmbeddedService(
+            _sending(valkey, [task(lambda _: 0)]), thread=True, scheduler_cls=partial(_Sender, lambda: False)
+        )
         with celery_app(valkey, sends=False).connection_for_read() as connection:
             queue = connection.SimpleQueue(TASKS_QUEUE)
             sender.start()
@@ -302,7 +393,7 @@ def test_a_task_that_takes_longer_than_its_limit_is_killed_and_the_next_one_runs
     until(done.exists)
     worker.terminate()
     _, said = worker.communicate(timeout=30)
-    assert os.read(reading, 1000) == b"edt.slow\nedt.quick\n"
+    assert os.read(reading, 1000) == b"begun edt.slow\nbegun edt.quick\nended edt.quick\n"
     assert "Hard time limit (1s) exceeded for edt.slow" in said
     assert "edt.quick: 1 things done" in said
     app.close()
