@@ -30,7 +30,9 @@ class TrainingProgress:
         self._console = Console(file=sys.stderr)
         self._bar: Progress | None = None
         self._last_plain = time.monotonic()
-        self._since, self._samples, self._rate = time.monotonic(), 0.0, 0.0
+        self._seconds, self._samples, self._rate = 0.0, 0.0, 0.0
+        self._last: float | None = None
+        """When the newest tick was committed, by the clock of its engine."""
         self._step: int | None = None
         """The newest."""
 
@@ -63,6 +65,7 @@ class TrainingProgress:
         """One item of metrics from the first engine."""
         values = " ".join(f"{name} {value:{_form(name)}}" for name, value in item["metrics"].items())
         if item["phase"] != TickKind.TRAIN.value:
+            self._last = item["time"]
             self._console.print(f"epoch {item['epoch']}: test {values}", highlight=False)
             return
         self._count(item)
@@ -71,29 +74,34 @@ class TrainingProgress:
                 self._task,
                 completed=item["step"],
                 epoch=f"{item['epoch']}/{self._schedule.epochs}",
-                rate=f"{self._rate:,.0f} samples/s",
+                rate=self._speed() or "starting",
                 engines=f"{item['workers']} engine{'s' if item['workers'] > 1 else ''}",
                 loss=f"loss {item['metrics']['loss']:.4f}",
             )
         elif time.monotonic() - self._last_plain > _PLAIN_SECONDS:
             self._last_plain = time.monotonic()
             left = (self._schedule.steps - item["step"]) * self._schedule.global_batch
-            # Until a whole second was counted nobody knows how fast it is, nor when it will be done.
-            speed = f"{self._rate:,.0f} samples/s, " if self._rate else ""
+            speed = f"{self._speed()}, " if self._rate else ""
             remaining = f", {left / self._rate:.0f} s left" if self._rate else ""
             self._console.print(
                 f"step {item['step']}/{self._schedule.steps}, {speed}{item['workers']} engines, {values}{remaining}",
                 highlight=False,
             )
 
+    def _speed(self) -> str:
+        """Nothing until a whole second was counted: nobody knows how fast it is, nor when it will be done."""
+        return f"{self._rate:,.0f} samples/s" if self._rate else ""
+
     def _count(self, item: Mapping[str, Any]) -> None:
+        """Samples over seconds of training: from a tick of whatever kind to the training step that follows it."""
         before = self._step if self._step is not None and self._schedule.follows_engines else item["step"] - 1
-        self._samples += (item["step"] - before) * self._schedule.global_batch
-        self._step = item["step"]
-        now = time.monotonic()
-        if now - self._since >= 1.0:
-            self._rate = self._samples / (now - self._since)
-            self._since, self._samples = now, 0.0
+        if self._last is not None:
+            self._samples += (item["step"] - before) * self._schedule.global_batch
+            self._seconds += max(0.0, item["time"] - self._last)
+        self._step, self._last = item["step"], item["time"]
+        if self._seconds >= 1.0:
+            self._rate = self._samples / self._seconds
+            self._seconds, self._samples = 0.0, 0.0
 
 
 def _form(name: str) -> str:
