@@ -7,6 +7,7 @@ EDT_GID); run by anybody else, ``.env`` is made to name that user. No password i
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import re
 import secrets
@@ -15,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("postgres-password", "valkey-password", "admin-password", "join-token")
+KEY = "secrets/secret-key"
 PRIVATE, PUBLIC = 0o700, 0o755
 FOLDERS = {"EDT_HOME": PRIVATE, "EDT_DATA_FS": PUBLIC, "EDT_RUNTIME_DIR": PRIVATE}
 
@@ -75,7 +77,8 @@ def prepare(directory: Path) -> None:
         make_folder(folder, mode, owner)
     make_folder(directory / "secrets", PRIVATE, (os.getuid(), os.getgid()))
     for name in NAMES:
-        make_secret(directory / "secrets" / name, owner)
+        make_secret(directory / "secrets" / name, secrets.token_urlsafe(24) + "\n", owner)
+    make_secret(directory / (environment["EDT_SECRET_KEY_FILE"] or KEY), secret_keys(environment), owner)
     print(f"the password of the user admin is in {directory / 'secrets' / 'admin-password'}")
 
 
@@ -87,15 +90,21 @@ def make_folder(folder: Path, mode: int, owner: tuple[int, int]) -> None:
     give(folder, owner)
 
 
-def make_secret(path: Path, owner: tuple[int, int]) -> None:
-    """A password that nobody else can read, at no moment."""
+def secret_keys(environment: Environment) -> str:
+    """Those with which the platform has sealed already, or a new one: 32 bytes in URL-safe base64."""
+    before = Path(environment["EDT_HOME"]) / "secret-key"
+    return before.read_text() if before.exists() else base64.urlsafe_b64encode(secrets.token_bytes(32)).decode() + "\n"
+
+
+def make_secret(path: Path, text: str, owner: tuple[int, int]) -> None:
+    """A file that nobody else can read, at no moment."""
     if path.exists():
         return
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
     with os.fdopen(handle, "w") as file:
-        file.write(secrets.token_urlsafe(24) + "\n")
+        file.write(text)
     give(draft, owner)
     draft.rename(path)
 

@@ -39,20 +39,26 @@ def doctor(
     ] = False,
     empty: Annotated[bool, typer.Option("--empty-lost-found", help="Delete for good what lies in lost+found.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="With --empty-lost-found: this entry; repeatable.")] = None,
+    seal: Annotated[
+        bool, typer.Option("--seal", help="Seal what jobs were given as their environment with the newest secret key.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Look after the platform of this machine: home, database, API, broker, and lost+found.
+    """Look after the platform of this machine: home, database, secret key, API, broker, and lost+found.
 
     lost+found holds the folders of jobs that the database does not know. Exit status 1: something is the matter.
     """
-    if adopt and empty:
-        raise CannotStart("--adopt and --empty-lost-found are two things: type them one after the other")
+    if adopt + empty + seal > 1:
+        raise CannotStart("--adopt, --seal and --empty-lost-found are different things: type one after the other")
     if (keep_jobs and not adopt) or (only and not empty):
         raise CannotStart("--keep-jobs goes with --adopt, --only with --empty-lost-found")
     place = home.expanduser().absolute() if home else default_home()
     if adopt:
         _adopt(place, _look(place), keep_jobs=keep_jobs, yes=yes)
+        return
+    if seal:
+        typer.echo(_run(place, "--seal").strip())
         return
     seen = _look(place)
     if empty:
@@ -64,7 +70,8 @@ def doctor(
         typer.echo(json.dumps({**seen, "api": {"url": address, **api}}, indent=2))
     else:
         _show(seen, address, api)
-    raise typer.Exit(0 if seen["problem"] is None and api["ready"] else 1)
+    sound = seen["problem"] is None and seen["secret_key"]["problem"] is None
+    raise typer.Exit(0 if sound and api["ready"] else 1)
 
 
 def _address(given: str | None, place: Path) -> str:
@@ -127,6 +134,7 @@ def _run(place: Path, *words: str) -> str:
     if done.returncode == 0 or (not words and done.stdout):
         return done.stdout
     if words:  # it has told its sentence itself, with what it was waiting for before
+        typer.echo(done.stdout, nl=False)
         raise typer.Exit(done.returncode)
     said = done.stderr.strip().splitlines()
     if said and "No module named" in said[-1]:
@@ -150,6 +158,8 @@ def _show(seen: dict[str, Any], address: str, api: dict[str, Any]) -> None:
         ("home", f"{seen['home']}  {_id(seen['home_id'])}"),
         ("database", f"{seen['database']}  {_id(seen['database_id'])}"),
         ("", seen["problem"] or "they belong together"),
+        ("secret key", seen["secret_key"]["file"]),
+        ("", _secret_key(seen["secret_key"])),
         ("API", f"{address}  {_api(api)}"),
         ("broker", api.get("broker", "unknown")),
     ]
@@ -162,6 +172,21 @@ def _show(seen: dict[str, Any], address: str, api: dict[str, Any]) -> None:
     if seen["lost_found"]:
         typer.echo()
         _list(seen["lost_found"])
+
+
+def _secret_key(key: dict[str, Any]) -> str:
+    """Whether it fits the database, and what is to be done."""
+    if key["problem"]:
+        return str(key["problem"])
+    if not key["ids"]:
+        return "the first start makes it"
+    newest = f"newest key {key['ids'][0]}"
+    if key["sealed"] is None:
+        return newest
+    said = f"{newest}; it fits the database, {key['sealed']} environment{'s' if key['sealed'] != 1 else ''} sealed"
+    if key["older"]:
+        return f"{said}, {key['older']} of them not with the newest: `edt doctor --seal`"
+    return f"{said}; {', '.join(key['unneeded'])} may be taken out" if key["unneeded"] else said
 
 
 def _list(entries: Sequence[dict[str, Any]]) -> None:

@@ -5,8 +5,9 @@
     python -m edt_scheduler.doctor --remove NAME …       delete entries of lost+found for good
     python -m edt_scheduler.doctor --seal                seal all environments with the newest key of the file
 
-``edt doctor`` types these, asks before the last two, and shows the JSON as a table. Exit code 2, with one sentence: it
-cannot be done. Touches the home's folders and the database; the platform may run meanwhile, but not for ``--adopt``.
+``edt doctor`` types these, asks before it adopts or deletes, and shows the JSON as a table. Exit code 2, with one
+sentence: it cannot be done. Touches the home's folders and the database; the platform may run meanwhile, but not for
+``--adopt``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,12 +26,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from edt_migrations import DatabaseTooNew, at_head, migrate
 from edt_scheduler import lost_found, pairing, sealing
-from edt_scheduler.errors import AlreadyLeading, HomeUnusable, Unavailable
+from edt_scheduler.errors import AlreadyLeading, HomeUnusable, SecretKeyUnusable, Unavailable
 from edt_scheduler.jobs import exec_id
 from edt_scheduler.leader import lead
 from edt_scheduler.secret_key import KeyFile
 from edt_scheduler.settings import Settings, complaint
-from edt_scheduler.store import home, jobs, reservations
+from edt_scheduler.store import environs, home, jobs, reservations
 from edt_scheduler.store.database import Database
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -71,7 +73,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def look(settings: Settings) -> dict[str, object]:
-    """Home, database, whether they belong together, folders that no row knows, lost+found.
+    """Home, database, whether they belong together, the secret key, folders that no row knows, lost+found.
 
     ``problem`` is None or a sentence. ``unknown``: job folders that lie among the others still. Raises as the database
     does; changes and makes nothing.
@@ -82,6 +84,7 @@ def look(settings: Settings) -> dict[str, object]:
         "database": pairing.database_place(settings),
         "database_id": None,
         "problem": lost_found.shut_to_us(settings),
+        "secret_key": _secret_key(settings, None),
         "unknown": [],
         "lost_found": [lost_found.as_json_object(entry) for entry in lost_found.entries(settings)],
     }
@@ -97,11 +100,44 @@ def look(settings: Settings) -> dict[str, object]:
             if at_head(settings.database):
                 known = jobs.known(tx, folders) | reservations.held(tx)
                 seen["unknown"] = [exec_id(number) for number in sorted(folders.keys() - known)]
+                seen["secret_key"] = _secret_key(settings, environs.by_key(tx))
     except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
         seen["problem"] = str(error)
     finally:
         database.close()
     return seen
+
+
+def _secret_key(settings: Settings, sealed: Mapping[str | None, int] | None) -> dict[str, object]:
+    """Where the keys lie, their ids, and what of the database they open; ``sealed``: None where it was not asked.
+
+    ``older``: environments that another key than the newest has sealed, or none yet. ``unneeded``: keys that nothing
+    is sealed with any more. ``problem`` is None or a sentence.
+    """
+    file, counts = KeyFile(settings), sealed or {}
+    ids: tuple[str, ...] = ()
+    problem = None
+    try:
+        ids = file.known().ids
+    except SecretKeyUnusable as error:
+        first_start = not counts and settings.secret_key_file is None and not file.path.exists()
+        problem = None if first_start else str(error)
+    locked = {key: count for key, count in counts.items() if key is not None and key not in ids}
+    if locked and ids:
+        count = sum(locked.values())
+        need = "1 sealed environment needs" if count == 1 else f"{count} sealed environments need"
+        problem = (
+            f"{need} the key {', '.join(sorted(locked))}, which {file.path} does not hold: add it as a line of its "
+            "own, or their jobs do not start"
+        )
+    return {
+        "file": str(file.path),
+        "ids": list(ids),
+        "sealed": sum(counts.values()) if sealed is not None else None,
+        "older": sum(count for key, count in counts.items() if key not in ids[:1] and key not in locked),
+        "unneeded": [key for key in ids[1:] if sealed is not None and key not in counts],
+        "problem": problem,
+    }
 
 
 def _is_missing(settings: Settings) -> bool:
@@ -174,14 +210,21 @@ def _remove(settings: Settings, names: list[str]) -> int:
 
 def _seal(settings: Settings) -> int:
     """The platform may run meanwhile. Exit status 1: some are sealed with a key that the file does not hold."""
-    keys = KeyFile(settings).keys()
+    if _is_missing(settings):
+        return _refuse(f"there is no database {pairing.database_place(settings)}, and nothing to seal")
+    keys = KeyFile(settings).known()
     database = Database(settings.database)
     try:
+        with database.snapshot() as tx:
+            pairing.check(tx, settings)
+        if not at_head(settings.database):
+            return _refuse("the database is of an earlier release: the next start makes it new and seals what is in it")
         done = sealing.seal_all(database, keys)
         locked = sealing.locked_jobs(database, keys)
     finally:
         database.close()
-    sys.stdout.write(f"{done} environments are sealed anew; all that can be opened are sealed with {keys.ids[0]}\n")
+    many = f"{done} environment{'' if done == 1 else 's'}"
+    sys.stdout.write(f"{many} sealed anew; all that can be opened are sealed with {keys.ids[0]}\n")
     if locked:
         sys.stderr.write(f"{locked}\n")
     elif len(keys.ids) > 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from typing import cast
 
@@ -77,7 +78,11 @@ def locked_jobs(database: Database, keys: Keys) -> str | None:
         locked = environs.locked(tx, keys.ids)
     if not locked:
         return None
-    names = ", ".join(f"edt-{number}" for number in sorted(locked)[:3])
-    more = f" and {len(locked) - 3} more" if len(locked) > 3 else ""
     missing = ", ".join(sorted(set(locked.values())))
-    return f"{names}{more} cannot start: the environment of each is sealed, and {keys.missing(missing)}"
+    return f"{_named(locked)} cannot start: the environment of each is sealed, and {keys.missing(missing)}"
+
+
+def _named(jobs: Iterable[int]) -> str:
+    numbers = sorted(jobs)
+    names = ", ".join(f"edt-{number}" for number in numbers[:3])
+    return f"{names} and {len(numbers) - 3} more" if len(numbers) > 3 else names

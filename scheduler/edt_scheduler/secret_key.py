@@ -88,9 +88,16 @@ class KeyFile:
     def keys(self) -> Keys:
         """All keys; the home's own file is made where there was none at the first look. A file that cannot be read any
         more leaves what is known. Raises SecretKeyUnusable."""
-        try:
-            if self._read is None and not self._named and not self.path.exists():
+        if self._read is None and not self._named and not self.path.exists():
+            try:
                 self._make()
+            except OSError as error:
+                raise SecretKeyUnusable(str(self.path), error.strerror or str(error)) from None
+        return self.known()
+
+    def known(self) -> Keys:
+        """The same, and makes nothing."""
+        try:
             stat = self.path.stat()
             seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if self._read is None or self._read[0] != seen:

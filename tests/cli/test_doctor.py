@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from cryptography.fernet import Fernet
 
+from edt_scheduler import operations
+from edt_scheduler.house import open_house
+from edt_scheduler.settings import Settings
 from support.house import House
+from support.ports import free_port
+from support.puppets import Clock, Stage
 from support.tagged import lives
+from support.typed import Done, edt
 from support.waiting import until
 
 pytestmark = pytest.mark.lane("processes")  # a whole platform
@@ -77,3 +86,27 @@ def test_a_new_database_is_refused_and_adopted_while_a_job_still_runs_and_no_res
         emptied = house.cli("doctor", "--home", str(house.home), "--empty-lost-found", "--yes")
         assert emptied.returncode == 0, emptied.stderr
         assert not moved.parent.exists()
+
+
+def test_it_says_where_the_secret_key_lies_and_what_it_opens_and_seals_with_the_newest(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
+    environ = {**kept, "EDT_BROKER_URL": "", "EDT_API": f"http://127.0.0.1:{free_port()}", "NO_COLOR": "1"}
+
+    def doctor(*words: str) -> Done:
+        return edt(["doctor", "--home", str(tmp_path / "home"), *words], environ, tmp_path)
+
+    with closing(open_house(Settings(home=tmp_path / "home", broker_url=""))) as house:
+        Stage(house, Clock(), operations.add_user(house, "ana", "hash")).submit(environ={"TOKEN": "canary"})
+        file, old = house.secret_key.path, house.secret_key.path.read_text()
+        before = house.secret_key.keys().ids[0]
+        file.write_text(f"{Fernet.generate_key().decode()}\n")
+        wrong = doctor().stdout
+        assert f"secret key  {file}" in wrong and f"1 sealed environment needs the key {before}, which {file}" in wrong
+
+        file.write_text(f"{file.read_text()}{old}")
+        sealed = doctor("--seal")
+        assert sealed.returncode == 0 and f"needs {before} no longer" in sealed.stdout, sealed.stderr
+        shown = doctor().stdout
+        newest = house.secret_key.keys().ids[0]
+        assert f"newest key {newest}; it fits the database, 1 environment sealed; {before} may be taken out" in shown
+        assert "canary" not in wrong + sealed.stdout + shown and old.strip() not in wrong + sealed.stdout + shown

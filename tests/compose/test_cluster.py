@@ -13,7 +13,7 @@ from support.cluster import EXECS, SLOTS, Cluster, eventually, run
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 DIGITS = Path(__file__).with_name("digits.py")
-SECRETS = ("postgres-password", "valkey-password", "admin-password", "join-token")
+SECRETS = ("postgres-password", "valkey-password", "admin-password", "join-token", "secret-key")
 AGENTS = {"process": "agent", "docker": "agent-docker"}
 OVER = {"FINISHED", "ERROR", "KILLED"}
 

@@ -14,7 +14,7 @@ from cryptography.fernet import Fernet
 from sqlalchemy import select, text, update
 
 from edt_runner.contract import ExitKind
-from edt_scheduler import doctor, operations
+from edt_scheduler import doctor, operations, sealing
 from edt_scheduler.errors import SecretKeyUnusable, SubmissionInvalid
 from edt_scheduler.house import House, open_house, prepare
 from edt_scheduler.jobs import JobState
@@ -179,12 +179,48 @@ class TestTheFile:
         replace_key(house, new, old)
         assert doctor.main(["--seal"]) == 0
         said = capsys.readouterr().out
-        assert "1 environments" in said and f"needs {before} no longer" in said
+        assert "1 environment sealed anew" in said and f"needs {before} no longer" in said
         replace_key(house, new)
         stage.node()
         stage.settle()
         assert letter(stage)["TOKEN"] == SECRET
         house.close()
+
+
+class TestLooking:
+    def test_it_counts_what_the_newest_key_has_not_sealed_and_names_keys_that_nothing_needs(
+        self, sqlite_stage: Stage
+    ) -> None:
+        house = sqlite_stage.house
+        sqlite_stage.submit(environ=ENVIRON)
+        old, new = house.secret_key.path.read_bytes().strip(), Fernet.generate_key()
+        before = house.secret_key.keys().ids[0]
+        replace_key(house, new, old)
+        ids = list(house.secret_key.keys().ids)
+        told = {"file": str(house.secret_key.path), "ids": ids, "sealed": 1, "problem": None}
+        assert doctor.look(house.settings)["secret_key"] == {**told, "older": 1, "unneeded": []}
+        sealing.seal_all(house.database, house.secret_key.keys())
+        assert doctor.look(house.settings)["secret_key"] == {**told, "older": 0, "unneeded": [before]}
+
+    def test_a_key_that_is_not_there_is_named_and_never_made(
+        self, tmp_path: Path, sqlite_stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self._problem(Settings(home=tmp_path / "new", broker_url="")) is None, "the first start makes it"
+        assert not (tmp_path / "new").exists()
+        house = sqlite_stage.house
+        sqlite_stage.submit(environ=ENVIRON)
+        house.secret_key.path.unlink()
+        named = f"the secret key {house.secret_key.path} cannot be used: No such file"
+        assert named in str(self._problem(house.settings))
+        monkeypatch.setenv("EDT_HOME", str(house.settings.home))
+        monkeypatch.setenv("EDT_DATABASE_URL", house.settings.database)
+        assert doctor.main(["--seal"]) == 2 and named in capsys.readouterr().err
+        assert not house.secret_key.path.exists()
+
+    def _problem(self, settings: Settings) -> object:
+        found = doctor.look(settings)["secret_key"]
+        assert isinstance(found, dict)
+        return found["problem"]
 
 
 class TestEarlierReleases:
