@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from edt_api.errors import ArgumentsInvalid
 from edt_api.frameworks import RUN_NOW, Runnable, runnable
 from edt_api.words import Word, split
+from edt_scheduler.images import is_name
 
 LONGEST = 64 * 1024
 """Characters of ``args``; a request line cannot carry more either."""
@@ -64,14 +65,6 @@ _RESERVED = frozenset({"EDT_TAG", "EDT_NODE", "EDT_LIFE"})
 _DASHES = re.compile(r"[-\u2010-\u2015\u2212]{1,3}")
 """What pages print for ``--``: hyphens, en dashes, a minus sign."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_HOST = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
-_IMAGE = re.compile(
-    rf"(?:{_HOST}(?:\.{_HOST})*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
-    r"(?::[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(?:@[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-f]{32,128})?"
-)
-"""What Docker, containerd and Kubernetes all take for the name of an image."""
-_IMAGE_LONGEST = 255
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -267,7 +260,7 @@ def _environ(options: Iterable[_Option]) -> dict[str, str]:
 def _image(option: _Option | None) -> str | None:
     if option is None:
         return None
-    if len(option.value) > _IMAGE_LONGEST or not _IMAGE.fullmatch(option.value):
+    if not is_name(option.value):
         raise option.wrong()
     return option.value
 

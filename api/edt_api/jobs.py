@@ -32,11 +32,13 @@ def listing(
     cursor: Cursor = None,
     state: Annotated[str | None, Query(max_length=256, description="States, commas between them.")] = None,
     owner: _Text = None,
+    mine: Annotated[bool, Query(description="The caller's own, an admin's too.")] = False,
     framework: _Text = None,
     q: Annotated[str | None, Query(max_length=256, description="Part of the id, the name or the owner.")] = None,
 ) -> schemas.JobPage:
     """The caller's jobs, newest first; an admin's everybody's."""
-    wanted = JobFilter(owner or None, states=_states(state), framework=framework or None, text=q or None)
+    own = viewer.id if mine else None
+    wanted = JobFilter(owner or None, own, states=_states(state), framework=framework or None, text=q or None)
     page = operations.jobs_page(house, viewer=viewer, wanted=wanted, limit=limit, before=number_of("jobs", cursor))
     return schemas.JobPage(
         items=[pictures.job(each) for each in page.jobs], next=cursor_of("jobs", page.before), total=page.total

@@ -64,6 +64,13 @@ class Log:
                 target.write(piece if self._steps or stream != "elog" else self._without_steps(piece))
             target.flush()
 
+    def end(self) -> None:
+        """Write the line of the loggers that has no end, since the job has ended while it was written."""
+        if self._begun and _STEP not in self._begun:
+            sys.stdout.buffer.write(self._begun + b"\n")
+            sys.stdout.buffer.flush()
+        self._begun = b""
+
     def rest(self, stream: str) -> Iterator[bytes]:
         """What has come of one of them, in pieces."""
         while piece := self._piece(stream):
@@ -170,6 +177,7 @@ def follow(api: Session, job: str, wanted: str = ALL) -> int:
                 continue
             gone_since, before = None, now.state
             if now.state.over:
+                log.end()
                 _say(now)
                 return EXIT_CODES[now.state]
             time.sleep(_PAUSE_SECONDS)

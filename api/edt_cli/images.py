@@ -46,11 +46,15 @@ def allow(
         bool, typer.Option("--everywhere", help="Every node that starts containers fetches it before a job comes.")
     ] = False,
 ) -> None:
-    """Let every job name an image. What an admin submits with is allowed by that."""
+    """Let every job name an image. What an admin submits with is allowed by that.
+
+    Again without --everywhere, and nodes need not have it ready any more.
+    """
     with session(context.obj) as api:
         new = NewImage(name=image, everywhere=everywhere)
         allowed = api.read(Image, api.ask("POST", f"{OURS}/images", json=new.model_dump(mode="json")))
-    typer.echo(f"{allowed.name} is allowed" + ("; nodes fetch it now" if everywhere else ""))
+    fetched = "; nodes that start containers fetch it now, and `edt images` shows which have it" if everywhere else ""
+    typer.echo(f"{allowed.name} is allowed{fetched}")
 
 
 @app.command()

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from edt_api.schemas import Exec, ExecState, Job, JobPage, Me
+from edt_api.schemas import Exec, ExecState, Job, JobPage
 from edt_cli import output
 from edt_cli.errors import CannotStart, CliError, Refused
 from edt_cli.follow import ALL, Log, files, follow, streams
@@ -211,7 +211,7 @@ def rm(
 
 def _remove_all(context: typer.Context, *, asks: bool) -> None:
     with session(context.obj) as api:
-        mine = {"owner": api.one(Me, f"{OURS}/me").name, "limit": 1}
+        mine = {"mine": True, "limit": 1}
         total = api.one(JobPage, f"{OURS}/jobs", params=mine).total
         going_on = ",".join(state for state in ExecState if not state.over)
         going_on_too = api.one(JobPage, f"{OURS}/jobs", params={**mine, "state": going_on}).total

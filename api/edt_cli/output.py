@@ -45,8 +45,9 @@ FormatOption = Annotated[Format, typer.Option("--output", "-o", help="table, or 
 
 
 def console() -> Console:
-    """Standard output. NO_COLOR is respected; a pipe gets lines that no terminal width cuts."""
-    return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    """Standard output. NO_COLOR is respected; a pipe gets lines that no terminal width cuts. What users wrote is shown
+    as it is: brackets are no markup."""
+    return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, markup=False)
 
 
 def narrow() -> bool:
@@ -72,7 +73,7 @@ def table(
     ``remarks``: a sentence for each row, or "". They are a last column, MESSAGE, where the terminal is wide enough to
     hold the rest beside it, else a line below their row.
     """
-    rows = list(rows)
+    rows = [[cell if isinstance(cell, Text) else _line(cell) for cell in row] for row in rows]
     if not rows:
         console().print(empty)
         return
@@ -96,6 +97,11 @@ def table(
         out.print(Segments([*line, Segment.line()]), end="")
         if remark:
             out.print(Padding(Text(remark, style="dim"), (0, 0, 0, 2)))
+
+
+def _line(text: str) -> str:
+    """Text of a user's as one line."""
+    return " ".join(text.split())
 
 
 def as_json(answer: BaseModel | Sequence[BaseModel]) -> None:

@@ -25,9 +25,9 @@ from edt_agent.container import (
 from edt_agent.container_handle import ContainerHandle
 from edt_agent.decide import backoff_seconds
 from edt_agent.docker_settings import DockerSettings
-from edt_agent.dockerd import Dockerd, Seen, check_host, in_thread
+from edt_agent.dockerd import TOO_LARGE, Dockerd, Seen, check_host, in_thread
 from edt_agent.errors import BadSetting, ImageMissing, LauncherAway, StartFailed
-from edt_agent.launcher import Handle, Started, key_of, prepared
+from edt_agent.launcher import Handle, NotHere, Started, key_of, prepared
 from edt_agent.ledger import Entry, Key, Ledger, from_attempt_file
 from edt_agent.process_handle import ProcessHandle
 from edt_agent.processes import alive
@@ -43,7 +43,8 @@ _AGAIN_SECONDS = 2.0
 """A daemon that does not answer is asked again so often at least: it is near, and that costs little."""
 _LOOK_SECONDS = 10.0
 """So often the containers are looked at without an event."""
-_NOT_THERE = ("not found", "does not exist", "denied", "unauthorized", "invalid reference")
+_NOT_THERE = ("not found", "does not exist", "denied", "unauthorized", "invalid reference", TOO_LARGE.lower())
+"""What is said of an image that another try would not fetch either."""
 
 
 class DockerLauncher:
@@ -251,31 +252,33 @@ class DockerLauncher:
         labels = {**self._node.labels, LABEL_JOB: key.job, LABEL_FENCE: str(key.fence)}
         return await self._dockerd.containers(labels)
 
-    async def fetch(self, image: str) -> str:
+    async def fetch(self, image: str) -> NotHere | None:
         """See ``Launcher``. A few are pulled at once, the others wait: the disk and the network are the jobs', too."""
         async with self._pulls:
             if await self._dockerd.has_image(image):
-                return ""
+                return None
             if self._docker.pull == "never":
-                return "and EDT_DOCKER_PULL is never"
+                return NotHere("EDT_DOCKER_PULL is never", for_good=True)
             log.info("image %s is not here and is pulled", image)
             said = await self._dockerd.pull(image, self._docker.pull_seconds, self._docker.pull_bytes)
-        return f"and cannot be pulled ({said})" if said else ""
+        if not said:
+            return None
+        return NotHere(f"it cannot be pulled: {said}", for_good=any(each in said.lower() for each in _NOT_THERE))
 
     async def _fetch(self, letter: Letter) -> None:
         """See to it that its image is here. Raises StartFailed, which names it and says what would do."""
         image = image_of(letter, self._docker)
         if await self._dockerd.has_image(image):
             return
-        said = await self.fetch(image)
-        if not said:
+        missing = await self.fetch(image)
+        if missing is None:
             return
         where = "--msd-image-name" if letter.image else f"EDT_DOCKER_IMAGE_{letter.framework.upper()}"
         words = (
-            f"image {image} ({where}) is not on node {letter.node} {said};"
+            f"image {image} ({where}) is not on node {letter.node}, and {missing.why};"
             f" build it or load it there, or name another one"
         )
-        if letter.image and (self._docker.pull == "never" or any(each in said.lower() for each in _NOT_THERE)):
+        if letter.image and missing.for_good:
             raise ImageMissing(words)
         raise StartFailed(words)
 

@@ -25,7 +25,7 @@ _LEAST_MEMORY = 64 * MIB
 _SIZE = re.compile(r"(\d{1,15})([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-NETWORKS_OF_ONE_NODE = frozenset({"bridge", "none"})
+NETWORKS_OF_ONE_NODE = frozenset({"bridge", "default", "none"})
 """Docker's networks that containers of other nodes cannot be reached in."""
 
 IMAGE_PYTORCH = "openedt/runner-torch:latest"
@@ -113,8 +113,8 @@ class DockerSettings:
         str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.:-]{0,127}$"), takes("bridge, none, host or the name of a network")
     ] = "bridge"
     """``bridge`` and ``none`` end at the node: an attempt there spans no other. ``host`` reaches other nodes' engines,
-    and everything that the node listens on. With another network the node's --host must be an address that a
-    container has there."""
+    and everything that the node listens on. Another one must span the nodes (overlay, macvlan), and the node's --host
+    be an address that a container has there."""
     user: User = (10001, 10001)
     """Who a container runs as where the job's folder belongs to root; else its owner."""
     script_user: ScriptUser = 10002

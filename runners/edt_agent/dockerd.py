@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ import docker
 import requests.exceptions
 import urllib3.exceptions
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.utils import kwargs_from_env
 
 from edt_agent.errors import BadSetting, LauncherAway, StartFailed
 
@@ -28,7 +30,17 @@ _AWAY = (
     urllib3.exceptions.HTTPError,
     OSError,
 )
+_STALLED_SECONDS = 300.0
+"""A pull of which nothing is heard for so long is given up."""
+TOO_LARGE = "more than EDT_DOCKER_PULL_BYTES"
 _T = TypeVar("_T")
+
+
+class _Puller(docker.APIClient):  # type: ignore[misc]  # docker has no types
+    """A client for one pull that waits for each line no longer than its timeout: the SDK's own would wait for ever."""
+
+    def _post(self, url: str, **given: Any) -> Any:
+        return super()._post(url, **{**given, "timeout": self.timeout})
 
 
 @dataclass(frozen=True)
@@ -107,24 +119,30 @@ class Dockerd:
         """Fetch an image; "" when it is here, else why it is not. Given up after ``seconds``, or as soon as its layers
         are known to have more than ``most`` bytes, as they are sent: the daemon stops when nobody listens any more."""
 
-        def ask(api: Any) -> str:
+        too_long = f"it took longer than EDT_DOCKER_PULL_SECONDS, {seconds:g}"
+
+        def ask(_: Any) -> str:
             name, tag = _with_tag(image)
-            until, layers = time.monotonic() + seconds, dict[str, int]()
+            until, layers = time.monotonic() + seconds, Counter[str]()
+            puller = _Puller(version="auto", timeout=min(seconds, _STALLED_SECONDS), **kwargs_from_env())
             try:
-                lines = api.pull(name, tag=tag, stream=True, decode=True)
-                with contextlib.closing(lines):
-                    for line in lines:
-                        if "error" in line:
-                            return str(line["error"])
-                        layers[line.get("id", "")] = max(
-                            layers.get(line.get("id", ""), 0), int((line.get("progressDetail") or {}).get("total") or 0)
-                        )
-                        if (size := sum(layers.values())) > most:
-                            return f"its layers have {size} bytes or more, and EDT_DOCKER_PULL_BYTES is {most}"
-                        if time.monotonic() > until:
-                            return f"it took longer than EDT_DOCKER_PULL_SECONDS, {seconds:g}"
+                for line in puller.pull(name, tag=tag, stream=True, decode=True):
+                    if "error" in line:
+                        return str(line["error"])
+                    layer, told = line.get("id", ""), (line.get("progressDetail") or {}).get("total") or 0
+                    layers[layer] = max(layers[layer], int(told))
+                    if (size := layers.total()) > most:
+                        return f"its layers have {size} bytes or more, {TOO_LARGE}, {most}"
+                    if time.monotonic() > until:
+                        return too_long
             except APIError as error:
                 return str(error.explanation or error)
+            except (*_AWAY, DockerException) as error:
+                if not _nothing_came(error):
+                    raise
+                return too_long if time.monotonic() >= until else f"nothing came for {_STALLED_SECONDS:g} s"
+            finally:
+                puller.close()  # the daemon stops a pull to which nobody listens
             return ""
 
         return await self._ask(ask)
@@ -301,6 +319,17 @@ def _with_tag(image: str) -> tuple[str, str | None]:
     if "@" in image or ":" in image.rpartition("/")[2]:
         return image, None
     return image, "latest"
+
+
+def _nothing_came(error: BaseException) -> bool:
+    """Whether the daemon was waited for in vain, rather than lost."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, requests.exceptions.Timeout | urllib3.exceptions.ReadTimeoutError | TimeoutError):
+            return True
+        inner = next((each for each in seen.args if isinstance(each, BaseException)), None)
+        seen = inner or seen.__cause__ or seen.__context__
+    return False
 
 
 def _short(error: BaseException) -> str:

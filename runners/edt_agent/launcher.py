@@ -72,6 +72,15 @@ class Started:
     handle: Handle
 
 
+@dataclass(frozen=True)
+class NotHere:
+    """Why an image is not on this node."""
+
+    why: str
+    for_good: bool
+    """Another try would end the same way."""
+
+
 class Launcher(Protocol):
     """Starts supervisors and finds those that an earlier agent started."""
 
@@ -91,8 +100,8 @@ class Launcher(Protocol):
     async def sweep(self, known: Callable[[], Collection[Entry]]) -> int:
         """End and remove all of this node that belongs to no known entry; how many there were."""
 
-    async def fetch(self, image: str) -> str:
-        """See to it that a container image is here; "" when it is, else why it cannot be. Raises LauncherAway."""
+    async def fetch(self, image: str) -> NotHere | None:
+        """See to it that a container image is here; None when it is. Raises LauncherAway."""
 
     async def go_on(self, busy: asyncio.Event) -> None:
         """What it does beside, for ever. ``busy`` is set once there may be work."""

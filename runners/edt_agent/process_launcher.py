@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edt_agent.children import Children
 from edt_agent.errors import BadSetting, StartFailed
-from edt_agent.launcher import Started, key_of, prepared
+from edt_agent.launcher import NotHere, Started, key_of, prepared
 from edt_agent.ledger import Entry, Ledger, from_attempt_file
 from edt_agent.process_handle import ProcessHandle
 from edt_agent.processes import alive, bearers, environment, kill
@@ -91,9 +91,9 @@ class ProcessLauncher:
         kill(process.id for process in strays)
         return len(strays)
 
-    async def fetch(self, image: str) -> str:
+    async def fetch(self, image: str) -> NotHere | None:
         """See ``Launcher``."""
-        return "and this node starts no containers (EDT_LAUNCHER)"
+        return NotHere("this node starts no containers (EDT_LAUNCHER)", for_good=True)
 
     async def go_on(self, busy: asyncio.Event) -> None:
         """From the first answer on: before it, the API that starts beside this needs the processor more."""

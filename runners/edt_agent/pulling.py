@@ -33,16 +33,17 @@ class Pulling:
         while True:
             for image in self._asking.images:
                 try:
-                    error = await self._launcher.fetch(image)
+                    missing = await self._launcher.fetch(image)
+                    error = missing.why if missing is not None else ""
                     await self._api.pulled(image, error)
                 except (LauncherAway, ApiUnreachable, ApiRefused, NotKnownHere) as away:
                     log.debug("image %s: %s", image, away)
                     await asyncio.sleep(_AWAY_SECONDS)
-                    break
+                    continue  # with the next one: perhaps it is this image at which the daemon stumbles
                 # The list is as old as the last answer; what was told now need not be told again.
                 self._asking.images = tuple(each for each in self._asking.images if each != image)
                 if error:
-                    log.warning("image %s is not ready: it is not on this node %s", image, error)
+                    log.warning("image %s is not on this node, and %s", image, error)
                 else:
                     log.info("image %s is ready", image)
             await asyncio.sleep(_LOOK_SECONDS)

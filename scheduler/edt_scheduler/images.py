@@ -7,7 +7,18 @@ from fnmatch import fnmatchcase
 
 OURS = "openedt/runner-torch:*,openedt/runner-tensorflow:*"
 """The images that this project builds, as patterns."""
-NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,254}")
+LONGEST = 255
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_NAME = re.compile(
+    rf"(?:{_HOST}(?:\.{_HOST})*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
+    r"(?::[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(?:@[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-f]{32,128})?"
+)
+
+
+def is_name(text: str) -> bool:
+    """Whether Docker, containerd and Kubernetes all take this for the name of an image."""
+    return len(text) <= LONGEST and _NAME.fullmatch(text) is not None
 
 
 def canonical(name: str) -> str:

@@ -382,10 +382,16 @@ def test_an_image_that_is_to_be_ready_is_fetched_before_a_job_comes_and_what_is_
             until(lambda: len(place.desk.pulled) == 3, 60, what=f"the node has answered: {place.node.log}")
             assert place.desk.pulled[small.image] == place.desk.pulled[IMAGE] == ""
             assert docker("image", "inspect", small.image)
-            assert "EDT_DOCKER_PULL_BYTES is 2097152" in place.desk.pulled[large.image]
+            assert "more than EDT_DOCKER_PULL_BYTES, 2097152" in place.desk.pulled[large.image]
             assert not docker("image", "ls", "-q", large.image, check=False)
         finally:
             docker("rmi", "-f", small.image, large.image, check=False)
+
+
+def test_a_pull_of_which_nothing_more_comes_is_given_up() -> None:
+    with Registry(size=1 * MIB, stalls=True) as registry:
+        said = asyncio.run(Dockerd().pull(registry.image, seconds=2.0, most=1 << 40))
+    assert said == "it took longer than EDT_DOCKER_PULL_SECONDS, 2"
 
 
 def test_without_a_word_a_container_has_a_network_of_its_own(own_docker_place: Place) -> None:

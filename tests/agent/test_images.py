@@ -56,7 +56,7 @@ def test_one_that_can_be_pulled_is_pulled(tmp_path, node):
 
 
 def test_one_of_the_jobs_own_that_does_not_exist_is_the_jobs_fault(tmp_path, node):
-    with pytest.raises(ImageMissing, match=r"image my/own:1 \(--msd-image-name\) is not on node n1 .*does not exist"):
+    with pytest.raises(ImageMissing, match=r"image my/own:1 \(--msd-image-name\) is not on node n1, .*does not exist"):
         fetch(tmp_path, node, "my/own:1", NOT_FOUND)
 
 

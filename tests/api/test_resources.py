@@ -78,10 +78,10 @@ class TestImages:
         admin.post("/api/v1/images", json={"name": "team/own:1", "everywhere": True})
         assert ask_for_pulls(fresh_door.house) == 1
         assert node.get("/api/v1/nodes/node-c/assignments").json()["images"] == ["team/own:1"]
-        told = {"image": "team/own:1", "error": "and cannot be pulled (denied)"}
+        told = {"image": "team/own:1", "error": "it cannot be pulled: denied"}
         assert node.post("/api/v1/nodes/node-c/images", json=told).status_code == 204
         [image] = admin.get("/api/v1/images").json()["items"]
-        assert image["nodes"][0]["error"] == "and cannot be pulled (denied)"
+        assert image["nodes"][0]["error"] == "it cannot be pulled: denied"
 
 
 class TestUsers:

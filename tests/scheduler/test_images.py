@@ -73,6 +73,8 @@ class TestAllowed:
     def test_what_is_no_image_and_what_was_never_allowed_are_named(self, stage: Stage) -> None:
         with pytest.raises(ImageInvalid, match="name: '; rm -rf'"):
             operations.allow_image(stage.house, "; rm -rf", by=stage.admin, everywhere=True)
+        with pytest.raises(ImageInvalid, match="Team"):  # Docker takes no capitals
+            operations.allow_image(stage.house, "registry/Team/own:1", by=stage.admin, everywhere=True)
         with pytest.raises(NoSuchImage, match=OWN):
             operations.forbid_image(stage.house, OWN)
 
@@ -100,8 +102,8 @@ class TestReady:
         node = stage.node("n2", launcher="docker")
         operations.allow_image(stage.house, OWN, by=stage.admin, everywhere=True)
         ask_for_pulls(stage.house)
-        operations.record_pull(stage.house, "n2", OWN, "and cannot be pulled (denied)")
-        assert operations.images(stage.house, limit=1)[0].nodes[0].error == "and cannot be pulled (denied)"
+        operations.record_pull(stage.house, "n2", OWN, "it cannot be pulled: denied")
+        assert operations.images(stage.house, limit=1)[0].nodes[0].error == "it cannot be pulled: denied"
         stage.clock.pass_(PULL_AGAIN_SECONDS)
         assert (ask_for_pulls(stage.house), self.asked(node)) == (0, ())
         stage.clock.pass_(1)
@@ -114,6 +116,13 @@ class TestReady:
         operations.record_pull(stage.house, "n2", OWN, "")
         node.join()
         assert (ask_for_pulls(stage.house), self.asked(node)) == (1, (OWN,))
+
+    def test_of_an_image_that_is_no_longer_to_be_everywhere_nobody_is_asked(self, stage: Stage) -> None:
+        node = stage.node("n2", launcher="docker")
+        operations.allow_image(stage.house, OWN, by=stage.admin, everywhere=True)
+        ask_for_pulls(stage.house)
+        operations.allow_image(stage.house, OWN, by=stage.admin, everywhere=False)
+        assert self.asked(node) == ()
 
     def test_of_an_image_that_is_no_longer_allowed_nobody_is_asked(self, stage: Stage) -> None:
         node = stage.node("n2", launcher="docker")

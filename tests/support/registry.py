@@ -22,9 +22,14 @@ _LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
 class Registry:
-    """``with Registry(size) as registry: pull(registry.image)``. ``size``: bytes of the only layer, about."""
+    """``with Registry(size) as registry: pull(registry.image)``. ``size``: bytes of the only layer, about.
 
-    def __init__(self, size: int) -> None:
+    ``stalls``: it sends the first half of each layer and then nothing.
+    """
+
+    def __init__(self, size: int, *, stalls: bool = False) -> None:
+        self.over = threading.Event()
+        self.stalls = stalls
         files = io.BytesIO()
         with tarfile.open(fileobj=files, mode="w") as archive:
             member = tarfile.TarInfo("noise")
@@ -52,6 +57,7 @@ class Registry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.over.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -82,7 +88,12 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(data)))
             self.send_header("Docker-Content-Digest", _digest(data))
             self.end_headers()
-            if self.command == "GET":
+            if self.command != "GET":
+                return
+            if registry.stalls and len(data) > 1 << 16:
+                self.wfile.write(data[: len(data) // 2])
+                registry.over.wait(60)
+            else:
                 self.wfile.write(data)
 
         def log_message(self, *_: Any) -> None:

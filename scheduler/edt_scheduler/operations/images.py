@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row
 
 from edt_scheduler.errors import ImageInvalid, NoSuchImage, NoSuchNode, SubmissionInvalid
 from edt_scheduler.house import House
-from edt_scheduler.images import NAME, canonical, matches
+from edt_scheduler.images import canonical, is_name, matches
 from edt_scheduler.store import images as store
 from edt_scheduler.store import nodes, outbox
 from edt_scheduler.store.database import retried
@@ -63,7 +63,7 @@ def _view(row: Row[Any], there: Sequence[ImageOnNode] = ()) -> ImageView:
 @retried(if_done=True)
 def allow_image(house: House, name: str, *, by: UserView, everywhere: bool) -> ImageView:
     """Let everybody name an image. ``everywhere``: nodes that start containers have it ready before a job comes."""
-    if not NAME.fullmatch(name):
+    if not is_name(name):
         raise ImageInvalid("name", f"{name[:64]!r}: it takes REGISTRY/NAME:TAG or NAME@DIGEST")
     with house.database.transaction() as tx:
         store.allow(tx, canonical(name), by.id, house.clock(), everywhere=everywhere)

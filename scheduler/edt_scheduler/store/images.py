@@ -64,8 +64,10 @@ def ask(tx: Connection, node_id: int, image: str, now: float) -> None:
 
 def asked_of(tx: Connection, node_id: int) -> list[str]:
     """The images that a node was asked for and has not answered for."""
-    open_pulls = and_(image_pulls.c.node_id == node_id, image_pulls.c.done_at.is_(None))
-    return list(tx.execute(select(image_pulls.c.image).where(open_pulls).order_by(image_pulls.c.image)).scalars())
+    wanted = image_pulls.join(images, and_(images.c.name == image_pulls.c.image, images.c.everywhere))
+    unanswered = and_(image_pulls.c.node_id == node_id, image_pulls.c.done_at.is_(None))
+    query = select(image_pulls.c.image).select_from(wanted).where(unanswered).order_by(image_pulls.c.image)
+    return list(tx.execute(query).scalars())
 
 
 def answer(tx: Connection, node_id: int, image: str, error: str, now: float) -> bool:
@@ -81,8 +83,9 @@ def forget(tx: Connection, node_id: int, image: str | None = None) -> None:
 
 
 def pulls_of(tx: Connection, names: Sequence[str]) -> Sequence[Row[Any]]:
-    """What was asked of the nodes for these images, with each node's name as ``node``."""
-    query = select(image_pulls, nodes.c.name.label("node")).join(nodes).where(image_pulls.c.image.in_(names))
+    """What was asked of the nodes that are there for these images, with each node's name as ``node``."""
+    there = and_(image_pulls.c.image.in_(names), nodes.c.lost_at.is_(None))
+    query = select(image_pulls, nodes.c.name.label("node")).join(nodes).where(there)
     return tx.execute(query.order_by(image_pulls.c.image, nodes.c.name)).all()
 
 

@@ -1,4 +1,4 @@
-// openapi.json sha256: c46b14883363bd8b90cf6df81f8cb46c62dda19ce67cc50244150bf8dbfad141
+// openapi.json sha256: 2cc871e8d1ff1028fc8e9354abd5236b090ac9f4fb9eb4db76e6fb27e854bd1a
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -1994,6 +1994,8 @@ export interface operations {
                 framework?: string | null;
                 /** @description The most items of this page. */
                 limit?: number;
+                /** @description The caller's own, an admin's too. */
+                mine?: boolean;
                 owner?: string | null;
                 /** @description Part of the id, the name or the owner. */
                 q?: string | null;
