@@ -287,9 +287,11 @@ class EnvironmentLocked(SchedulerError):
 
     code = "environment-locked"
 
-    def __init__(self, exec_id: str, why: str) -> None:
+    def __init__(self, exec_id: str, why: str, *, unknown_key: bool = False) -> None:
         super().__init__(f"the environment of {exec_id} cannot be read: {why}")
         self.why = why
+        self.unknown_key = unknown_key
+        """Whether a key that is put into the file opens it."""
 
 
 class Side(NamedTuple):

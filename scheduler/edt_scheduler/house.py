@@ -46,10 +46,13 @@ class House:
 
 
 def open_house(settings: Settings | None = None) -> House:
-    """``prepare``, and open the database. Raises as ``prepare``."""
+    """``prepare``, open the database, and read the keys, so that nobody has to wait for their file later. Raises as
+    ``prepare``."""
     settings = settings or Settings()
     prepare(settings)
-    return opened_house(settings)
+    house = opened_house(settings)
+    house.secret_key.keys()
+    return house
 
 
 def opened_house(settings: Settings) -> House:

@@ -16,6 +16,7 @@ from typing import cast
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from edt_scheduler.errors import EnvironmentLocked
 from edt_scheduler.secret_key import Keys
 from edt_scheduler.store import environs, home
 from edt_scheduler.store.database import Database
@@ -27,17 +28,27 @@ CHUNK = 500
 
 
 def seal_all(database: Database, keys: Keys) -> int:
-    """Seal with the newest key whatever is not, as far as a key opens it; how many there were."""
-    done = 0
+    """Seal with the newest key whatever is not, as far as a key opens it; how many were sealed.
+
+    One that is damaged is told of in the log, and stays as it is: its job cannot start, and all others can.
+    """
+    done = last = 0
     while True:
         with database.snapshot() as tx:
-            if not environs.not_sealed_with(tx, keys.ids[0], keys.ids, 1):
+            if not environs.not_sealed_with(tx, keys.ids[0], keys.ids, last, 1):
                 return done
+        damaged: list[EnvironmentLocked] = []
         with database.transaction() as tx:
-            rows = environs.not_sealed_with(tx, keys.ids[0], keys.ids, CHUNK)
+            rows = environs.not_sealed_with(tx, keys.ids[0], keys.ids, last, CHUNK)
             for row in rows:
-                environs.seal(tx, row.id, environs.opened(row, keys), keys)
-        done += len(rows)
+                try:
+                    environs.seal(tx, row.id, environs.opened(row, keys), keys)
+                except EnvironmentLocked as error:
+                    damaged.append(error)
+                last = row.id
+        done += len(rows) - len(damaged)
+        for why in damaged:
+            log.error("%s; it is left as it is", why)
 
 
 def wipe(database: Database, now: float) -> bool:

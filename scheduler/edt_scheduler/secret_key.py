@@ -5,7 +5,8 @@ line, newest first; a line that begins with # says something to people. The newe
 is one of Fernet's (AES-128-CBC and HMAC-SHA256): 32 random bytes in URL-safe base64. What is sealed names its key by an
 id that tells nothing of it, so a key that is missing can be named.
 
-The file is read again whenever it has changed, so that a key that is put back, or added, counts at once.
+The file is read again whenever it has changed, so that a key that is put back, or added, counts at once. While it
+cannot be read, or holds no key (somebody is writing it just now), the keys that were read before go on counting.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -25,6 +27,8 @@ from cryptography.fernet import Fernet, InvalidToken
 from edt_scheduler import lost_found
 from edt_scheduler.errors import EnvironmentLocked, SecretKeyUnusable
 from edt_scheduler.settings import Settings
+
+log = logging.getLogger("edt.scheduler")
 
 KEY_FILE = "secret-key"
 _ID_BYTES = 6
@@ -56,7 +60,7 @@ class Keys:
         """The environment. Raises EnvironmentLocked where no key here opens it, or where it is not this job's."""
         key = self._of_id.get(sealed.key_id)
         if key is None:
-            raise EnvironmentLocked(f"edt-{job}", self.missing(sealed.key_id))
+            raise EnvironmentLocked(f"edt-{job}", self.missing(sealed.key_id), unknown_key=True)
         try:
             told = json.loads(key.decrypt(sealed.text.encode()))
         except InvalidToken:
@@ -84,19 +88,42 @@ class KeyFile:
         self._named = settings.secret_key_file is not None
         self.path = settings.secret_key_file or settings.home / KEY_FILE
         self._read: tuple[tuple[int, ...], Keys] | None = None
+        self._trouble = ""
+        """What was said of the file last, while it cannot be used."""
 
     def keys(self) -> Keys:
-        """All keys; the home's own file is made where there was none at the first look. A file that cannot be read any
-        more leaves what is known. Raises SecretKeyUnusable."""
-        if self._read is None and not self._named and not self.path.exists():
+        """All keys, as ``known``; the home's own file is made where there was none at the first look."""
+        if self._read is None and not self._named:
             try:
-                self._make()
+                if not self.path.exists():
+                    self._make()
             except OSError as error:
                 raise SecretKeyUnusable(str(self.path), error.strerror or str(error)) from None
         return self.known()
 
     def known(self) -> Keys:
-        """The same, and makes nothing."""
+        """All keys; makes nothing. A file that cannot be used any more leaves the keys that were read before, and is
+        told of in the log. Raises SecretKeyUnusable where none were."""
+        try:
+            found = self._look()
+        except SecretKeyUnusable as error:
+            if self._read is None:
+                raise
+            if self._trouble != str(error):
+                log.error("%s; until then the keys count that were read before", error)
+            self._trouble = str(error)
+            return self._read[1]
+        if self._trouble:
+            log.info("the secret key %s can be used again", self.path)
+        self._trouble = ""
+        return found
+
+    def last_read(self) -> Keys:
+        """The keys that were read last, for who must not wait for the home's disk: looks at the file only where it was
+        never read. Raises SecretKeyUnusable then."""
+        return self._read[1] if self._read is not None else self.keys()
+
+    def _look(self) -> Keys:
         try:
             stat = self.path.stat()
             seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
@@ -104,8 +131,6 @@ class KeyFile:
                 self._read = (seen, _parsed(str(self.path), self.path.read_text()))
             return self._read[1]
         except (OSError, UnicodeDecodeError) as error:
-            if self._read is not None:
-                return self._read[1]
             why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
             raise SecretKeyUnusable(str(self.path), why) from None
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from edt_scheduler.jobs import JobState
 from edt_scheduler.once import once
 from edt_scheduler.secret_key import KeyFile
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import tables
+from edt_scheduler.store import environs, tables
 from support.dumps import Dump, opened
 from support.postgres import Postgres
 from support.puppets import Stage
@@ -122,11 +124,11 @@ class TestWithoutTheKey:
         assert stage.job(locked).fence == 1
 
     def test_what_runs_of_it_is_left_alone_and_can_still_be_stopped(self, sqlite_stage: Stage) -> None:
-        house = sqlite_stage.house
         sqlite_stage.node()
         job = sqlite_stage.submit(environ=ENVIRON)
         sqlite_stage.settle()
-        replace_key(house, Fernet.generate_key())
+        replace_key(sqlite_stage.house, Fernet.generate_key())
+        house = replace(sqlite_stage.house)  # the API was started again, and has never read the old key
         told = operations.assignments(house, "n1")
         assert told.assignments == () and told.locked == ((job, 1),)
         operations.stop(house, job, viewer=sqlite_stage.admin)
@@ -144,8 +146,79 @@ class TestWithoutTheKey:
         (settings.home / "home-id").write_text("6f1c2a58-0d1e-4b7c-9a42-7c1d5e8f9b01\n")
         return settings.database
 
+    def test_a_row_that_is_damaged_keeps_nothing_from_starting_and_no_other_from_being_sealed(
+        self, stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sealing, "CHUNK", 2)
+        house, table = stage.house, tables.job_environs
+        for _ in range(5):
+            stage.submit(environ=ENVIRON)
+        with house.database.transaction() as tx:
+            tx.execute(update(table).where(table.c.job_id.in_([1, 2, 4])).values(sealed="gAAAA"))
+        replace_key(house, Fernet.generate_key(), house.secret_key.path.read_bytes().strip())
+        keys = house.secret_key.keys()
+        assert sealing.seal_all(house.database, keys) == 2
+        assert {row["job_id"] for row in rows(house) if row["key_id"] == keys.ids[0]} == {3, 5}
+        told = [message for message in caplog.messages if "is damaged" in message]
+        assert [message.split()[3] for message in told] == ["edt-1", "edt-2", "edt-4"]
+
 
 class TestTheFile:
+    @pytest.mark.parametrize("held", ["", "not a key\n", None])
+    def test_while_it_cannot_be_used_the_keys_that_were_read_go_on_counting(
+        self, stage: Stage, caplog: pytest.LogCaptureFixture, held: str | None
+    ) -> None:
+        house, path = stage.house, stage.house.secret_key.path
+        right = path.read_bytes()
+        stage.node()
+        job = stage.submit(environ=ENVIRON)
+        if held is None:
+            path.unlink()
+        else:
+            path.write_text(held)
+        stage.settle()
+        assert stage.job(job).fence == 1 and ENVIRON.items() <= letter(stage).items()
+        stage.submit(environ=ENVIRON)
+        said = [message for message in caplog.messages if "the keys count that were read before" in message]
+        assert len(said) == 1 and str(path) in said[0]
+        with caplog.at_level("INFO"):
+            path.write_bytes(right)
+            house.secret_key.keys()
+        assert f"the secret key {path} can be used again" in caplog.messages
+
+    def test_who_is_opened_has_read_it_and_needs_it_no_more(self, tmp_path: Path) -> None:
+        house = open_house(Settings(home=tmp_path / "home", broker_url=""))
+        house.secret_key.path.write_text("")
+        assert len(house.secret_key.keys().ids) == 1
+        house.close()
+
+    def test_a_node_that_fetches_its_list_waits_for_no_file_of_the_home(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house, looks = stage.house, list[str]()
+        stage.node()
+        stage.submit(environ=ENVIRON)
+        stage.settle()
+        for name in ("stat", "lstat", "open", "scandir", "listdir"):
+            does = getattr(os, name)
+
+            def noted(path: Any, *given: Any, does: Any = does, **named: Any) -> Any:
+                if str(path).startswith(str(house.settings.home)):
+                    looks.append(str(path))
+                return does(path, *given, **named)
+
+            monkeypatch.setattr(os, name, noted)
+        assert letter(stage)["TOKEN"] == SECRET
+        assert looks == []
+        with house.database.transaction() as tx:  # sealed by another process, with a key that was added meanwhile
+            added = Fernet.generate_key()
+            replace_key(house, added, house.secret_key.path.read_bytes().strip())
+            environs.seal(tx, 1, {"TOKEN": "new"}, KeyFile(house.settings).keys())
+        looks.clear()
+        assert letter(stage)["TOKEN"] == "new" and str(house.secret_key.path) in looks
+        looks.clear()
+        assert letter(stage)["TOKEN"] == "new" and looks == []
+
     def test_it_is_made_once_by_whoever_comes_first_for_this_user_alone(self, tmp_path: Path) -> None:
         settings = Settings(home=tmp_path, broker_url="")
         with ThreadPoolExecutor(8) as pool:

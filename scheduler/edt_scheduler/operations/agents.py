@@ -17,6 +17,7 @@ from edt_scheduler import letters, reports
 from edt_scheduler.errors import EnvironmentLocked, NoSuchNode, ReportForeign
 from edt_scheduler.house import House
 from edt_scheduler.jobs import exec_id, job_number
+from edt_scheduler.secret_key import Keys
 from edt_scheduler.store import allocations, attempts, images, nodes, outbox, resizes
 from edt_scheduler.store.database import retried
 from edt_scheduler.store.outages import outage
@@ -27,16 +28,31 @@ log = logging.getLogger("edt.reports")
 WOKEN_BY = ("doorbell", "timer", "start")
 
 
-@retried(if_done=True)
 def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssignments:
     """What this node should be running now. Being asked is the node's heartbeat.
 
     From here on processes may exist for what is listed: the rows remember that it was handed out, and each
     resize that concerns the node remembers what woke the agent that fetched it first.
+
+    No file is looked at, so that a home that stands still makes no node silent. But where a job was sealed with a key
+    that is not known yet, the file with the keys is, when the heartbeat is written.
     """
     if woken_by not in WOKEN_BY:
         woken_by = "timer"
-    secret = house.secret_key.keys()
+    known = house.secret_key.last_read()
+    answer, why = _assignments(house, node, woken_by, known)
+    if any(error.unknown_key for error in why) and (read := house.secret_key.keys()) is not known:
+        answer, why = _assignments(house, node, woken_by, read)
+    for (_, fence), error in zip(answer.locked, why, strict=True):
+        log.error("%s; what runs of its attempt %d on %s stays as it is", error, fence, node)
+    return answer
+
+
+@retried(if_done=True)
+def _assignments(
+    house: House, node: str, woken_by: str, secret: Keys
+) -> tuple[NodeAssignments, list[EnvironmentLocked]]:
+    """``assignments`` with these keys, and for each attempt that is locked why it is."""
     with house.database.transaction(urgent=True) as tx:
         now = house.clock()
         row = nodes.find(tx, node)
@@ -48,7 +64,7 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
         slots = defaultdict(list)
         for slot in allocations.wished(tx, row.id):
             slots[slot.job_id, slot.fence].append(slot)
-        listed, locked = [], []
+        listed, locked, why = [], [], []
         for carried in attempts.carried_on(tx, row.id):
             guest = carried.home_node_id != row.id
             if guest and carried.coordinator is None and carried.supervisor_handed_at is None:
@@ -57,8 +73,8 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
             try:
                 listed.append(letters.assignment(house.settings, secret, row, carried, slots[key]))
             except EnvironmentLocked as error:  # where the keys of this machine are not the scheduler's
-                log.error("%s; what runs of its attempt %d on %s stays as it is", error, carried.attempt_fence, node)
                 locked.append((exec_id(carried.id), carried.attempt_fence))
+                why.append(error)
                 continue
             attempts.hand(tx, *key, row.id, now)
             allocations.hand(tx, [slot.id for slot in slots[key]], now)
@@ -66,7 +82,7 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
         wanted = images.asked_of(tx, row.id)
     if row.lost_at is not None:
         house.doorbells.ring()
-    return NodeAssignments(row.version, tuple(listed), tuple(locked), tuple(wanted))
+    return NodeAssignments(row.version, tuple(listed), tuple(locked), tuple(wanted)), why
 
 
 def assignments_version(house: House, node: str) -> int:

@@ -49,10 +49,11 @@ def locked(tx: Connection, known: Collection[str]) -> dict[int, str]:
     return {row.job_id: row.key_id for row in tx.execute(query)}
 
 
-def not_sealed_with(tx: Connection, key_id: str, others: Collection[str], most: int) -> list[Row[Any]]:
-    """At most so many rows in plain text, or sealed with one of the ``others``."""
+def not_sealed_with(tx: Connection, key_id: str, others: Collection[str], after: int, most: int) -> list[Row[Any]]:
+    """At most so many rows in plain text, or sealed with one of the ``others``, of jobs behind number ``after``."""
     wanted = environs.c.key_id.is_(None) | environs.c.key_id.in_([other for other in others if other != key_id])
-    query = select(environs, environs.c.job_id.label("id")).where(wanted).order_by(environs.c.job_id)
+    query = select(environs, environs.c.job_id.label("id")).where(wanted, environs.c.job_id > after)
+    query = query.order_by(environs.c.job_id)
     return list(tx.execute(query.limit(most)))
 
 
