@@ -130,11 +130,12 @@ def _ensure_admin(settings: Settings) -> int:
 def _set_password(settings: Settings, name: str) -> int:
     house = open_house(settings)
     try:
-        user = operations.user(house, name)
+        operations.user(house, name)  # there is one, or nobody is asked for a password
         password = _typed_password(name)
         if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
             return _cannot(f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters, not {len(password)}")
-        operations.set_password(house, user, Passwords().hash_now(password))
+        stored = Passwords().hash_now(password)
+        operations.set_password(house, operations.user(house, name), stored)
     finally:
         house.close()
     print(f"{name} has a new password; every login of {name} has ended", file=sys.stderr)  # noqa: T201

@@ -82,9 +82,9 @@ class Keeper:
         if credential is None:
             return NOBODY
         if credential.name is not None:
+            self.passwords.guesses.admit(credential.name, address)  # before the database, which nodes need too
             user = await threads.lookups.run(self._user, credential.name)
-            stored = user.password_hash if user else None
-            right = await self.passwords.verify(credential.name, credential.secret, stored, address)
+            right = await self.passwords.verify(credential.name, credential.secret, user, address)
             return Caller(user=user, credential=credential) if right else NOBODY
         return await threads.lookups.run(self._by_token, credential)
 

@@ -166,6 +166,7 @@ STATUS: Mapping[str, int] = {
     "no-such-image": 404,
     "conflict": 409,
     "user-exists": 409,
+    "password-changed": 409,
     "last-admin": 409,
     "node-in-use": 409,
     "illegal-transition": 409,

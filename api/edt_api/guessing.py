@@ -7,7 +7,7 @@ An address at which a user has signed in before is a familiar one for that user.
 neither the neighbours behind one address nor a guesser elsewhere can lock the user out. A guesser at one address meets
 the third limit long before the second, so it takes many addresses to keep a user from signing in at a new one.
 
-All of this is kept in this process's memory and forgotten when it ends (docs/decisions/0021).
+All of this is kept in this process's memory, so much of it at most, and forgotten when it ends (docs/decisions/0021).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import secrets
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from limits import RateLimitItem, parse
 from limits.storage import MemoryStorage
@@ -29,8 +30,14 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 from edt_api.errors import TooManyLogons
 
 log = logging.getLogger("edt.api")
+_T = TypeVar("_T")
 
 _MOST_FAMILIAR = 10_000
+"""Users with familiar addresses."""
+_MOST_PLACES = 32
+"""Familiar addresses of one user."""
+_MOST_COUNTED = 200_000
+"""Counters of wrong passwords. Each guess is hashed and makes three at most, so there are fewer in half an hour."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +66,63 @@ class _Count:
         return self.of[0] != "address"
 
 
+class _Counters(MemoryStorage):
+    """The library's counters, the newest ``most`` of them; counting is done in one thread, reading in any.
+
+    The library itself looks through all counters in a thread of its own, soon after each count.
+    """
+
+    def __init__(self, most: int = _MOST_COUNTED) -> None:
+        super().__init__()
+        self.timer.cancel()
+        self._most = most
+
+    def incr(self, key: str, expiry: float, amount: int = 1) -> int:
+        now, count = time.time(), self.get(key) + amount
+        if count == amount:
+            self.clear(key)
+            self.expirations[key] = now + expiry
+        self.storage[key] = count
+        while (oldest := next(iter(self.expirations))) != key and (
+            len(self.expirations) > self._most or self.expirations[oldest] <= now
+        ):
+            self.clear(oldest)
+        return count
+
+    def get(self, key: str) -> int:
+        return self.storage.get(key, 0) if self.expirations.get(key, 0.0) > time.time() else 0
+
+
+@dataclass
+class _Places:
+    """Where one user has signed in; the newest last."""
+
+    user: int | None
+    networks: OrderedDict[str, None] = field(default_factory=OrderedDict)
+
+
 @dataclass
 class Guesses:
-    """Counts wrong passwords. ``wrong`` and ``right`` are called in one event loop; ``admit`` changes nothing."""
+    """Counts wrong passwords. ``admit`` and ``familiar`` change nothing; all else is called in one event loop."""
 
     limits: Limits = field(default_factory=Limits)
     _counters: SlidingWindowCounterRateLimiter = field(
-        default_factory=lambda: SlidingWindowCounterRateLimiter(MemoryStorage()), repr=False
+        default_factory=lambda: SlidingWindowCounterRateLimiter(_Counters()), repr=False
     )
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    _familiar: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, repr=False)
-    """Users and addresses that have come together with a right password; the newest last."""
+    _familiar: OrderedDict[str, _Places] = field(default_factory=OrderedDict, repr=False)
+    """By name, since who asks is first known by it alone; who signed in last stands last."""
 
     def familiar(self, name: str, address: str) -> bool:
-        """Whether this user has signed in at this address since the process began."""
-        return (self._hidden(name), network(address)) in self._familiar
+        """Whether the user of this name has signed in at this address since the process began."""
+        places = self._familiar.get(self._hidden(name))
+        return places is not None and network(address) in places.networks
+
+    def belongs(self, name: str, user: int | None) -> None:
+        """``user`` has this name now; None: nobody has. What was familiar to another one of this name is forgotten."""
+        places = self._familiar.get(self._hidden(name))
+        if places is not None and places.user != user:
+            del self._familiar[self._hidden(name)]
 
     def admit(self, name: str, address: str) -> None:
         """Raises TooManyLogons where a password of this user, sent from there, is not looked at now."""
@@ -95,20 +144,20 @@ class Guesses:
                 # The name is not told: what is typed there is now and then a password.
                 log.warning("%s wrong passwords %s: more are refused", count.limit, count.said)
 
-    def right(self, name: str, address: str) -> None:
-        """A password of this user, sent from there, was right."""
-        both = self._hidden(name), network(address)
-        self._familiar[both] = None
-        self._familiar.move_to_end(both)
-        if len(self._familiar) > _MOST_FAMILIAR:
-            self._familiar.popitem(last=False)
+    def right(self, name: str, user: int, address: str) -> None:
+        """The password of the user of this name, sent from there, was right."""
+        self.belongs(name, user)
+        hidden = self._hidden(name)
+        networks = self._familiar.setdefault(hidden, _Places(user)).networks
+        _newest(networks, network(address), None, _MOST_PLACES)
+        _newest(self._familiar, hidden, self._familiar[hidden], _MOST_FAMILIAR)
 
     def _counts(self, name: str, address: str) -> tuple[_Count, ...]:
-        user, place = self._hidden(name), network(address)
+        user, place, site = self._hidden(name), network(address), network(address, of_ipv6=SITE)
         return (
             _Count(self.limits.per_user_and_address, ("both", user, place), f"for one user from {place}"),
             _Count(self.limits.per_user, ("user", user), "for one user from several addresses"),
-            _Count(self.limits.per_address, ("address", place), f"from {place}"),
+            _Count(self.limits.per_address, ("address", site), f"from {site}"),
         )
 
     def _hidden(self, name: str) -> str:
@@ -116,14 +165,27 @@ class Guesses:
         return hmac.digest(self._key, name.encode(errors="surrogatepass"), hashlib.sha256).hex()[:32]
 
 
-def network(address: str) -> str:
-    """What counts as one address: of IPv6 the first 64 bits, since whoever has one address has all of those. Pure."""
+def _newest(kept: OrderedDict[str, _T], key: str, value: _T, most: int) -> None:
+    """Put it last; where there are more than ``most``, the first one goes."""
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > most:
+        kept.popitem(last=False)
+
+
+LINE, SITE = 64, 56
+"""First bits of an IPv6 address: what whoever has one address has of them at least, and what a provider gives to one
+home or office."""
+
+
+def network(address: str, of_ipv6: int = LINE) -> str:
+    """What counts as one address: of IPv6 so many first bits. Pure."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:  # a believed proxy may write anything
         return address[:64]
     if isinstance(found, ipaddress.IPv6Address):
         if found.ipv4_mapped is None:
-            return str(ipaddress.ip_network((found, 64), strict=False))
+            return str(ipaddress.ip_network((found, of_ipv6), strict=False))
         found = found.ipv4_mapped
     return str(found)

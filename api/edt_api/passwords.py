@@ -5,7 +5,8 @@ for long is told at once when to come again. A client that sends its password wi
 once: a right password is remembered for a minute, and requests that come together share one look. A wrong one is
 remembered too, so a program that repeats an outdated password neither keeps the threads busy nor uses up the tries of
 the person who knows the new one. What is remembered is a hash under a key that only this process has; a changed
-password or a removed user is noticed at once, because the stored hash is compared too. Next: guessing.py, which counts.
+password or a removed user is noticed at once, because the stored hash is compared too. Where too many were wrong,
+nothing is looked up in either memory: the right one of them would be told. Next: guessing.py, which counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import math
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -29,8 +31,10 @@ from edt_api import threads
 from edt_api.errors import TooManyLogons
 from edt_api.guessing import Guesses, network
 from edt_api.single_flight import SingleFlight
+from edt_scheduler.views import UserView
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 
 REMEMBERED_SECONDS = 60.0
 WRONG_REMEMBERED_SECONDS = 900.0
@@ -41,6 +45,8 @@ _MOST_WAITING = 64
 """Of those whom we know: signed in, or at an address at which they have signed in before."""
 _MOST_STRANGERS = 32
 """However many strangers knock, there is room behind them for those whom we know."""
+_MOST_NEW, _MOST_NEW_BY_ONE = 8, 4
+"""New passwords in the queue, of all users and of one: nobody can fill the queue by setting passwords."""
 _USUAL_SECONDS = 0.1
 
 
@@ -80,7 +86,9 @@ class Passwords:
     _looks: SingleFlight[tuple[bytes, str | None, str], bool] = field(default_factory=SingleFlight, repr=False)
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), repr=False)
     _queued: Counter[str] = field(default_factory=Counter, repr=False)
-    """How many wait or are being hashed, by the network they come from; new passwords under ``""``."""
+    """How many wait or are being hashed, by the network they come from."""
+    _new: Counter[int] = field(default_factory=Counter, repr=False)
+    """How many of these are new passwords, by the user who sets them."""
     _seconds: float = _USUAL_SECONDS
     """How long one took lately."""
     _dummy: str = field(default="", repr=False)
@@ -89,27 +97,36 @@ class Passwords:
         """What is stored of a password. Takes a tenth of a second: call it from a thread."""
         return self.hasher.hash(password)
 
-    async def hash(self, password: str) -> str:
-        """The same in its turn. Raises TooManyLogons where the queue is full."""
-        return await self._in_turn("", _MOST_WAITING, partial(self.hash_now, password))
+    async def hash(self, password: str, by: int, address: str) -> str:
+        """The same in its turn, for the user ``by``, who sets it from ``address``.
 
-    async def verify(self, name: str, password: str, stored: str | None, address: str) -> bool:
-        """Whether this is the password behind ``stored``; None, an unknown user, takes as long as a wrong one.
+        Raises TooManyLogons where the queue is full, or this user has several passwords in it.
+        """
+        if self._new.total() >= _MOST_NEW or self._new[by] >= _MOST_NEW_BY_ONE:
+            raise self._busy("too many passwords are being set at this moment")
+        with _counted(self._new, by):
+            return await self._in_turn(network(address), _MOST_WAITING, partial(self.hash_now, password))
+
+    async def verify(self, name: str, password: str, user: UserView | None, address: str) -> bool:
+        """Whether this is the password of ``user``, who has this name; None, nobody, takes as long as a wrong one.
 
         ``address`` is where it comes from. Raises TooManyLogons where it is not looked at now: too many were wrong,
         or too many wait.
         """
+        stored = user.password_hash if user is not None else None
+        self.guesses.belongs(name, user.id if user is not None else None)
+        self.guesses.admit(name, address)
         key = hmac.digest(self._key, f"{name}\0{password}".encode(errors="surrogatepass"), hashlib.sha256)
-        if stored is not None and self._right.holds(key, stored, self.clock()):
-            self.guesses.right(name, address)
+        if user is not None and self._right.holds(key, stored, self.clock()):
+            self.guesses.right(name, user.id, address)
             return True
         if self._wrong.holds(key, stored, self.clock()):
             return False
-        look = partial(self._look, key, name, password, stored, address)
+        look = partial(self._look, key, name, password, user, address)
         return await self._looks.ask((key, stored, network(address)), look)
 
-    async def _look(self, key: bytes, name: str, password: str, stored: str | None, address: str) -> bool:
-        self.guesses.admit(name, address)
+    async def _look(self, key: bytes, name: str, password: str, user: UserView | None, address: str) -> bool:
+        stored = user.password_hash if user is not None else None
         most = _MOST_WAITING if self.guesses.familiar(name, address) else _MOST_STRANGERS
 
         def on_its_turn() -> bool:
@@ -117,20 +134,19 @@ class Passwords:
             return self._check(stored, password)
 
         right = await self._in_turn(network(address), most, on_its_turn)
-        if right:
+        if right and user is not None:
             self._right.keep(key, stored, self.clock())
-            self.guesses.right(name, address)
+            self.guesses.right(name, user.id, address)
         else:
             self._wrong.keep(key, stored, self.clock())
             self.guesses.wrong(name, address)
         return right
 
     async def _in_turn(self, place: str, most: int, do: Callable[[], _T]) -> _T:
-        """What ``do()`` returns. ``most``: so many may be queued; half of them from one place, where it is told."""
+        """What ``do()`` returns. ``most``: so many may be queued; half of them from one place, where it is known."""
         if self._queued.total() >= most or (place and self._queued[place] >= most // 2):
             raise self._busy()
-        self._queued[place] += 1
-        try:
+        with _counted(self._queued, place):
             try:
                 async with asyncio.timeout(LONGEST_WAIT_SECONDS):
                     await self._turn.acquire()
@@ -143,14 +159,9 @@ class Passwords:
                 return done
             finally:
                 self._turn.release()
-        finally:
-            self._queued[place] -= 1
-            if not self._queued[place]:
-                del self._queued[place]
 
-    def _busy(self) -> TooManyLogons:
-        seconds = math.ceil(self._queued.total() / _AT_ONCE * self._seconds)
-        return TooManyLogons("too many people are signing in at this moment", seconds)
+    def _busy(self, why: str = "too many people are signing in at this moment") -> TooManyLogons:
+        return TooManyLogons(why, math.ceil(self._queued.total() / _AT_ONCE * self._seconds))
 
     def _check(self, stored: str | None, password: str) -> bool:
         if stored is None:
@@ -159,3 +170,15 @@ class Passwords:
             return self.hasher.verify(stored or self._dummy, password) and stored is not None
         except (VerifyMismatchError, VerificationError, InvalidHashError):
             return False
+
+
+@contextmanager
+def _counted(held: Counter[_K], key: _K) -> Iterator[None]:
+    """The block is counted while it runs; who counts nothing is not kept."""
+    held[key] += 1
+    try:
+        yield
+    finally:
+        held[key] -= 1
+        if not held[key]:
+            del held[key]

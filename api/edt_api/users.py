@@ -31,7 +31,12 @@ def listing(house: TheHouse, limit: Limit = 100, cursor: Cursor = None) -> schem
 
 @router.post("", status_code=201)
 async def add(
-    house: TheHouse, passwords: ThePasswords, viewer: AdminViewer, new: schemas.NewUser, key: TheKey = None
+    house: TheHouse,
+    passwords: ThePasswords,
+    viewer: AdminViewer,
+    address: TheAddress,
+    new: schemas.NewUser,
+    key: TheKey = None,
 ) -> schemas.User:
     """Add a user. The name of a removed one may be given again: to a new user, who owns nothing of the old one's.
 
@@ -39,7 +44,7 @@ async def add(
     password is no part of that: what is kept of it is argon2's hash and nothing quicker to guess by.
     """
     meant_once = once(key, "POST users", new.name, new.role.value) if key is not None else None
-    stored = await passwords.hash(new.password)
+    stored = await passwords.hash(new.password, viewer.id, address)
     role = Role(new.role.value)
     add_user = partial(operations.add_user, house, new.name, stored, role, by=viewer, once=meant_once)
     return pictures.user(await to_thread.run_sync(add_user))
@@ -71,9 +76,9 @@ async def set_password(
     if name == viewer.name:
         if new.current_password is None:
             raise RequestInvalid("current_password: your own password is changed with the one you have now beside it")
-        if not await passwords.verify(name, new.current_password, viewer.password_hash, address):
+        if not await passwords.verify(name, new.current_password, viewer, address):
             raise WrongPassword
+    stored = await passwords.hash(new.password, viewer.id, address)
     user = viewer if name == viewer.name else await to_thread.run_sync(operations.user, house, name)
-    stored = await passwords.hash(new.password)
     await to_thread.run_sync(operations.set_password, house, user, stored)
     return Response(status_code=204)

@@ -8,6 +8,7 @@
     │   └── NoSuchImage
     ├── Conflict
     │   ├── UserExists
+    │   ├── PasswordChanged
     │   ├── LastAdmin
     │   ├── NodeInUse
     │   ├── IllegalTransition
@@ -104,6 +105,18 @@ class UserExists(Conflict):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"user {name!r} exists already: choose another name, or set a new password")
+        self.name = name
+
+
+class PasswordChanged(Conflict):
+    """A user's password is another one than the one by which this was asked for."""
+
+    code = "password-changed"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the password of {name!r} has just been changed, and this came with the old one: use the new one"
+        )
         self.name = name
 
 

@@ -24,7 +24,7 @@ from edt_api.settings import Settings
 from edt_api.stream import events
 from edt_scheduler import operations
 from edt_scheduler.views import Role, UserView
-from support.credentials import PASSWORD
+from support.credentials import PASSWORD, account
 from support.front_door import EXECS, JOIN_TOKEN, FrontDoor, cheap_passwords
 
 PAGES = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/ui", "/ui/{path}")}
@@ -327,20 +327,20 @@ class TestPasswords:
         passwords, now = cheap_passwords(), [0.0]
         passwords.clock = lambda: now[0]
         stored = passwords.hash_now("hush")
-        assert asyncio.run(passwords.verify("ana", "hush", stored, HERE))
+        assert asyncio.run(passwords.verify("ana", "hush", account(stored), HERE))
         assert "hush" not in repr(passwords._right)
         passwords.hasher = None  # type: ignore[assignment]  # from here on, hashing would fail
         now[0] = 59.0
-        assert asyncio.run(passwords.verify("ana", "hush", stored, HERE))
+        assert asyncio.run(passwords.verify("ana", "hush", account(stored), HERE))
         now[0] = 61.0
         with pytest.raises(AttributeError):
-            asyncio.run(passwords.verify("ana", "hush", stored, HERE))
+            asyncio.run(passwords.verify("ana", "hush", account(stored), HERE))
 
     def test_what_is_remembered_is_worth_nothing_for_another_user_or_hash(self) -> None:
         passwords = cheap_passwords()
-        assert asyncio.run(passwords.verify("ana", "hush", passwords.hash_now("hush"), HERE))
-        assert not asyncio.run(passwords.verify("bob", "hush", passwords.hash_now("other"), HERE))
-        assert not asyncio.run(passwords.verify("ana", "hush", passwords.hash_now("other"), HERE))
+        assert asyncio.run(passwords.verify("ana", "hush", account(passwords.hash_now("hush")), HERE))
+        assert not asyncio.run(passwords.verify("bob", "hush", account(passwords.hash_now("other")), HERE))
+        assert not asyncio.run(passwords.verify("ana", "hush", account(passwords.hash_now("other")), HERE))
         assert not asyncio.run(passwords.verify("ana", "hush", None, HERE))
 
     def test_for_an_unknown_user_a_hash_is_computed_all_the_same(self) -> None:
@@ -349,7 +349,7 @@ class TestPasswords:
         assert passwords._dummy.startswith("$argon2id$")
 
     def test_a_hash_that_cannot_be_read_is_a_wrong_password(self) -> None:
-        assert not asyncio.run(cheap_passwords().verify("ana", "hush", "not a hash", HERE))
+        assert not asyncio.run(cheap_passwords().verify("ana", "hush", account("not a hash"), HERE))
 
 
 class TestOwnJobsOnly:

@@ -8,10 +8,12 @@ import math
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import pytest
@@ -19,13 +21,16 @@ from limits import parse, strategies
 from limits.storage import memory
 
 from edt_api import passwords as queue
+from edt_api.access import Credential
+from edt_api.auth import Keeper
 from edt_api.errors import TooManyLogons
-from edt_api.guessing import Guesses, Limits, network
+from edt_api.guessing import SITE, Guesses, Limits, _Counters, network
 from edt_api.passwords import Passwords
 from edt_api.settings import Settings
-from support.credentials import PASSWORD
+from support.credentials import PASSWORD, account
 from support.front_door import EXECS, FrontDoor, cheap_hasher, cheap_passwords, served
 
+_T = TypeVar("_T")
 HOME, CAFE, OFFICE = "192.0.2.7", "198.51.100.9", "203.0.113.5"
 FEW = Limits(parse("5 per 10 minutes"), parse("4 per 10 minutes"), parse("2 per 10 minutes"))
 
@@ -77,7 +82,7 @@ class TestWhoIsRefused:
         self, clock: Clock
     ) -> None:
         guesses = Guesses(FEW)
-        guesses.right("ana", HOME)
+        guesses.right("ana", 1, HOME)
         for number in range(4):
             guesses.wrong("ana", f"198.51.100.{number}")
         error = refused(guesses, "ana", CAFE)
@@ -87,7 +92,7 @@ class TestWhoIsRefused:
 
     def test_a_neighbour_behind_the_same_address_locks_out_only_who_never_signed_in_there(self, clock: Clock) -> None:
         guesses = Guesses(FEW)
-        guesses.right("ana", OFFICE)
+        guesses.right("ana", 1, OFFICE)
         for number in range(5):
             guesses.wrong(f"name{number}", OFFICE)
         assert refused(guesses, "bob", OFFICE) is not None
@@ -95,7 +100,7 @@ class TestWhoIsRefused:
 
     def test_at_a_familiar_address_too_a_user_may_be_guessed_so_often_only(self, clock: Clock) -> None:
         guesses = Guesses(FEW)
-        guesses.right("ana", HOME)
+        guesses.right("ana", 1, HOME)
         for _ in range(2):
             guesses.wrong("ana", HOME)
         assert refused(guesses, "ana", HOME) is not None
@@ -118,12 +123,34 @@ class TestWhoIsRefused:
         stored, waits = passwords.hash_now("hush"), []
         for number in range(10):
             try:
-                asyncio.run(passwords.verify("ana", f"guess{number}", stored, CAFE))
+                asyncio.run(passwords.verify("ana", f"guess{number}", account(stored), CAFE))
             except TooManyLogons as error:
                 waits.append(error.retry_after)
                 clock.now += 20
         assert len(waits) == 8
         assert waits == pytest.approx([waits[0] - 20 * each for each in range(8)], abs=1)
+
+    def test_the_networks_of_one_home_are_one_address_for_who_tries_many_names(self, clock: Clock) -> None:
+        guesses = Guesses(FEW)
+        for number in range(5):
+            guesses.wrong(f"name{number}", f"2001:db8:1:2{number:02}::1")
+        assert refused(guesses, "another", "2001:db8:1:2ff::1") is not None
+        assert refused(guesses, "another", "2001:db8:1:3ff::1") is None
+
+    def test_who_signs_in_at_many_addresses_takes_the_familiar_ones_from_nobody_else(self) -> None:
+        guesses = Guesses(FEW)
+        guesses.right("ana", 1, HOME)
+        for number in range(200):
+            guesses.right("bob", 2, f"198.51.100.{number}")
+        assert guesses.familiar("ana", HOME)
+        assert [guesses.familiar("bob", f"198.51.100.{number}") for number in (167, 168)] == [False, True]
+
+    def test_a_new_user_by_an_old_name_is_familiar_nowhere(self) -> None:
+        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        stored = passwords.hash_now("hush")
+        assert asyncio.run(passwords.verify("ana", "hush", account(stored), HOME))
+        assert not asyncio.run(passwords.verify("ana", "guess", account(stored, user=2), CAFE))
+        assert not passwords.guesses.familiar("ana", HOME)
 
     def test_the_log_names_the_address_once_and_no_user(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
         guesses = Guesses(FEW)
@@ -148,6 +175,33 @@ class TestWhoIsRefused:
     def test_one_address_is_what_one_person_has(self, address: str, counted: str) -> None:
         assert network(address) == counted
 
+    def test_one_home_has_256_networks_of_ipv6(self) -> None:
+        assert network("2001:db8:1:2aa:aaaa::1", of_ipv6=SITE) == "2001:db8:1:200::/56"
+        assert network(HOME, of_ipv6=SITE) == HOME
+
+
+class TestTheCounters:
+    def test_the_oldest_of_too_many_are_forgotten(self, clock: Clock) -> None:
+        counters = _Counters(most=3)
+        for key in "abcde":
+            counters.incr(key, 100)
+        assert [counters.get(key) for key in "abcde"] == [0, 0, 1, 1, 1]
+        assert set(counters.storage) == set(counters.expirations) == set("cde")
+
+    def test_what_has_run_out_is_dropped_when_more_is_counted(self, clock: Clock) -> None:
+        counters = _Counters()
+        assert [counters.incr(key, 100) for key in "aab"] == [1, 2, 1]
+        clock.now += 101
+        assert counters.get("a") == 0
+        assert counters.incr("b", 100) == 1
+        assert counters.storage == Counter(b=1)
+
+    def test_counting_starts_no_thread(self, clock: Clock) -> None:
+        counters = _Counters()
+        counters.timer.join(10)
+        counters.acquire_sliding_window_entry("a", 5, 100)
+        assert not counters.timer.is_alive()
+
 
 class TestWhatIsCounted:
     def test_a_client_that_sends_its_right_password_with_each_request_is_never_refused(self, clock: Clock) -> None:
@@ -155,29 +209,49 @@ class TestWhatIsCounted:
         passwords = Passwords(cheap_hasher(), Guesses(FEW), lambda: now[0])
         stored = passwords.hash_now("hush")
         for _ in range(200):
-            assert asyncio.run(passwords.verify("ana", "hush", stored, HOME))
+            assert asyncio.run(passwords.verify("ana", "hush", account(stored), HOME))
             now[0] += 61  # what was remembered is forgotten, so it is hashed again
 
     def test_a_program_that_repeats_an_outdated_password_counts_once(self, clock: Clock) -> None:
         passwords = Passwords(cheap_hasher(), Guesses(FEW))
         stored = passwords.hash_now("the new one")
         for _ in range(50):
-            assert not asyncio.run(passwords.verify("ana", "the old one", stored, HOME))
-        assert asyncio.run(passwords.verify("ana", "the new one", stored, HOME))
+            assert not asyncio.run(passwords.verify("ana", "the old one", account(stored), HOME))
+        assert asyncio.run(passwords.verify("ana", "the new one", account(stored), HOME))
 
     def test_who_is_refused_learns_nothing_of_whether_the_password_was_right(self, clock: Clock) -> None:
         passwords = Passwords(cheap_hasher(), Guesses(FEW))
         stored = passwords.hash_now("hush")
         for number in range(2):
-            asyncio.run(passwords.verify("ana", f"guess{number}", stored, CAFE))
+            asyncio.run(passwords.verify("ana", f"guess{number}", account(stored), CAFE))
         for guess in ("guess3", "hush"):
             with pytest.raises(TooManyLogons):
-                asyncio.run(passwords.verify("ana", guess, stored, CAFE))
+                asyncio.run(passwords.verify("ana", guess, account(stored), CAFE))
+
+    def test_that_it_was_right_elsewhere_a_moment_ago_tells_a_refused_guesser_nothing(self, clock: Clock) -> None:
+        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        stored = passwords.hash_now("hush")
+        assert asyncio.run(passwords.verify("ana", "hush", account(stored), HOME))
+        for number in range(2):
+            assert not asyncio.run(passwords.verify("ana", f"guess{number}", account(stored), CAFE))
+        for guess in ("guess0", "guess3", "hush"):
+            with pytest.raises(TooManyLogons):
+                asyncio.run(passwords.verify("ana", guess, account(stored), CAFE))
+        assert not passwords.guesses.familiar("ana", CAFE)
+        assert asyncio.run(passwords.verify("ana", "hush", account(stored), HOME))
+
+    def test_who_is_refused_does_not_reach_the_database(self, clock: Clock) -> None:
+        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        for _ in range(2):
+            passwords.guesses.wrong("ana", CAFE)
+        keeper = Keeper(None, passwords, "join-me")  # type: ignore[arg-type]  # it is not to be asked
+        with pytest.raises(TooManyLogons):
+            asyncio.run(keeper.caller(Credential("hush", "ana"), CAFE))
 
     def test_what_is_remembered_as_wrong_is_right_as_soon_as_it_is_set(self) -> None:
         passwords = cheap_passwords()
-        assert not asyncio.run(passwords.verify("ana", "coming", passwords.hash_now("hush"), HOME))
-        assert asyncio.run(passwords.verify("ana", "coming", passwords.hash_now("coming"), HOME))
+        assert not asyncio.run(passwords.verify("ana", "coming", account(passwords.hash_now("hush")), HOME))
+        assert asyncio.run(passwords.verify("ana", "coming", account(passwords.hash_now("coming")), HOME))
 
 
 @dataclass
@@ -195,8 +269,12 @@ class Held:
         self.now -= 1
         return password == "hush"
 
+    def hash(self, password: str) -> str:
+        self.verify("", password)
+        return "stored"
 
-async def outcomes(asked: list[Awaitable[bool]], held: Held, until: int) -> list[bool | BaseException]:
+
+async def outcomes(asked: list[Awaitable[_T]], held: Held, until: int) -> list[_T | BaseException]:
     """What each gets; the hasher works on once ``until`` of them are answered, which are those who do not wait."""
     tasks = [asyncio.ensure_future(each) for each in asked]
     while sum(task.done() for task in tasks) < until:  # noqa: ASYNC110  they are tasks of the product
@@ -215,7 +293,7 @@ class TestTheQueue:
     def test_strangers_who_would_wait_long_are_told_when_to_come_again(self, held: Held) -> None:
         passwords = Passwords(held)  # type: ignore[arg-type]  # what is used of it
         places = [f"192.0.2.{number}" for number in range(40)]
-        asked = [passwords.verify(f"name{n}", "guess", "stored", place) for n, place in enumerate(places)]
+        asked = [passwords.verify(f"name{n}", "guess", account("stored"), place) for n, place in enumerate(places)]
         got = asyncio.run(outcomes(list(asked), held, 8))
         late = [each for each in got if isinstance(each, TooManyLogons)]
         assert len(late) == 8
@@ -225,22 +303,36 @@ class TestTheQueue:
 
     def test_one_address_takes_no_more_than_half_of_the_places(self, held: Held) -> None:
         passwords = Passwords(held)  # type: ignore[arg-type]
-        asked = [passwords.verify(f"name{n}", "guess", "stored", CAFE) for n in range(20)]
-        asked += [passwords.verify(f"name{n}", "guess", "stored", HOME) for n in range(5)]
+        asked = [passwords.verify(f"name{n}", "guess", account("stored"), CAFE) for n in range(20)]
+        asked += [passwords.verify(f"name{n}", "guess", account("stored"), HOME) for n in range(5)]
         got = asyncio.run(outcomes(list(asked), held, 4))
         assert [isinstance(each, TooManyLogons) for each in got] == [False] * 16 + [True] * 4 + [False] * 5
 
     def test_behind_all_the_strangers_there_is_room_for_who_has_signed_in_there_before(self, held: Held) -> None:
         passwords = Passwords(held)  # type: ignore[arg-type]
-        passwords.guesses.right("ana", HOME)
-        asked = [passwords.verify(f"name{n}", "guess", "stored", f"192.0.2.{n + 20}") for n in range(33)]
-        got = asyncio.run(outcomes([*asked, passwords.verify("ana", "hush", "stored", HOME)], held, 1))
+        passwords.guesses.right("ana", 1, HOME)
+        asked = [passwords.verify(f"name{n}", "guess", account("stored"), f"192.0.2.{n + 20}") for n in range(33)]
+        got = asyncio.run(outcomes([*asked, passwords.verify("ana", "hush", account("stored"), HOME)], held, 1))
         assert isinstance(got[32], TooManyLogons)
         assert got[33] is True
 
+    def test_who_sets_many_passwords_at_once_shuts_nobody_out(self, held: Held) -> None:
+        passwords = Passwords(held)  # type: ignore[arg-type]
+        passwords.guesses.right("ana", 1, HOME)
+        setting: list[Awaitable[object]] = [passwords.hash("new", by, CAFE) for by in [7] * 70 + [8] * 10 + [9]]
+        signing_in = [
+            passwords.verify("ana", "hush", account("stored"), HOME),
+            passwords.verify("bob", "hush", account("stored", 2), OFFICE),
+        ]
+        got = asyncio.run(outcomes([*setting, *signing_in], held, 73))
+        assert got[:4] == got[70:74] == ["stored"] * 4, "four of each user, and eight of all"
+        assert all(isinstance(each, TooManyLogons) for each in got[4:70] + got[74:81])
+        assert got[81:] == [True, True]
+        assert not passwords._new and not passwords._queued
+
     def test_requests_of_one_client_that_come_together_take_one_place(self, held: Held) -> None:
         passwords = Passwords(held)  # type: ignore[arg-type]
-        asked = [passwords.verify("ana", "hush", "stored", HOME) for _ in range(100)]
+        asked = [passwords.verify("ana", "hush", account("stored"), HOME) for _ in range(100)]
         assert asyncio.run(outcomes(list(asked), held, 0)) == [True] * 100
         assert held.most == 1
 
@@ -248,7 +340,8 @@ class TestTheQueue:
         passwords = Passwords(held)  # type: ignore[arg-type]
 
         async def one_goes() -> bool:
-            first, second = (asyncio.create_task(passwords.verify("ana", "hush", "stored", HOME)) for _ in range(2))
+            asked = (passwords.verify("ana", "hush", account("stored"), HOME) for _ in range(2))
+            first, second = map(asyncio.create_task, asked)
             while not held.now:  # noqa: ASYNC110  set in a thread
                 await asyncio.sleep(0.001)
             first.cancel()
@@ -268,14 +361,14 @@ class TestTheQueue:
                 return True
 
         before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-        assert asyncio.run(Passwords(Hasher()).verify("ana", "hush", "stored", HOME))  # type: ignore[arg-type]
+        assert asyncio.run(Passwords(Hasher()).verify("ana", "hush", account("stored"), HOME))  # type: ignore[arg-type]
         assert seen == [max(before, 10)]
         assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
     def test_nobody_waits_longer_than_a_while(self, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(queue, "LONGEST_WAIT_SECONDS", 0.01)
         passwords = Passwords(held)  # type: ignore[arg-type]
-        asked = [passwords.verify(f"name{n}", "guess", "stored", HOME) for n in range(3)]
+        asked = [passwords.verify(f"name{n}", "guess", account("stored"), HOME) for n in range(3)]
         got = asyncio.run(outcomes(list(asked), held, 1))
         assert [isinstance(each, TooManyLogons) for each in got] == [False, False, True]
 
@@ -292,6 +385,11 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
         yield opened
 
 
+def added(door: FrontDoor, name: str) -> str:
+    door.client("admin").post("/api/v1/users", json={"name": name, "password": PASSWORD}).raise_for_status()
+    return name
+
+
 def by_basic(client: httpx.Client, name: str, password: str, address: str) -> httpx.Response:
     return client.get("/api/v1/me", auth=(name, password), headers={"X-Forwarded-For": address})
 
@@ -301,7 +399,10 @@ def by_session(client: httpx.Client, name: str, password: str, address: str) -> 
     return client.post("/api/v1/session", json=who, headers={"X-Forwarded-For": address})
 
 
+@pytest.mark.usefixtures("clock")  # it stands: no window of the limits ends in the middle of a test
 class TestOverHttp:
+    """Each with users and addresses of its own."""
+
     def test_wherever_a_password_is_looked_at_wrong_ones_are_counted_together(self, strict: FrontDoor) -> None:
         client = strict.client()
         assert by_basic(client, "ana", "guess1", "192.0.2.1").status_code == 401
@@ -315,26 +416,26 @@ class TestOverHttp:
             assert ask(client, "ana", PASSWORD, "192.0.2.2").status_code in (200, 204), "from elsewhere it is right"
 
     def test_wmlas_clients_read_it_as_a_line_of_text(self, strict: FrontDoor) -> None:
+        bea = added(strict, "bea")
         for number in range(3):
-            wrong = ("bob", f"guess{number}")
+            wrong = (bea, f"guess{number}")
             answer = strict.client().get(EXECS, auth=wrong, headers={"X-Forwarded-For": "192.0.2.3"})
         assert answer.status_code == 429
         assert answer.text.startswith("Error 429: too many wrong passwords were sent for this user: try again in ")
 
     def test_a_token_is_good_while_passwords_are_refused(self, strict: FrontDoor) -> None:
         here = {"X-Forwarded-For": "192.0.2.4"}
-        token = strict.client("bob").get("/auth/v1/logon", headers=here).json()["accessToken"]
+        cid = added(strict, "cid")
+        token = strict.client(cid).get("/auth/v1/logon", headers=here).json()["accessToken"]
         for number in range(3):
-            answer = by_basic(strict.client(), "bob", f"stab{number}", "192.0.2.4")
+            answer = by_basic(strict.client(), cid, f"stab{number}", "192.0.2.4")
         assert answer.status_code == 429
+        assert by_basic(strict.client(), cid, PASSWORD, "192.0.2.4").status_code == 429
         assert strict.client(token=token).get("/api/v1/me", headers=here).status_code == 200
-        assert by_basic(strict.client(), "bob", PASSWORD, "192.0.2.4").status_code == 200, "it was right a moment ago"
 
     def test_an_own_password_is_changed_with_the_current_one(self, strict: FrontDoor) -> None:
-        admin = strict.client("admin")
         path, new = "/api/v1/users/eve/password", {"password": "eves new one"}
-        admin.post("/api/v1/users", json={"name": "eve", "password": PASSWORD}).raise_for_status()
-        eve = strict.client(token=strict.client("eve").get("/auth/v1/logon").json()["accessToken"])
+        eve = strict.client(token=strict.client(added(strict, "eve")).get("/auth/v1/logon").json()["accessToken"])
         without = eve.put(path, json=new)
         assert (without.status_code, "current_password" in without.json()["detail"]) == (400, True)
         wrong = [eve.put(path, json={**new, "current_password": f"guess{n}"}) for n in range(3)]
@@ -351,12 +452,12 @@ class TestOverHttp:
 
     def test_an_admin_needs_their_own_current_password_and_nobody_elses(self, strict: FrontDoor) -> None:
         admin = strict.client("admin")
-        admin.post("/api/v1/users", json={"name": "fay", "password": PASSWORD}).raise_for_status()
+        added(strict, "fay")
         assert admin.put("/api/v1/users/fay/password", json={"password": "fays new one"}).status_code == 204
         assert admin.put("/api/v1/users/admin/password", json={"password": "another one"}).status_code == 400
 
     def test_guessers_from_everywhere_do_not_shut_out_who_works_here(self, strict: FrontDoor) -> None:
-        strict.client("admin").post("/api/v1/users", json={"name": "gus", "password": PASSWORD}).raise_for_status()
+        added(strict, "gus")
         assert by_basic(strict.client(), "gus", PASSWORD, "192.0.2.8").status_code == 200
         with ThreadPoolExecutor(8) as pool:
             guesses = [pool.submit(by_basic, strict.client(), "gus", f"wild{n}", f"198.51.100.{n}") for n in range(40)]

@@ -11,7 +11,15 @@ from sqlalchemy import select
 
 from edt_runner.contract import ExitKind
 from edt_scheduler import lost_found, operations
-from edt_scheduler.errors import LastAdmin, NoSuchJob, NoSuchUser, SubmissionInvalid, UserExists, UserInvalid
+from edt_scheduler.errors import (
+    LastAdmin,
+    NoSuchJob,
+    NoSuchUser,
+    PasswordChanged,
+    SubmissionInvalid,
+    UserExists,
+    UserInvalid,
+)
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobFilter, JobOrder, JobSpec, JobState
 from edt_scheduler.once import Once, once
@@ -221,9 +229,25 @@ class TestUsers:
         assert operations.verify_token(stage.house, first) is None
         operations.set_password(stage.house, ada, "other")
         assert operations.verify_token(stage.house, second) is None
-        fourth = operations.issue_token(stage.house, ada, 60)
+        fourth = operations.issue_token(stage.house, operations.user(stage.house, "ada"), 60)
         stage.clock.pass_(61)
         assert operations.verify_token(stage.house, fourth) is None
+
+    def test_what_was_asked_for_under_a_password_is_not_done_once_it_is_changed(self, stage: Stage) -> None:
+        seen = operations.add_user(stage.house, "ada", "known to a thief")
+        operations.set_password(stage.house, seen, "new")
+        with pytest.raises(PasswordChanged):
+            operations.set_password(stage.house, seen, "the thief's")
+        with pytest.raises(PasswordChanged):
+            operations.issue_token(stage.house, seen, 60)
+        assert operations.user(stage.house, "ada").password_hash == "new"
+
+    def test_setting_a_password_again_is_setting_it_once(self, sqlite_stage: Stage) -> None:
+        seen = operations.add_user(sqlite_stage.house, "ada", "old")
+        operations.set_password(sqlite_stage.house, seen, "new")
+        token = operations.issue_token(sqlite_stage.house, operations.user(sqlite_stage.house, "ada"), 60)
+        operations.set_password(sqlite_stage.house, seen, "new")
+        assert operations.verify_token(sqlite_stage.house, token) is not None
 
     def test_no_token_is_stored_as_it_is(self, sqlite_stage: Stage) -> None:
         token = operations.issue_token(sqlite_stage.house, sqlite_stage.admin, 60)

@@ -27,10 +27,12 @@ Users and tokens
     add_user(house, name, password_hash, role=Role.USER, *, by=None, once=None) -> UserView
     user(house, name) -> UserView                       NoSuchUser
     users(house, *, limit=None, after=0) -> list[UserView]      by name, behind the one of this id
-    set_password(house, user: UserView, password_hash) -> None  revokes the user's tokens
+    set_password(house, user: UserView, password_hash) -> None  revokes the user's tokens; PasswordChanged where
+                                                        it is not the one that ``user`` was seen with
     remove_user(house, name) -> None                    their jobs are stopped and stay listed for admins;
                                                         whoever gets the name again owns none of them
-    issue_token(house, user: UserView, lifetime_seconds) -> str the secret; only its SHA-256 is stored
+    issue_token(house, user: UserView, lifetime_seconds) -> str the secret; only its SHA-256 is stored;
+                                                        PasswordChanged as above
     verify_token(house, secret) -> UserView | None
     revoke_token(house, secret) -> None
 Nodes

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import secrets
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Row
 
 from edt_scheduler import lifecycle
-from edt_scheduler.errors import LastAdmin, NoSuchUser, UserExists, UserInvalid
+from edt_scheduler.errors import LastAdmin, NoSuchUser, PasswordChanged, UserExists, UserInvalid
 from edt_scheduler.house import House
 from edt_scheduler.once import Once
 from edt_scheduler.store import jobs, keys, pictures
@@ -73,9 +74,15 @@ def users(house: House, *, limit: int | None = None, after: int = 0) -> list[Use
 
 @retried(if_done=True)
 def set_password(house: House, user: UserView, password_hash: str) -> None:
-    """Change a password; every token issued under the old one ends. Raises NoSuchUser."""
+    """Change the password that ``user`` was seen with; every token issued under it ends.
+
+    Raises NoSuchUser, and PasswordChanged where it is another one by now.
+    """
     with house.database.transaction() as tx:
-        store.set_password(tx, _still(tx, user), password_hash)
+        row = store.get(tx, user.id)
+        if row is not None and row.password_hash == password_hash:
+            return  # by this same call, which did not learn of it
+        store.set_password(tx, _still(user, row), password_hash)
 
 
 @retried(if_done=False)
@@ -96,18 +103,26 @@ def remove_user(house: House, name: str) -> None:
 
 @retried(if_done=True)
 def issue_token(house: House, user: UserView, lifetime_seconds: float) -> str:
-    """A new secret that stands for this user for a while. Raises NoSuchUser."""
+    """A new secret that stands for this user for a while.
+
+    Raises NoSuchUser, and PasswordChanged where the password is no longer the one that ``user`` was seen with: a new
+    password ends all tokens of the old one, also those that are made at that moment.
+    """
     secret = secrets.token_urlsafe(TOKEN_BYTES)
     with house.database.transaction() as tx:
         now = house.clock()
-        store.add_token(tx, _still(tx, user), secret, now, now + lifetime_seconds)
+        store.add_token(tx, _still(user, store.get(tx, user.id)), secret, now, now + lifetime_seconds)
     return secret
 
 
-def _still(tx: Connection, user: UserView) -> int:
-    """The id of a user, who may have been removed since. Another one of the same name is not who was meant."""
-    if store.get(tx, user.id) is None:
+def _still(user: UserView, row: Row[Any] | None) -> int:
+    """The id of a user as they were seen, who is ``row`` now: perhaps removed since, or with another password. Another
+    user of the same name is not who was meant.
+    """
+    if row is None:
         raise NoSuchUser(user.name)
+    if row.password_hash != user.password_hash:
+        raise PasswordChanged(user.name)
     return user.id
 
 
