@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -36,7 +38,13 @@ def submit(
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     framework: Annotated[str, typer.Option(help="What it is written for; edtTensorflow for Keras.")] = "edtPyTorch",
     environ: Annotated[
-        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable of the job; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--env",
+            "-e",
+            metavar="NAME[=VALUE]",
+            help="A variable of the job; repeatable. Without =VALUE: as it is here, for secrets.",
+        ),
     ] = None,
     data_path: Annotated[str | None, typer.Option(help="Folder below the platform's data folder.")] = None,
     image: Annotated[str | None, typer.Option(help="What its containers are made of, on nodes that use them.")] = None,
@@ -56,10 +64,8 @@ def submit(
     words += ["--appName", name] if name else []
     words += ["--cs-datastore-meta", f"type=fs,data_path={data_path}"] if data_path else []
     words += ["--msd-image-name", image] if image else []
-    for pair in environ or []:
-        if "=" not in pair:
-            raise CannotStart(f"--env {pair}: it is NAME=VALUE")
-        words += ["--msd-env", pair]
+    for given in environ or []:
+        words += ["--msd-env", _variable(given)]
     own = [*(arg or []), *(arguments or [])]
     words += ["--", *own] if own else []
     with session(context.obj) as api, parcel.file:
@@ -67,7 +73,8 @@ def submit(
         def request() -> dict[str, Any]:
             parcel.file.seek(0)
             files = {"file": (parcel.name, parcel.file, "application/octet-stream")}
-            return {"params": {"args": shlex.join(words)}, "files": files}
+            form = {"data": json.dumps({"args": shlex.join(words)})}  # addresses are written to logs of proxies
+            return {"data": form, "files": files}
 
         job = api.read(Exec, api.hand_in(EXECS, request))
         if form is Format.JSON:
@@ -77,6 +84,18 @@ def submit(
             raise typer.Exit(follow(api, job.id))
         else:
             typer.echo(job.id)
+
+
+def _variable(given: str) -> str:
+    """``NAME=VALUE`` of what ``--env`` was given, the value from our own environment where it has none."""
+    name, equals, _ = given.partition("=")
+    if not name:
+        raise CannotStart(f"--env {given}: it is NAME=VALUE, or NAME for the value that it has here")
+    if equals:
+        return given
+    if name not in os.environ:
+        raise CannotStart(f"--env {name}: it is not set here: export it, or say --env {name}=VALUE")
+    return f"{name}={os.environ[name]}"
 
 
 def ls(

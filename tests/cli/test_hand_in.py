@@ -13,6 +13,7 @@ import pytest
 
 from edt_cli import session
 from edt_scheduler import operations
+from edt_scheduler.store import environs
 from support.front_door import FrontDoor, served
 from support.typed import Done, edt
 
@@ -99,11 +100,12 @@ def line(api: FrontDoor, *fates: str) -> Iterator[Line]:
     opened.close()
 
 
-def submit(api: FrontDoor, url: str, folder: Path) -> Done:
+def submit(api: FrontDoor, url: str, folder: Path, *options: str, **environ: str) -> Done:
     (folder / "main.py").write_text("print('hello')\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
     token = operations.issue_token(api.house, operations.user(api.house, "ana"), 600)
-    return edt(["submit", "main.py"], {**kept, "EDT_API": url, "EDT_TOKEN": token, "NO_COLOR": "1"}, folder)
+    ours = {"EDT_API": url, "EDT_TOKEN": token, "NO_COLOR": "1"}
+    return edt(["submit", "main.py", *options], {**kept, **ours, **environ}, folder)
 
 
 def jobs(api: FrontDoor) -> list[str]:
@@ -135,11 +137,31 @@ def test_where_nobody_answers_it_gives_up_in_time(
 
 
 def test_a_refusal_is_not_tried_again(api: FrontDoor, tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_text("")
-    token = operations.issue_token(api.house, operations.user(api.house, "ana"), 600)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
-    environ = {**kept, "EDT_API": api.url, "EDT_TOKEN": token, "NO_COLOR": "1"}
-    done = edt(["submit", "x.py", "--framework", "edtCaffe"], environ, tmp_path)
+    done = submit(api, api.url, tmp_path, "--framework", "edtCaffe")
     assert done.returncode == 1
     assert "edtCaffe" in done.stderr
     assert "trying" not in done.stderr
+
+
+def test_a_variable_without_a_value_is_taken_from_the_environment_so_that_nobody_sees_it_typed(
+    api: FrontDoor, tmp_path: Path
+) -> None:
+    secret = 'it\'s a "$secret" & = of\ntwo lines'
+    done = submit(api, api.url, tmp_path, "-e", "TOKEN", "--env", "EMPTY", "-e", "A=b=c", TOKEN=secret, EMPTY="")
+    assert done.returncode == 0, done.stderr
+    with api.house.database.snapshot() as tx:
+        number = int(done.stdout.strip().removeprefix("edt-"))
+        assert environs.get(tx, number, api.house.secret_key.keys()).items() >= {
+            "TOKEN": secret, "EMPTY": "", "A": "b=c"
+        }.items()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("NOWHERE", "--env NOWHERE: it is not set here"), ("=x", "it is NAME=VALUE, or NAME")]
+)
+def test_a_variable_that_is_not_there_is_refused_before_anything_is_sent(
+    api: FrontDoor, tmp_path: Path, given: str, said: str
+) -> None:
+    before = jobs(api)
+    done = submit(api, api.url, tmp_path, "--env", given)
+    assert done.returncode == 2 and said in done.stderr and jobs(api) == before

@@ -26,7 +26,7 @@ it("becomes a command that a shell reads as it was meant", () => {
     "edt submit main.py",
     "--max-workers 4",
     "--name 'my digits'",
-    '--env KEY="$KEY"',
+    "--env KEY",
     "-- --lr 0.1 --numWorker 9",
   ]);
 });

@@ -68,7 +68,7 @@ export function asEdt(job: Submitted): string {
   if (framework !== "edtPyTorch") add("--framework", framework);
   add("--image", option(job, "--msd-image-name"));
   add("--data-path", option(job, "--cs-datastore-meta")?.match(/data_path=([^,]+)/)?.[1]);
-  for (const name of job.environment) pieces.push(`--env ${name}="$${name}"`);
+  for (const name of job.environment) pieces.push(`--env ${name}`);
   if (job.own.length > 0) pieces.push(`-- ${joinWords(job.own)}`);
   return pieces.join(NEXT);
 }
