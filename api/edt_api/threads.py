@@ -9,7 +9,7 @@ its own here:
     agents     what nodes ask and report: a node that is not heard in time is taken for lost
     uploads    a submission's bytes to disk, unpacking, the submit itself
     files      logs, results and long lists, a piece at a time
-    bulk       what takes minutes where there is much: removing all of somebody's jobs
+    bulk       what takes minutes where there is much: removing all of somebody's jobs, or a user who has many
 
 Those that ask the database are together no more than there are connections for reading
 (``edt_scheduler.store.database``), so that none waits for one. A route that uses a pool is ``async``, and so is

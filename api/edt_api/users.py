@@ -7,7 +7,7 @@ from functools import partial
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
-from edt_api import pictures, schemas
+from edt_api import pictures, schemas, threads
 from edt_api.context import AdminViewer, TheAddress, TheHouse, TheKey, ThePasswords, Viewer, for_admins
 from edt_api.errors import Forbidden, RequestInvalid, WrongPassword
 from edt_api.paging import Cursor, Limit, cursor_of, cut, number_of
@@ -51,9 +51,11 @@ async def add(
 
 
 @router.delete("/{name}", status_code=204, dependencies=[for_admins])
-def remove(house: TheHouse, name: str) -> Response:
-    """Remove a user and their tokens, and stop their jobs. The last admin stays."""
-    operations.remove_user(house, name)
+async def remove(house: TheHouse, name: str) -> Response:
+    """Remove a user and their tokens, and stop their jobs. The last admin stays.
+
+    With thousands of jobs that takes some seconds; where it is broken off, the platform goes on with it by itself."""
+    await threads.bulk.run(operations.remove_user, house, name)
     return Response(status_code=204)
 
 

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Connection, Row, select
 from sqlalchemy.exc import DBAPIError
 
-from edt_scheduler import operations
-from edt_scheduler.errors import DatabaseUnavailable
+from edt_scheduler import lifecycle, operations
+from edt_scheduler.errors import DatabaseUnavailable, NoSuchUser
 from edt_scheduler.jobs import JobKey, JobOrder, JobState
 from edt_scheduler.operations import execs
 from edt_scheduler.store import chunks, outbox
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import jobs
+from edt_scheduler.tasks import TASKS
 from edt_scheduler.views import JobView, Role
 from support.puppets import Stage
 from support.seeded import crowd
@@ -37,6 +38,13 @@ BOUNDED = {
     "allocation_ids": "of a feed, which tells of MOST_CHANGES at once",
     "resize_ids": "of a feed",
     "job_ids": "of a feed",
+    "names": "of a page",
+    "list(numbers)": "of a periodic task, which takes JOBS_AT_ONCE",
+    "wanted": "of a periodic task",
+    "gone": "a subquery",
+    "resized": "a subquery",
+    "list(points)": "of one job, which keeps some thousands",
+    "[other for other in others if other != key_id]": "keys of one file",
 }
 """What ``in_`` may be asked with, and why that is never too much."""
 
@@ -154,6 +162,60 @@ class TestDeletingAll:
         assert operations.delete_all(stage.house, viewer=stage.admin) == 40
         with stage.house.database.snapshot() as tx:
             assert len(outbox.pending(tx)) <= 1
+
+
+class TestRemovingAUserOfManyJobs:
+    def test_the_user_is_gone_before_the_first_job_is_stopped_and_each_transaction_stops_a_few(
+        self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = stage.house
+        ada = operations.add_user(house, "ada", "hash")
+        crowd(house.database, house.clock(), "ada", 6, waiting=4)
+        some, others, users_then, left = store.of_removed_users, [], [], []
+
+        def noted(tx: Connection, limit: int) -> list[Row[Any]]:
+            rows = some(tx, limit)
+            users_then.append([user.name for user in operations.users(house)])
+            left.append(len(some(tx, 9)))
+            if not others:
+                with pytest.raises(NoSuchUser):
+                    stage.submit(owner=ada)
+            others.append(limit)
+            return rows
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "of_removed_users", noted)
+            operations.remove_user(house, "ada")
+        assert users_then == [["admin"]] * 9
+        assert left == [4, 4, 3, 3, 2, 2, 1, 1, 0], "looked at, then stopped; one at a time"
+        states = [job.state for job in listed(stage)]
+        assert states == [JobState.FINISHED] * 2 + [JobState.KILLED] * 4
+
+    def test_what_is_broken_off_the_platform_finishes_by_itself(
+        self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = stage.house
+        operations.add_user(house, "ada", "hash")
+        crowd(house.database, house.clock(), "ada", 4, waiting=3)
+        stop, stopped = lifecycle.stop, list[int]()
+
+        def dying(tx: Connection, row: Row[Any], now: float) -> None:
+            if stopped:
+                raise DatabaseUnavailable("went away", passing=False)
+            stopped.append(row.id)
+            stop(tx, row, now)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lifecycle, "stop", dying)
+            operations.remove_user(house, "ada")  # who is removed, whatever becomes of the jobs just now
+        waiting = [job.number for job in listed(stage, states={JobState.SUBMITTED})]
+        assert (stopped, waiting) == ([2], [3, 4])
+        operations.add_user(house, "ada", "another")
+        other = stage.submit(owner=operations.user(house, "ada"))
+        task = next(task for task in TASKS if task.name == "edt.stop-left-jobs")
+        assert task.work(house) == 2
+        assert task.work(house) == 0
+        assert [job.exec_id for job in listed(stage, states={JobState.SUBMITTED})] == [other]
 
 
 @contextmanager

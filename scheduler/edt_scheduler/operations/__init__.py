@@ -29,8 +29,8 @@ Users and tokens
     users(house, *, limit=None, after=0) -> list[UserView]      by name, behind the one of this id
     set_password(house, user: UserView, password_hash) -> None  revokes the user's tokens; PasswordChanged where
                                                         it is not the one that ``user`` was seen with
-    remove_user(house, name) -> None                    their jobs are stopped and stay listed for admins;
-                                                        whoever gets the name again owns none of them
+    remove_user(house, name) -> None                    their jobs are stopped, some at a time, and stay listed for
+                                                        admins; whoever gets the name again owns none of them
     issue_token(house, user: UserView, lifetime_seconds) -> str the secret; only its SHA-256 is stored;
                                                         PasswordChanged as above
     verify_token(house, secret) -> UserView | None

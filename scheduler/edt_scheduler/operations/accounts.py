@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 import secrets
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Row
 
-from edt_scheduler import lifecycle
-from edt_scheduler.errors import LastAdmin, NoSuchUser, PasswordChanged, UserExists, UserInvalid
+from edt_scheduler.errors import LastAdmin, NoSuchUser, PasswordChanged, Unavailable, UserExists, UserInvalid
 from edt_scheduler.house import House
 from edt_scheduler.once import Once
-from edt_scheduler.store import jobs, keys, pictures
+from edt_scheduler.operations.execs import stop_jobs_of_removed_users
+from edt_scheduler.store import keys, pictures
 from edt_scheduler.store import users as store
 from edt_scheduler.store.database import retried
 from edt_scheduler.views import Role, UserView
@@ -85,20 +86,26 @@ def set_password(house: House, user: UserView, password_hash: str) -> None:
         store.set_password(tx, _still(user, row), password_hash)
 
 
-@retried(if_done=False)
 def remove_user(house: House, name: str) -> None:
-    """Remove a user and their tokens, and stop their jobs. The last admin stays."""
+    """Remove a user and their tokens, and stop their jobs. The last admin stays.
+
+    The user goes first, so that no job comes any more; then the jobs are stopped, some at a time. Where that is broken
+    off, or takes long, a periodic task goes on with it.
+    """
+    _remove(house, name)
+    with suppress(Unavailable):  # the user is removed, which must not be told as a failure
+        stop_jobs_of_removed_users(house)
+
+
+@retried(if_done=False)
+def _remove(house: House, name: str) -> None:
     with house.database.transaction() as tx:
         row = store.named(tx, name)
         if row is None:
             raise NoSuchUser(name)
         if row.role == Role.ADMIN and store.admins(tx) == 1:
             raise LastAdmin(name)
-        now = house.clock()
-        for job in jobs.active_of(tx, row.id):
-            lifecycle.stop(tx, job, now)
-        store.remove(tx, row.id, now)
-    house.doorbells.ring()
+        store.remove(tx, row.id, house.clock())
 
 
 @retried(if_done=True)

@@ -27,6 +27,7 @@ from edt_scheduler.house import House
 from edt_scheduler.jobs import MOST_SLOTS, SUBMITTED_CODE, JobFilter, JobOrder, JobSpec, JobState, exec_id, job_number
 from edt_scheduler.nodes import threads_per_engine
 from edt_scheduler.once import Once
+from edt_scheduler.operations.batches import in_batches
 from edt_scheduler.operations.images import check_image, note_use
 from edt_scheduler.settings import Settings
 from edt_scheduler.storable import storable
@@ -326,6 +327,26 @@ def _delete_some(house: House, viewer: UserView, after: int, until: int) -> list
         rows = _short(store.own(tx, viewer.id, after=after, until=until, limit=DELETED_AT_ONCE))
         _delete(tx, rows, house.clock())
     return [row.id for row in rows]
+
+
+def stop_jobs_of_removed_users(house: House) -> int:
+    """Stop what users left who were removed, some at a time; how many jobs that were. What takes too long is left to
+    the next call."""
+
+    @retried(if_done=True)
+    def stop_some() -> int:
+        with house.database.snapshot() as tx:
+            if not store.of_removed_users(tx, 1):
+                return 0
+        with house.database.transaction() as tx:
+            rows, now = store.of_removed_users(tx, STOPPED_AT_ONCE), house.clock()
+            for row in rows:
+                lifecycle.stop(tx, row, now)
+            outbox.put_scheduler(tx, now)
+        house.doorbells.ring()
+        return len(rows)
+
+    return in_batches(stop_some)
 
 
 def _short(rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:

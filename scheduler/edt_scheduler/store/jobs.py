@@ -210,10 +210,10 @@ def active(tx: Connection) -> list[Row[Any]]:
     return list(tx.execute(_joined().where(jobs.c.state.in_(ACTIVE)).order_by(jobs.c.id)))
 
 
-def active_of(tx: Connection, user_id: int) -> list[Row[Any]]:
-    """Those of a user, in submit order; deleted ones are on their way anyway."""
-    wanted = (jobs.c.user_id == user_id, jobs.c.deleted_at.is_(None), jobs.c.state.in_(ACTIVE))
-    return list(tx.execute(_joined().where(*wanted).order_by(jobs.c.id)))
+def of_removed_users(tx: Connection, limit: int) -> list[Row[Any]]:
+    """At most so many jobs of removed users that are not over and that nobody has asked to stop, in submit order."""
+    unasked = (jobs.c.state.in_(ACTIVE), jobs.c.stop_requested_at.is_(None), users.c.removed_at.is_not(None))
+    return list(tx.execute(_joined().where(*unasked).order_by(jobs.c.id).limit(limit)))
 
 
 def deleted_before(tx: Connection, since: float | None) -> set[int]:

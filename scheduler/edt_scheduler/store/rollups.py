@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import allocations, jobs, rolled_up, slot_hours, slot_usage, user_days, users
 
 DAY_SECONDS = 86_400
@@ -148,9 +149,8 @@ def days(tx: Connection, user_id: int | None, before: tuple[int, int] | None, li
 
 def names(tx: Connection, user_ids: set[int]) -> dict[int, str]:
     """What these users are or were called."""
-    wanted = sorted(user_ids)
-    parts = (wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE))
-    found = (tx.execute(select(users.c.id, users.c.name).where(users.c.id.in_(part))) for part in parts)
+    query = select(users.c.id, users.c.name)
+    found = (tx.execute(query.where(users.c.id.in_(chunk))) for chunk in chunks(user_ids))
     return {row.id: row.name for rows in found for row in rows}
 
 
