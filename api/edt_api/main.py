@@ -37,6 +37,7 @@ from edt_api import (
 )
 from edt_api.admission import Admission
 from edt_api.auth import Guard, Keeper
+from edt_api.bodies import Bodies
 from edt_api.closing import Closing
 from edt_api.feed import Feed
 from edt_api.first_start import ensure_join_token, first_admin
@@ -120,7 +121,11 @@ def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | Non
         docs_url=None,  # its page would come from somebody else's server
         redoc_url=None,
         redirect_slashes=False,  # a redirected upload would be sent twice
-        middleware=[Middleware(Forwarded, believed=settings.forwarded_allow_ips), Middleware(Guard)],
+        middleware=[
+            Middleware(Forwarded, believed=settings.forwarded_allow_ips),
+            Middleware(Guard),
+            Middleware(Bodies),
+        ],
     )
     app.state.settings = settings
     app.state.closing = Closing()

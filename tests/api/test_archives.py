@@ -350,6 +350,27 @@ class TestBombs:
         refused(tarred({f"{n}.py": b"" for n in range(21)}), "too many", self.SMALL)
         refused(tarred({"/".join("abcdefghijklmnopqrstu"): b""}), "too many", self.SMALL)
 
+    def test_there_is_a_most_of_headers_of_a_tar_that_add_no_file(self) -> None:
+        header = tarfile.TarInfo("about nothing")
+        header.type = tarfile.XGLTYPE
+        empty = header.tobuf(tarfile.USTAR_FORMAT)
+        assert unpacked(empty * 57 + tarred(), self.SMALL) == FILES
+        refused(empty * 58 + tarred(), "too many headers: at most 60", self.SMALL)
+        folder = tarfile.TarInfo("a")
+        folder.type = tarfile.DIRTYPE
+        refused(folder.tobuf() * 58 + tarred(), "too many headers", self.SMALL)
+
+    def test_every_file_may_have_two_headers_that_tell_more(self) -> None:
+        names = [f"{'long' * 30}{number}.py" for number in range(20)]
+        for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+            assert len(unpacked(tarred(dict.fromkeys(names, b"x"), form), self.SMALL)) == 20
+
+    def test_entries_of_a_zip_with_a_comment_are_counted_once(self) -> None:
+        buffer = io.BytesIO(zipped({f"{n}.py": b"" for n in range(20)}))
+        with zipfile.ZipFile(buffer, "a") as archive:
+            archive.comment = b"made by hand"
+        assert len(unpacked(buffer.getvalue(), self.SMALL)) == 20
+
     def test_entries_of_a_zip_are_counted_before_any_is_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
         many, few = zipped({f"{n}.py": b"" for n in range(21)}), zipped({f"{n}.py": b"" for n in range(20)})
         assert len(unpacked(few, self.SMALL)) == 20

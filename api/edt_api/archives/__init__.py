@@ -47,11 +47,11 @@ def unpack(upload: BinaryIO, into: Path, *, script: str, limits: Limits = LIMITS
     try:
         tree = Tree(into, limits, size)
         if head.startswith(b"\x1f\x8b"):
-            tars.extract(Gunzip(upload, limits.stream_bytes(size)), tree)
+            tars.extract(Gunzip(upload, limits.stream_bytes(size)), tree, limits)
         elif head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
             zips.extract(upload, size, tree, limits)
         elif tars.begins_like_one(head):
-            tars.extract(upload, tree)
+            tars.extract(upload, tree, limits)
         else:
             _script(upload, head, size, tree, script)
         tree.finish()

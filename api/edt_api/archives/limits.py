@@ -30,6 +30,11 @@ class Limits:
     ratio_from_bytes: int = 32 * MIB
     """Below this the ratio does not matter."""
 
+    @property
+    def headers(self) -> int:
+        """Of a tar: one of each member, and on average two that tell more about it."""
+        return 3 * self.members
+
     def written_bytes(self, sent: int) -> int:
         """What an upload of ``sent`` bytes may become."""
         return min(self.total_bytes, max(self.ratio_from_bytes, self.ratio * sent))

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from edt_api.archives.limits import Limits
 from edt_api.archives.tree import Tree
-from edt_api.errors import ArchiveRefused
+from edt_api.errors import ArchiveRefused, TooLarge
 
 BLOCK = 512
 _CHUNK = 256 * 1024
@@ -54,8 +55,12 @@ def begins_like_one(head: bytes) -> bool:
     return head[257:262] == b"ustar" or head == _ZEROS or _checksum_is_right(head)
 
 
-def extract(source: Readable, tree: Tree) -> None:
-    """Write all members into ``tree``. Raises ArchiveRefused, which names the member where there is one."""
+def extract(source: Readable, tree: Tree, limits: Limits) -> None:
+    """Write all members into ``tree``. Raises ArchiveRefused, which names the member where there is one, and TooLarge.
+
+    Headers are counted besides members: those that tell nothing, and folders told of again, add none to the tree.
+    """
+    headers = 0
     told: dict[str, str] = {}  # by extension headers, about the next member
     while True:
         block = _exactly(source, BLOCK)
@@ -63,6 +68,9 @@ def extract(source: Readable, tree: Tree) -> None:
             if told:
                 raise ArchiveRefused("it is broken: an extension header without its file")
             return _end(source)
+        headers += 1
+        if headers > limits.headers:
+            raise TooLarge(f"the upload holds too many headers: at most {limits.headers} are taken")
         header = _header(block)
         if header.kind in {b"L", b"K", b"x", b"g"}:
             data = _extension(source, header)
@@ -110,9 +118,8 @@ def _checksum_is_right(block: bytes) -> bool:
     if not told or not _OCTAL.fullmatch(told):
         return False
     blanked = block[:148] + b" " * 8 + block[156:]
-    unsigned = sum(blanked)
-    signed = unsigned - 256 * sum(byte > 127 for byte in blanked)
-    return int(told, 8) in {unsigned, signed}
+    unsigned, said = sum(blanked), int(told, 8)
+    return said == unsigned or said == unsigned - 256 * sum(byte > 127 for byte in blanked)
 
 
 def _number(field: bytes) -> int:

@@ -62,7 +62,6 @@ class _Guard:
 
     def __init__(self, file: BinaryIO, size: int, limits: Limits) -> None:
         self._file, self._size, self._limits = file, size, limits
-        self._entries = 0
         self.opened = False
         """The directory has been read: what is read from here on are members."""
 
@@ -80,8 +79,8 @@ class _Guard:
         if size > self._limits.directory_bytes:
             raise TooLarge(f"the zip's directory has {size} bytes: at most {self._limits.directory_bytes} are taken")
         data = self._file.read(size)
-        self._entries += data.count(_ENTRY)  # each begins so; nobody's name holds this
-        if self._entries > self._limits.members:
+        # Each begins so; nobody's name holds this. What else is read, in search of the end, may hold some of them too.
+        if data.startswith(_ENTRY) and data.count(_ENTRY) > self._limits.members:
             raise TooLarge(f"the upload holds too many files: at most {self._limits.members} are taken")
         return data
 
