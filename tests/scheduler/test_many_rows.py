@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, event, select
 from sqlalchemy.exc import DBAPIError
 
 from edt_scheduler import lifecycle, operations
@@ -105,8 +105,35 @@ def test_a_list_that_is_read_slowly_holds_no_connection(sqlite_stage: Stage, few
     next(reading)
     assert sqlite_stage.house.database.reading.pool.checkedout() == 0  # type: ignore[attr-defined]
     operations.delete(sqlite_stage.house, "edt-4", viewer=sqlite_stage.admin)
-    later = sqlite_stage.submit()
-    assert [job.exec_id for job in reading] == ["edt-2", "edt-3", "edt-5", later]
+    sqlite_stage.submit()
+    assert [job.exec_id for job in reading] == ["edt-2", "edt-3", "edt-5"]
+
+
+def test_a_list_tells_a_job_that_changes_meanwhile_once_and_only_in_a_state_that_was_asked_for(
+    stage: Stage, few_at_once: None
+) -> None:
+    crowd(stage.house.database, stage.house.clock(), "admin", 8, waiting=6)
+    by_state = operations.jobs(stage.house, viewer=stage.admin, order=JobOrder(JobKey.STATE))
+    waiting = operations.jobs(stage.house, viewer=stage.admin, states={JobState.SUBMITTED})
+    told, unmoved = [next(by_state)], [next(waiting)]
+    operations.stop(stage.house, "edt-5", viewer=stage.admin)
+    told, unmoved = told + list(by_state), unmoved + list(waiting)
+    assert [job.number for job in told] == [1, 2, 3, 4, 5, 6, 7, 8] and told[4].state is JobState.KILLED
+    assert [job.number for job in unmoved] == [3, 4, 6, 7, 8]
+
+
+def test_a_sorted_list_is_sorted_once(stage: Stage, few_at_once: None) -> None:
+    crowd(stage.house.database, stage.house.clock(), "admin", 9)
+    asked: list[str] = []
+
+    def heard(_c: Any, _x: Any, statement: str, *_: Any) -> None:
+        if "app_name" in statement.partition("ORDER BY")[2]:
+            asked.append(statement)
+
+    event.listen(stage.house.database.reading, "before_cursor_execute", heard)
+    assert len(listed(stage, order=JobOrder(JobKey.APP_NAME))) == 9
+    event.remove(stage.house.database.reading, "before_cursor_execute", heard)
+    assert len(asked) == 1
 
 
 class TestDeletingAll:

@@ -6,7 +6,8 @@ A trigger refuses every other way, and every move that ``job_transitions`` does 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -15,7 +16,6 @@ from sqlalchemy import (
     Connection,
     Row,
     Text,
-    and_,
     cast,
     collate,
     func,
@@ -41,7 +41,7 @@ from edt_scheduler.jobs import (
     exec_id,
 )
 from edt_scheduler.store import environs
-from edt_scheduler.store.chunks import chunks
+from edt_scheduler.store.chunks import MOST_NAMED, chunks
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
 
 
@@ -147,33 +147,37 @@ def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     return found
 
 
-def batch(
+def sorted_numbers(
     tx: Connection,
     owner_id: int | None,
     states: Collection[JobState] | None,
     order: JobOrder,
-    after: Row[Any] | None,
-    limit: int,
-) -> list[Row[Any]]:
-    """The next jobs of that user (None: of all) in ``order`` behind the row ``after`` (None: the first) that were not
-    deleted."""
+    limit: int | None = None,
+) -> array[int]:
+    """The numbers of that user's jobs (None: of all) that were not deleted, in ``order``: eight bytes each."""
     key = _key(tx, order)
-    query = _joined().where(jobs.c.deleted_at.is_(None)).limit(limit)
+    last = jobs.c.id.desc() if key is None and order.descending else jobs.c.id
+    query = select(jobs.c.id).where(*_listed(owner_id, states)).limit(limit)
+    if order.by is JobKey.OWNER:
+        query = query.join(users)
+    query = query.order_by(*(() if key is None else (key.desc() if order.descending else key,)), last)
+    return array("q", tx.execute(query.execution_options(yield_per=MOST_NAMED)).scalars())
+
+
+def still_listed(tx: Connection, numbers: Sequence[int], states: Collection[JobState] | None) -> list[Row[Any]]:
+    """These jobs in this order, without those that were deleted, or moved to another state, since they were found."""
+    query = _joined().where(*_listed(None, states))
+    found = {row.id: row for chunk in chunks(numbers) for row in tx.execute(query.where(jobs.c.id.in_(chunk)))}
+    return [found[number] for number in numbers if number in found]
+
+
+def _listed(owner_id: int | None, states: Collection[JobState] | None) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [jobs.c.deleted_at.is_(None)]
     if owner_id is not None:
-        query = query.where(jobs.c.user_id == owner_id)
+        conditions.append(jobs.c.user_id == owner_id)
     if states is not None:
-        query = query.where(jobs.c.state.in_(list(states)))
-    if key is None:
-        query = query.order_by(jobs.c.id.desc() if order.descending else jobs.c.id)
-        if after is not None:
-            query = query.where(jobs.c.id < after.id if order.descending else jobs.c.id > after.id)
-    else:
-        query = query.order_by(key.desc() if order.descending else key, jobs.c.id)
-        if after is not None:
-            last = getattr(after, order.by)
-            farther = key < last if order.descending else key > last
-            query = query.where(or_(farther, and_(key == last, jobs.c.id > after.id)))
-    return list(tx.execute(query))
+        conditions.append(jobs.c.state.in_(list(states)))
+    return conditions
 
 
 def _key(tx: Connection, order: JobOrder) -> ColumnElement[Any] | None:
