@@ -38,13 +38,9 @@ BOUNDED = {
     "allocation_ids": "of a feed, which tells of MOST_CHANGES at once",
     "resize_ids": "of a feed",
     "job_ids": "of a feed",
-    "names": "of a page",
-    "list(numbers)": "of a periodic task, which takes JOBS_AT_ONCE",
-    "wanted": "of a periodic task",
-    "gone": "a subquery",
-    "resized": "a subquery",
-    "list(points)": "of one job, which keeps some thousands",
     "[other for other in others if other != key_id]": "keys of one file",
+    "resized": "a subquery",
+    "names": "of a page of images, of at most 501",
 }
 """What ``in_`` may be asked with, and why that is never too much."""
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
+from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import event, func, insert, select, text
 
 from edt_runner.contract import ExitKind
 from edt_scheduler import operations
 from edt_scheduler.course import sparse
-from edt_scheduler.errors import NoSuchJob
+from edt_scheduler.errors import HomeUnusable, NoSuchJob
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobState, job_number
 from edt_scheduler.operations.retention import (
@@ -37,7 +42,7 @@ from edt_scheduler.store import metrics, retention, rollups
 from edt_scheduler.store.rollups import DAY_SECONDS, by_day
 from edt_scheduler.store.tables import jobs as job_table
 from edt_scheduler.store.tables import metadata, outbox, slot_hours, user_days
-from edt_scheduler.views import SlotUse
+from edt_scheduler.views import JobView, SlotUse
 from support.puppets import Stage
 
 FAR = ("home", "nodes", "slots", "users", "tokens", "job_transitions", "changes", "idempotency_keys", "user_days")
@@ -180,6 +185,128 @@ class TestAJobThatWasDeleted:
         assert purge_deleted(stage.house) == 0, "nobody has written down yet that the folder is gone"
         assert remove_folders(stage.house) == 0
         assert purge_deleted(stage.house) == 1
+
+
+@contextmanager
+def counted_points(stage: Stage) -> Iterator[list[int]]:
+    """Of each write transaction in the block, how many points of courses it deleted; at the end without the zeros."""
+    engine, counts = stage.house.database.writing, list[int]()
+
+    def begun(*_: Any) -> None:
+        counts.append(0)
+
+    def executed(_connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("DELETE FROM metric_points"):
+            counts[-1] += cursor.rowcount
+
+    event.listen(engine, "begin", begun)
+    event.listen(engine, "after_cursor_execute", executed)
+    try:
+        yield counts
+    finally:
+        event.remove(engine, "begin", begun)
+        event.remove(engine, "after_cursor_execute", executed)
+        counts[:] = filter(None, counts)
+
+
+def with_course(stage: Stage, *points: int) -> list[str]:
+    """Jobs that were stopped before anything of them ran, each with so many points."""
+    found = []
+    for count in points:
+        job = stage.submit()
+        number = job_number(job)
+        assert number is not None
+        operations.stop(stage.house, job, viewer=stage.admin)
+        with stage.house.database.transaction() as tx:
+            for step in range(count):
+                metrics.add(tx, number, 1, 1.0, {"step": step})
+        found.append(job)
+    return found
+
+
+class TestPointsOfCourses:
+    """A job has thousands. Nobody waits for all of them to go."""
+
+    @pytest.fixture(autouse=True)
+    def _few_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("edt_scheduler.operations.retention.BATCH_ROWS", 10)
+
+    def test_they_go_with_the_folder_some_in_each_transaction(self, stage: Stage) -> None:
+        deleted, kept = with_course(stage, 33, 5), with_course(stage, 4)
+        for job in deleted:
+            operations.delete(stage.house, job, viewer=stage.admin)
+        with counted_points(stage) as counts:
+            assert remove_folders(stage.house) == 2
+        assert counts == [10, 10, 10, 8]
+        assert rows(stage)["metric_points"] == 4 and stage.job(*kept)
+
+    def test_those_of_a_job_whose_results_were_removed_before_it_was_deleted_go_before_its_rows(
+        self, stage: Stage
+    ) -> None:
+        jobs = with_course(stage, 33, 5)
+        days_pass(stage, 8)
+        house = told(stage, result_days=7)
+        assert remove_old_results(house) == 2 and remove_folders(house) == 2
+        assert rows(stage)["metric_points"] == 38, "their courses can still be looked at"
+        for job in jobs:
+            operations.delete(stage.house, job, viewer=stage.admin)
+        days_pass(stage, 2)
+        with counted_points(stage) as counts:
+            assert purge_deleted(stage.house) == 2
+        assert counts == [10, 10, 10, 8]
+        assert rows(stage)["metric_points"] == rows(stage)["jobs"] == 0
+
+    def test_a_job_waits_for_those_that_are_left(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        long, short = with_course(stage, 33, 5)
+        with monkeypatch.context() as no_time:
+            no_time.setattr("edt_scheduler.operations.retention._forget_points", lambda *_: None)
+            for job in (long, short, stage.submit()):
+                operations.delete(stage.house, job, viewer=stage.admin)
+            remove_folders(stage.house)
+            days_pass(stage, 2)
+            assert purge_deleted(stage.house) == 1, "the one that never had any"
+        assert purge_deleted(stage.house) == 2
+
+
+class TestFoldersThatCannotBeRemoved:
+    @pytest.fixture
+    def deleted(self, stage: Stage) -> list[JobView]:
+        found = [stage.submitted() for _ in range(4)]
+        for job in found:
+            operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+        return found
+
+    def test_a_disk_that_answers_with_an_error_has_lost_no_folder(
+        self, stage: Stage, deleted: list[JobView], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks = os.lstat
+
+        def lstat(path: Any, *given: Any, **named: Any) -> Any:
+            if Path(path) == deleted[1].directory:
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return looks(path, *given, **named)
+
+        with monkeypatch.context() as ill:
+            ill.setattr(os, "lstat", lstat)
+            ill.setattr(shutil, "rmtree", lambda path, **_: None if path == deleted[1].directory else rmtree(path))
+            with pytest.raises(HomeUnusable, match="cannot be removed, edt-2 say"):
+                remove_folders(stage.house)
+        assert [row(stage, job.exec_id).folder_gone_at is None for job in deleted] == [False, True, False, False]
+        assert remove_folders(stage.house) == 1 and not deleted[1].directory.exists()
+
+    def test_they_keep_no_others_from_being_removed(
+        self, stage: Stage, deleted: list[JobView], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each run has time for one folder, and nothing can be removed of the first two."""
+        stuck = {job.directory for job in deleted[:2]}
+        monkeypatch.setattr(shutil, "rmtree", lambda path, **_: None if path in stuck else rmtree(path))
+        monkeypatch.setattr("edt_scheduler.operations.retention.in_time", lambda rows: islice(rows, 1))
+        for _ in deleted:
+            with suppress(HomeUnusable):
+                remove_folders(stage.house)
+        assert [job.directory.exists() for job in deleted] == [True, True, False, False]
+        stuck.clear()
+        assert remove_folders(stage.house) + remove_folders(stage.house) == 2, "it begins anew with the first"
 
 
 class TestAJobThatIsOld:

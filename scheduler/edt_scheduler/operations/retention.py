@@ -5,7 +5,8 @@
            │ deleted_at                      │ results_removed_at        metrics_thinned_at
            └───────────► ``remove_folders`` ◄┘
                                │ folder_gone_at
-                          ``purge_deleted``: all rows, in one transaction
+                          ``purge_deleted``: all rows, in one transaction, but for the points of its course, which go
+                                             before, some at a time, here or with the folder
 
 A row says that results are gone before the first of them goes, and that the folder has gone only when it has. So a
 crash at any place leaves something that is to be done, and never a row that promises what is no more. Files are removed
@@ -14,9 +15,12 @@ outside of any transaction. A folder that no row knows is none of this module's:
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row
@@ -28,8 +32,8 @@ from edt_scheduler.jobs import exec_id
 from edt_scheduler.operations.batches import BATCH_ROWS, in_batches, in_time
 from edt_scheduler.store import home, jobs, rollups
 from edt_scheduler.store import retention as store
+from edt_scheduler.store.rollups import DAY_SECONDS
 
-DAY_SECONDS = 86_400.0
 JOBS_AT_ONCE = 200
 """So many jobs at most are written in one transaction."""
 FOLDERS_AT_ONCE = 20
@@ -89,16 +93,18 @@ def remove_folders(house: House) -> int:
         since = home.since(tx)
     if not house.settings.jobs.is_dir():
         raise HomeUnusable(str(house.settings.home), "its folder jobs is not there")
-    removed, gone, kept = 0, list[int](), list[str]()
-    for row in in_time(_with_folder_to_go(house)):
+    place = _place(house)
+    removed, gone, kept = 0, list[Row[Any, Any]](), list[str]()
+    for row in in_time(_with_folder_to_go(house, place.last)):
+        place.last = row.id
         folder = house.settings.job_directory(exec_id(row.id))
         ours = row.deleted_at is None or since is None or row.deleted_at >= since
-        was_there = os.path.lexists(folder)
+        was_there = _is_there(folder)
         if was_there and ours:
             shutil.rmtree(folder, ignore_errors=True)
-        if not os.path.lexists(folder):
+        if not was_there or (ours and not _is_there(folder)):
             removed += was_there
-            gone.append(row.id)
+            gone.append(row)
         elif ours:
             kept.append(exec_id(row.id))
         if len(gone) >= FOLDERS_AT_ONCE:
@@ -109,24 +115,66 @@ def remove_folders(house: House) -> int:
     return removed
 
 
-def _with_folder_to_go(house: House) -> Iterator[Row[Any, Any]]:
-    last = 0
-    while True:
-        with house.database.snapshot() as tx:
-            found = store.with_folder_to_go(tx, last, JOBS_AT_ONCE)
-        yield from found
-        if not found:
-            return
-        last = found[-1].id
+@dataclass
+class _Place:
+    """Where this process goes on at the next run: folders that cannot be removed, and take their time, keep no others
+    from being looked at."""
+
+    last: int = 0
 
 
-def _tell_gone(house: House, gone: list[int]) -> None:
-    """Write down what is durably gone. A crash before it costs a second look at folders that are not there."""
+@functools.lru_cache(maxsize=1)
+def _place(_house: House) -> _Place:
+    return _Place()
+
+
+def _with_folder_to_go(house: House, begin: int) -> Iterator[Row[Any, Any]]:
+    """Each once: those behind number ``begin``, then the others."""
+    for after, until in ((begin, None), (0, begin)):
+        last = after
+        while until is None or last < until:
+            with house.database.snapshot() as tx:
+                found = store.with_folder_to_go(tx, last, JOBS_AT_ONCE)
+            if not found:
+                break
+            last = found[-1].id
+            yield from (row for row in found if until is None or row.id <= until)
+
+
+def _is_there(folder: Path) -> bool:
+    """Only a disk that says so has lost a folder: one that answers with an error has it still."""
+    try:
+        os.lstat(folder)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _tell_gone(house: House, gone: list[Row[Any, Any]]) -> None:
+    """Write down what is durably gone; the courses of jobs that were deleted go, too. A crash before it costs a second
+    look at folders that are not there."""
     if gone:
         lost_found.sync(house.settings.jobs)
+        _forget_points(house, [row.id for row in gone if row.deleted_at is not None])
         with house.database.transaction() as tx:
-            store.folders_gone(tx, gone, house.clock())
+            store.folders_gone(tx, [row.id for row in gone], house.clock())
         gone.clear()
+
+
+def _forget_points(house: House, numbers: Collection[int]) -> None:
+    """Delete the points of these jobs' courses; what takes too long is left to ``purge_deleted``."""
+
+    def forget_some() -> int:
+        with house.database.snapshot() as tx:
+            left = store.with_points(tx, numbers)
+        if not left:
+            return 0
+        with house.database.transaction() as tx:
+            return store.forget_first_points(tx, left, BATCH_ROWS)
+
+    in_batches(forget_some)
 
 
 def thin_old_metrics(house: House) -> int:
@@ -168,12 +216,18 @@ def purge_deleted(house: House) -> int:
     def purge_some() -> int:
         before = house.clock() - house.settings.deleted_days * DAY_SECONDS
         with house.database.snapshot() as tx:
-            if not store.to_purge(tx, before, rollups.until(tx, rollups.USER_DAYS) or 0, 1):
-                return 0
+            found = store.to_purge(tx, before, rollups.until(tx, rollups.USER_DAYS) or 0, JOBS_AT_ONCE)
+        if not found:
+            return 0
+        _forget_points(house, [row.id for row in found])
         with house.database.transaction() as tx:
             counted = rollups.until(tx, rollups.USER_DAYS) or 0
+            found = store.to_purge(tx, before, counted, JOBS_AT_ONCE)
+            waiting = set(store.with_points(tx, [row.id for row in found]))
             numbers, rows = list[int](), 0
-            for row in store.to_purge(tx, before, counted, JOBS_AT_ONCE):
+            for row in found:
+                if row.id in waiting:
+                    continue
                 rows += row.events
                 if numbers and rows > BATCH_ROWS:
                     break

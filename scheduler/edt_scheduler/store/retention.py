@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, or_, select, update
 from sqlalchemy.sql.selectable import Exists
 
+from edt_scheduler.store.chunks import chunks
 from edt_scheduler.store.tables import (
     allocations,
     attempts,
@@ -61,7 +62,7 @@ def with_folder_to_go(tx: Connection, after: int, most: int) -> list[Row[Any, An
 
 def to_purge(tx: Connection, deleted_before: float, counted_until: float, most: int) -> list[Row[Any, Any]]:
     """``id`` and ``events`` of jobs that were deleted by then, whose folder is gone, of which nothing is open and all
-    of whose slots' time was counted."""
+    of whose slots' time was counted. What they have of ``with_points`` goes before they can."""
     query = select(jobs.c.id, jobs.c.events).where(
         jobs.c.deleted_at.is_not(None),
         jobs.c.deleted_at <= deleted_before,
@@ -81,15 +82,36 @@ def _has(table: Any, condition: ColumnElement[bool]) -> Exists:
 
 def change(tx: Connection, numbers: Collection[int], **values: Any) -> None:
     """Set columns of these jobs; never their state."""
-    tx.execute(update(jobs).where(jobs.c.id.in_(list(numbers))).values(**values))
+    for chunk in chunks(numbers):
+        tx.execute(update(jobs).where(jobs.c.id.in_(chunk)).values(**values))
 
 
 def folders_gone(tx: Connection, numbers: Collection[int], now: float) -> None:
-    """The folders of these jobs were removed. The courses of those that were deleted go, too."""
-    these = jobs.c.id.in_(list(numbers))
-    tx.execute(update(jobs).where(these, jobs.c.folder_gone_at.is_(None)).values(folder_gone_at=now))
-    gone = select(jobs.c.id).where(these, jobs.c.deleted_at.is_not(None))
-    tx.execute(delete(metric_points).where(metric_points.c.job_id.in_(gone)))
+    """The folders of these jobs were removed."""
+    for chunk in chunks(numbers):
+        these = and_(jobs.c.id.in_(chunk), jobs.c.folder_gone_at.is_(None))
+        tx.execute(update(jobs).where(these).values(folder_gone_at=now))
+
+
+def with_points(tx: Connection, numbers: Collection[int]) -> list[int]:
+    """Those of these jobs that have points of a course, by number."""
+    has = select(literal(1)).where(metric_points.c.job_id == jobs.c.id).exists()
+    query = select(jobs.c.id).where(has).order_by(jobs.c.id)
+    return [number for chunk in chunks(numbers) for number in tx.execute(query.where(jobs.c.id.in_(chunk))).scalars()]
+
+
+def forget_first_points(tx: Connection, numbers: Collection[int], most: int) -> int:
+    """Delete points of these jobs, so many at most, the first ones first. Answers how many."""
+    done = 0
+    for number in numbers:
+        mine = metric_points.c.job_id == number
+        first = select(metric_points.c.number).where(mine).order_by(metric_points.c.number).limit(most - done)
+        last = tx.execute(select(func.max(first.subquery().c.number))).scalar_one()
+        if last is not None:
+            done += tx.execute(delete(metric_points).where(mine, metric_points.c.number <= last)).rowcount
+        if done >= most:
+            break
+    return done
 
 
 def points_in_short(tx: Connection, number: int) -> list[Row[Any, Any, Any, Any]]:
@@ -101,22 +123,23 @@ def points_in_short(tx: Connection, number: int) -> list[Row[Any, Any, Any, Any]
 
 def forget_points(tx: Connection, number: int, points: Collection[int]) -> None:
     """Delete these points of a job."""
-    doomed = metric_points.c.number.in_(list(points))
-    tx.execute(delete(metric_points).where(metric_points.c.job_id == number, doomed))
+    for chunk in chunks(points):
+        doomed = metric_points.c.number.in_(chunk)
+        tx.execute(delete(metric_points).where(metric_points.c.job_id == number, doomed))
 
 
 def purge(tx: Connection, numbers: Collection[int]) -> None:
     """Delete jobs with all that is known of them. Legal for what ``to_purge`` found in this transaction."""
-    wanted = list(numbers)
-    tx.execute(purges.insert(), [{"job_id": number, "never": -number} for number in wanted])
-    resized = select(resizes.c.id).where(resizes.c.job_id.in_(wanted))
-    tx.execute(delete(outbox).where(outbox.c.resize_id.in_(resized)))
-    tx.execute(delete(allocations).where(allocations.c.job_id.in_(wanted)))
-    tx.execute(delete(resize_nodes).where(resize_nodes.c.resize_id.in_(resized)))
-    for table in (resizes, supervisors, attempts, metric_points, job_events, job_environs):
-        tx.execute(delete(table).where(table.c.job_id.in_(wanted)))
-    tx.execute(delete(jobs).where(jobs.c.id.in_(wanted)))
-    tx.execute(delete(purges).where(purges.c.job_id.in_(wanted)))
+    for chunk in chunks(numbers):
+        tx.execute(purges.insert(), [{"job_id": number, "never": -number} for number in chunk])
+        resized = select(resizes.c.id).where(resizes.c.job_id.in_(chunk))
+        tx.execute(delete(outbox).where(outbox.c.resize_id.in_(resized)))
+        tx.execute(delete(allocations).where(allocations.c.job_id.in_(chunk)))
+        tx.execute(delete(resize_nodes).where(resize_nodes.c.resize_id.in_(resized)))
+        for table in (resizes, supervisors, attempts, job_events, job_environs):
+            tx.execute(delete(table).where(table.c.job_id.in_(chunk)))
+        tx.execute(delete(jobs).where(jobs.c.id.in_(chunk)))
+        tx.execute(delete(purges).where(purges.c.job_id.in_(chunk)))
 
 
 def _first(tx: Connection, most: int, *conditions: ColumnElement[bool]) -> list[int]:

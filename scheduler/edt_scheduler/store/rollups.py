@@ -150,8 +150,7 @@ def days(tx: Connection, user_id: int | None, before: tuple[int, int] | None, li
 def names(tx: Connection, user_ids: set[int]) -> dict[int, str]:
     """What these users are or were called."""
     query = select(users.c.id, users.c.name)
-    found = (tx.execute(query.where(users.c.id.in_(chunk))) for chunk in chunks(user_ids))
-    return {row.id: row.name for rows in found for row in rows}
+    return {row.id: row.name for chunk in chunks(user_ids) for row in tx.execute(query.where(users.c.id.in_(chunk)))}
 
 
 def forget_days(tx: Connection, before: float, most: int) -> int:
