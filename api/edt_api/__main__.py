@@ -131,7 +131,10 @@ def _set_password(settings: Settings, name: str) -> int:
     house = open_house(settings)
     try:
         operations.user(house, name)  # there is one, or nobody is asked for a password
-        password = _typed_password(name)
+        try:
+            password = _typed_password(name)
+        except (EOFError, KeyboardInterrupt):
+            return _cannot("no password was given; nothing is changed")
         if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
             return _cannot(f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters, not {len(password)}")
         stored = Passwords().hash_now(password)

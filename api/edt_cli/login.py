@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ import httpx
 import typer
 
 from edt_api.schemas import Logon
+from edt_cli import passwords
 from edt_cli.errors import CliError, NoAnswer, Refused
 from edt_cli.secret_file import write_secret
 from edt_cli.up.home import default_home, remembered_port
@@ -55,10 +55,7 @@ def login(
 ) -> None:
     """Log in, and keep the token (mode 0600) for the commands that follow."""
     api = api_address(context.obj)
-    if password_stdin or not sys.stdin.isatty():
-        password = sys.stdin.readline().rstrip("\n")
-    else:
-        password = typer.prompt("Password", hide_input=True)
+    password = passwords.given("Password", password_stdin)
     try:
         response = httpx.get(f"{api}/auth/v1/logon", auth=(user, password), timeout=30)
     except httpx.HTTPError as error:

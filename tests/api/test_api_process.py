@@ -5,6 +5,7 @@ Where nothing is served, ``main`` is called in this process: an interpreter take
 
 from __future__ import annotations
 
+import getpass
 import io
 import signal
 import socket
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 from urllib.parse import urlsplit
 
@@ -198,6 +200,24 @@ class TestALostPassword:
         assert main(["--set-password", name]) == 2
         said = capsys.readouterr().err
         assert why in said and said.count("\n") == 1
+
+    @pytest.mark.parametrize("key", [EOFError, KeyboardInterrupt])
+    def test_who_thinks_better_of_it_changes_nothing(
+        self,
+        key: type[BaseException],
+        fresh_door: FrontDoor,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def broken_off(_prompt: str) -> str:
+            raise key
+
+        monkeypatch.setenv("EDT_HOME", str(fresh_door.settings.home))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+        monkeypatch.setattr(getpass, "getpass", broken_off)
+        assert main(["--set-password", "admin"]) == 2
+        assert capsys.readouterr().err.strip() == "no password was given; nothing is changed"
+        assert fresh_door.client("admin").get(EXECS).status_code == 200
 
 
 def test_while_it_serves_the_scheduler_can_see_that(tmp_path: Path) -> None:

@@ -193,6 +193,8 @@ class TestUsers:
         good(house, "login", "-u", "ada", stdin="countess2\n", **own)
         guessed = house.cli("users", "passwd", "ada", stdin="countess1\ncountess3\n", **own)
         assert guessed.returncode == 1 and "not your current password" in guessed.stderr
+        one_line = house.cli("users", "passwd", "ada", stdin="countess3\n", **own)
+        assert one_line.returncode == 2 and "current password on the first line" in one_line.stderr
         changed = good(house, "users", "passwd", "ada", stdin="countess2\ncountess3\n", **own)
         assert "log in again" in changed.stdout
         good(house, "login", "-u", "ada", stdin="countess3\n", **own)

@@ -17,6 +17,7 @@ class RoleName(enum.StrEnum):
     USER = "user"  # sees and stops their own jobs
 
 
+MOST_NAME = 64
 LEAST_PASSWORD, MOST_PASSWORD = 8, 1024
 Password = Annotated[str, Field(min_length=LEAST_PASSWORD, max_length=MOST_PASSWORD)]
 
@@ -36,7 +37,7 @@ class UserPage(Page[User]):
 class NewUser(Typed):
     """A user to be added."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
+    name: Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
     password: Password
     role: RoleName = RoleName.USER
 
