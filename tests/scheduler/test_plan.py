@@ -224,6 +224,60 @@ class TestNodesAlone:
             "edt-2": {"n1": 4},
         }
 
+    def test_a_slot_that_nobody_below_its_share_can_reach_goes_to_a_job_beyond_its_share(self) -> None:
+        state = State(
+            0.0,
+            tuple(replace(node(name, 4, 0), alone=True) for name in ("n1", "n2")),
+            (
+                running(1, {"n1": 4}, most=8, engines=24),
+                running(2, {"n2": 4}, most=8, engines=24, home="n2"),
+                waiting(3, most=8, engines=24),
+            ),
+        )
+        state = settled(state)
+        held = {job.id: dict(job.alloc) for job in state.jobs}
+        assert held == {"edt-1": {"n1": 3}, "edt-2": {"n2": 4}, "edt-3": {"n1": 1}}
+        decided = plan(state)
+        assert decided.actions == ()
+        reasons = [decided.explain[job].reason for job in sorted(held)]
+        assert reasons == [
+            "holds 3 slots of its share 3",
+            "holds 4 slots of its share 3",
+            "holds 1 slot of its share 2, no slot that its engines can reach is free",
+        ]
+
+    def test_it_goes_to_the_smallest_first_and_back_to_who_can_use_it(self) -> None:
+        nodes = [replace(node("n1", 2, 0), alone=True), replace(node("n2", 6, 3), alone=True)]
+        confined = running(1, {"n1": 2}, most=8, engines=24)
+        larger, smaller = (
+            running(2, {"n2": 2}, most=8, engines=24, home="n2"),
+            running(3, {"n2": 1}, most=8, engines=24, home="n2"),
+        )
+        decided = decide(nodes, confined, larger, smaller)
+        assert (decided.alloc["edt-2"], decided.alloc["edt-3"]) == ({"n2": 3}, {"n2": 3})
+        full = [nodes[0], replace(nodes[1], free=0)]
+        held = (replace(larger, alloc={"n2": 3}), replace(smaller, alloc={"n2": 3}))
+        assert decide(full, confined, *held).actions == ()
+        decided = decide(full, confined, *held, waiting(4, most=8, engines=24))
+        assert sum(decided.alloc["edt-2"].values()) + sum(decided.alloc["edt-3"].values()) == 4
+
+
+def settled(state: State) -> State:
+    """The state once plans change it no more and everybody has left who was asked to."""
+    for _ in range(30):
+        decided = plan(state)
+        if not decided.actions and not any(job.leaving for job in state.jobs):
+            return state
+        state = apply(state, decided)
+        free = {n.id: n.free for n in state.nodes}
+        jobs = []
+        for job in state.jobs:
+            for name, number in job.leaving.items():
+                free[name] += number
+            jobs.append(replace(job, leaving={}))
+        state = State(state.now, tuple(replace(n, free=free[n.id]) for n in state.nodes), tuple(jobs))
+    raise AssertionError("ping-pong")
+
 
 HEALTHS = st.sampled_from([Health.UP, Health.UP, Health.UP, Health.CORDONED, Health.DRAINING, Health.LOST])
 
@@ -402,16 +456,4 @@ class TestEveryState:
     @given(states())
     @settings(max_examples=60, deadline=None)
     def test_once_everybody_has_left_the_house_comes_to_rest(self, state: State) -> None:
-        for _ in range(30):
-            decided = plan(state)
-            if not decided.actions and not any(job.leaving for job in state.jobs):
-                return
-            state = apply(state, decided)
-            free = {n.id: n.free for n in state.nodes}
-            jobs = []
-            for job in state.jobs:
-                for name, number in job.leaving.items():
-                    free[name] += number
-                jobs.append(replace(job, leaving={}))
-            state = State(state.now, tuple(replace(n, free=free[n.id]) for n in state.nodes), tuple(jobs))
-        raise AssertionError("ping-pong")
+        settled(state)

@@ -3,11 +3,14 @@
 A slot that is being vacated belongs to nobody: whoever is to have it waits until its process is seen gone. So a
 round takes back what is above its job's share at once, and gives from what is free: to jobs that start, in submit
 order, then to the smallest; before them to those that need a node that starts containers, since no other will do.
+
+Shares count all slots alike, but not every job can use each: its engines cannot reach a node, say. What nobody below
+its share can use is wanted by nobody: it is not taken back, and while free it is given to jobs beyond their share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from edt_scheduler.nodes import Health
@@ -30,10 +33,11 @@ def plan(state: State) -> Plan:
     cleared = {name for name, slots in kept.items() if sum(slots.values()) < held[name]}
     free = {node.id: node.free for node in state.nodes if node.health is Health.UP}
     alloc: dict[str, Mapping[str, int]] = {}
+    wanted = _wanted(jobs, kept, targets, nodes)
     for job in jobs:
         stays = kept[job.id]
         above = max(0, sum(stays.values()) - targets[job.id]) if job.phase is Phase.RUNNING else 0
-        alloc[job.id] = give_back(job, stays, above, nodes) if above and stays else stays
+        alloc[job.id] = _shrunk(job, stays, above, wanted, nodes) if above and stays else stays
     for job in sorted(jobs, key=lambda job: (job.image is None, sum(alloc[job.id].values()), job.submit, job.id)):
         grown = _grow(job, alloc[job.id], targets[job.id], free, nodes, state.now)
         if job.id in cleared:
@@ -42,10 +46,13 @@ def plan(state: State) -> Plan:
             if node in free:
                 free[node] -= max(0, number - alloc[job.id].get(node, 0))
         alloc[job.id] = grown
+    then = [_fitted(_next(job, alloc[job.id]), nodes) for job in jobs]
+    wanted = _wanted(then, alloc, targets, nodes)
+    _give_rest(then, alloc, {name: slots for name, slots in free.items() if name not in wanted}, free, nodes, state.now)
     short = tuple(job.id for job in jobs if targets[job.id] > job.held)
     homes = {job.id: _home(job, alloc[job.id]) for job in jobs if alloc[job.id]}
     actions = tuple(action for job in asked if (action := _action(job, alloc[job.id], homes.get(job.id), short, nodes)))
-    return Plan(alloc, actions, homes, _explain(jobs, alloc, targets, nodes, sum(free.values()), state.now))
+    return Plan(alloc, actions, homes, _explain(then, alloc, targets, nodes, free, state.now))
 
 
 def _stay(job: Job, nodes: Mapping[str, Node]) -> dict[str, int]:
@@ -111,6 +118,66 @@ def _lacking(job: Job, target: int, now: float) -> bool:
     """It could start at once, if only there were a place that starts containers."""
     due = job.not_before is None or job.not_before <= now
     return job.image is not None and job.phase is Phase.WAITING and target > 0 and due
+
+
+def _next(job: Job, alloc: Mapping[str, int]) -> Job:
+    """The job as the next round sees it, which holds ``alloc`` and is leaving the rest."""
+    if job.phase is not Phase.RUNNING and not alloc:
+        return job
+    emptied = {node for node, slots in job.alloc.items() if slots and not alloc.get(node) and node != job.home}
+    leaving = {node: slots for node, slots in job.leaving.items() if slots}
+    leaving |= {node: slots for node, slots in job.alloc.items() if slots > alloc.get(node, 0)}
+    phase = Phase.RUNNING if job.phase is Phase.WAITING else job.phase
+    return replace(job, phase=phase, alloc=alloc, leaving=leaving, avoid=job.avoid | emptied)
+
+
+def _wanted(
+    jobs: Iterable[Job],
+    held: Mapping[str, Mapping[str, int]],
+    targets: Mapping[str, int],
+    nodes: Mapping[str, Node],
+) -> frozenset[str]:
+    """Nodes that some job below its share can use."""
+    short = [job for job in jobs if sum(held[job.id].values()) < targets[job.id]]
+    return frozenset(
+        node.id
+        for node in nodes.values()
+        if node.health is Health.UP and any(node.id not in job.avoid for job in short)
+    )
+
+
+def _shrunk(
+    job: Job, kept: Mapping[str, int], above: int, wanted: frozenset[str], nodes: Mapping[str, Node]
+) -> Mapping[str, int]:
+    """What is left of ``kept`` without up to ``above`` slots that are wanted: one of the job's sizes."""
+    there = {node: slots for node, slots in kept.items() if node in wanted}
+    left = {**kept, **dict.fromkeys(there, 0), **give_back(job, there, above, nodes)}
+    return _sized(job, {node: slots for node, slots in left.items() if slots}, nodes)
+
+
+def _give_rest(
+    jobs: Sequence[Job],
+    alloc: dict[str, Mapping[str, int]],
+    rest: dict[str, int],
+    free: dict[str, int],
+    nodes: Mapping[str, Node],
+    now: float,
+) -> None:
+    """Give the ``rest``, which is free and wanted by nobody, to jobs that run: again and again to the smallest one."""
+    growing = [job for job in jobs if job.phase is Phase.RUNNING and alloc[job.id]]
+    while growing and any(rest.values()):
+        job = min(growing, key=lambda job: (sum(alloc[job.id].values()), job.submit, job.id))
+        before = alloc[job.id]
+        larger = min((rung for rung in rungs(job) if rung > sum(before.values())), default=0)
+        grown = _grow(job, before, larger, rest, nodes, now)
+        if grown == before:
+            growing.remove(job)
+            continue
+        for node, number in grown.items():
+            if taken := number - before.get(node, 0):
+                rest[node] -= taken
+                free[node] -= taken
+        alloc[job.id] = grown
 
 
 def _home(job: Job, alloc: Mapping[str, int]) -> str:
@@ -186,16 +253,18 @@ def _explain(
     alloc: Mapping[str, Mapping[str, int]],
     targets: Mapping[str, int],
     nodes: Mapping[str, Node],
-    free: int,
+    left: Mapping[str, int],
     now: float,
 ) -> dict[str, Explanation]:
-    """Every job has a reason; waiting ones a rank and what they lack."""
-    rank = 0
+    """Every job has a reason; waiting ones a rank and what they lack. ``left``: what is free then."""
+    rank, free = 0, sum(left.values())
     explained = {}
     for job in jobs:
         target, held = targets[job.id], sum(alloc[job.id].values())
         if held or job.phase is not Phase.WAITING:
             reason = "ends" if job.phase is Phase.ENDING or not held else f"holds {_slots(held)} of its share {target}"
+            if held < target and _confined(job, nodes) and not room_for(job, left):
+                reason += ", no slot that its engines can reach is free"
             if job.cap is not None and held:
                 reason += f", kept at {_slots(job.max)} for now: its newcomers could not get the weights"
             explained[job.id] = Explanation(target, 0, 0, free, None, reason)
@@ -204,6 +273,11 @@ def _explain(
         blocking, reason = _obstacle(job, target, nodes, now)
         explained[job.id] = Explanation(target, rank, 1, free, blocking, reason)
     return explained
+
+
+def _confined(job: Job, nodes: Mapping[str, Node]) -> bool:
+    """Its engines cannot reach each node that takes work."""
+    return any(node.health is Health.UP and node.id in job.avoid for node in nodes.values())
 
 
 def _obstacle(job: Job, target: int, nodes: Mapping[str, Node], now: float) -> tuple[Blocking, str]:
