@@ -37,6 +37,7 @@ _OF_WMLA = frozenset({
     "PyTorch", "distPyTorch", "PyTorch041", "tensorflow", "disttensorflow", "disttensorflow_v1",
     "tensorflow1100", "ddlTensorFlow", "keras", "Caffe", "XGboost",
 })  # fmt: skip
+NAMES_GIVEN_BY_NOBODY = frozenset(each.app_name for each in _ALL)
 RUN_NOW = " or ".join(RUNNABLE)
 """For sentences."""
 

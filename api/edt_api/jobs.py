@@ -13,6 +13,7 @@ from fastapi.responses import PlainTextResponse
 from edt_api import logs, pictures, results, schemas
 from edt_api.context import TheHouse, Viewer
 from edt_api.errors import NoResult, RequestInvalid
+from edt_api.frameworks import NAMES_GIVEN_BY_NOBODY
 from edt_api.paging import Cursor, Limit, cursor_of, cut, number_of
 from edt_scheduler import operations
 from edt_scheduler.jobs import JobFilter, JobState
@@ -21,6 +22,10 @@ router = APIRouter(prefix="/api/v1/jobs")
 
 _LOG_BYTES = 1 << 20
 _STATES = {schemas.ExecState(state.wire): state for state in JobState}
+_SOUGHT = (
+    "Part of the id, the name that its user gave, the main script, the folder that was sent or the owner, "
+    "capital or small."
+)
 _Text = Annotated[str | None, Query(max_length=256)]
 
 
@@ -34,11 +39,17 @@ def listing(
     owner: _Text = None,
     mine: Annotated[bool, Query(description="The caller's own, an admin's too.")] = False,
     framework: _Text = None,
-    q: Annotated[str | None, Query(max_length=256, description="Part of the id, the name or the owner.")] = None,
+    q: Annotated[str | None, Query(max_length=256, description=_SOUGHT)] = None,
 ) -> schemas.JobPage:
     """The caller's jobs, newest first; an admin's everybody's."""
-    own = viewer.id if mine else None
-    wanted = JobFilter(owner or None, own, states=_states(state), framework=framework or None, text=q or None)
+    wanted = JobFilter(
+        owner or None,
+        viewer.id if mine else None,
+        states=_states(state),
+        framework=framework or None,
+        text=q or None,
+        unnamed=NAMES_GIVEN_BY_NOBODY,
+    )
     page = operations.jobs_page(house, viewer=viewer, wanted=wanted, limit=limit, before=number_of("jobs", cursor))
     return schemas.JobPage(
         items=[pictures.job(each) for each in page.jobs], next=cursor_of("jobs", page.before), total=page.total

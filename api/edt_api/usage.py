@@ -11,8 +11,9 @@ from edt_scheduler import operations
 
 router = APIRouter(prefix="/api/v1/usage")
 
+_DAY_SECONDS = 86_400
 _USERS = 1 << 32
-"""A cursor is a day and a user in one number."""
+"""A cursor is a day, counted from 1970, and a user in one number."""
 
 
 @router.get("/slot-hours", dependencies=[for_users])
@@ -20,9 +21,9 @@ def slot_hours(house: TheHouse, viewer: Viewer, limit: Limit = 100, cursor: Curs
     """For how many hours slots were held by the jobs of each user, by the day, newest first, today as far as it has
     come. An admin sees all users, others themselves. Jobs that were deleted count, too."""
     number = number_of("slot-hours", cursor)
-    before = divmod(number, _USERS) if number is not None else None
+    before = (number // _USERS * _DAY_SECONDS, number % _USERS) if number is not None else None
     page = operations.slot_time(house, viewer=viewer, before=before, limit=limit)
-    after = page.before[0] * _USERS + page.before[1] if page.before is not None else None
+    after = page.before[0] // _DAY_SECONDS * _USERS + page.before[1] if page.before is not None else None
     return schemas.SlotTimePage(
         items=[
             schemas.SlotTime(day=each.day, user=each.user, slot_hours=each.slot_seconds / 3600) for each in page.items

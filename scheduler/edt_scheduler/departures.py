@@ -56,6 +56,10 @@ def attempt_ended(scene: Scene) -> None:
     if scene.current:
         if scene.body.get("digest"):
             jobs.change(tx, job_id, digest=scene.text("digest"))
+        if scene.kind is ExitKind.FINISHED and (step := scene.number("step")) is not None:
+            # Reports of progress may have been given up on a full disk; this one never is.
+            known = scene.job.progress.get("step") or 0
+            jobs.change(tx, job_id, progress={**scene.job.progress, "step": max(known, step)})
         if not scene.attempt.oom and _is_the_scripts(scene):
             end, whole = _out_of_memory(scene), True
         if whole:

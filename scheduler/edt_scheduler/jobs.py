@@ -261,7 +261,9 @@ class JobFilter:
     states: frozenset[JobState] | None = None
     framework: str | None = None
     text: str | None = None
-    """Part of its id, its name or its owner's, capital or small."""
+    """Part of its id, its name, its main script, the folder that was sent or its owner's name, capital or small."""
+    unnamed: frozenset[str] = frozenset()
+    """What jobs are called whose user gave them no name: ``text`` is not looked for in these."""
 
 
 def folder_sent(work_dir: str) -> str:

@@ -8,7 +8,7 @@ can be asked: a lost node's part stays booked there, fenced (``fences``), until 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,7 @@ def stop(tx: Connection, job: Row[Any], now: float) -> None:
     jobs.record(tx, job.id, "stop-requested", "stop requested", {}, now)
     attempt = attempts.live(tx, job.id)
     if attempt is None:
-        jobs.change(tx, job.id, message=None)
-        jobs.move(tx, job.id, JobState.KILLED, "stopped while nothing of it ran", now)
+        conclude(tx, job, JobState.KILLED, None, "stopped while nothing of it ran", now)
     else:
         held = allocations.open_of(tx, job.id, attempt.fence)
         take_back(tx, job.id, attempt.fence, held, ResizeCause.STOP, "stopped by its user", now)
@@ -148,12 +147,31 @@ def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
     values["not_before"] = now + wait if wait else None
     # Of the last attempt: what was lost before it is history. Who asked for the end knows why it came.
     values["message"] = None if after is JobState.KILLED and kind is ExitKind.LEFT else message or None
-    if after.terminal:
-        rate = usual_rate(point.samples_per_second for point in metrics.of_job(tx, job.id))
-        values["progress"] = {**job.progress, "samples_per_second": rate} if rate is not None else job.progress
     jobs.change(tx, job.id, **values)
-    if after is not JobState(job.state):
-        jobs.move(tx, job.id, after, _sentence(after, kind, message), now, {"kind": kind, "wait_seconds": wait})
+    sentence, data = _sentence(after, kind, message), {"kind": kind, "wait_seconds": wait}
+    if after.terminal:
+        conclude(tx, job, after, values["message"], sentence, now, data)
+    elif after is not JobState(job.state):
+        jobs.move(tx, job.id, after, sentence, now, data)
+
+
+def conclude(
+    tx: Connection,
+    job: Row[Any],
+    after: JobState,
+    message: str | None,
+    sentence: str,
+    now: float,
+    data: Mapping[str, Any] | None = None,
+) -> None:
+    """Move a job of which nothing runs to a terminal state. ``message``: what people need to know of its end;
+    ``sentence``: what its history says. In place of the rate of its last moment it tells its usual one."""
+    values: dict[str, Any] = {"message": message}
+    rate = usual_rate(metrics.rates(tx, job.id))
+    if rate is not None:
+        values["progress"] = {**job.progress, "samples_per_second": rate}
+    jobs.change(tx, job.id, **values)
+    jobs.move(tx, job.id, after, sentence, now, data)
 
 
 def _sentence(after: JobState, kind: ExitKind, message: str) -> str:

@@ -7,7 +7,7 @@ pauses are part of it. With another number of engines it begins anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -53,7 +53,6 @@ def share_done(told: Mapping[str, Any], steps_total: int | None, *, finished: bo
     return min(1.0, max(0.0, step / total))
 
 
-def usual_rate(rates: Iterable[float | None]) -> float | None:
+def usual_rate(rates: Sequence[float]) -> float | None:
     """Samples per second of a training as a whole: the median of what its reports told; None: they told nothing."""
-    known = [rate for rate in rates if rate is not None]
-    return median(known) if known else None
+    return median(rates) if rates else None

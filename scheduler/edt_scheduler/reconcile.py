@@ -131,7 +131,7 @@ def _may_open(job: Row[Any], open_to: Mapping[int, int]) -> bool:
 def _apply(tx: Connection, keys: Keys, picture: Picture, action: Action, decided: Plan, now: float) -> None:
     """Carry out one action: name the home, take back, then give."""
     job, held = picture.jobs[action.job], picture.held[action.job]
-    if action.verb is Verb.START and not _is_readable(tx, keys, job.id, now):
+    if action.verb is Verb.START and not _is_readable(tx, keys, job, now):
         return
     if held and action.job in decided.homes:
         homes.move(tx, job.id, job.fence, picture.nodes[decided.homes[action.job]].id, action.reason, now)
@@ -148,13 +148,12 @@ def _apply(tx: Connection, keys: Keys, picture: Picture, action: Action, decided
         _give(tx, picture, action, decided, given, len(held) - len(asked), now)
 
 
-def _is_readable(tx: Connection, keys: Keys, job_id: int, now: float) -> bool:
+def _is_readable(tx: Connection, keys: Keys, job: Row[Any], now: float) -> bool:
     """Whether a job's environment can be opened; a damaged one ends it. What only lacks its key was never planned."""
     try:
-        environs.get(tx, job_id, keys)
+        environs.get(tx, job.id, keys)
     except EnvironmentLocked as error:
-        jobs.change(tx, job_id, message=str(error))
-        jobs.move(tx, job_id, JobState.ERROR, str(error), now)
+        lifecycle.conclude(tx, job, JobState.ERROR, str(error), str(error), now)
         return False
     return True
 

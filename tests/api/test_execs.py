@@ -459,6 +459,16 @@ class TestTheResult:
         (tmp_path / "r.zip").write_bytes(self.fetch(door, job).content)
         subprocess.run(["unzip", "-tq", "r.zip"], cwd=tmp_path, check=True, env={"LC_ALL": "C.UTF-8", **os.environ})
 
+    def test_how_much_there_is_to_download_is_told_before(self, door: FrontDoor) -> None:
+        job = door.submit()
+        client = door.client("ana")
+        nothing = client.get(f"/api/v1/jobs/{job.exec_id}/result").json()
+        assert nothing == {"bytes": None, "missing": f"{job.exec_id} has saved nothing under RESULT_DIR/model yet"}
+        self.fill(job)
+        told = client.get(f"/api/v1/jobs/{job.exec_id}/result").json()
+        assert told == {"bytes": len(self.fetch(door, job).content), "missing": None}
+        assert door.client("bob").get(f"/api/v1/jobs/{job.exec_id}/result").status_code == 404
+
     def test_a_job_that_saved_nothing_says_so(self, door: FrontDoor) -> None:
         job = door.submit()
         response = self.fetch(door, job)

@@ -11,7 +11,9 @@ import pytest
 from edt_api import schemas
 from edt_api.paging import cursor_of
 from edt_runner.contract import ExitKind
+from edt_scheduler import operations
 from edt_scheduler.reconcile import look
+from edt_scheduler.store import rollups
 from edt_scheduler.views import JobView
 from support.front_door import ARGS, EXECS, FrontDoor, served
 from support.paging import every
@@ -79,6 +81,17 @@ class TestJobs:
         page = past.client("admin").get("/api/v1/jobs", params={**asked, "limit": 500}).json()
         assert set(ids(page["items"])) == expected
         assert page["total"] == len(expected)
+
+    def test_a_name_that_its_user_did_not_give_is_not_looked_for(self, fresh_door: FrontDoor) -> None:
+        client = fresh_door.client("ana")
+        bare = fresh_door.submit().exec_id
+        named = fresh_door.submit(args=f"{ARGS} --appName ElasticNet").exec_id
+
+        def found(text: str) -> list[str]:
+            return ids(client.get("/api/v1/jobs", params={"q": text}).json()["items"])
+
+        assert found("elastic") == [named], "what is shown in the place of the other's name is its script's"
+        assert found("MAIN.py") == [named, bare]
 
     @pytest.mark.parametrize(
         ("asked", "names"),
@@ -348,3 +361,12 @@ class TestSlotHours:
         assert sum(each["slot_hours"] for each in whole) == pytest.approx(held / 3600, abs=0.1)
         own = every(past.client("ana"), "/api/v1/usage/slot-hours", limit=500)
         assert own and {each["user"] for each in own} == {"ana"}
+
+    def test_they_are_paged_in_the_years_to_come_too(self, fresh_door: FrontDoor) -> None:
+        days = [day * 86_400 for day in (30_000, 29_999, 29_998)]  # in 2052
+        user = next(each.id for each in operations.users(fresh_door.house) if each.name == "ana")
+        with fresh_door.house.database.transaction() as tx:
+            for day in days:
+                rollups.put_day(tx, day, {user: 3600.0})
+        paged = every(fresh_door.client("ana"), "/api/v1/usage/slot-hours", limit=1)
+        assert [each["day"] for each in paged] == days

@@ -10,7 +10,7 @@ from edt_runner.contract import ExitKind, ReportKind
 from edt_scheduler import operations
 from edt_scheduler.course import MOST_METRICS, standing, thinned
 from edt_scheduler.errors import NoSuchJob
-from edt_scheduler.jobs import job_number
+from edt_scheduler.jobs import JobState, job_number
 from edt_scheduler.operations.retention import remove_folders
 from edt_scheduler.pace import eta_seconds, observe, share_done
 from edt_scheduler.store import metrics
@@ -246,3 +246,23 @@ class TestHowFarAndHowFast:
         node.end((job, 1), ExitKind.FINISHED)
         assert stage.job(job).progress["samples_per_second"] == 100.0
         assert course(stage, job).points[-1].samples_per_second == 3.0
+
+    def test_a_job_that_is_stopped_between_two_attempts_tells_its_median_rate_too(
+        self, training: tuple[Stage, Puppet, str]
+    ) -> None:
+        stage, node, job = training
+        for step, rate in enumerate([90.0, 100.0, None, 100.0, 3.0]):
+            progress(node, job, step, samples_per_second=rate)
+        node.end((job, 1), ExitKind.LOST)
+        operations.stop(stage.house, job, viewer=stage.admin)
+        assert stage.job(job).state is JobState.KILLED
+        assert stage.job(job).progress["samples_per_second"] == 95.0
+
+    def test_the_last_step_is_known_though_the_reports_of_progress_were_given_up(
+        self, training: tuple[Stage, Puppet, str]
+    ) -> None:
+        stage, node, job = training
+        progress(node, job, 40)
+        node.end((job, 1), ExitKind.FINISHED, step=100)
+        assert stage.job(job).progress["step"] == 100
+        assert stage.job(job).share_done == 1.0

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Row,
     Text,
+    and_,
     cast,
     collate,
     func,
@@ -117,8 +118,11 @@ def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
     if wanted.text:
         name = literal(exec_id(0)[:-1]) + cast(jobs.c.id, Text)
         folder = func.substr(jobs.c.work_dir, len(SUBMITTED_CODE) + 1)
-        fields = (name, jobs.c.app_name, jobs.c.model_main, folder, users.c.name)
-        conditions.append(or_(*(field.icontains(wanted.text, autoescape=True) for field in fields)))
+        fields = (name, jobs.c.model_main, folder, users.c.name)
+        given = jobs.c.app_name.icontains(wanted.text, autoescape=True)
+        if wanted.unnamed:
+            given = and_(given, jobs.c.app_name.not_in(wanted.unnamed))
+        conditions.append(or_(given, *(field.icontains(wanted.text, autoescape=True) for field in fields)))
     return conditions
 
 

@@ -57,6 +57,12 @@ def of_job(tx: Connection, job_id: int) -> list[Row[Any]]:
     return list(tx.execute(query))
 
 
+def rates(tx: Connection, job_id: int) -> list[float]:
+    """The samples per second that the points of a job tell, those that tell none left out."""
+    rate = metric_points.c.samples_per_second
+    return list(tx.execute(select(rate).where(metric_points.c.job_id == job_id, rate.is_not(None))).scalars())
+
+
 def _named(metrics: Mapping[str, Any]) -> dict[str, float | None]:
     return {name: _number(value) for name, value in islice(metrics.items(), MOST_METRICS)}
 

@@ -1,4 +1,4 @@
-// openapi.json sha256: 2cc871e8d1ff1028fc8e9354abd5236b090ac9f4fb9eb4db76e6fb27e854bd1a
+// openapi.json sha256: efc7f53fd8ac3cbfec737559a77490759d6c08ced77ae9299b0cf93b5c19aab0
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -565,6 +565,8 @@ export interface paths {
         /**
          * Remove
          * @description Remove a user and their tokens, and stop their jobs. The last admin stays.
+         *
+         *     With thousands of jobs that takes some seconds; where it is broken off, the platform goes on with it by itself.
          */
         delete: operations["users_remove"];
         options?: never;
@@ -1997,7 +1999,7 @@ export interface operations {
                 /** @description The caller's own, an admin's too. */
                 mine?: boolean;
                 owner?: string | null;
-                /** @description Part of the id, the name or the owner. */
+                /** @description Part of the id, the name that its user gave, the main script, the folder that was sent or the owner, capital or small. */
                 q?: string | null;
                 /** @description States, commas between them. */
                 state?: string | null;

@@ -71,6 +71,12 @@ describe("a list of jobs", () => {
     expect(data.pages.map((page) => page.total)).toEqual([39, 39]);
   });
 
+  it("keeps a job that the server found by what is not told here, and lets it go when its state no longer fits", () => {
+    const sought: JobFilter = { ...RUNNING, text: "train_lm.py" };
+    expect(ids(patchJobs(list(pageOf([2])), sought, told(job(2, { workers: 4 }))).data)).toEqual([["edt-2"]]);
+    expect(ids(patchJobs(list(pageOf([2])), sought, told(job(2, { state: "FINISHED" }))).data)).toEqual([[]]);
+  });
+
   it("drops what was removed, and asks to be fetched again since others move up", () => {
     const { data, stale } = patchJobs(list(pageOf([3, 2])), EVERY_JOB, { items: [], removed: ["edt-3"] });
     expect(ids(data)).toEqual([["edt-2"]]);

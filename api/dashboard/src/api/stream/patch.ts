@@ -35,7 +35,8 @@ export function patchJobs(before: JobPages, filter: JobFilter, event: JobsEvent)
     for (const job of page.items) {
       const newer = told.get(job.id);
       told.delete(job.id);
-      if (removed.has(job.id) || (newer && !matches(newer, filter))) {
+      // The server found it by its text, and looks in more fields than are told here.
+      if (removed.has(job.id) || (newer && !matches(newer, { ...filter, text: "" }))) {
         gone += 1;
         touched = true;
       } else {
