@@ -66,9 +66,11 @@ def test_axe_finds_nothing_serious_on_any_page(door: FrontDoor, visit: Visit, da
 def test_every_page_fits_a_telephone_and_a_desk_with_its_menus_in_sight(door: FrontDoor, visit: Visit) -> None:
     visitor = visit(door.url)
     page = visitor.page
+    theme, account = (page.get_by_role("button", name=re.compile(f"^{name}"), include_hidden=True) for name in MENUS)
+    link = page.get_by_role("link", name="Timeline", exact=True, include_hidden=True).first
     visitor.open("/login")
     expect(page.get_by_role("heading", level=1)).to_contain_text("OpenEDT")
-    wrong = misfits(visitor, "/login", ["Theme"])
+    wrong = [each for width in widths(visitor) for each in misfits(visitor, width, "/login", theme)]
     visitor.log_in(password=PASSWORD)
     node = operations.nodes(door.house)[0].name
     tabs = [f"/jobs/{RUNNING}{tab}" for tab in ("", "/elasticity", "/logs", "/settings")]
@@ -76,30 +78,40 @@ def test_every_page_fits_a_telephone_and_a_desk_with_its_menus_in_sight(door: Fr
         visitor.open(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.get_by_text("Loading", exact=True)).to_have_count(0)
-        wrong += misfits(visitor, path, ["Theme", "Account"])
+        wrong += [each for width in widths(visitor) for each in misfits(visitor, width, path, theme, account, link)]
     visitor.open("/jobs")
-    for name in ("Theme", "Account"):
-        page.get_by_role("button", name=re.compile(f"^{name}")).click()
-        wrong += misfits(visitor, f"the menu {name}", [], page.get_by_role("menu"))
-        page.keyboard.press("Escape")
+    for width in widths(visitor):
+        for button, name in ((theme, "Theme"), (account, "Account")):
+            button.click()
+            wrong += misfits(visitor, width, f"the menu {name}", page.get_by_role("menu"))
+            page.keyboard.press("Escape")
     assert wrong == []
 
 
-def misfits(visitor: Visitor, where: str, buttons: list[str], *others: Locator) -> list[str]:
-    """What is wider than a telephone's window or a desk's, or not in it, as sentences."""
-    page = visitor.page
-    named = [page.get_by_role("button", name=re.compile(f"^{name}"), include_hidden=True) for name in buttons]
+MENUS = ("Theme", "Account")
+WIDTHS, HEIGHT = (390, 1440), 844
+"""Of a telephone's window and of a desk's."""
+
+
+def widths(visitor: Visitor) -> Iterator[int]:
+    """Make the window as wide as each of them, and wait until the page has followed."""
+    for width in WIDTHS:
+        visitor.page.set_viewport_size({"width": width, "height": HEIGHT})
+        visitor.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        yield width
+
+
+def misfits(visitor: Visitor, width: int, where: str, *shown: Locator) -> list[str]:
+    """What is wider than the window, or not wholly in it, as sentences."""
     found = []
-    for width in (390, 1440):
-        page.set_viewport_size({"width": width, "height": 844})
-        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        if wide > width:
-            found.append(f"{where} is {wide} pixels wide in a window of {width}")
-        for shown in (*named, *others):
-            box = shown.bounding_box()
-            if box is None or box["height"] < 20 or not 0 <= box["x"] <= width - box["width"] or box["y"] < 0:
-                found.append(f"{where}: {shown} is at {box} in a window of {width}")
+    wide = visitor.page.evaluate("document.documentElement.scrollWidth")
+    if wide > width:
+        found.append(f"{where} is {wide} pixels wide in a window of {width}")
+    for each in shown:
+        box = each.bounding_box()
+        inside = box is not None and box["height"] >= 20 and min(box["x"], box["y"]) >= 0
+        if box is None or not inside or box["x"] + box["width"] > width or box["y"] + box["height"] > HEIGHT:
+            found.append(f"{where}: {each} is at {box} in a window of {width}×{HEIGHT}")
     return found
 
 

@@ -7,7 +7,7 @@
 
 import "uplot/dist/uPlot.min.css";
 
-import { useCallback, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
+import { useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 
 import { useTheme } from "../app/theme";
@@ -23,6 +23,12 @@ import styles from "./TimeSeries.module.css";
 /** A mark answers to the pointer this many pixels around it. */
 const MARK_REACH = 6;
 
+/** Which axes count in powers of ten. */
+interface Powers {
+  readonly left: boolean;
+  readonly right: boolean;
+}
+
 interface Cursor {
   readonly index: number;
   readonly mark: ChartMark | null;
@@ -34,13 +40,16 @@ export function TimeSeries(props: TimeSeriesProps) {
   const [asTable, setAsTable] = useState(false);
   const [cursor, setCursor] = useState<Cursor | null>(null);
   const nothing = props.x.length === 0;
+  const { series, y } = props;
+  // Sorts all values: once for each of them that comes, not for each move of the pointer.
+  const powers = useMemo(() => ({ left: inPowers({ series, y }, "left"), right: inPowers({ series, y }, "right") }), [series, y]);
   return (
     <figure className={styles.chart} aria-labelledby={heading}>
       <div className={styles.head}>
         <h3 id={heading} className={styles.title}>
           {props.title}
         </h3>
-        <Legend props={props} cursor={cursor} />
+        <Legend props={props} cursor={cursor} powers={powers} />
         <TableToggle of={props.title} on={asTable} onChange={setAsTable} />
       </div>
       {nothing ? (
@@ -48,15 +57,15 @@ export function TimeSeries(props: TimeSeriesProps) {
       ) : asTable ? (
         <SeriesTable {...props} />
       ) : (
-        <Plot props={props} onCursor={setCursor} mark={cursor?.mark ?? null} left={cursor?.left ?? 0} />
+        <Plot props={props} powers={powers} onCursor={setCursor} mark={cursor?.mark ?? null} left={cursor?.left ?? 0} />
       )}
     </figure>
   );
 }
 
 function Plot(
-  { props, onCursor, mark, left }: {
-    props: TimeSeriesProps; onCursor: (cursor: Cursor | null) => void; mark: ChartMark | null; left: number;
+  { props, powers, onCursor, mark, left }: {
+    props: TimeSeriesProps; powers: Powers; onCursor: (cursor: Cursor | null) => void; mark: ChartMark | null; left: number;
   },
 ) {
   const theme = useTheme();
@@ -91,7 +100,7 @@ function Plot(
   const looks = JSON.stringify([
     props.series.map(({ label, colour, step, fill, axis }) => [label, colour, step, fill, axis]),
     props.sync, props.xKind, props.onRange !== undefined, props.marks !== undefined, theme, props.x.length < 2,
-    inPowers(props, "left"), inPowers(props, "right"),
+    powers.left, powers.right,
   ]);
   const ready = width > 0;
   useEffect(() => {
@@ -148,7 +157,7 @@ function markNear(plot: uPlot, marks: readonly ChartMark[], left: number): Chart
 }
 
 /** Each line with its sign, and its value under the cursor, else its last. */
-function Legend({ props, cursor }: { props: TimeSeriesProps; cursor: Cursor | null }) {
+function Legend({ props, cursor, powers }: { props: TimeSeriesProps; cursor: Cursor | null; powers: Powers }) {
   const drawn = cursor ? plotData(props) : null;
   const at = drawn && cursor ? (drawn[0] as number[])[cursor.index] : undefined;
   return (
@@ -164,7 +173,7 @@ function Legend({ props, cursor }: { props: TimeSeriesProps; cursor: Cursor | nu
           <li key={series.label}>
             <LineSample colour={series.colour ?? "accent"} />
             {series.label}
-            {inPowers(props, series.axis ?? "left") && " (powers of ten)"}
+            {powers[series.axis ?? "left"] && " (powers of ten)"}
             <span className={styles.value}>{value === null || value === undefined ? "–" : (series.format ?? compact)(value)}</span>
           </li>
         );

@@ -68,6 +68,11 @@ export class BarStore {
     return this.byJob.get(execId) ?? [];
   }
 
+  /** Whether a bar of this node is known. */
+  has(node: string): boolean {
+    return [...this.byLane.values()].some((bars) => bars[0]?.node === node);
+  }
+
   get earliest(): number | null {
     let earliest: number | null = null;
     for (const bars of this.byLane.values()) {

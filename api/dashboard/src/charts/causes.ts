@@ -10,7 +10,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   stop: "It was stopped",
   drain: "Its node is being drained",
   "node-lost": "Its node was lost",
-  left: "Its node let an engine go",
+  left: "An engine left because its node's agent was ended",
   "engine-lost": "An engine was lost",
 };
 

@@ -132,9 +132,12 @@ export function valueFormat(props: TimeSeriesProps, side: "left" | "right"): (va
 }
 
 /** Whether an axis counts in powers of ten, because its values do; never one whose bounds are given. */
-export function inPowers(props: TimeSeriesProps, side: "left" | "right"): boolean {
-  if (side === "left" && props.y !== undefined) return false;
-  return spansPowers(props.series.filter((each) => (each.axis ?? "left") === side).flatMap((each) => each.values));
+export function inPowers(
+  { series, y }: { readonly series: TimeSeriesProps["series"]; readonly y?: TimeSeriesProps["y"] | undefined },
+  side: "left" | "right",
+): boolean {
+  if (side === "left" && y !== undefined) return false;
+  return spansPowers(series.filter((each) => (each.axis ?? "left") === side).flatMap((each) => each.values));
 }
 
 function scale(powers: boolean, fixed: () => NonNullable<TimeSeriesProps["y"]>): uPlot.Scale {

@@ -112,16 +112,20 @@ export function niceBounds(
   };
 }
 
+/** A chart is less than this many pixels high. */
+const MOST_PIXELS = 200;
+
 /**
- * Whether values are read better on an axis of powers of ten: all are positive, and the usual ones would lie in one
- * pixel if the largest had its place. So it is with a perplexity that begins at 1e20 and ends at 20.
+ * Whether values are read better on an axis of powers of ten: all are positive, and on an even axis that reaches to the
+ * largest one, half of them would lie within one pixel of zero. So it is with a perplexity that begins at 1e20 and ends
+ * at 20.
  */
 export function spansPowers(values: readonly (number | null)[]): boolean {
   const known = values.filter((value): value is number => value !== null && Number.isFinite(value));
   if (known.length < 2 || known.some((value) => value <= 0)) return false;
   const sorted = known.sort((one, other) => one - other);
   const [middle, most] = [sorted[Math.floor(sorted.length / 2)] as number, sorted.at(-1) as number];
-  return most >= 200 * middle;
+  return most >= MOST_PIXELS * middle;
 }
 
 /** Bounds of an axis of powers of ten. */

@@ -28,11 +28,10 @@ export function useJobActions(onRemoved?: (id: string) => void): { ask: AskAbout
         busy={stop.isPending}
         onClose={close}
         onConfirm={() =>
-          stop.mutate(job.id, {
-            onSuccess: () => toast.say(`${job.id} is being stopped`),
-            onError: toast.problem,
-            onSettled: close,
-          })
+          void stop
+            .mutateAsync(job.id)
+            .then(() => toast.say(`${job.id} is being stopped`), toast.problem)
+            .finally(close)
         }
       >
         <p>
@@ -49,14 +48,13 @@ export function useJobActions(onRemoved?: (id: string) => void): { ask: AskAbout
         busy={remove.isPending}
         onClose={close}
         onConfirm={() =>
-          remove.mutate(job.id, {
-            onSuccess: () => {
+          void remove
+            .mutateAsync(job.id)
+            .then(() => {
               toast.say(`${job.id} is removed`);
               onRemoved?.(job.id);
-            },
-            onError: toast.problem,
-            onSettled: close,
-          })
+            }, toast.problem)
+            .finally(close)
         }
       >
         <p>

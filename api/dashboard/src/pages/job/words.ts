@@ -16,7 +16,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   stop: "Stopped",
   drain: "Node drained",
   "node-lost": "Node lost",
-  left: "Engine let go",
+  left: "Engine left with its agent",
   "engine-lost": "Engine lost",
 };
 

@@ -54,16 +54,17 @@ export function NodeVerbs({ node }: { readonly node: Node }) {
 /** The question before a verb. It has an address of its own, so that it can be sent to a colleague. */
 export function VerbDialog({ node, verb }: { readonly node: Node; readonly verb: NodeVerb }) {
   const navigate = useNavigate();
-  const { mutate, isPending } = useNodeVerb();
+  const { mutateAsync, isPending } = useNodeVerb();
   const close = (): void => void navigate("/nodes", { replace: true });
+  // Not as callbacks of mutate: a removed node takes this dialog along, and then they would not be called.
   const act = (): void =>
-    mutate({ name: node.name, verb }, {
-      onSuccess: () => {
+    void mutateAsync({ name: node.name, verb }).then(
+      () => {
         toast.say(`${node.name} ${VERBS[verb].done}`);
         close();
       },
-      onError: (error) => toast.problem(error),
-    });
+      (error: unknown) => toast.problem(error),
+    );
   const on = verb === "uncordon" ? [] : holders(node);
   return (
     <Confirm

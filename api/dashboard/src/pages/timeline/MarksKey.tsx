@@ -21,10 +21,18 @@ export function MarksKey() {
         <rect x="1" y="3" width="14" height="10" fill="var(--calm-fill)" />
         <rect x="2" y="4" width="6" height="8" fill="var(--surface)" opacity="0.5" />
       </Sign>
-      <Sign words="node lost, draining or cordoned">
-        <path d="M1 15L15 1M-3 11L11 -3M5 19L19 5" stroke="var(--bad-fill)" strokeWidth="1.5" opacity="0.7" />
-      </Sign>
+      <Hatch words="node lost" colour="--bad-fill" />
+      <Hatch words="node draining" colour="--warn-fill" />
+      <Hatch words="node cordoned" colour="--calm-fill" />
     </ul>
+  );
+}
+
+function Hatch({ words, colour }: { readonly words: string; readonly colour: string }) {
+  return (
+    <Sign words={words}>
+      <path d="M1 15L15 1M-3 11L11 -3M5 19L19 5" stroke={`var(${colour})`} strokeWidth="1.5" opacity="0.7" />
+    </Sign>
   );
 }
 

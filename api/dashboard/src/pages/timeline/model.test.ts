@@ -80,7 +80,16 @@ describe("what the timeline knows", () => {
   it("hears of new nodes, and of those it knows", () => {
     const model = new TimelineModel();
     model.load(picture(), 0, 0);
-    model.hearNodes([{ name: "n1", health: "draining", seen_at: 5, slots: [] }, { name: "n2", health: "up", seen_at: 5, slots: [] }], 1);
+    const heard = [{ name: "n1", health: "draining", seen_at: 5, slots: [] }, { name: "n2", health: "up", seen_at: 5, slots: [] }];
+    model.hearNodes({ items: heard, removed: [] }, 1);
     expect(model.nodes.map((node) => [node.name, node.health])).toEqual([["n1", "draining"], ["n2", "up"]]);
+  });
+
+  it("takes the row of a removed node away, but for one whose bars it shows", () => {
+    const model = new TimelineModel();
+    model.load(picture(), 0, 0);
+    model.hearNodes({ items: [{ name: "n2", health: "lost", seen_at: 5, slots: [] }], removed: [] }, 1);
+    model.hearNodes({ items: [], removed: ["n1", "n2"] }, 2);
+    expect(model.nodes.map((node) => node.name)).toEqual(["n1"]);
   });
 });

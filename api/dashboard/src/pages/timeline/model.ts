@@ -74,6 +74,11 @@ export interface JobsHeard {
   readonly removed: readonly string[];
 }
 
+export interface NodesHeard {
+  readonly items: readonly PictureNode[];
+  readonly removed: readonly string[];
+}
+
 /** For so long an event may be needed again. */
 const KEPT_MS = 120_000;
 
@@ -144,12 +149,15 @@ export class TimelineModel {
     this.play(ourMs, () => this.put(event));
   }
 
-  hearNodes(nodes: readonly PictureNode[], ourMs = Date.now()): void {
+  /** A removed node goes, unless the picture shows what it once held: as it is with a picture that is fetched anew. */
+  hearNodes(event: NodesHeard, ourMs = Date.now()): void {
     this.play(ourMs, () => {
-      const told = new Map(nodes.map((node) => [node.name, node]));
+      const told = new Map(event.items.map((node) => [node.name, node]));
       const known = this.nodes.map((node) => told.get(node.name) ?? node);
       const names = new Set(known.map((node) => node.name));
-      this.nodes = [...known, ...nodes.filter((node) => !names.has(node.name))];
+      const removed = new Set(event.removed.filter((name) => !this.bars.has(name)));
+      const all = [...known, ...event.items.filter((node) => !names.has(node.name))];
+      this.nodes = all.filter((node) => !removed.has(node.name));
     });
   }
 

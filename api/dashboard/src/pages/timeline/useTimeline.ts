@@ -41,7 +41,7 @@ export function useTimeline(wanted: (model: TimelineModel) => XRange, all: boole
   }, [data, model]);
 
   useStreamEvent("timeline", (event) => model.hear(event));
-  useStreamEvent("nodes", (event) => model.hearNodes(event.items));
+  useStreamEvent("nodes", (event) => model.hearNodes(event));
   useStreamEvent("jobs", (event) => model.hearJobs(event));
 
   const version = useSyncExternalStore(model.watch, model.snapshot);

@@ -24,7 +24,7 @@ export function ResizeTotals({ job, resizes }: { readonly job: Job; readonly res
           ? job.exactness.reason
           : "Every sample counts exactly once in every epoch, whatever the number of workers.",
     },
-    { name: "Engines or nodes lost", value: count(sum.losses), hint: "Times at which engines or a node were gone unasked. Those that left in order do not count." },
+    { name: "Engines or nodes lost", value: count(sum.losses), hint: "How often engines or a node were lost. Engines that were let go in order are not counted." },
   ];
   return (
     <dl className={styles.totals}>

@@ -1,7 +1,7 @@
 /** How a job stands: progress, why it waits or ended, its states over time, its history, the key facts. Room: dashboard, pages. */
 
 import { useQuery } from "@tanstack/react-query";
-import { FolderX, Hourglass, TriangleAlert } from "lucide-react";
+import { FolderX, Hourglass, Info, TriangleAlert } from "lucide-react";
 import { Link } from "react-router";
 
 import { eventsQuery } from "../../../api/jobs";
@@ -58,7 +58,7 @@ export function OverviewTab({ job }: { readonly job: Job }) {
   );
 }
 
-/** Why it waits, or what it died of. */
+/** Why it waits, what it died of, or what is to be known of how it trained. */
 function Remark({ job }: { readonly job: Job }) {
   if (job.waiting) {
     const { reason, rank, need, free } = job.waiting;
@@ -74,7 +74,18 @@ function Remark({ job }: { readonly job: Job }) {
       </div>
     );
   }
-  if (job.message === null || job.state === "FINISHED") return null;
+  if (job.message === null) return null;
+  if (job.state === "FINISHED") {
+    return (
+      <div className={styles.remark}>
+        <Info size={18} aria-hidden />
+        <div>
+          <strong>To know</strong>
+          <p className={styles.message}>{job.message}</p>
+        </div>
+      </div>
+    );
+  }
   const failed = job.state === "ERROR";
   return (
     <div className={styles.remark} data-tone={failed ? "bad" : "calm"} {...(failed && { role: "alert" })}>
