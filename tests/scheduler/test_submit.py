@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from edt_scheduler.operations import history
 from edt_scheduler.operations.retention import remove_folders
 from edt_scheduler.operations.sweeping import Leftovers
 from edt_scheduler.reconcile import look
-from edt_scheduler.store import reservations, tables
+from edt_scheduler.store import failures, reservations, resizes, tables
 from edt_scheduler.views import JobPage, Role, UserView
 from support.puppets import Stage, stage_code
 
@@ -408,7 +409,7 @@ def test_the_timeline_shows_who_held_which_slot(sqlite_stage: Stage, tmp_path: P
 
 
 def test_a_timeline_of_too_much_begins_later_and_says_when(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MOST_BARS", 2)
+    monkeypatch.setattr(history, "MOST_OF_A_KIND", 2)
     node = stage.node(slots=2, engines=1)
     held = stage.submit(workers=1)
     stage.settle()
@@ -433,3 +434,29 @@ def test_a_timeline_of_too_much_begins_later_and_says_when(stage: Stage, monkeyp
 def test_operations_take_a_house_that_anybody_can_make(sqlite_stage: Stage) -> None:
     other: House = replace(sqlite_stage.house, clock=lambda: 5.0)
     assert operations.add_user(other, "eve", "hash").created_at == 5.0
+
+
+def test_a_timeline_of_too_many_failures_or_resizes_begins_later_too(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = stage.node(slots=2, engines=1)
+    ends = []
+    for _ in range(4):
+        job = stage.submit(workers=1)
+        stage.settle()
+        stage.clock.pass_(10)
+        node.end((job, 1), ExitKind.SCRIPT_ERROR)
+        ends.append(stage.clock.now)
+        stage.clock.pass_(10)
+    whole = operations.timeline(stage.house, viewer=stage.admin)
+    at = [failure.time for failure in whole.failures]
+    assert len(at) > len(whole.allocations) == 4, "an engine's, and its attempt's"
+    with stage.house.database.snapshot() as tx:
+        assert failures.few_since(tx, 0, math.inf, len(at)) == 0
+        decided = [resize.decided_at for resize in whole.resizes]
+        assert resizes.few_since(tx, 0, math.inf, len(decided)) == 0
+        assert resizes.few_since(tx, 0, math.inf, 1) == decided[-2]
+    monkeypatch.setattr(history, "MOST_OF_A_KIND", 3)
+    timeline = operations.timeline(stage.house, viewer=stage.admin)
+    assert timeline.since == at[-4] > ends[0]
+    assert [failure.time for failure in timeline.failures] == at[-4:]

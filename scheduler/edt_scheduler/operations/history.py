@@ -19,8 +19,9 @@ from edt_scheduler.store import jobs as store
 from edt_scheduler.store import resizes as resize_store
 from edt_scheduler.views import AllocationView, Course, EventView, ResizeView, Timeline, TimelineJob, UserView
 
-MOST_BARS = 50_000
-"""A picture has about so many bars, and those held now. One of years would take minutes, and all memory."""
+MOST_OF_A_KIND = 50_000
+"""A timeline has about so many allocations, and those held now, so many resizes and so many failures. One of years
+would take minutes, and all memory."""
 
 
 def events(
@@ -65,7 +66,9 @@ def timeline(house: House, *, viewer: UserView, since: float = 0.0, until: float
     del viewer  # any user may look; the argument keeps the API from asking without one
     with house.database.snapshot() as tx:
         now = house.clock()
-        since = allocation_store.few_since(tx, since, until, MOST_BARS)
+        since = max(
+            each.few_since(tx, since, until, MOST_OF_A_KIND) for each in (allocation_store, resize_store, failures)
+        )
         held = allocation_store.between(tx, since, until)
         resized = resize_store.between(tx, since, until)
         failed = failures.between(tx, since, until)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, literal, null, select, union_all
+from sqlalchemy import ColumnElement, Connection, Row, Select, Subquery, and_, func, literal, null, select, union_all
 
 from edt_runner.contract import ExitKind
 from edt_scheduler.store.tables import allocations, attempts, jobs, nodes, resize_nodes, resizes
@@ -16,8 +16,19 @@ _FAILED = (ExitKind.LOST, ExitKind.SCRIPT_ERROR, ExitKind.PULL_FAILED)
 
 def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
     """All failures of a time, in order: job_id, owner_id, node, slot, time, kind, message."""
-    return _listed(
-        tx,
+    return _listed(tx, *_within(since, until))
+
+
+def few_since(tx: Connection, since: float, until: float, most: int) -> float:
+    """From when on no more than about ``most`` happened before ``until``: ``since``, or later."""
+    time = _found(*_within(since, until)).c.time
+    found: float | None = tx.execute(select(time).order_by(time.desc()).offset(most).limit(1)).scalar()
+    return since if found is None else found
+
+
+def _within(since: float, until: float) -> tuple[ColumnElement[bool], ColumnElement[bool], ColumnElement[bool]]:
+    """Of engines, of nodes, of attempts: that they failed in this time."""
+    return (
         and_(allocations.c.released_at >= since, allocations.c.released_at <= until),
         and_(resizes.c.decided_at >= since, resizes.c.decided_at <= until),
         and_(attempts.c.ended_at >= since, attempts.c.ended_at <= until),
@@ -39,13 +50,17 @@ def of_changed(tx: Connection, allocation_ids: list[int], resize_ids: list[int],
 def _listed(
     tx: Connection, engines: ColumnElement[bool], lost: ColumnElement[bool], whole: ColumnElement[bool]
 ) -> list[Row[Any]]:
-    found = union_all(_engines().where(engines), _nodes().where(lost), _attempts().where(whole)).subquery()
+    found = _found(engines, lost, whole)
     query = (
         select(found, jobs.c.user_id.label("owner_id"))
         .join(jobs, jobs.c.id == found.c.job_id)
         .order_by(found.c.time, found.c.job_id, found.c.slot.is_(None), found.c.slot)
     )
     return list(tx.execute(query))
+
+
+def _found(engines: ColumnElement[bool], lost: ColumnElement[bool], whole: ColumnElement[bool]) -> Subquery:
+    return union_all(_engines().where(engines), _nodes().where(lost), _attempts().where(whole)).subquery()
 
 
 def _engines() -> Select[Any]:

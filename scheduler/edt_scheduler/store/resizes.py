@@ -54,6 +54,14 @@ def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
     return list(tx.execute(query.order_by(resizes.c.id)))
 
 
+def few_since(tx: Connection, since: float, until: float, most: int) -> float:
+    """From when on no more than about ``most`` were decided before ``until``: ``since``, or later."""
+    decided = resizes.c.decided_at
+    query = select(decided).where(decided >= since, decided <= until).order_by(decided.desc())
+    found: float | None = tx.execute(query.offset(most).limit(1)).scalar()
+    return since if found is None else found
+
+
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These, in order and in short."""
     query = _in_short().order_by(resizes.c.id)
