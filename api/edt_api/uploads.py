@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl
 
-from anyio import fail_after
+from anyio import current_time, fail_after
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -29,6 +29,9 @@ _MOST_PARTS = 20
 _FLUSH_BYTES = 1 << 20
 STALLED_SECONDS = 60.0
 """A client of whom nothing came for so long is given up: it holds one of its user's turns."""
+LEAST_BYTES_A_SECOND = 16 * 1024
+BEHIND_SECONDS = 60.0
+"""One that is slower on the whole is given up too, once it is so far behind."""
 
 
 @dataclass
@@ -70,8 +73,9 @@ async def receive(stream: AsyncIterator[bytes], content_type: str | None, folder
 
 
 async def _capped(stream: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
-    left = most
+    waited, came = 0.0, 0
     while True:
+        asked = current_time()
         try:
             with fail_after(STALLED_SECONDS):
                 chunk = await anext(stream, None)
@@ -79,9 +83,15 @@ async def _capped(stream: AsyncIterator[bytes], most: int) -> AsyncIterator[byte
             raise UploadRefused(f"nothing of the upload came for {STALLED_SECONDS:g} seconds; send it again") from None
         if chunk is None:
             return
-        left -= len(chunk)
-        if left < 0:
+        waited += current_time() - asked
+        came += len(chunk)
+        if came > most:
             raise TooLarge(f"the body is larger than {most} bytes")
+        if waited > BEHIND_SECONDS + came / LEAST_BYTES_A_SECOND:
+            raise UploadRefused(
+                f"only {came} bytes of the upload came in {waited:.0f} seconds: at least {LEAST_BYTES_A_SECOND} a "
+                "second are needed"
+            )
         if chunk:
             yield chunk
 

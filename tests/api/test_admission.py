@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import itertools
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -13,6 +15,8 @@ import httpx
 import pytest
 
 from edt_api import admission, uploads
+from edt_api.errors import UploadRefused
+from edt_api.uploads import receive
 from support.credentials import PASSWORD
 from support.front_door import ARGS, EXECS, FrontDoor, served
 from support.waiting import until
@@ -56,6 +60,11 @@ def _taken_in(door: FrontDoor) -> int:
     return int(door.app.state.admission._all.borrowed_tokens)
 
 
+def _waiting(door: FrontDoor) -> int:
+    users = door.app.state.admission._of_user.values()
+    return sum(each.statistics().tasks_waiting for each in users)
+
+
 def answer(line: socket.socket) -> bytes:
     return b"".join(iter(lambda: line.recv(65536), b""))
 
@@ -88,13 +97,35 @@ def test_all_users_together_have_a_limit_too(tight: FrontDoor) -> None:
 def test_one_that_comes_beside_others_waits_for_its_turn(tight: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "WAIT_SECONDS", 20.0)
     with half_sent(tight, "ana") as first, begun(tight, "ana", _BODY) as second:
+        until(lambda: _waiting(tight) == 1, 10)
         first.sendall(_BODY[40:])
         assert answer(first).startswith(b"HTTP/1.1 200")
         assert answer(second).startswith(b"HTTP/1.1 200")
 
 
 def test_an_upload_that_stands_still_is_given_up(tight: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "STALLED_SECONDS", 0.1)
     with half_sent(tight, "ana") as line:
+        monkeypatch.setattr(uploads, "STALLED_SECONDS", 0.1)
+        line.sendall(_BODY[40:50])
         assert b"nothing of the upload came for 0.1 seconds" in answer(line)
     assert submit(tight, "ana").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("size", "taken", "why"), [(1, 2, "at least 16384 a second"), (16 * 1024 * 59, 10, "is cut short")]
+)
+def test_an_upload_that_comes_byte_by_byte_is_given_up_and_a_slow_line_is_not(
+    size: int, taken: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count(0.0, 59.0)
+    monkeypatch.setattr(uploads, "current_time", lambda: next(ticks))
+    came: list[bytes] = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for each in (_BODY[:80], *[bytes(size)] * 9):
+            came.append(each)
+            yield each
+
+    with pytest.raises(UploadRefused, match=why):
+        asyncio.run(receive(chunks(), "multipart/form-data; boundary=b", tmp_path, most=1 << 30))
+    assert len(came) == taken

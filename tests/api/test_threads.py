@@ -24,6 +24,7 @@ NODES = {  # what a node says, and how it is answered
     ("GET", "/api/v1/nodes/node-a/assignments"): {},
     ("POST", "/api/v1/nodes/node-a/reports"): {"json": []},
     ("POST", "/api/v1/nodes/node-a/usage"): {"json": {"slots": []}},
+    ("POST", "/api/v1/nodes/node-a/images"): {"json": {"image": "python:3.11", "error": ""}},
 }
 
 
@@ -65,7 +66,7 @@ def test_a_person_waits_while_the_shared_threads_are_busy_and_is_served_then(doo
     """So the test above has filled them indeed."""
     client = door.client("ana")
     with busy(door), pytest.raises(httpx.ReadTimeout):
-        client.get("/api/v1/nodes", timeout=0.3)
+        client.get("/api/v1/nodes", timeout=httpx.Timeout(10, read=0.3))
     assert client.get("/api/v1/nodes").status_code == 200
 
 
