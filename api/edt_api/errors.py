@@ -184,6 +184,7 @@ STATUS: Mapping[str, int] = {
     "unavailable": 503,
     "database-unavailable": 503,
     "outcome-unknown": 503,
+    "submit-expired": 503,
     "home-unusable": 500,
     "home-foreign": 500,
     "secret-key-unusable": 500,

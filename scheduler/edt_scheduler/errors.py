@@ -25,7 +25,8 @@
     │   └── ReportForeign
     ├── Unavailable
     │   ├── DatabaseUnavailable
-    │   └── OutcomeUnknown
+    │   ├── OutcomeUnknown
+    │   └── SubmitExpired
     ├── EnvironmentLocked
     └── HomeUnusable
         ├── HomeForeign
@@ -269,6 +270,18 @@ class OutcomeUnknown(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("the database went away while it wrote: look whether this was done before you try again")
+
+
+class SubmitExpired(Unavailable):
+    """A submit whose number was given up before its job was written. There is no job of it."""
+
+    code = "submit-expired"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this submit took longer than an hour, or the database's machine failed meanwhile: no job was made of it, "
+            "send it again"
+        )
 
 
 class HomeUnusable(SchedulerError):

@@ -219,7 +219,8 @@ class JobSpec:
     max_restarts: int = 0
     """``--maxRestarts``: how often it starts again after an exception of its script."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """``--msd-env``. May hold secrets: stored in the job's row, never in events, messages or logs."""
+    """``--msd-env``. May hold secrets: stored sealed, in a row of its own (``store.environs``) that goes when nothing
+    of the job can start any more; never in events, messages or logs."""
     data_path: str | None = None
     """``--cs-datastore-meta …,data_path=REL``: DATA_DIR below the data file system."""
     image: str | None = None

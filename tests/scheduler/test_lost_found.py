@@ -9,19 +9,23 @@ import os
 import signal
 import tempfile
 import threading
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from edt_runner.contract import Report, ReportKind, dump_line
 from edt_runner.crash_points import CrashPoint
 from edt_scheduler import doctor, fences, lost_found, operations, pairing
-from edt_scheduler.errors import DatabaseUnavailable
+from edt_scheduler.errors import SubmitExpired
+from edt_scheduler.operations import sweeping
 from edt_scheduler.operations.retention import remove_folders
 from edt_scheduler.operations.sweeping import Leftovers
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import home, reservations
+from edt_scheduler.store import home, jobs, reservations
 from support.puppets import Clock, Stage
 
 
@@ -147,11 +151,44 @@ def test_a_submit_that_stood_still_for_an_hour_is_refused_and_its_number_is_no_j
 
     with monkeypatch.context() as slow:
         slow.setattr("edt_scheduler.operations.execs.crash_point", stand_still)
-        with pytest.raises(DatabaseUnavailable, match="given up the number"):
+        with pytest.raises(SubmitExpired, match=r"longer than an hour.*send it again"):
             stage.submit()
+    assert stage.house.database.trouble is None, "the database can write"
     assert list(operations.jobs(stage.house, viewer=stage.admin)) == []
     assert [entry.name for entry in lost_found.entries(stage.house.settings)] == ["edt-1"]
     assert stage.submit() == "edt-2"
+
+
+def test_a_sweep_ends_in_time_and_the_next_one_goes_on_behind_it(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has time for one folder, and the first one's supervisor lives."""
+    monkeypatch.setattr(sweeping, "in_time", lambda folders: islice(folders, 1))
+    settings = sqlite_stage.house.settings
+    for name, *spools in (("edt-7", "1-n1"), ("edt-8",), ("edt-9",)):
+        job_folder(settings, name, *spools)
+    leftovers = Leftovers(sqlite_stage.house, Clock(0))
+    assert [leftovers.sweep() for _ in range(4)] == [0, 1, 1, 0]
+    assert [path.name for path in settings.jobs.iterdir()] == ["edt-7"]
+    assert len([message for message in caplog.messages if "may not be moved yet" in message]) == 1
+
+
+def test_only_what_a_snapshot_found_is_asked_about_under_the_writers_lock(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        stage.submit()
+    job_folder(stage.house.settings, "edt-9", "1-n1")
+    known, asked = jobs.known, list[set[int]]()
+
+    def noted(tx: Connection, numbers: Collection[int]) -> set[int]:
+        if tx.engine is stage.house.database.writing:
+            asked.append(set(numbers))
+        return known(tx, numbers)
+
+    monkeypatch.setattr(jobs, "known", noted)
+    Leftovers(stage.house).sweep()
+    assert asked == [{9}]
 
 
 def test_a_second_folder_of_a_name_lies_beside_the_first(sqlite_stage: Stage) -> None:

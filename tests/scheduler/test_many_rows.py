@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, event, select
 from sqlalchemy.exc import DBAPIError
 
 from edt_scheduler import lifecycle, operations
-from edt_scheduler.errors import DatabaseUnavailable, NoSuchUser
+from edt_scheduler.errors import DatabaseUnavailable, NoSuchUser, OutcomeUnknown
 from edt_scheduler.jobs import JobKey, JobOrder, JobState
 from edt_scheduler.operations import execs
 from edt_scheduler.store import chunks, outbox
@@ -166,6 +166,14 @@ class TestDeletingAll:
         assert operations.delete_all(stage.house, viewer=stage.admin) == 3
         assert operations.delete_all(stage.house, viewer=stage.admin) == 0
 
+    def test_what_was_deleted_without_anybody_knowing_is_counted_once(
+        self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        crowd(stage.house.database, stage.house.clock(), "admin", 5)
+        with lost_answers(stage, monkeypatch, 1):
+            assert operations.delete_all(stage.house, viewer=stage.admin) == 5
+        assert listed(stage) == []
+
     def test_a_job_that_comes_meanwhile_stays(
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -239,6 +247,36 @@ class TestRemovingAUserOfManyJobs:
         assert task.work(house) == 2
         assert task.work(house) == 0
         assert [job.exec_id for job in listed(stage, states={JobState.SUBMITTED})] == [other]
+
+
+@contextmanager
+def lost_answers(stage: Stage, monkeypatch: pytest.MonkeyPatch, times: int) -> Iterator[None]:
+    """So many of the next commits are done, and nobody is told."""
+    database, left = stage.house.database, [None] * times
+    transaction = database.transaction
+
+    @contextmanager
+    def unsure(**how: bool) -> Iterator[Connection]:
+        with transaction(**how) as tx:
+            yield tx
+        if left:
+            left.pop()
+            raise OutcomeUnknown
+
+    with monkeypatch.context() as patch:
+        patch.setattr("edt_scheduler.store.database.RETRY_PAUSES_SECONDS", (0.0, 0.0))
+        patch.setattr(database, "transaction", unsure)
+        yield
+
+
+def test_a_submit_whose_number_was_perhaps_reserved_is_surely_no_job(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lost_answers(stage, monkeypatch, 3), pytest.raises(DatabaseUnavailable, match="nothing was changed"):
+        stage.submit()
+    assert listed(stage) == []
+    with lost_answers(stage, monkeypatch, 2):
+        assert [stage.submit()] == [job.exec_id for job in listed(stage)]
 
 
 @contextmanager

@@ -430,6 +430,26 @@ class TestUsersByTheDay:
         with stage.house.database.snapshot() as tx:
             assert tx.execute(select(func.sum(user_days.c.slot_seconds))).scalar_one() == pytest.approx(truth)
 
+    def test_a_long_history_is_read_and_counted_a_month_at_a_time(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage.node()
+        ended(stage)
+        days_pass(stage, 100)
+        ended(stage)
+        days_pass(stage, 2)
+        held, spans = rollups.held, list[float]()
+
+        def noted(tx: Any, since: int, before: float, *given: Any) -> Any:
+            spans.append((before - since) / DAY_SECONDS)
+            return held(tx, since, before, *given)
+
+        monkeypatch.setattr(rollups, "held", noted)
+        assert count_user_days(stage.house) == 2
+        assert max(spans) == 31 and 100 <= sum(spans) <= 103
+        with stage.house.database.snapshot() as tx:
+            assert tx.execute(select(func.sum(user_days.c.slot_seconds))).scalar_one() == pytest.approx(4 * 3600)
+
     def test_of_two_that_count_at_once_one_counts(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         stage.node()
         ended(stage)

@@ -1,4 +1,7 @@
-"""The use cases: one function each, one transaction each. Room: scheduler. The only door for the API.
+"""The use cases: one function each. Room: scheduler. The only door for the API.
+
+Most are one transaction. Those that may concern thousands of rows write some of them in each of several, and go on
+where they were broken off when they are called again.
 
 The first argument is a ``House`` (``edt_scheduler.house.open_house(Settings())``; ``house.close()`` at the end).
 A process that stays also calls ``house.doorbells.start()`` once: then its first ring is as quick as the others.
@@ -13,8 +16,8 @@ Jobs (``viewer`` is a UserView; what it may not see does not exist for it: NoSuc
     jobs_page(house, *, viewer, wanted: JobFilter, limit, before=None) -> JobPage      newest first
     stop(house, exec_id, *, viewer) -> JobView          idempotent; terminal jobs stay as they are
     delete(house, exec_id, *, viewer) -> None           stops it where it runs; the folder goes when it is over
-    delete_all(house, *, viewer) -> int                 the viewer's own jobs, never another user's; the one use case
-                                                        of many transactions, some jobs in each
+    delete_all(house, *, viewer) -> int                 the viewer's own jobs, never another user's; some of
+                                                        them in each transaction
     events(house, exec_id, *, viewer, after=0, limit=None) -> list[EventView]
     resizes(house, exec_id, *, viewer, after=0, limit=None) -> list[ResizeView]
     allocations(house, exec_id, *, viewer, after=0, limit=None) -> list[AllocationView]

@@ -20,6 +20,7 @@ from edt_scheduler.errors import (
     NoSuchUser,
     OutcomeUnknown,
     SubmissionInvalid,
+    SubmitExpired,
     Unavailable,
 )
 from edt_scheduler.house import House
@@ -95,12 +96,20 @@ def submitted_before(house: House, *, owner: UserView, once: Once) -> JobView | 
         return _made(tx, house, made) if made is not None else None
 
 
-@retried(if_done=True)
 def _reserve(house: House, instead_of: int | None = None, above: int = 0) -> int:
     """A number that is this submit's alone, above ``above``. ``instead_of``: the reservation that it is to replace.
 
-    What a loss of power takes away of it is missed when the job is written, which then is refused.
+    What a loss of power takes away of it is missed when the job is written, which then is refused. Raises
+    DatabaseUnavailable.
     """
+    try:
+        return _reserved(house, instead_of, above)
+    except OutcomeUnknown as error:  # perhaps a number is reserved, which ends by itself; surely there is no job
+        raise DatabaseUnavailable("does not answer", passing=True) from error
+
+
+@retried(if_done=True)
+def _reserved(house: House, instead_of: int | None, above: int) -> int:
     with house.database.transaction(durable=False) as tx:
         if instead_of is not None:
             reservations.drop(tx, instead_of)
@@ -113,7 +122,7 @@ def _write(
     house: House, number: int, owner: UserView, spec: JobSpec, work_dir: PurePosixPath, seed: int, once: Once | None
 ) -> JobView:
     """The job, written under its reserved number, or the one that this request made before. A try whose end nobody
-    knows is found out by the next one: nobody else writes a job of this number."""
+    knows is found out by the next one: nobody else writes a job of this number. Raises SubmitExpired."""
     secret = house.secret_key.keys()
     with house.database.transaction() as tx:
         if store.known(tx, [number]):
@@ -125,16 +134,17 @@ def _write(
         made = keys.made(tx, user.id, once, now) if once is not None else None
         if made is not None:
             return _made(tx, house, made)
-        if not reservations.drop(tx, number):
-            raise DatabaseUnavailable("has given up the number that this job was to have", passing=False)
-        threads = threads_per_engine(nodes.cores_and_slots(tx))
-        store.add(tx, number, user_id=user.id, spec=spec, work_dir=str(work_dir), seed=seed, threads=threads, now=now)
-        environs.put(tx, number, spec.environ, secret)
-        if once is not None:
-            keys.put(tx, user.id, once, exec_id(number), now)
-        note_use(tx, spec.image, owner, now)
-        outbox.put_scheduler(tx, now)
-        return _made(tx, house, exec_id(number))
+        if reservations.drop(tx, number):
+            threads = threads_per_engine(nodes.cores_and_slots(tx))
+            work = str(work_dir)
+            store.add(tx, number, user_id=user.id, spec=spec, work_dir=work, seed=seed, threads=threads, now=now)
+            environs.put(tx, number, spec.environ, secret)
+            if once is not None:
+                keys.put(tx, user.id, once, exec_id(number), now)
+            note_use(tx, spec.image, owner, now)
+            outbox.put_scheduler(tx, now)
+            return _made(tx, house, exec_id(number))
+    raise SubmitExpired  # out here: it is no trouble of the database's
 
 
 def _give_up(house: House, number: int, code: _Code) -> None:
@@ -315,13 +325,25 @@ def delete_all(house: House, *, viewer: UserView) -> int:
     return gone
 
 
-@retried(if_done=True)
 def _delete_some(house: House, viewer: UserView, after: int, until: int) -> list[int]:
     """Delete the next of the viewer's own jobs, in one transaction; their numbers, none where none is left."""
-    with house.database.transaction() as tx:
+    with house.database.snapshot() as tx:
         rows = _short(store.own(tx, viewer.id, after=after, until=until, limit=DELETED_AT_ONCE))
-        _delete(tx, rows, house.clock())
-    return [row.id for row in rows]
+    numbers = [row.id for row in rows]
+    if numbers:
+        _delete_these(house, viewer, numbers)
+    return numbers
+
+
+@retried(if_done=True)
+def _delete_these(house: House, viewer: UserView, numbers: Sequence[int]) -> None:
+    """Delete these, in order, of the viewer's own jobs, but for those that somebody has deleted meanwhile. They are
+    named, so that a try after one whose end nobody knows deletes no others."""
+    first, last = numbers[0], numbers[-1]
+    with house.database.transaction() as tx:
+        wanted = set(numbers)
+        rows = store.own(tx, viewer.id, after=first - 1, until=last, limit=last - first + 1)
+        _delete(tx, [row for row in rows if row.id in wanted], house.clock())
 
 
 def stop_jobs_of_removed_users(house: House) -> int:

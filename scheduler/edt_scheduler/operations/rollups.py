@@ -43,26 +43,31 @@ def count_slot_hours(house: House) -> int:
 
 
 def count_user_days(house: House) -> int:
-    """Put the time that slots were held in days that are over into sums by user and day. Answers how many sums."""
-    end = _floor(house.clock() - LATE_SECONDS, DAY_SECONDS)
-    with house.database.snapshot() as tx:
-        counted = store.until(tx, USER_DAYS)
-        first = store.first_held(tx) if counted is None else float(counted)
-        if first is None or first >= end:
-            return 0
-        begin = _floor(first, DAY_SECONDS)
-        found = store.held(tx, begin, end)
-    done = 0
-    while begin < end:
-        after = min(end, begin + DAYS_AT_ONCE * DAY_SECONDS)
+    """Put the time that slots were held in days that are over into sums by user and day, DAYS_AT_ONCE at a time.
+    Answers how many sums."""
+    sums = 0
+
+    def count_some() -> int:
+        nonlocal sums
+        end = _floor(house.clock() - LATE_SECONDS, DAY_SECONDS)
+        with house.database.snapshot() as tx:
+            counted = store.until(tx, USER_DAYS)
+            first = store.first_held(tx) if counted is None else float(counted)
+            if first is None or first >= end:
+                return 0
+            begin = _floor(first, DAY_SECONDS)
+            end = min(end, begin + DAYS_AT_ONCE * DAY_SECONDS)
+            found = store.held(tx, begin, end)
         with house.database.transaction() as tx:
-            if not store.move(tx, USER_DAYS, counted, after):
-                return done  # another one counts, too
-            for day in range(begin, after, DAY_SECONDS):
+            if not store.move(tx, USER_DAYS, counted, end):
+                return 0  # another one counts, too
+            for day in range(begin, end, DAY_SECONDS):
                 store.put_day(tx, day, found.get(day, {}))
-                done += len(found.get(day, {}))
-        counted = begin = after
-    return done
+        sums += sum(map(len, found.values()))
+        return (end - begin) // DAY_SECONDS
+
+    in_batches(count_some)
+    return sums
 
 
 def forget_usage(house: House) -> int:

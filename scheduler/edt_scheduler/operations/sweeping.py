@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import lost_found, pairing
 from edt_scheduler.house import House
-from edt_scheduler.jobs import exec_id
+from edt_scheduler.jobs import exec_id, job_number
 from edt_scheduler.operations.batches import BATCH_ROWS, in_batches, in_time
 from edt_scheduler.store import changes, home, jobs, keys, reservations
 
@@ -74,6 +74,8 @@ class Leftovers:
         self._house = house
         self._quiet = lost_found.Quiet(house.settings, monotonic)
         self._told: dict[str, str] = {}
+        self._last = 0
+        """The number of the folder that was looked at last: the next sweep goes on behind it."""
 
     def sweep(self) -> int:
         """Answers how many folders and uploads it has cleared away. Raises Unavailable, HomeUnusable and OSError."""
@@ -84,10 +86,13 @@ class Leftovers:
     def _set_aside(self) -> int:
         settings = self._house.settings
         folders = lost_found.job_folders(settings.jobs)
-        moved, waiting = [], {}
-        for number, why in sorted(self._unwanted(folders).items()):
+        unwanted = self._unwanted(folders)
+        moved, waiting = [], {name: why for name, why in self._told.items() if job_number(name) in unwanted}
+        for number in in_time(sorted(unwanted, key=lambda number: (number <= self._last, number))):
+            self._last = number
+            waiting.pop(exec_id(number), None)
             try:
-                alive = self._move(folders[number], why)
+                alive = self._move(folders[number], unwanted[number])
             except FileNotFoundError:  # a submit has given it up, or another scheduler has moved it
                 continue
             except OSError as error:
@@ -118,11 +123,13 @@ class Leftovers:
         """
         database, now, home_id = self._house.database, self._house.clock(), pairing.read_id(self._house.settings)
         with database.snapshot() as tx:
-            if not reservations.any_expired(tx, now) and not _without_job(tx, folders, home_id):
-                return {}
+            expired = reservations.expired(tx, now)
+            doubtful = _without_job(tx, folders, home_id).keys() | (expired & set(folders))
+        if not doubtful and not expired:
+            return {}
         with database.transaction() as tx:
             reservations.drop_expired(tx, now)
-            found = _without_job(tx, folders, home_id)
+            found = _without_job(tx, doubtful, home_id)
             if found:
                 jobs.skip_numbers(tx, max(found))
         return found

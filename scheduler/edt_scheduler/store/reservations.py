@@ -35,8 +35,9 @@ def held(tx: Connection) -> set[int]:
     return set(tx.execute(select(reservations.c.number)).scalars())
 
 
-def any_expired(tx: Connection, now: float) -> bool:
-    return tx.execute(select(reservations.c.number).where(_expired(now)).limit(1)).first() is not None
+def expired(tx: Connection, now: float) -> set[int]:
+    """The numbers whose reservations are too old."""
+    return set(tx.execute(select(reservations.c.number).where(_expired(now))).scalars())
 
 
 def drop_expired(tx: Connection, now: float) -> None:
