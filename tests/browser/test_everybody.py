@@ -13,6 +13,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, expect
 
 from edt_scheduler import operations
+from edt_scheduler.nodes import SlotSpec
+from edt_scheduler.store import nodes
 from support.browser import Visitor
 from support.credentials import PASSWORD
 from support.front_door import FrontDoor, served
@@ -113,6 +115,22 @@ def misfits(visitor: Visitor, width: int, where: str, *shown: Locator) -> list[s
         if box is None or not inside or box["x"] + box["width"] > width or box["y"] + box["height"] > HEIGHT:
             found.append(f"{where}: {each} is at {box} in a window of {width}×{HEIGHT}")
     return found
+
+
+def test_a_lost_node_is_removed_by_its_button_and_that_is_said(door: FrontDoor, visit: Visit) -> None:
+    """The node takes the dialog along, which tells of it nevertheless."""
+    facts = {"host": "127.0.0.1", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": [SlotSpec("0")]}
+    operations.register_node(door.house, name="short-lived", **facts)  # type: ignore[arg-type]
+    with door.house.database.transaction() as tx:
+        row = nodes.find(tx, "short-lived")
+        assert row is not None and nodes.lose(tx, row.id, row.counter, time.time())
+    visitor = signed_in(visit, door)
+    page = visitor.page
+    visitor.open("/nodes/short-lived/remove")
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("region", name="Notices")).to_contain_text("short-lived is removed")
+    page.wait_for_url(re.compile(r"/ui/nodes/?$"))
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def serious(visitor: Visitor, path: str) -> list[str]:
