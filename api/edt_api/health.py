@@ -15,7 +15,7 @@ from edt_api import schemas, threads
 from edt_api.context import for_anyone
 from edt_api.proxies import on_this_machine
 from edt_api.single_flight import SingleFlight
-from edt_migrations import DatabaseTooNew, at_head
+from edt_migrations import DatabaseTooNew
 from edt_scheduler import operations
 from edt_scheduler.errors import Unavailable
 from edt_scheduler.house import House
@@ -59,32 +59,31 @@ class Readiness:
         return self._found
 
     async def _look(self) -> schemas.Ready:
-        database, migrations = await threads.lookups.run(_database, self.house)
+        trouble = None
+        try:
+            database, migrations = await threads.lookups.run(_database, self.house)
+        except Exception as error:  # whatever it is, the database does not serve
+            database, migrations, trouble = "does not answer", "unknown", error
         broker = await _broker(self.house.settings.broker_url)
         ready = database == migrations == OK
         found = schemas.Ready(ready=ready, database=database, migrations=migrations, broker=broker)
-        if ready != (self._found is None or self._found.ready):
+        before = (self._found.database, self._found.migrations) if self._found is not None else (OK, OK)
+        if (database, migrations) != before:  # it is looked at each second
             said = "ready again" if ready else f"not ready: database {database}, schema {migrations}"
-            log.warning("%s", said)
+            log.warning("%s", said, exc_info=trouble)
         self._found, self._until = found, self.clock() + _REMEMBERED_SECONDS
         return found
 
 
 def _database(house: House) -> tuple[str, str]:
-    """What the matter is with the database, and with its schema."""
+    """What the matter is with the database, and with its schema. Raises what a database of another kind raises."""
     try:
-        operations.nodes(house, limit=1)
-        current = at_head(house.settings.database)
-        if house.database.trouble is not None:
-            raise house.database.trouble
+        newest = operations.serves(house)
     except DatabaseTooNew as error:
         return OK, str(error)
     except Unavailable as error:
         return str(error), "unknown"
-    except Exception:  # whatever it is, the database does not serve
-        log.exception("the database does not answer")
-        return "does not answer", "unknown"
-    return OK, OK if current else "the schema is older than this version: restart a part, which migrates it"
+    return OK, OK if newest else "the schema is older than this version: restart a part, which migrates it"
 
 
 async def _broker(url: str) -> str:

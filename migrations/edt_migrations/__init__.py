@@ -9,6 +9,7 @@ The steps lie in ``versions``. A new one is written by hand, numbered, and held 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -61,24 +62,28 @@ def migrate(url: str, check: Callable[[Connection], None] | None = None, *, to: 
         _upgrade(connection, check, to)
 
 
-def revisions() -> list[str]:
-    """The numbers of all schemas, oldest first."""
+@cache
+def revisions() -> tuple[str, ...]:
+    """The numbers of all schemas, oldest first. Read once: each is a module."""
     script = ScriptDirectory.from_config(_config())
-    return [step.revision for step in script.walk_revisions()][::-1]
+    return tuple(step.revision for step in script.walk_revisions())[::-1]
 
 
 def at_head(url: str) -> bool:
     """Whether the database at ``url`` has the newest schema; changes nothing. Raises DatabaseTooNew as ``migrate``."""
     with _engine(url).connect() as connection:
-        script = ScriptDirectory.from_config(_config(connection))
-        return _found(connection, script) == script.get_current_head()
+        return is_newest(connection)
+
+
+def is_newest(connection: Connection) -> bool:
+    """The same of an open database."""
+    return _found(connection) == revisions()[-1]
 
 
 def _is_newest(url: str, check: Callable[[Connection], None] | None) -> bool:
     """Whether nothing is to be migrated. Then ``check`` has been asked."""
     with _engine(url).connect() as connection:
-        script = ScriptDirectory.from_config(_config(connection))
-        if _found(connection, script) != script.get_current_head():
+        if not is_newest(connection):
             return False
         if check is not None:
             check(connection)
@@ -99,19 +104,17 @@ def _config(connection: Connection | None = None) -> Config:
     return config
 
 
-def _found(connection: Connection, script: ScriptDirectory) -> str | None:
+def _found(connection: Connection) -> str | None:
     """The database's revision, if this code knows it."""
     found = MigrationContext.configure(connection).get_current_revision()
-    if found is not None and found not in {step.revision for step in script.walk_revisions()}:
-        raise DatabaseTooNew(found, script.get_current_head() or "nothing")
+    if found is not None and found not in revisions():
+        raise DatabaseTooNew(found, revisions()[-1])
     return found
 
 
 def _upgrade(connection: Connection, check: Callable[[Connection], None] | None, to: str) -> None:
-    config = _config(connection)
-    script = ScriptDirectory.from_config(config)
-    found = _found(connection, script)
+    newest = is_newest(connection)
     if check is not None:
         check(connection)
-    if found != script.get_current_head():
-        command.upgrade(config, to)
+    if not newest:
+        command.upgrade(_config(connection), to)

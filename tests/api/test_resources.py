@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, event
 
 from edt_api import errors, health, schemas
 from edt_api.errors import STATUS, WMLA, ApiError
@@ -253,14 +254,41 @@ class TestHealth:
         assert "doorbells" in new, "the first ring would be half a second late"
 
     def test_a_database_that_is_gone_makes_it_unready(
-        self, fresh_door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+        self, fresh_door: FrontDoor, caplog: pytest.LogCaptureFixture
     ) -> None:
         with fresh_door.house.database.transaction() as tx:
             tx.exec_driver_sql("ALTER TABLE nodes RENAME TO gone")
         fresh_door.app.state.readiness.clock = lambda: math.inf
-        assert fresh_door.client().get("/readyz").json()["database"] == "does not answer"
+        for _ in range(3):
+            assert fresh_door.client().get("/readyz").json()["database"] == "does not answer"
         assert fresh_door.client().get("/livez").status_code == 200
         assert health.OK == "ok"
+        told = [each for each in caplog.records if each.getMessage().startswith("not ready")]
+        assert [each.exc_info is not None for each in told] == [True], "why, once"
+
+    def test_a_look_is_a_few_questions_by_a_connection_that_is_open(self, fresh_door: FrontDoor) -> None:
+        fresh_door.register()
+        asked: list[str] = []
+
+        def ask(*facts: object) -> None:
+            asked.append(str(facts[2]))
+
+        fresh_door.app.state.readiness.clock = lambda: math.inf
+
+        def connected(*_facts: object) -> None:
+            asked.append("another connection")
+
+        fresh_door.client().get("/readyz")
+        event.listen(Engine, "before_cursor_execute", ask)
+        event.listen(Engine, "connect", connected)
+        try:
+            assert fresh_door.client().get("/readyz").json()["ready"]
+        finally:
+            event.remove(Engine, "before_cursor_execute", ask)
+            event.remove(Engine, "connect", connected)
+        assert "another connection" not in asked
+        assert [each for each in asked if "FROM nodes" in each and "LIMIT" in each]
+        assert not [each for each in asked if "FROM slots" in each]
 
 
 class TestRefusals:

@@ -39,6 +39,7 @@ Users and tokens
     verify_token(house, secret) -> UserView | None
     revoke_token(house, secret) -> None
 Nodes
+    serves(house) -> bool                               whether the schema is the newest; DatabaseTooNew, Unavailable
     register_node(house, *, name, host, cores, boot_id, incarnation, slots: Sequence[SlotSpec],
                   launcher="process", alone=False) -> Registration
     verify_node_token(house, secret) -> str | None      the node's name
@@ -101,6 +102,7 @@ from edt_scheduler.operations.fleet import (
     nodes,
     register_node,
     remove_node,
+    serves,
     uncordon,
     verify_node_token,
 )
@@ -140,6 +142,7 @@ __all__ = [
     "remove_user",
     "resizes",
     "revoke_token",
+    "serves",
     "set_password",
     "slot_time",
     "stop",

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from edt_migrations import is_newest
 from edt_scheduler import parts
 from edt_scheduler.errors import NodeInUse, NodeInvalid, NoSuchNode
 from edt_scheduler.house import House
@@ -82,6 +83,19 @@ def beat(house: House) -> None:
     """An API serves: until it says so no more, a node that is not heard from is silent by its own doing."""
     with house.database.transaction() as tx:
         front_door.beat(tx)
+
+
+def serves(house: House) -> bool:
+    """Whether the schema is the newest; a row of it has been read.
+
+    Raises DatabaseTooNew, Unavailable, and what else a database raises whose schema is none of ours.
+    """
+    with house.database.snapshot() as tx:
+        store.listed(tx, limit=1)
+        newest = is_newest(tx)
+    if house.database.trouble is not None:
+        raise house.database.trouble
+    return newest
 
 
 def verify_node_token(house: House, secret: str) -> str | None:
