@@ -161,6 +161,15 @@ class TestPreemption:
         stage.settle()
         assert stage.holding() == {job: 4} and stage.job(job).fence == 1
 
+    def test_an_engine_that_left_after_another_was_lost_is_not_waited_for_either(self, stage: Stage) -> None:
+        node, job = start(stage)
+        kill(node, job)
+        stage.clock.pass_(1)
+        stage.settle()
+        node.gone((job, 1), max(node.running[job, 1]), ExitKind.LEFT)
+        stage.settle()
+        assert stage.holding() == {job: 4}
+
     def test_engines_that_left_do_not_lengthen_the_wait_after_a_loss(self, stage: Stage) -> None:
         node, job = start(stage)
         for _ in range(4):
