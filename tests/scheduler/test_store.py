@@ -14,7 +14,7 @@ from edt_runner.contract import ExitKind
 from edt_scheduler.errors import IllegalTransition
 from edt_scheduler.jobs import TRANSITIONS, JobSpec, JobState
 from edt_scheduler.nodes import SlotSpec
-from edt_scheduler.store import allocations, attempts, jobs, nodes, resizes, retention, users
+from edt_scheduler.store import allocations, attempts, jobs, nodes, reservations, resizes, retention, users
 from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import allocations as allocation_table
 from edt_scheduler.store.tables import attempts as attempt_table
@@ -33,7 +33,11 @@ def add_job(tx: Connection) -> int:
         users.add(tx, "ada", "user", "hash", 1.0)
     ada = users.named(tx, "ada")
     assert ada is not None
-    return jobs.add(tx, user_id=ada.id, spec=SPEC, work_dir="_submitted_code", seed=1, threads=1, now=1.0)
+    number = reservations.add(tx, 1.0)
+    reservations.drop(tx, number)
+    given = {"user_id": ada.id, "spec": SPEC, "work_dir": "_submitted_code", "seed": 1, "threads": 1}
+    jobs.add(tx, number, **given, now=1.0)
+    return number
 
 
 def add_node(tx: Connection) -> int:
