@@ -112,7 +112,7 @@ def test_a_fence_file_never_goes_down_and_what_cannot_be_read_is_written_anew(tm
     assert [path.name for path in tmp_path.iterdir()] == [FENCE_FILE]
 
 
-@pytest.mark.parametrize("name", [FENCE_FILE, f"{FENCE_FILE}.tmp.{os.getpid()}"])
+@pytest.mark.parametrize("name", [FENCE_FILE, f"{FENCE_FILE}.tmp.{os.getpid()}"], ids=["the file", "its draft"])
 def test_what_a_job_puts_in_place_of_the_fence_file_is_neither_followed_nor_waited_for(
     tmp_path: Path, name: str
 ) -> None:
