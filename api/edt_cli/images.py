@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from edt_api.schemas import Image, ImagePage, NewImage
+from edt_api.schemas import Image, ImagePage
 from edt_cli import output
 from edt_cli.output import Format, FormatOption
 from edt_cli.session import OURS, session
@@ -51,8 +51,9 @@ def allow(
     Again without --everywhere, and nodes need not have it ready any more.
     """
     with session(context.obj) as api:
-        new = NewImage(name=image, everywhere=everywhere)
-        allowed = api.read(Image, api.ask("POST", f"{OURS}/images", json=new.model_dump(mode="json")))
+        # As it was typed: whether it is an image's name is for the API to say, in a sentence.
+        answer = api.ask("POST", f"{OURS}/images", json={"name": image, "everywhere": everywhere})
+        allowed = api.read(Image, answer)
     fetched = "; nodes that start containers fetch it now, and `edt images` shows which have it" if everywhere else ""
     typer.echo(f"{allowed.name} is allowed{fetched}")
 

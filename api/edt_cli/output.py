@@ -31,7 +31,7 @@ _WIDE = 200
 _ROOMY = 120
 """Columns of a terminal that shows tables whole."""
 _CUT = frozenset({"NAME", "OWNER"})
-"""Columns of which a narrow terminal may show the beginning only: the others say all in little."""
+"""Columns that a narrow terminal may cut off. The others hold short words and numbers, and are shown whole."""
 
 
 class Format(enum.StrEnum):

@@ -224,6 +224,12 @@ class TestMistakes:
         assert done.returncode == 1
         assert "no answer from http://127.0.0.1:9" in done.stderr
 
+    def test_an_image_that_is_none_is_refused_in_a_sentence_however_long_it_is(self, house):
+        for image in ("Not/An Image", "x" * 300):
+            done = house.cli("images", "allow", image)
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr.startswith("edt: ") and "name" in done.stderr and "Traceback" not in done.stderr
+
     def test_wrong_use_ends_with_2(self, house):
         assert house.cli("submit", "nothing.py").returncode == 2
         assert house.cli("submit", "good.py", "--max-workers", "0").returncode == 2
