@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """What one participant was measured at in one case; ``value`` is the median of ``runs``."""
+    """What one participant was measured at in one case; ``value`` is the median of ``runs``, or as it says itself."""
 
     case: str
     who: str

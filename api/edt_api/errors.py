@@ -23,12 +23,23 @@ WMLA's clients expect another. Next: answers.py, which writes the responses.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 
 class ApiError(Exception):
     """Base of everything this room refuses. ``str()`` is a sentence for people, safe to show."""
 
     code = "api-error"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is: pickle would make it anew of its message, which is not what most of these are made of."""
+        return _as_it_was, (type(self), self.args, self.__dict__)
+
+
+def _as_it_was(kind: type[ApiError], args: tuple[Any, ...], said: dict[str, Any]) -> ApiError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(said)
+    return error
 
 
 class ArgumentsInvalid(ApiError):

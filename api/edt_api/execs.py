@@ -12,18 +12,20 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from itertools import islice
-from typing import Annotated, BinaryIO
+from pathlib import Path
+from typing import IO, Annotated
 
+from anyio import CancelScope
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import TypeAdapter
 
-from edt_api import logs, pictures, results, schemas, threads
-from edt_api.archives import unpack
+from edt_api import logs, pictures, processes, results, schemas, threads
+from edt_api.archives import unpack_file
 from edt_api.context import TheAdmission, TheHouse, TheKey, TheSettings, Viewer, for_users
 from edt_api.errors import RequestInvalid, UploadRefused
 from edt_api.frameworks import RUNNABLE
-from edt_api.submission import job_spec, read, refuse_a_path, script_name
+from edt_api.submission import Submission, job_spec, read, refuse_a_path, script_name
 from edt_api.uploads import Upload, receive
 from edt_runner.crash_points import CrashPoint, crash_point
 from edt_scheduler import operations
@@ -84,35 +86,51 @@ async def submit(
     if key is not None:
         once(key)  # refused before the upload is read
     content_type = request.headers.get("content-type")
+    args = request.query_params.get("args")
     async with admission.turn(viewer.id):
-        upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
-        with upload:
-            args = request.query_params.get("args")
-            job = await threads.uploads.run(_take, house, viewer, args, upload, key)
+        with await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes) as upload:
+            job = await _take(house, viewer, args, upload, key)
     crash_point(CrashPoint.API_SUBMITTED)
     return pictures.execution(job, _api_url(request))
 
 
-def _take(house: House, viewer: UserView, args: str | None, upload: Upload, key: str | None) -> JobView:
+async def _take(house: House, viewer: UserView, args: str | None, upload: Upload, key: str | None) -> JobView:
     """Understand, unpack, store; the order in which a wrong submission costs least."""
-    submission = read(args, upload.fields.get("data"))
+    understood = await threads.uploads.run(_understood, house, viewer, args, upload, key)
+    if isinstance(understood, JobView):
+        return understood
+    submission, file, meant_once = understood
+    staged = house.settings.staged / uuid.uuid4().hex
+    try:
+        await processes.unpacking.run(unpack_file, file, staged, script_name(submission, upload.filename))
+        crash_point(CrashPoint.API_EXTRACTED)
+        return await threads.uploads.run(_stored, house, viewer, submission, staged, meant_once)
+    finally:
+        if staged.exists():  # it is gone where the job was taken
+            with CancelScope(shield=True):
+                await threads.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
+
+
+def _understood(
+    house: House, viewer: UserView, args: str | None, upload: Upload, key: str | None
+) -> tuple[Submission, Path, Once | None] | JobView:
+    """What is asked for, and the file with the code; or the job that was made of it before."""
+    data = upload.fields.get("data")
+    submission = read(args, data)
     if upload.file is None:
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
     refuse_a_path(upload.file)
-    meant_once = _once(house, key, args, upload.fields.get("data"), upload.file) if key is not None else None
+    meant_once = _once(house, key, args, data, upload.file) if key is not None else None
     if meant_once is not None and (before := operations.submitted_before(house, owner=viewer, once=meant_once)):
         return before
-    staged = house.settings.staged / uuid.uuid4().hex
-    try:
-        unpack(upload.file, staged, script=script_name(submission, upload.filename))
-        crash_point(CrashPoint.API_EXTRACTED)
-        spec = job_spec(submission, staged)
-        return operations.submit(house, owner=viewer, spec=spec, staged=staged, once=meant_once)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken
+    return submission, Path(upload.file.name), meant_once
 
 
-def _once(house: House, key: str, args: str | None, data: str | None, file: BinaryIO) -> Once:
+def _stored(house: House, viewer: UserView, submission: Submission, staged: Path, meant_once: Once | None) -> JobView:
+    return operations.submit(house, owner=viewer, spec=job_spec(submission, staged), staged=staged, once=meant_once)
+
+
+def _once(house: House, key: str, args: str | None, data: str | None, file: IO[bytes]) -> Once:
     file.seek(0)
     digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a file of ours can readinto
     file.seek(0)

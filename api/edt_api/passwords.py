@@ -1,6 +1,6 @@
 """Passwords: argon2id, two at a time, behind a short queue; and a memory of what was just checked. Room: api.
 
-Hashing is slow and large by intent (64 MiB), so it happens in two threads of its own, and whoever would have to wait
+Hashing is slow and large by intent (64 MiB), so it happens in two processes of its own, and whoever would have to wait
 for long is told at once when to come again. A client that sends its password with each request, as WMLA's do, is hashed
 once: a right password is remembered for a minute, and requests that come together share one look. A wrong one is
 remembered too, so a program that repeats an outdated password neither keeps the threads busy nor uses up the tries of
@@ -27,9 +27,10 @@ from typing import TypeVar
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
-from edt_api import threads
+from edt_api import processes
 from edt_api.errors import TooManyLogons
 from edt_api.guessing import Guesses, network
+from edt_api.processes import Runs
 from edt_api.single_flight import SingleFlight
 from edt_scheduler.views import UserView
 
@@ -40,7 +41,7 @@ REMEMBERED_SECONDS = 60.0
 WRONG_REMEMBERED_SECONDS = 900.0
 LONGEST_WAIT_SECONDS = 10.0
 _MOST_REMEMBERED = 1024
-_AT_ONCE = threads.passwords.threads
+_AT_ONCE = processes.passwords.processes
 _MOST_WAITING = 64
 """Of those whom we know: signed in, or at an address at which they have signed in before."""
 _MOST_STRANGERS = 32
@@ -80,6 +81,8 @@ class Passwords:
     guesses: Guesses = field(default_factory=Guesses)
     clock: Callable[[], float] = time.monotonic
     """Seconds, for what is remembered."""
+    hashing: Runs = processes.passwords
+    """Where passwords are hashed."""
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     _right: _Memory = field(default_factory=lambda: _Memory(REMEMBERED_SECONDS), repr=False)
     _wrong: _Memory = field(default_factory=lambda: _Memory(WRONG_REMEMBERED_SECONDS), repr=False)
@@ -91,10 +94,9 @@ class Passwords:
     """How many of these are new passwords, by the user who sets them."""
     _seconds: float = _USUAL_SECONDS
     """How long one took lately."""
-    _dummy: str = field(default="", repr=False)
 
     def hash_now(self, password: str) -> str:
-        """What is stored of a password. Takes a tenth of a second: call it from a thread."""
+        """What is stored of a password. Takes a tenth of a second: not for an event loop."""
         return self.hasher.hash(password)
 
     async def hash(self, password: str, by: int, address: str) -> str:
@@ -105,7 +107,7 @@ class Passwords:
         if self._new.total() >= _MOST_NEW or self._new[by] >= _MOST_NEW_BY_ONE:
             raise self._busy("too many passwords are being set at this moment")
         with _counted(self._new, by):
-            return await self._in_turn(network(address), _MOST_WAITING, partial(self.hash_now, password))
+            return await self._in_turn(network(address), _MOST_WAITING, partial(self.hasher.hash, password))
 
     async def verify(self, name: str, password: str, user: UserView | None, address: str) -> bool:
         """Whether this is the password of ``user``, who has this name; None, nobody, takes as long as a wrong one.
@@ -128,12 +130,10 @@ class Passwords:
     async def _look(self, key: bytes, name: str, password: str, user: UserView | None, address: str) -> bool:
         stored = user.password_hash if user is not None else None
         most = _MOST_WAITING if self.guesses.familiar(name, address) else _MOST_STRANGERS
-
-        def on_its_turn() -> bool:
-            self.guesses.admit(name, address)  # again: others may have been wrong meanwhile
-            return self._check(stored, password)
-
-        right = await self._in_turn(network(address), most, on_its_turn)
+        check = partial(_check, self.hasher, stored, password)
+        # Others may have been wrong while this one waited.
+        still = partial(self.guesses.admit, name, address)
+        right = await self._in_turn(network(address), most, check, still)
         if right and user is not None:
             self._right.keep(key, stored, self.clock())
             self.guesses.right(name, user.id, address)
@@ -142,8 +142,13 @@ class Passwords:
             self.guesses.wrong(name, address)
         return right
 
-    async def _in_turn(self, place: str, most: int, do: Callable[[], _T]) -> _T:
-        """What ``do()`` returns. ``most``: so many may be queued; half of them from one place, where it is known."""
+    async def _in_turn(
+        self, place: str, most: int, do: Callable[[], _T], still: Callable[[], None] = lambda: None
+    ) -> _T:
+        """What ``do()`` returns, elsewhere; ``still`` may refuse it when its turn has come.
+
+        ``most``: so many may be queued; half of them from one place, where it is known.
+        """
         if self._queued.total() >= most or (place and self._queued[place] >= most // 2):
             raise self._busy()
         with _counted(self._queued, place):
@@ -153,8 +158,9 @@ class Passwords:
             except TimeoutError:
                 raise self._busy() from None
             try:
+                still()
                 began = time.monotonic()
-                done = await threads.passwords.run(do)
+                done = await self.hashing.run(do)
                 self._seconds += (time.monotonic() - began - self._seconds) / 8
                 return done
             finally:
@@ -163,13 +169,16 @@ class Passwords:
     def _busy(self, why: str = "too many people are signing in at this moment") -> TooManyLogons:
         return TooManyLogons(why, math.ceil(self._queued.total() / _AT_ONCE * self._seconds))
 
-    def _check(self, stored: str | None, password: str) -> bool:
-        if stored is None:
-            self._dummy = self._dummy or self.hash_now(secrets.token_hex())
-        try:
-            return self.hasher.verify(stored or self._dummy, password) and stored is not None
-        except (VerifyMismatchError, VerificationError, InvalidHashError):
-            return False
+
+def _check(hasher: PasswordHasher, stored: str | None, password: str) -> bool:
+    """Whether ``password`` is the one ``stored`` was made of. None: it is nobody's, which takes as long."""
+    if stored is None:
+        hasher.hash(password)
+        return False
+    try:
+        return hasher.verify(stored, password)
+    except (VerifyMismatchError, VerificationError, InvalidHashError):
+        return False
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from edt_api.arguments import MOST_WORKERS, Arguments, below, parse
 from edt_api.errors import ArgumentsInvalid, UploadRefused
@@ -67,7 +67,7 @@ def script_name(submission: Submission, filename: str | None) -> str:
     raise ArgumentsInvalid("--model-main", "nothing", "the path of the main script inside the upload")
 
 
-def refuse_a_path(file: BinaryIO) -> None:
+def refuse_a_path(file: IO[bytes]) -> None:
     """Raises UploadRefused for a body that is the text of a path: the SDK sends that when it is given a string."""
     file.seek(0)
     text = file.read(_PATH_BYTES + 1)

@@ -5,49 +5,37 @@ they serve people's requests. What the platform lives on, and what can fill any 
 its own here:
 
     lookups    whose credential a request shows
-    passwords  argon2, which takes all of a processor that it can get: these yield to all others
     agents     what nodes ask and report: a node that is not heard in time is taken for lost
-    uploads    a submission's bytes to disk, unpacking, the submit itself
+    uploads    a submission's bytes to disk, the submit itself
     files      logs, results and long lists, a piece at a time
     bulk       what takes minutes where there is much: removing all of somebody's jobs, or a user who has many
 
 Those that ask the database are together no more than there are connections for reading
 (``edt_scheduler.store.database``), so that none waits for one. A route that uses a pool is ``async``, and so is
 everything that it depends on: FastAPI runs each ordinary function among them in the shared threads, too. Pieces of one
-answer come one after the other; between them no thread is held, so a slow reader holds none.
+answer come one after the other; between them no thread is held, so a slow reader holds none. What computes for long is
+in processes.py.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
 
-from anyio import CancelScope, CapacityLimiter, to_thread
+from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 _T = TypeVar("_T")
 _Given = TypeVarTuple("_Given")
 _OVER = object()
-_YIELDING = 10
-"""How nice such a thread is."""
 
 
 class Pool:
-    """At most so many threads at once, of each event loop; who comes later waits in order.
+    """At most so many threads at once, of each event loop; who comes later waits in order."""
 
-    ``yielding``: its threads compute with what the processor has left beside all others. They are the pool's own for
-    ever, since a thread's priority cannot be raised again.
-    """
-
-    def __init__(self, name: str, threads: int, *, yielding: bool = False) -> None:
+    def __init__(self, name: str, threads: int) -> None:
         self.name = name
         self.threads = threads
-        self._own = ThreadPoolExecutor(threads, f"edt-{name}", _yield_to_others) if yielding else None
         self._of_loop: RunVar[CapacityLimiter] = RunVar(f"edt threads: {name}")
 
     @property
@@ -64,13 +52,7 @@ class Pool:
 
         A request that is given up does not end what its thread has begun: the thread is waited for.
         """
-        if self._own is None:
-            return await to_thread.run_sync(do, *given, limiter=self.limiter)
-        async with self.limiter:
-            doing = asyncio.wrap_future(self._own.submit(do, *given))
-            with CancelScope(shield=True):
-                await asyncio.wait([doing])
-            return await doing
+        return await to_thread.run_sync(do, *given, limiter=self.limiter)
 
     async def pieces(self, source: Iterator[_T]) -> AsyncIterator[_T]:
         """What ``source`` yields, each piece fetched by a thread of this pool. ``source`` is closed at the end."""
@@ -83,16 +65,8 @@ class Pool:
                 close()
 
 
-def _yield_to_others() -> None:
-    """Of the calling thread and of those that it starts, as argon2 does. On Linux alone threads have a priority."""
-    if sys.platform == "linux":
-        already = os.getpriority(os.PRIO_PROCESS, 0)  # nobody may take niceness back
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(_YIELDING, already))
-
-
 SHARED = 40
 lookups = Pool("lookups", 5)
-passwords = Pool("passwords", 2, yielding=True)
 agents = Pool("agents", 6)
 uploads = Pool("uploads", 3)
 files = Pool("files", 2)

@@ -1,6 +1,6 @@
 """Taking in the body of a submission: streamed to disk under a cap, in every form that clients send. Room: api.
 
-Touches one unnamed file in a given folder; closing it, or dying, leaves nothing behind.
+Touches one file in a given folder, which is gone when it is closed.
 
 A multipart body has a part ``file`` (with a name, or as the SDK sends it without one) and perhaps a field
 ``data``; further files (a conda environment, a package) are read past. ``dlicmd`` with ``--data-source`` alone
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 from urllib.parse import parse_qsl
 
 from anyio import current_time, fail_after
@@ -38,8 +38,8 @@ BEHIND_SECONDS = 60.0
 class Upload:
     """A body taken in. ``close`` it when done; usable as a context manager."""
 
-    file: BinaryIO | None = None
-    """What the first part ``file`` held; None where there was none."""
+    file: IO[bytes] | None = None
+    """What the first part ``file`` held, under the file's own ``name``; None where there was none."""
     filename: str | None = None
     """A label, not a path: what the client called it."""
     fields: dict[str, str] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class _Parts:
     async def flush(self) -> None:
         if self.upload.file is not None:
             waiting, self.waiting = self.waiting, bytearray()
-            await threads.uploads.run(self.upload.file.write, waiting)
+            await threads.uploads.run(_written, self.upload.file, waiting)
             crash_point(CrashPoint.API_UPLOAD)
 
     def _begin(self) -> None:
@@ -185,8 +185,9 @@ class _Parts:
             self._field = (name or b"").decode(errors="replace")
             self._value = bytearray()
         elif self.upload.file is None:
-            # In the event loop, since making an unnamed file is one system call.
-            self.upload.file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by Upload
+            # In the event loop, since making a file is one system call. It has a name so that the process that unpacks
+            # it can open it.
+            self.upload.file = tempfile.NamedTemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by Upload
             self.upload.filename = filename.decode(errors="replace") if filename else None
             self._to_file = True
 
@@ -208,3 +209,8 @@ class _Parts:
 
     def _finish(self) -> None:
         self.ended = True
+
+
+def _written(file: IO[bytes], data: bytearray) -> None:
+    file.write(data)
+    file.flush()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import concurrent.futures
-import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TypeVar, TypeVarTuple
 
 import httpx
 import pytest
@@ -15,11 +18,14 @@ from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from edt_api import processes, threads
 from edt_api.access import NOBODY, Caller, Door
 from edt_api.access import door as door_of
 from edt_api.context import declared, for_admins, for_anyone
 from edt_api.feed import Batch
 from edt_api.main import create_app
+from edt_api.passwords import Passwords
+from edt_api.processes import Runs
 from edt_api.settings import Settings
 from edt_api.stream import events
 from edt_scheduler import operations
@@ -49,6 +55,8 @@ ADMINS = {
 }
 
 
+_T = TypeVar("_T")
+_Given = TypeVarTuple("_Given")
 HERE = "127.0.0.1"
 NAMES = {"exec_id": "edt-1", "name": "node-a", "path": "icon.svg"}
 
@@ -292,34 +300,41 @@ class TestBrowsers:
 
 class TestManyAtOnce:
     def test_many_logons_at_once_are_all_answered_and_most_are_remembered(self, fresh_door: FrontDoor) -> None:
-        hashed: list[str] = []
-        passwords = fresh_door.app.state.passwords
-        check = passwords._check
-        passwords._check = lambda stored, password: hashed.append(password) or check(stored, password)
+        hashing = fresh_door.app.state.passwords.hashing = Watched(processes.passwords)
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             right = [pool.submit(fresh_door.client("ana").get, EXECS) for _ in range(24)]
             wrong = [pool.submit(fresh_door.client().get, EXECS, auth=("ana", f"wrong{n}")) for n in range(8)]
             assert {each.result().status_code for each in right} == {200}
             assert {each.result().status_code for each in wrong} == {401}
-        assert hashed.count(PASSWORD) == 1  # those who ask meanwhile share it, all later ones are remembered
-        assert len(hashed) == 9
+        assert hashing.calls == 9  # those who ask meanwhile share one look, all later ones are remembered
 
     def test_no_more_than_two_passwords_are_hashed_at_once(self, fresh_door: FrontDoor) -> None:
-        now, most = 0, 0
-
-        def slow(_stored: str | None, _password: str) -> bool:
-            nonlocal now, most
-            now += 1
-            most = max(most, now)
-            time.sleep(0.02)
-            now -= 1
-            return False
-
-        fresh_door.app.state.passwords._check = slow
+        hashing = fresh_door.app.state.passwords.hashing = Watched(threads.Pool("slow", 12), seconds=0.02)
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             asked = [pool.submit(fresh_door.client().get, EXECS, auth=("ana", f"wrong{n}")) for n in range(12)]
             assert {each.result().status_code for each in asked} == {401}
-        assert most == 2
+        assert hashing.most == 2
+
+
+@dataclass
+class Watched:
+    """Where passwords are hashed, and how many of them, and how many at once; each ``seconds`` later."""
+
+    pool: Runs
+    seconds: float = 0.0
+    calls: int = 0
+    most: int = 0
+    now: int = 0
+
+    async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T:
+        self.calls += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(self.seconds)
+        try:
+            return await self.pool.run(do, *given)
+        finally:
+            self.now -= 1
 
 
 class TestPasswords:
@@ -344,9 +359,11 @@ class TestPasswords:
         assert not asyncio.run(passwords.verify("ana", "hush", None, HERE))
 
     def test_for_an_unknown_user_a_hash_is_computed_all_the_same(self) -> None:
-        passwords = cheap_passwords()
+        hashed: list[str] = []
+        hasher = SimpleNamespace(hash=hashed.append)
+        passwords = Passwords(hasher, hashing=threads.Pool("here", 1))  # type: ignore[arg-type]  # what is used of it
         assert not asyncio.run(passwords.verify("nobody", "hush", None, HERE))
-        assert passwords._dummy.startswith("$argon2id$")
+        assert hashed == ["hush"]
 
     def test_a_hash_that_cannot_be_read_is_a_wrong_password(self) -> None:
         assert not asyncio.run(cheap_passwords().verify("ana", "hush", account("not a hash"), HERE))

@@ -541,16 +541,6 @@ class TestWhatSurvives:
         assert fresh_door.client("ana").get(EXECS).json() == []
         assert staged(fresh_door) == list(fresh_door.settings.jobs.iterdir()) == []
 
-    def test_a_full_disk_is_told_as_that(self, fresh_door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*_: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr("edt_api.archives.tree._write_all", full)
-        response = fresh_door.client("ana").post(EXECS, params={"args": ARGS}, files={"file": ("main.py", b"1\n")})
-        assert response.status_code == 507
-        assert "no room left" in response.text
-        assert staged(fresh_door) == []
-
     def test_a_large_upload_goes_by_the_disk_and_not_through_memory(self, door: FrontDoor) -> None:
         noise = os.urandom(6_000_000)
         response = door.client("ana").post(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import sys
 import threading
 from collections import Counter
@@ -21,6 +20,7 @@ from limits import parse, strategies
 from limits.storage import memory
 
 from edt_api import passwords as queue
+from edt_api import threads
 from edt_api.access import Credential
 from edt_api.auth import Keeper
 from edt_api.errors import TooManyLogons
@@ -254,6 +254,10 @@ class TestWhatIsCounted:
         assert asyncio.run(passwords.verify("ana", "coming", account(passwords.hash_now("coming")), HOME))
 
 
+THREADS = threads.Pool("held", 2)
+"""Where what waits for the test can wait."""
+
+
 @dataclass
 class Held:
     """A hasher whose work waits for the test."""
@@ -275,9 +279,10 @@ class Held:
 
 
 async def outcomes(asked: list[Awaitable[_T]], held: Held, until: int) -> list[_T | BaseException]:
-    """What each gets; the hasher works on once ``until`` of them are answered, which are those who do not wait."""
+    """What each gets; the hasher works on once ``until`` of them are answered, which are those who do not wait, and two
+    are at work."""
     tasks = [asyncio.ensure_future(each) for each in asked]
-    while sum(task.done() for task in tasks) < until:  # noqa: ASYNC110  they are tasks of the product
+    while held.now < 2 or sum(task.done() for task in tasks) < until:  # noqa: ASYNC110  they are tasks of the product
         await asyncio.sleep(0.001)
     held.go.set()
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -291,7 +296,7 @@ class TestTheQueue:
         held.go.set()
 
     def test_strangers_who_would_wait_long_are_told_when_to_come_again(self, held: Held) -> None:
-        passwords = Passwords(held)  # type: ignore[arg-type]  # what is used of it
+        passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]  # what is used of it
         places = [f"192.0.2.{number}" for number in range(40)]
         asked = [passwords.verify(f"name{n}", "guess", account("stored"), place) for n, place in enumerate(places)]
         got = asyncio.run(outcomes(list(asked), held, 8))
@@ -302,14 +307,14 @@ class TestTheQueue:
         assert held.most == 2
 
     def test_one_address_takes_no_more_than_half_of_the_places(self, held: Held) -> None:
-        passwords = Passwords(held)  # type: ignore[arg-type]
+        passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]
         asked = [passwords.verify(f"name{n}", "guess", account("stored"), CAFE) for n in range(20)]
         asked += [passwords.verify(f"name{n}", "guess", account("stored"), HOME) for n in range(5)]
         got = asyncio.run(outcomes(list(asked), held, 4))
         assert [isinstance(each, TooManyLogons) for each in got] == [False] * 16 + [True] * 4 + [False] * 5
 
     def test_behind_all_the_strangers_there_is_room_for_who_has_signed_in_there_before(self, held: Held) -> None:
-        passwords = Passwords(held)  # type: ignore[arg-type]
+        passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]
         passwords.guesses.right("ana", 1, HOME)
         asked = [passwords.verify(f"name{n}", "guess", account("stored"), f"192.0.2.{n + 20}") for n in range(33)]
         got = asyncio.run(outcomes([*asked, passwords.verify("ana", "hush", account("stored"), HOME)], held, 1))
@@ -317,7 +322,7 @@ class TestTheQueue:
         assert got[33] is True
 
     def test_who_sets_many_passwords_at_once_shuts_nobody_out(self, held: Held) -> None:
-        passwords = Passwords(held)  # type: ignore[arg-type]
+        passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]
         passwords.guesses.right("ana", 1, HOME)
         setting: list[Awaitable[object]] = [passwords.hash("new", by, CAFE) for by in [7] * 70 + [8] * 10 + [9]]
         signing_in = [
@@ -331,13 +336,13 @@ class TestTheQueue:
         assert not passwords._new and not passwords._queued
 
     def test_requests_of_one_client_that_come_together_take_one_place(self, held: Held) -> None:
-        passwords = Passwords(held)  # type: ignore[arg-type]
+        passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]
         asked = [passwords.verify("ana", "hush", account("stored"), HOME) for _ in range(100)]
         assert asyncio.run(outcomes(list(asked), held, 0)) == [True] * 100
         assert held.most == 1
 
     def test_a_request_that_is_given_up_does_not_spoil_it_for_the_others(self, held: Held) -> None:
-        passwords = Passwords(held)  # type: ignore[arg-type]
+        passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]
 
         async def one_goes() -> bool:
             asked = (passwords.verify("ana", "hush", account("stored"), HOME) for _ in range(2))
@@ -352,22 +357,9 @@ class TestTheQueue:
         assert not passwords._queued
 
     @pytest.mark.skipif(sys.platform != "linux", reason="a thread's own niceness")
-    def test_threads_that_hash_give_way_to_all_others(self) -> None:
-        seen = []
-
-        class Hasher:
-            def verify(self, _stored: str, _password: str) -> bool:
-                seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-                return True
-
-        before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-        assert asyncio.run(Passwords(Hasher()).verify("ana", "hush", account("stored"), HOME))  # type: ignore[arg-type]
-        assert seen == [max(before, 10)]
-        assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
-
     def test_nobody_waits_longer_than_a_while(self, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(queue, "LONGEST_WAIT_SECONDS", 0.01)
-        passwords = Passwords(held)  # type: ignore[arg-type]
+        passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]
         asked = [passwords.verify(f"name{n}", "guess", account("stored"), HOME) for n in range(3)]
         got = asyncio.run(outcomes(list(asked), held, 1))
         assert [isinstance(each, TooManyLogons) for each in got] == [False, False, True]

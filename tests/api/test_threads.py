@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import httpx
 import pytest
 from anyio import to_thread
 
-from edt_api import threads
+from edt_api import processes, threads
 from edt_api.main import ROUTERS
 from edt_scheduler.store.database import READING
 from support.front_door import JOIN_TOKEN, FrontDoor
@@ -29,8 +27,8 @@ NODES = {  # what a node says, and how it is answered
 
 
 @contextmanager
-def busy(door: FrontDoor, *pools: threads.Pool) -> Iterator[None]:
-    """The server's shared threads are all taken, and those of these pools."""
+def busy(door: FrontDoor, *pools: threads.Pool | processes.Processes) -> Iterator[None]:
+    """The server's shared threads are all taken, and all that these pools have."""
 
     async def take() -> Callable[[], None]:
         taken = []
@@ -56,7 +54,7 @@ def busy(door: FrontDoor, *pools: threads.Pool) -> Iterator[None]:
 def test_nodes_are_heard_while_everything_else_is_busy(door: FrontDoor) -> None:
     node = door.client(token=door.register())
     joining = door.client(token=JOIN_TOKEN)
-    with busy(door, threads.passwords, threads.uploads, threads.files, threads.bulk):
+    with busy(door, processes.passwords, processes.unpacking, threads.uploads, threads.files, threads.bulk):
         assert joining.post("/api/v1/nodes", json=OFFER).status_code == 201
         for (method, path), body in NODES.items():
             assert node.request(method, path, **body).is_success, path
@@ -90,12 +88,3 @@ def test_the_shared_threads_are_as_many_as_are_counted_on(door: FrontDoor) -> No
         return to_thread.current_default_thread_limiter().total_tokens
 
     assert asyncio.run_coroutine_threadsafe(total(), door.loop).result(10) == threads.SHARED
-
-
-def test_passwords_are_computed_with_what_all_others_leave_of_the_processor(door: FrontDoor) -> None:
-    async def priorities() -> tuple[int, int]:
-        ask = partial(os.getpriority, os.PRIO_PROCESS, 0)
-        return await threads.passwords.run(ask), await threads.agents.run(ask)
-
-    passwords, agents = asyncio.run_coroutine_threadsafe(priorities(), door.loop).result(10)
-    assert passwords == max(10, agents)

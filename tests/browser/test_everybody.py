@@ -82,6 +82,7 @@ def test_every_page_fits_a_telephone_and_a_desk_with_its_menus_in_sight(door: Fr
         expect(page.get_by_text("Loading", exact=True)).to_have_count(0)
         wrong += [each for width in widths(visitor) for each in misfits(visitor, width, path, theme, account, link)]
     visitor.open("/jobs")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
     for width in widths(visitor):
         for button, name in ((theme, "Theme"), (account, "Account")):
             button.click()
@@ -104,7 +105,14 @@ def widths(visitor: Visitor) -> Iterator[int]:
 
 
 def misfits(visitor: Visitor, width: int, where: str, *shown: Locator) -> list[str]:
-    """What is wider than the window, or not wholly in it, as sentences."""
+    """What stays wider than the window, or not wholly in it, as sentences. What has just opened moves to its place."""
+    until = time.monotonic() + 3
+    while (found := _misfits_now(visitor, width, where, *shown)) and time.monotonic() < until:
+        visitor.page.wait_for_timeout(50)
+    return found
+
+
+def _misfits_now(visitor: Visitor, width: int, where: str, *shown: Locator) -> list[str]:
     found = []
     wide = visitor.page.evaluate("document.documentElement.scrollWidth")
     if wide > width:

@@ -21,7 +21,7 @@ from edt_api.archives.limits import LIMITS, Limits
 from edt_api.archives.tree import Tree
 from edt_api.errors import ArchiveRefused
 
-__all__ = ["LIMITS", "Limits", "unpack"]
+__all__ = ["LIMITS", "Limits", "unpack", "unpack_file"]
 
 _CHUNK = 256 * 1024
 _FOREIGN = {
@@ -58,6 +58,12 @@ def unpack(upload: BinaryIO, into: Path, *, script: str, limits: Limits = LIMITS
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
+
+
+def unpack_file(upload: Path, into: Path, script: str) -> None:
+    """``unpack`` the file of this path: what a process can be asked for that did not open it."""
+    with upload.open("rb") as file:
+        unpack(file, into, script=script)
 
 
 def _script(upload: BinaryIO, head: bytes, size: int, tree: Tree, name: str) -> None:

@@ -58,6 +58,14 @@ class Plan:
     """What only the preparation is told."""
 
     @property
+    def environ_of_the_agent(self) -> Mapping[str, str]:
+        """Without a broker that is not ours to start, and its password: the API tells the agent where that is, and how
+        it is opened, as it tells every node."""
+        if self.broker.command:
+            return self.environ
+        return {name: value for name, value in self.environ.items() if not name.startswith("EDT_BROKER_")}
+
+    @property
     def url(self) -> str:
         """Where a person finds it from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104
@@ -105,7 +113,7 @@ class House:
         parts += [
             Part("api", (*PYTHON, "edt_api"), plan.environ),
             Part("scheduler", (*PYTHON, "edt_scheduler"), plan.environ),
-            Part("agent", (*PYTHON, "edt_agent", *agent_words), plan.environ),
+            Part("agent", (*PYTHON, "edt_agent", *agent_words), plan.environ_of_the_agent),
         ]
         return {part.name: part for part in parts}
 
