@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,26 @@ from edt_scheduler.nodes import Intent, health
 from edt_scheduler.plan import Job, Node, Phase, State
 from edt_scheduler.secret_key import Keys
 from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, resizes
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All that a decision depends on but the time, as the database has it. Where it is equal, so is the decision."""
+
+    nodes: Sequence[Row[Any]]
+    slots: Sequence[Row[Any]]
+    jobs: Sequence[Row[Any]]
+    """Those that are not over, in submit order."""
+    attempts: Sequence[Row[Any]]
+    """Live ones."""
+    supervisors: Sequence[Row[Any]]
+    """Of live attempts."""
+    allocations: Sequence[Row[Any]]
+    """Open ones, oldest first."""
+    resizes: Mapping[int, tuple[int, float]]
+    """Job to how many there were, and the time of the newest."""
+    locked: Mapping[int, str]
+    """Job to why its environment cannot be opened."""
 
 
 @dataclass(frozen=True)
@@ -29,46 +49,56 @@ class Picture:
     slots: Mapping[int, list[Row[Any]]]
     """Node to its present slots."""
 
+    @classmethod
+    def of(cls, rows: Rows, now: float) -> Picture:
+        """Pure."""
+        node_rows = {row.id: row for row in rows.nodes}
+        live = {row.job_id: row for row in rows.attempts}
+        open_rows: dict[int, list[Row[Any]]] = defaultdict(list)
+        for row in rows.allocations:
+            if row.job_id in live and row.fence == live[row.job_id].fence:
+                open_rows[row.job_id].append(row)
+        going: dict[int, set[int]] = defaultdict(set)
+        for row in rows.supervisors:
+            kept = any(a.node_id == row.node_id and a.release_asked_at is None for a in open_rows[row.job_id])
+            if not kept and not attempts.can_open_again(row):
+                going[row.job_id].add(row.node_id)
+        slots: dict[int, list[Row[Any]]] = defaultdict(list)
+        for row in rows.slots:
+            if row.present:
+                slots[row.node_id].append(row)
+        state = State(
+            now=now,
+            nodes=tuple(_node(row, slots[row.id]) for row in node_rows.values()),
+            jobs=tuple(
+                _job(row, live.get(row.id), open_rows[row.id], going[row.id], node_rows, rows) for row in rows.jobs
+            ),
+        )
+        held = {exec_id(row.id): [a for a in open_rows[row.id] if a.release_asked_at is None] for row in rows.jobs}
+        return cls(
+            state=state,
+            jobs={exec_id(row.id): row for row in rows.jobs},
+            nodes={row.name: row for row in node_rows.values()},
+            held=held,
+            slots=slots,
+        )
+
     @property
     def draining(self) -> frozenset[int]:
         return frozenset(row.id for row in self.nodes.values() if row.intent == Intent.DRAINING)
 
 
-def read(tx: Connection, now: float, keys: Keys) -> Picture:
+def read(tx: Connection, keys: Keys) -> Rows:
     """``keys``: a job whose environment none of them opens starts nowhere until one is there."""
-    locked = {job: keys.missing(key_id) for job, key_id in environs.locked(tx, keys.ids).items()}
-    node_rows = {row.id: row for row in nodes.every(tx)}
-    live = {row.job_id: row for row in attempts.every_live(tx)}
-    open_rows: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in allocations.every_open(tx):
-        if row.job_id in live and row.fence == live[row.job_id].fence:
-            open_rows[row.job_id].append(row)
-    going: dict[int, set[int]] = defaultdict(set)
-    for row in attempts.every_live_supervisor(tx):
-        kept = any(a.node_id == row.node_id and a.release_asked_at is None for a in open_rows[row.job_id])
-        if not kept and not attempts.can_open_again(row):
-            going[row.job_id].add(row.node_id)
-    slots: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in nodes.slot_rows(tx):
-        if row.present:
-            slots[row.node_id].append(row)
-    counts = resizes.counts(tx)
-    rows = jobs.active(tx)
-    state = State(
-        now=now,
-        nodes=tuple(_node(row, slots[row.id]) for row in node_rows.values()),
-        jobs=tuple(
-            _job(row, live.get(row.id), open_rows[row.id], going[row.id], node_rows, counts.get(row.id), locked)
-            for row in rows
-        ),
-    )
-    held = {exec_id(row.id): [a for a in open_rows[row.id] if a.release_asked_at is None] for row in rows}
-    return Picture(
-        state=state,
-        jobs={exec_id(row.id): row for row in rows},
-        nodes={row.name: row for row in node_rows.values()},
-        held=held,
-        slots=slots,
+    return Rows(
+        nodes=nodes.for_the_plan(tx),
+        slots=nodes.slot_rows(tx),
+        jobs=jobs.for_the_plan(tx),
+        attempts=attempts.every_live(tx),
+        supervisors=attempts.every_live_supervisor(tx),
+        allocations=allocations.every_open(tx),
+        resizes=resizes.counts(tx),
+        locked={job: keys.missing(key_id) for job, key_id in environs.locked(tx, keys.ids).items()},
     )
 
 
@@ -90,9 +120,9 @@ def _job(
     open_rows: list[Row[Any]],
     going: set[int],
     node_rows: Mapping[int, Row[Any]],
-    resized: tuple[int, float] | None,
-    locked: Mapping[int, str],
+    rows: Rows,
 ) -> Job:
+    resized, locked = rows.resizes.get(row.id), rows.locked
     held = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is None)
     leaving = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is not None)
     if attempt is None:
@@ -103,7 +133,7 @@ def _job(
         phase = Phase.RUNNING
     return Job(
         id=exec_id(row.id),
-        user=str(row.owner_id),
+        user=str(row.user_id),
         submit=row.id,
         max=row.num_worker * row.worker_device_num,
         phase=phase,
@@ -117,8 +147,6 @@ def _job(
         cap=row.cap,
         cap_until=row.cap_until,
         image=row.image,
-        total_work=row.steps_total,
-        done_work=int(row.progress.get("step") or 0),
         resizes=resized[0] if resized else 0,
         last_resize=resized[1] if resized else None,
     )

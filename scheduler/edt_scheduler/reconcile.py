@@ -1,12 +1,15 @@
 """From snapshot to doorbells: look, plan, raise fence files, apply in one guarded transaction, ring. Room: scheduler.
 
 ``look`` may be called at any time, by whoever believes to be the scheduler, as often as like. It reads a snapshot
-and plans. Only if there is something to do it takes the writer's lock, reads and plans again, and applies that:
-what it writes fits the state it writes to, so a stale leader does no harm. A plan already applied is its own
-fix-point: the next look does nothing.
+and plans. Only if there is something to do it takes the writer's lock and reads again: where that is what it has seen,
+it applies its plan, else it makes a new one. What it writes fits the state it writes to, so a stale leader does no
+harm. A plan already applied is its own fix-point: the next look does nothing.
 
 Fence files are raised before the lock is taken, for what the snapshot shows: what is over in it stays over. What the
 second plan wants to start without its file having been raised waits for the next look.
+
+Thousands of jobs may wait, and whoever holds the lock keeps every node waiting. So nothing is computed under it that
+was computed before, and what is said of each job (it has been seen; why it waits) is written a few jobs at a time.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -27,7 +31,8 @@ from edt_scheduler import bells, fences, homes, lifecycle, parts
 from edt_scheduler.errors import EnvironmentLocked
 from edt_scheduler.house import House
 from edt_scheduler.jobs import JobState, exec_id
-from edt_scheduler.picture import Picture, read
+from edt_scheduler.operations.batches import in_batches
+from edt_scheduler.picture import Picture, Rows, read
 from edt_scheduler.plan import Action, Explanation, Plan, Verb, plan
 from edt_scheduler.secret_key import Keys
 from edt_scheduler.settings import Settings
@@ -35,6 +40,8 @@ from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, re
 from edt_scheduler.views import ResizeCause, Waiting
 
 log = logging.getLogger("edt.scheduler")
+_AT_ONCE = 50
+"""Of so many jobs something is said in one transaction."""
 _fence_files = Outage("the jobs' fence files", lambda news: log.error("%s", news))
 
 
@@ -43,49 +50,100 @@ def look(house: House, lost: Mapping[int, int] | None = None) -> bool:
 
     ``lost``: nodes whose lease has run out, each with the counter at which it was last heard from.
     """
+    seen = _see(house)
     keys = house.secret_key.keys()
     with house.database.snapshot() as tx:
-        picture = read(tx, house.clock(), keys)
+        rows = read(tx, keys)
         shut_out = jobs.fences_due(tx)
-    foreseen = plan(picture.state)
-    if not lost and not shut_out and not _due(picture, foreseen):
+    foreseen = _Decision.of(rows, house.clock())
+    acted = bool(lost or shut_out or foreseen.plan.actions)
+    decided = _act(house, keys, foreseen, lost or {}, shut_out) if acted else foreseen
+    told = _tell(house, decided)
+    if not (seen or acted or told):
         return False
+    house.doorbells.ring()
+    return True
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A plan, and what it was made of."""
+
+    rows: Rows
+    picture: Picture
+    plan: Plan
+
+    @classmethod
+    def of(cls, rows: Rows, now: float) -> _Decision:
+        picture = Picture.of(rows, now)
+        return cls(rows, picture, plan(picture.state))
+
+
+def _see(house: House) -> int:
+    """Have all jobs wait that were submitted since the last look; how many these are."""
+
+    def some() -> int:
+        with house.database.transaction() as tx:
+            found = jobs.submitted(tx, _AT_ONCE)
+            for number in found:
+                jobs.move(tx, number, JobState.PENDING, "waits for slots", house.clock())
+        return len(found)
+
+    with house.database.snapshot() as tx:
+        any_at_all = jobs.submitted(tx, 1)
+    return in_batches(some) if any_at_all else 0
+
+
+def _act(
+    house: House, keys: Keys, foreseen: _Decision, lost: Mapping[int, int], shut_out: Sequence[Row[Any]]
+) -> _Decision:
+    """Apply what was foreseen, or where it does not fit any more, what is decided then."""
     crash_point(CrashPoint.SCHEDULER_PLAN)
     raised = {row.id: row.fence_due for row in shut_out if _raise(house.settings, row, row.fence_due)}
-    opening = [picture.jobs[action.job] for action in foreseen.actions if action.verb is Verb.START]
+    opening = [foreseen.picture.jobs[action.job] for action in foreseen.plan.actions if action.verb is Verb.START]
     open_to = {row.id: row.fence + 1 for row in opening if _raise(house.settings, row, row.fence + 1)}
     crash_point(CrashPoint.SCHEDULER_RAISED)
     with house.database.transaction() as tx:
         now = house.clock()
         _note_raised(tx, raised, open_to, now)
-        for node_id, counter in (lost or {}).items():
+        for node_id, counter in lost.items():
             parts.lose(tx, node_id, counter, now)
-        picture = read(tx, now, keys)
-        for row in picture.jobs.values():
-            if JobState(row.state) is JobState.SUBMITTED:
-                jobs.move(tx, row.id, JobState.PENDING, "waits for slots", now)
-        decided = plan(picture.state)
-        for action in decided.actions:
-            if action.verb is not Verb.START or _may_open(picture.jobs[action.job], open_to):
-                _apply(tx, keys, picture, action, decided, now)
-        for name, explanation in decided.explain.items():
-            _explain(tx, picture.jobs[name], explanation, now)
+        rows = read(tx, keys)
+        decided = foreseen if rows == foreseen.rows else _Decision.of(rows, now)
+        for action in decided.plan.actions:
+            job = decided.picture.jobs[action.job]
+            if action.verb is not Verb.START or _may_open(job, open_to):
+                _apply(tx, keys, decided.picture, action, decided.plan, now)
+                _explain(tx, job, decided.plan.explain[action.job], now)
         crash_point(CrashPoint.SCHEDULER_WRITE)
     crash_point(CrashPoint.SCHEDULER_COMMITTED)
     house.doorbells.ring()
-    for action in decided.actions:
+    for action in decided.plan.actions:
         log.info("%s: %s, %d → %d slots, %s", action.job, action.verb, action.before, action.after, action.reason)
-    return True
+    return decided
 
 
-def _due(picture: Picture, decided: Plan) -> bool:
-    """Whether applying this plan would write anything."""
-    if decided.actions:
-        return True
-    return any(
-        JobState(row.state) is JobState.SUBMITTED or row.waiting != _waiting(decided.explain[name])
-        for name, row in picture.jobs.items()
+def _tell(house: House, decided: _Decision) -> bool:
+    """Store with each job why it waits, where that is not what is stored; False: it is."""
+    acted_on = {action.job for action in decided.plan.actions}
+    news = iter(
+        [
+            (row, explanation)
+            for name, explanation in decided.plan.explain.items()
+            if name not in acted_on and (row := decided.picture.jobs[name]).waiting != _waiting(explanation)
+        ]
     )
+
+    def some() -> int:
+        found = list(islice(news, _AT_ONCE))
+        if found:
+            with house.database.transaction(durable=False) as tx:
+                now = house.clock()
+                for row, explanation in found:
+                    _explain(tx, row, explanation, now)
+        return len(found)
+
+    return in_batches(some) > 0
 
 
 def _raise(settings: Settings, job: Row[Any], fence: int) -> bool:
@@ -153,7 +211,7 @@ def _is_readable(tx: Connection, keys: Keys, job: Row[Any], now: float) -> bool:
     try:
         environs.get(tx, job.id, keys)
     except EnvironmentLocked as error:
-        lifecycle.conclude(tx, job, JobState.ERROR, str(error), str(error), now)
+        lifecycle.conclude(tx, jobs.get(tx, job.id), JobState.ERROR, str(error), str(error), now)
         return False
     return True
 
@@ -235,8 +293,7 @@ def _waiting(explanation: Explanation) -> dict[str, Any] | None:
 def _explain(tx: Connection, job: Row[Any], explanation: Explanation, now: float) -> None:
     """Store why a job waits; a new kind of obstacle is an event of its history."""
     waiting = _waiting(explanation)
-    if waiting == job.waiting:
+    if waiting == job.waiting or not jobs.explain(tx, job.id, waiting):
         return
-    jobs.change(tx, job.id, waiting=waiting)
     if waiting and waiting["blocking"] != (job.waiting or {}).get("blocking"):
         jobs.record(tx, job.id, "waiting", waiting["reason"], waiting, now)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+PAUSE_SECONDS = 0.01
+"""From one batch to the next, so that who waits for the writer's lock finds it free."""
 _T = TypeVar("_T")
 
 TASK_SECONDS = 20.0
@@ -27,6 +29,7 @@ def in_batches(
         done += found
         if not found or monotonic() >= ends:
             return done
+        time.sleep(PAUSE_SECONDS)
 
 
 def in_time(

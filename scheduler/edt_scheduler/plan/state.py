@@ -66,10 +66,6 @@ class Job:
     cap_until: float | None = None
     image: str | None = None
     """Image that its containers are to be made of: only nodes that start containers will do."""
-    total_work: int | None = None
-    """Steps of the whole training, once known."""
-    done_work: int = 0
-    """Steps committed."""
     resizes: int = 0
     last_resize: float | None = None
 

@@ -31,7 +31,9 @@ def live(tx: Connection, job_id: int) -> Row[Any] | None:
 
 
 def every_live(tx: Connection) -> list[Row[Any]]:
-    return list(tx.execute(select(attempts).where(attempts.c.ended_at.is_(None))))
+    """Of each live attempt what a decision looks at."""
+    columns = (attempts.c.job_id, attempts.c.fence, attempts.c.home_node_id, attempts.c.kind, attempts.c.trained_at)
+    return list(tx.execute(select(*columns).where(attempts.c.ended_at.is_(None)).order_by(attempts.c.job_id)))
 
 
 def find(tx: Connection, job_id: int, fence: int) -> Row[Any] | None:
@@ -78,10 +80,11 @@ def supervisors_of(tx: Connection, job_id: int, fence: int) -> list[Row[Any]]:
 
 
 def every_live_supervisor(tx: Connection) -> list[Row[Any]]:
-    """The supervisors of all live attempts, ended ones too."""
+    """Of the supervisors of all live attempts, ended ones too, what a decision looks at, which no report changes."""
     attempt = and_(attempts.c.job_id == supervisors.c.job_id, attempts.c.fence == supervisors.c.fence)
-    query = select(supervisors).join(attempts, attempt).where(attempts.c.ended_at.is_(None))
-    return list(tx.execute(query))
+    key = (supervisors.c.job_id, supervisors.c.node_id)
+    query = select(*key, supervisors.c.handed_at, supervisors.c.kind, supervisors.c.said_at).join(attempts, attempt)
+    return list(tx.execute(query.where(attempts.c.ended_at.is_(None)).order_by(*key)))
 
 
 def open_on(tx: Connection, node_id: int) -> list[Row[Any]]:

@@ -213,9 +213,33 @@ def take_off(tx: Connection, numbers: Iterable[int], now: float) -> None:
         tx.execute(update(jobs).where(jobs.c.id.in_(chunk)).values(deleted_at=now))
 
 
-def active(tx: Connection) -> list[Row[Any]]:
-    """Jobs that are not over, in submit order."""
-    return list(tx.execute(_joined().where(jobs.c.state.in_(ACTIVE)).order_by(jobs.c.id)))
+def for_the_plan(tx: Connection) -> list[Row[Any]]:
+    """Of the jobs that are not over, in submit order, what a decision looks at: little of it changes often, and there
+    may be thousands."""
+    query = select(
+        jobs.c.id,
+        jobs.c.user_id,
+        jobs.c.state,
+        jobs.c.fence,
+        jobs.c.fence_due,
+        jobs.c.num_worker,
+        jobs.c.worker_device_num,
+        jobs.c.engines,
+        jobs.c.engines_at,
+        jobs.c.stop_requested_at,
+        jobs.c.not_before,
+        jobs.c.cap,
+        jobs.c.cap_until,
+        jobs.c.image,
+        jobs.c.waiting,
+    )
+    return list(tx.execute(query.where(jobs.c.state.in_(ACTIVE)).order_by(jobs.c.id)))
+
+
+def submitted(tx: Connection, most: int) -> list[int]:
+    """At most so many jobs that no scheduler has looked at yet, in submit order."""
+    query = select(jobs.c.id).where(jobs.c.state == JobState.SUBMITTED).order_by(jobs.c.id).limit(most)
+    return list(tx.execute(query).scalars())
 
 
 def of_removed_users(tx: Connection, limit: int) -> list[Row[Any]]:
@@ -266,6 +290,12 @@ def skip_numbers(tx: Connection, highest: int) -> None:
 def change(tx: Connection, number: int, **values: Any) -> None:
     """Set columns of a job; never its state."""
     tx.execute(update(jobs).where(jobs.c.id == number).values(**values))
+
+
+def explain(tx: Connection, number: int, waiting: Mapping[str, Any] | None) -> bool:
+    """Say why a job waits, or that it does not; False: it is not PENDING any more."""
+    pending = (jobs.c.id == number, jobs.c.state == JobState.PENDING)
+    return tx.execute(update(jobs).where(*pending).values(waiting=waiting)).rowcount == 1
 
 
 def compared(row: Row[Any]) -> Compared:

@@ -69,6 +69,12 @@ def every(tx: Connection) -> list[Row[Any]]:
     return list(tx.execute(select(nodes).order_by(nodes.c.id)))
 
 
+def for_the_plan(tx: Connection) -> list[Row[Any]]:
+    """Of every node what a decision looks at, which no heartbeat changes."""
+    columns = (nodes.c.id, nodes.c.name, nodes.c.intent, nodes.c.lost_at, nodes.c.launcher, nodes.c.alone)
+    return list(tx.execute(select(*columns).order_by(nodes.c.id)))
+
+
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These, in order."""
     query = select(nodes).order_by(nodes.c.id)

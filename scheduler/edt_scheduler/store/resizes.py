@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
 from edt_scheduler.store.chunks import chunks
-from edt_scheduler.store.tables import jobs, resize_nodes, resizes, users
+from edt_scheduler.store.tables import attempts, jobs, resize_nodes, resizes, users
 from edt_scheduler.views import ResizeCause
 
 
@@ -94,8 +94,10 @@ def _joined() -> Any:
 
 
 def counts(tx: Connection) -> dict[int, tuple[int, float]]:
-    """Job to (resizes so far, time of the newest)."""
+    """Job to (resizes so far, time of the newest), of the jobs that have a live attempt."""
+    live = select(attempts.c.job_id).where(attempts.c.ended_at.is_(None))
     query = select(resizes.c.job_id, func.count(), func.max(resizes.c.decided_at)).group_by(resizes.c.job_id)
+    query = query.where(resizes.c.job_id.in_(live))
     return {job: (number, newest) for job, number, newest in tx.execute(query)}
 
 
