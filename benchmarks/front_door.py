@@ -2,7 +2,7 @@
 
   heartbeat   what an agent asks and says: its assignments, reports, a sample of its slots; of four nodes, five times a
               second each
-  submit      a script of a few lines, by two users, four times a second each
+  submit      a script of a few lines, by two users, once a second each
   logon       a token for the right password, twice a second
 
 Each is asked at an instant that was planned beforehand, and measured from that instant: who has to wait for an answer
@@ -219,7 +219,7 @@ def measure(port: int, nodes: list[tuple[str, Client]], seconds: float) -> Measu
 
     def submits(user: str) -> None:
         client = Client(port, basic(user))
-        deque(every(0.25, "submit", lambda: client.ask("POST", f"{EXECS}?{urlencode({'args': ARGS})}", *script)), 0)
+        deque(every(1.0, "submit", lambda: client.ask("POST", f"{EXECS}?{urlencode({'args': ARGS})}", *script)), 0)
 
     def logons() -> None:
         client = Client(port, basic("admin"))
