@@ -38,6 +38,8 @@ from edt_scheduler.house import open_house
 from edt_scheduler.settings import complaint
 
 CANNOT_START = 2
+_SWITCH_SECONDS = 0.001
+"""A thread that computes lets the event loop go on after this: each answer waits for that a few times."""
 _GRACE_SECONDS = 3
 """So long may a request that is being answered go on after the server was asked to go; `edt up` waits for 5."""
 
@@ -74,6 +76,7 @@ class Server(uvicorn.Server):
 
 
 def _serve(settings: Settings) -> int:
+    sys.setswitchinterval(_SWITCH_SECONDS)
     # Opened here once, so that what is wrong with it becomes a sentence rather than a traceback of the lifespan.
     open_house(settings).close()
     try:

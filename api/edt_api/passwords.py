@@ -1,7 +1,8 @@
 """Passwords: argon2id, two at a time, behind a short queue; and a memory of what was just checked. Room: api.
 
 Hashing is slow and large by intent (64 MiB), so it happens in two processes of its own, and whoever would have to wait
-for long is told at once when to come again. A client that sends its password with each request, as WMLA's do, is hashed
+for long is told at once when to come again. Whom we know, signed in or at an address of a former logon, waits behind
+one stranger at most. A client that sends its password with each request, as WMLA's do, is hashed
 once: a right password is remembered for a minute, and requests that come together share one look. A wrong one is
 remembered too, so a program that repeats an outdated password neither keeps the threads busy nor uses up the tries of
 the person who knows the new one. What is remembered is a hash under a key that only this process has; a changed
@@ -19,7 +20,7 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -88,6 +89,8 @@ class Passwords:
     _wrong: _Memory = field(default_factory=lambda: _Memory(WRONG_REMEMBERED_SECONDS), repr=False)
     _looks: SingleFlight[tuple[bytes, str | None, str], bool] = field(default_factory=SingleFlight, repr=False)
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), repr=False)
+    _turn_of_strangers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), repr=False)
+    """Who holds it may wait for a turn: so those whom we know wait behind one stranger at most."""
     _queued: Counter[str] = field(default_factory=Counter, repr=False)
     """How many wait or are being hashed, by the network they come from."""
     _new: Counter[int] = field(default_factory=Counter, repr=False)
@@ -107,7 +110,7 @@ class Passwords:
         if self._new.total() >= _MOST_NEW or self._new[by] >= _MOST_NEW_BY_ONE:
             raise self._busy("too many passwords are being set at this moment")
         with _counted(self._new, by):
-            return await self._in_turn(network(address), _MOST_WAITING, partial(self.hasher.hash, password))
+            return await self._in_turn(network(address), True, partial(self.hasher.hash, password))
 
     async def verify(self, name: str, password: str, user: UserView | None, address: str) -> bool:
         """Whether this is the password of ``user``, who has this name; None, nobody, takes as long as a wrong one.
@@ -129,11 +132,11 @@ class Passwords:
 
     async def _look(self, key: bytes, name: str, password: str, user: UserView | None, address: str) -> bool:
         stored = user.password_hash if user is not None else None
-        most = _MOST_WAITING if self.guesses.familiar(name, address) else _MOST_STRANGERS
+        known = self.guesses.familiar(name, address)
         check = partial(_check, self.hasher, stored, password)
         # Others may have been wrong while this one waited.
         still = partial(self.guesses.admit, name, address)
-        right = await self._in_turn(network(address), most, check, still)
+        right = await self._in_turn(network(address), known, check, still)
         if right and user is not None:
             self._right.keep(key, stored, self.clock())
             self.guesses.right(name, user.id, address)
@@ -143,31 +146,32 @@ class Passwords:
         return right
 
     async def _in_turn(
-        self, place: str, most: int, do: Callable[[], _T], still: Callable[[], None] = lambda: None
+        self, place: str, known: bool, do: Callable[[], _T], still: Callable[[], None] = lambda: None
     ) -> _T:
         """What ``do()`` returns, elsewhere; ``still`` may refuse it when its turn has come.
 
-        ``most``: so many may be queued; half of them from one place, where it is known.
+        ``known``: it is asked by somebody whom we know, from there.
         """
+        most = _MOST_WAITING if known else _MOST_STRANGERS
         if self._queued.total() >= most or (place and self._queued[place] >= most // 2):
             raise self._busy()
-        with _counted(self._queued, place):
+        async with AsyncExitStack() as held:
+            held.enter_context(_counted(self._queued, place))
             try:
                 async with asyncio.timeout(LONGEST_WAIT_SECONDS):
-                    await self._turn.acquire()
+                    if not known:
+                        await held.enter_async_context(self._turn_of_strangers)
+                    await held.enter_async_context(self._turn)
             except TimeoutError:
                 raise self._busy() from None
-            try:
-                still()
-                began = time.monotonic()
-                done = await self.hashing.run(do)
-                self._seconds += (time.monotonic() - began - self._seconds) / 8
-                return done
-            finally:
-                self._turn.release()
+            still()
+            began = time.monotonic()
+            done = await self.hashing.run(do)
+            self._seconds += (time.monotonic() - began - self._seconds) / 8
+            return done
 
     def _busy(self, why: str = "too many people are signing in at this moment") -> TooManyLogons:
-        return TooManyLogons(why, math.ceil(self._queued.total() / _AT_ONCE * self._seconds))
+        return TooManyLogons(why, math.ceil(self._queued.total() * self._seconds))
 
 
 def _check(hasher: PasswordHasher, stored: str | None, password: str) -> bool:

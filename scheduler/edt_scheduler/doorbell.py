@@ -87,7 +87,7 @@ class Doorbells:
     def relay(self) -> bool:
         """Ring each queue of the outbox once and clear what was rung or has expired; False: the broker is silent.
 
-        Two processes may relay at once: then a doorbell rings twice.
+        Two processes may relay at once: then a doorbell rings twice. So it does where power was lost meanwhile.
         """
         with self._database.snapshot() as tx:
             rows = outbox.pending(tx)
@@ -98,7 +98,7 @@ class Doorbells:
         rung = {queue: self._clock() for queue, row in newest.items() if self._app is not None and self._send(row)}
         crash_point(CrashPoint.SCHEDULER_RELAY)
         silent = newest.keys() - rung.keys() if self._app is not None else set()
-        with self._database.transaction() as tx:
+        with self._database.transaction(durable=False) as tx:
             outbox.drop(tx, [row.id for row in rows if row.queue not in silent or row.created_at <= oldest])
             for queue, at in rung.items():
                 resizes.rung(tx, {row.resize_id for row in rows if row.queue == queue and row.resize_id}, at)

@@ -40,7 +40,7 @@ from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, re
 from edt_scheduler.views import ResizeCause, Waiting
 
 log = logging.getLogger("edt.scheduler")
-_AT_ONCE = 50
+_AT_ONCE = 20
 """Of so many jobs something is said in one transaction."""
 _fence_files = Outage("the jobs' fence files", lambda news: log.error("%s", news))
 

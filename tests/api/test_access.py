@@ -309,6 +309,7 @@ class TestManyAtOnce:
         assert hashing.calls == 9  # those who ask meanwhile share one look, all later ones are remembered
 
     def test_no_more_than_two_passwords_are_hashed_at_once(self, fresh_door: FrontDoor) -> None:
+        assert fresh_door.client("ana").get(EXECS).is_success  # she is known here
         hashing = fresh_door.app.state.passwords.hashing = Watched(threads.Pool("slow", 12), seconds=0.02)
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             asked = [pool.submit(fresh_door.client().get, EXECS, auth=("ana", f"wrong{n}")) for n in range(12)]

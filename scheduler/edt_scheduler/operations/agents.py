@@ -106,7 +106,7 @@ def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str,
         if report.node != node:
             raise ReportForeign("node", f"a report of {report.node!r} came from {node!r}")
     acked: dict[str, int] = {}
-    with house.database.transaction(urgent=True) as tx:
+    with house.database.transaction(durable=bool(told), urgent=True) as tx:
         now = house.clock()
         row = nodes.find(tx, node)
         if row is None:

@@ -18,7 +18,7 @@ LEAST_INTERVAL_SECONDS = 1.0
 @retried(if_done=True)
 def record_usage(house: House, node: str, samples: Sequence[SlotUse]) -> None:
     """Take a node's sample of its slots, as of now. It is no heartbeat."""
-    with house.database.transaction(urgent=True) as tx:
+    with house.database.transaction(durable=False, urgent=True) as tx:
         row = nodes.find(tx, node)
         if row is None:
             raise NoSuchNode(node)

@@ -10,17 +10,19 @@ from contextlib import contextmanager
 
 from edt_scheduler.errors import DatabaseUnavailable
 
+MOST_URGENT_IN_A_ROW = 4
+
 
 class Turns:
-    """One thread at a time, first come, first served; who is urgent goes before all others, every other time."""
+    """One thread at a time, first come, first served; who is urgent goes before all others, some times in a row."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
         self._urgent: deque[threading.Event] = deque()
         self._taken = False
-        self._was_urgent = False
-        """The turn that is, or was last: two in a row keep nobody else waiting."""
+        self._urgent_in_a_row = 0
+        """Turns, up to the one that is or was last: after a few the next one is another's."""
 
     @property
     def waiting(self) -> int:
@@ -52,9 +54,10 @@ class Turns:
 
     def _hand_on(self) -> None:
         """Give the turn to the next that waits, if there is one. Called under the guard."""
-        lines = (self._waiting, self._urgent) if self._was_urgent else (self._urgent, self._waiting)
+        patient = self._urgent_in_a_row >= MOST_URGENT_IN_A_ROW
+        lines = (self._waiting, self._urgent) if patient else (self._urgent, self._waiting)
         line = next((each for each in lines if each), None)
         self._taken = line is not None
         if line is not None:
-            self._was_urgent = line is self._urgent
+            self._urgent_in_a_row = self._urgent_in_a_row + 1 if line is self._urgent else 0
             line.popleft().set()
