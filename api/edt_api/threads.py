@@ -68,6 +68,6 @@ class Pool:
 SHARED = 40
 lookups = Pool("lookups", 5)
 agents = Pool("agents", 6)
-uploads = Pool("uploads", 3)
+uploads = Pool("uploads", 2)
 files = Pool("files", 2)
 bulk = Pool("bulk", 2)

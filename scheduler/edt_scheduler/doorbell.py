@@ -24,6 +24,8 @@ from edt_scheduler.store.database import Database
 log = logging.getLogger("edt.doorbell")
 
 RETRY_SECONDS = 1.0
+PAUSE_SECONDS = 0.1
+"""From one relay to the next: each one writes, and many submits need no more than one ring together."""
 
 
 class Doorbells:
@@ -80,8 +82,8 @@ class Doorbells:
                 delivered = False
             if self._closing.is_set():
                 return
+            self._closing.wait(PAUSE_SECONDS if delivered else RETRY_SECONDS)
             if not delivered:
-                self._closing.wait(RETRY_SECONDS)
                 self._wanted.set()
 
     def relay(self) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -40,8 +41,12 @@ from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, re
 from edt_scheduler.views import ResizeCause, Waiting
 
 log = logging.getLogger("edt.scheduler")
-_AT_ONCE = 20
-"""Of so many jobs something is said in one transaction."""
+_News = tuple[Row[Any], dict[str, Any] | None]
+"""A job, and why it waits; None: it does not."""
+_AT_ONCE, _RANKS_AT_ONCE = 10, 200
+"""Of so many jobs something is said in one transaction: with an event of each, and without."""
+_TELL_SECONDS = 1.0
+"""So long may a look say why jobs wait, before the next one decides."""
 _fence_files = Outage("the jobs' fence files", lambda news: log.error("%s", news))
 
 
@@ -114,7 +119,7 @@ def _act(
             job = decided.picture.jobs[action.job]
             if action.verb is not Verb.START or _may_open(job, open_to):
                 _apply(tx, keys, decided.picture, action, decided.plan, now)
-                _explain(tx, job, decided.plan.explain[action.job], now)
+                _explain(tx, [(job, _waiting(decided.plan.explain[action.job]))], now)
         crash_point(CrashPoint.SCHEDULER_WRITE)
     crash_point(CrashPoint.SCHEDULER_COMMITTED)
     house.doorbells.ring()
@@ -124,26 +129,32 @@ def _act(
 
 
 def _tell(house: House, decided: _Decision) -> bool:
-    """Store with each job why it waits, where that is not what is stored; False: it is."""
+    """Store with each job why it waits, where that is not what is stored; False: it is.
+
+    New obstacles come first, and after a while the next look goes on.
+    """
     acted_on = {action.job for action in decided.plan.actions}
-    news = iter(
-        [
-            (row, explanation)
-            for name, explanation in decided.plan.explain.items()
-            if name not in acted_on and (row := decided.picture.jobs[name]).waiting != _waiting(explanation)
-        ]
-    )
+    obstacles: list[_News] = []
+    ranks: list[_News] = []
+    for name, explanation in decided.plan.explain.items():
+        job, waiting = decided.picture.jobs[name], _waiting(explanation)
+        if name not in acted_on and job.waiting != waiting:
+            (ranks if _obstacle(waiting) == _obstacle(job.waiting) else obstacles).append((job, waiting))
+    ends = time.monotonic() + _TELL_SECONDS
 
-    def some() -> int:
-        found = list(islice(news, _AT_ONCE))
-        if found:
-            with house.database.transaction(durable=False) as tx:
-                now = house.clock()
-                for row, explanation in found:
-                    _explain(tx, row, explanation, now)
-        return len(found)
+    def told(news: list[_News], most: int) -> int:
+        left = iter(news)
 
-    return in_batches(some) > 0
+        def some() -> int:
+            found = list(islice(left, most))
+            if found:
+                with house.database.transaction(durable=False) as tx:
+                    _explain(tx, found, house.clock())
+            return len(found)
+
+        return in_batches(some, ends - time.monotonic()) if news else 0
+
+    return told(obstacles, _AT_ONCE) + told(ranks, _RANKS_AT_ONCE) > 0
 
 
 def _raise(settings: Settings, job: Row[Any], fence: int) -> bool:
@@ -290,10 +301,13 @@ def _waiting(explanation: Explanation) -> dict[str, Any] | None:
     )
 
 
-def _explain(tx: Connection, job: Row[Any], explanation: Explanation, now: float) -> None:
-    """Store why a job waits; a new kind of obstacle is an event of its history."""
-    waiting = _waiting(explanation)
-    if waiting == job.waiting or not jobs.explain(tx, job.id, waiting):
-        return
-    if waiting and waiting["blocking"] != (job.waiting or {}).get("blocking"):
-        jobs.record(tx, job.id, "waiting", waiting["reason"], waiting, now)
+def _obstacle(waiting: Mapping[str, Any] | None) -> str | None:
+    return waiting["blocking"] if waiting else None
+
+
+def _explain(tx: Connection, news: Sequence[_News], now: float) -> None:
+    """Store why jobs wait that still do; a new kind of obstacle is an event of a job's history."""
+    explained = jobs.explain(tx, {job.id: waiting for job, waiting in news})
+    for job, waiting in news:
+        if waiting and job.id in explained and _obstacle(waiting) != _obstacle(job.waiting):
+            jobs.record(tx, job.id, "waiting", waiting["reason"], waiting, now)

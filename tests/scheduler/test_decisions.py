@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
+from sqlalchemy import Connection
 
 from edt_runner.contract import ExitKind, ReportKind
-from edt_scheduler import operations
+from edt_scheduler import fences, operations
 from edt_scheduler.fences import FENCE_SECONDS
 from edt_scheduler.jobs import JobState
+from edt_scheduler.picture import Rows, read
 from edt_scheduler.plan import Blocking
 from edt_scheduler.reconcile import look
-from edt_scheduler.views import ResizeCause
+from edt_scheduler.store import jobs
+from edt_scheduler.views import ResizeCause, SlotUse
 from support.puppets import Stage
 
 
@@ -435,3 +442,60 @@ class TestTimes:
         assert (resize.workers, resize.pause_seconds, resize.step) == (2, 0.01, 42)
         assert resize.gone_at == sqlite_stage.clock.now
         assert sqlite_stage.job(a).workers == 2
+
+
+class TestTheWritersLock:
+    def test_what_nodes_say_all_the_time_changes_nothing_that_a_decision_depends_on(self, stage: Stage) -> None:
+        """So what was decided before the lock was taken still holds under it."""
+        node = stage.node(slots=4)
+        job = stage.submit(workers=2)
+        stage.submit(workers=2)
+        stage.settle()
+        before = rows(stage)
+        node.fetch()
+        operations.record_usage(stage.house, node.name, [SlotUse("0", 0.5, 7, None, None)])
+        operations.record_reports(stage.house, node.name, [])
+        progress = {"step": 7, "of": 100, "workers": 2, "epoch": 1, "epochs": 3, "loss": 0.5, "samples_per_second": 9.0}
+        node.report((job, 1), ReportKind.PROGRESS, **progress)
+        assert stage.job(job).progress["step"] == 7
+        assert rows(stage) == before
+
+    def test_a_plan_is_made_anew_where_something_else_is_the_case_under_the_lock(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage.node(slots=2, engines=2)
+        a, b = stage.submit(workers=2), stage.submit(workers=2)
+        raise_to = fences.raise_to
+
+        def stopped_meanwhile(folder: Path, fence: int) -> None:
+            raise_to(folder, fence)
+            operations.stop(stage.house, a, viewer=stage.admin)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fences, "raise_to", stopped_meanwhile)
+            look(stage.house)
+        assert stage.holding() == {b: 1}
+        assert stage.job(a).state is JobState.KILLED
+
+    def test_why_many_jobs_wait_is_written_a_few_at_a_time_and_told_of_every_one(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage.node(slots=1, engines=1)
+        queue = [stage.submit(workers=1) for _ in range(50)]
+        written: list[int] = []
+        explain = jobs.explain
+
+        def counted(tx: Connection, news: Mapping[int, Mapping[str, Any] | None]) -> set[int]:
+            written.append(len(news))
+            return explain(tx, news)
+
+        monkeypatch.setattr(jobs, "explain", counted)
+        look(stage.house)
+        assert sorted(written) == [1, 9, 10, 10, 10, 10]
+        ranks = [waiting.rank for job in queue if (waiting := stage.job(job).waiting) is not None]
+        assert ranks == list(range(1, 50))
+
+
+def rows(stage: Stage) -> Rows:
+    with stage.house.database.snapshot() as tx:
+        return read(tx, stage.house.secret_key.keys())

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Row,
     Text,
     and_,
+    bindparam,
     cast,
     collate,
     func,
@@ -292,10 +293,14 @@ def change(tx: Connection, number: int, **values: Any) -> None:
     tx.execute(update(jobs).where(jobs.c.id == number).values(**values))
 
 
-def explain(tx: Connection, number: int, waiting: Mapping[str, Any] | None) -> bool:
-    """Say why a job waits, or that it does not; False: it is not PENDING any more."""
-    pending = (jobs.c.id == number, jobs.c.state == JobState.PENDING)
-    return tx.execute(update(jobs).where(*pending).values(waiting=waiting)).rowcount == 1
+def explain(tx: Connection, news: Mapping[int, Mapping[str, Any] | None]) -> set[int]:
+    """Say of each of these jobs that is PENDING why it waits, or (None) that it does not. Answers which these are."""
+    query = select(jobs.c.id).where(jobs.c.state == JobState.PENDING)
+    found = {number for chunk in chunks(news) for number in tx.execute(query.where(jobs.c.id.in_(chunk))).scalars()}
+    if found:
+        said = update(jobs).where(jobs.c.id == bindparam("number")).values(waiting=bindparam("why"))
+        tx.execute(said, [{"number": number, "why": news[number]} for number in sorted(found)])
+    return found
 
 
 def compared(row: Row[Any]) -> Compared:
