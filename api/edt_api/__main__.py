@@ -15,6 +15,7 @@ is told in one sentence, exit status 2. SIGTERM and Ctrl-C let running requests 
 from __future__ import annotations
 
 import argparse
+import gc
 import getpass
 import signal
 import socket
@@ -96,6 +97,8 @@ def _serve(settings: Settings) -> int:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _go)  # uvicorn puts its own in their place, and raises the signal anew at its end
+    gc.collect()
+    gc.freeze()  # what is there now stays: the collector need not look through it again while everybody waits
     with listening:
         Server(config).run(sockets=[listening])
     return 0

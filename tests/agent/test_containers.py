@@ -324,7 +324,7 @@ print(model.weight.item(), flush=True)
 """
 
 
-@pytest.mark.parametrize("megabytes", [64, 1])
+@pytest.mark.parametrize("megabytes", [64, pytest.param(1, marks=pytest.mark.extended)])
 def test_batches_larger_than_dev_shm_come_from_loader_processes(own_docker_place: Place, megabytes: int) -> None:
     own_docker_place.start(EDT_DOCKER_SHM=f"{megabytes}m")
     own_docker_place.job("edt-1", LARGE_BATCHES)
@@ -355,6 +355,7 @@ print(type(model).__module__.partition(".")[0], os.getuid(), sorted(saved))
 """
 
 
+@pytest.mark.extended  # with PyTorch: the other tests here
 def test_the_image_for_tensorflow_trains_with_keras_3_and_with_keras_2(own_docker_place: Place) -> None:
     place = own_docker_place
     place.start()

@@ -30,6 +30,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.extended  # each step by itself: scheduler/test_pairing, test_homes
 @pytest.mark.timeout(300)
 def test_a_new_database_is_refused_and_adopted_while_a_job_still_runs_and_no_result_is_lost(
     tmp_path: Path,

@@ -90,6 +90,7 @@ def test_its_parts_are_healthy_and_may_do_no_more_than_they_must(cluster: Cluste
     assert refused.startswith("NOAUTH")
 
 
+@pytest.mark.extended  # what is refused then: scheduler/test_pairing
 def test_down_with_its_volume_leaves_only_results_and_a_new_database_takes_none(
     cluster: Cluster,
 ) -> None:

@@ -21,6 +21,7 @@ def steps(job: Job) -> int:
     return len({entry.step for entry in record.read(job.record)})
 
 
+@pytest.mark.extended  # each part by itself: elastic/test_full_disks, api/test_full_disk
 def test_a_training_goes_on_submits_are_refused_and_afterwards_all_goes_on_by_itself(
     undisturbed: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def spanning(house: House) -> tuple[Job, str, str]:
     return job, home, other
 
 
+@pytest.mark.extended  # what decides it: scheduler/test_homes
 def test_the_home_of_a_job_is_drained_and_another_node_takes_over(pair: House, undisturbed: Undisturbed) -> None:
     job, home, other = spanning(pair)
     stay = cast(pair, job.id).named("engine", other)

@@ -47,6 +47,7 @@ def test_one_global_batch_on_four_gpus_trains_as_on_one(
     assert told[0][-1] > 0.8
 
 
+@pytest.mark.extended  # the same on numbers: libraries/test_runai_ga_torch
 @pytest.mark.usefixtures("as_imported")
 def test_accumulation_goes_on_from_a_checkpoint_between_two_updates_and_learns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

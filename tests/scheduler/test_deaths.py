@@ -127,7 +127,7 @@ class Platform:
         return job
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.extended)])
 def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
     url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     opened = Platform(tmp_path, url)
