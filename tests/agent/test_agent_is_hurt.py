@@ -38,7 +38,6 @@ def test_an_agent_whose_token_ended_while_it_stood_still_registers_anew(node, de
     until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
 
 
-@pytest.mark.extended  # one death at each place: agent/test_launcher_contract
 def test_twenty_deaths_of_the_agent_touch_no_training(node, desk):
     node.start()
     pids = [node.runs(job="edt-1"), node.runs(job="edt-2", slots=2)]
