@@ -24,7 +24,7 @@ class Rows:
     nodes: Sequence[Row[Any]]
     slots: Sequence[Row[Any]]
     jobs: Sequence[Row[Any]]
-    """Those that are not over, in submit order."""
+    """Those that wait or run, in submit order."""
     attempts: Sequence[Row[Any]]
     """Live ones."""
     supervisors: Sequence[Row[Any]]

@@ -46,7 +46,7 @@ _News = tuple[Row[Any], dict[str, Any] | None]
 _AT_ONCE, _RANKS_AT_ONCE = 10, 200
 """Of so many jobs something is said in one transaction: with an event of each, and without."""
 _TELL_SECONDS = 1.0
-"""So long may a look say why jobs wait, before the next one decides."""
+"""So long may a look have jobs wait, and so long say why they do, before the next one decides."""
 _fence_files = Outage("the jobs' fence files", lambda news: log.error("%s", news))
 
 
@@ -85,7 +85,7 @@ class _Decision:
 
 
 def _see(house: House) -> int:
-    """Have all jobs wait that were submitted since the last look; how many these are."""
+    """Have jobs wait that were submitted since the last look; how many. What comes meanwhile the next look sees."""
 
     def some() -> int:
         with house.database.transaction() as tx:
@@ -96,7 +96,7 @@ def _see(house: House) -> int:
 
     with house.database.snapshot() as tx:
         any_at_all = jobs.submitted(tx, 1)
-    return in_batches(some) if any_at_all else 0
+    return in_batches(some, _TELL_SECONDS) if any_at_all else 0
 
 
 def _act(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -476,6 +477,39 @@ class TestTheWritersLock:
             look(stage.house)
         assert stage.holding() == {b: 1}
         assert stage.job(a).state is JobState.KILLED
+
+    def test_a_job_that_comes_between_two_reads_starts_with_the_next_look(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        node = stage.node(slots=2, engines=2)
+        came: list[str] = []
+        submitted = jobs.submitted
+
+        def one_comes(tx: Connection, most: int) -> list[int]:
+            found = submitted(tx, most)
+            if not found and not came:
+                came.append("soon")
+            return found
+
+        class Comes(type(stage.house.database)):  # type: ignore[misc]  # the real one
+            @contextmanager
+            def snapshot(self) -> Iterator[Connection]:
+                if came == ["soon"]:
+                    came[:] = ["now"]
+                    came.append(stage.submit(workers=1))
+                with super().snapshot() as tx:
+                    yield tx
+
+        first = stage.submit(workers=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(jobs, "submitted", one_comes)
+            patch.setattr(stage.house.database, "__class__", Comes)
+            look(stage.house)
+        _, late = came
+        assert stage.holding() == {first: 1}
+        look(stage.house)
+        node.obey()
+        assert {stage.job(each).state for each in (first, late)} == {JobState.RUNNING}
 
     def test_why_many_jobs_wait_is_written_a_few_at_a_time_and_told_of_every_one(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch

@@ -215,7 +215,7 @@ def take_off(tx: Connection, numbers: Iterable[int], now: float) -> None:
 
 
 def for_the_plan(tx: Connection) -> list[Row[Any]]:
-    """Of the jobs that are not over, in submit order, what a decision looks at: little of it changes often, and there
+    """Of the jobs that wait or run, in submit order, what a decision looks at: little of it changes often, and there
     may be thousands."""
     query = select(
         jobs.c.id,
@@ -234,7 +234,8 @@ def for_the_plan(tx: Connection) -> list[Row[Any]]:
         jobs.c.image,
         jobs.c.waiting,
     )
-    return list(tx.execute(query.where(jobs.c.state.in_(ACTIVE)).order_by(jobs.c.id)))
+    decided_on = (JobState.PENDING, JobState.RUNNING)
+    return list(tx.execute(query.where(jobs.c.state.in_(decided_on)).order_by(jobs.c.id)))
 
 
 def submitted(tx: Connection, most: int) -> list[int]:
