@@ -26,6 +26,7 @@ from types import FrameType
 import uvicorn
 from pydantic import ValidationError
 
+from edt_api import processes
 from edt_api.first_start import ensure_join_token, first_admin
 from edt_api.main import create_app
 from edt_api.openapi import text
@@ -99,8 +100,11 @@ def _serve(settings: Settings) -> int:
         signal.signal(number, _go)  # uvicorn puts its own in their place, and raises the signal anew at its end
     gc.collect()
     gc.freeze()  # what is there now stays: the collector need not look through it again while everybody waits
-    with listening:
-        Server(config).run(sockets=[listening])
+    try:
+        with listening:
+            Server(config).run(sockets=[listening])
+    finally:
+        processes.end()
     return 0
 
 

@@ -1,6 +1,6 @@
 """Whose submission is taken in next. Room: api.
 
-A submission is work from its first byte on: a connection that may be slow, a file on the disk, a thread that unpacks.
+A submission is work from its first byte on: a connection that may be slow, a file on the disk, a process that unpacks.
 So each user has a few at a time, and all users together some more. What comes beyond that waits, its body unread, for
 some seconds, and is then refused: by 429, with the time after which it may be sent again.
 """

@@ -88,7 +88,8 @@ async def submit(
     content_type = request.headers.get("content-type")
     args = request.query_params.get("args")
     async with admission.turn(viewer.id):
-        with await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes) as upload:
+        upload = await receive(request.stream(), content_type, house.settings.staged, most=settings.upload_bytes)
+        async with upload:
             job = await _take(house, viewer, args, upload, key)
     crash_point(CrashPoint.API_SUBMITTED)
     return pictures.execution(job, _api_url(request))
@@ -103,12 +104,12 @@ async def _take(house: House, viewer: UserView, args: str | None, upload: Upload
     staged = house.settings.staged / uuid.uuid4().hex
     try:
         await processes.unpacking.run(unpack_file, file, staged, script_name(submission, upload.filename))
-        crash_point(CrashPoint.API_EXTRACTED)
-        return await threads.uploads.run(_stored, house, viewer, submission, staged, meant_once)
-    finally:
-        if staged.exists():  # it is gone where the job was taken
-            with CancelScope(shield=True):
-                await threads.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
+    except BaseException:
+        with CancelScope(shield=True):
+            await threads.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
+        raise
+    crash_point(CrashPoint.API_EXTRACTED)
+    return await threads.uploads.run(_stored, house, viewer, submission, staged, meant_once)
 
 
 def _understood(
@@ -127,7 +128,10 @@ def _understood(
 
 
 def _stored(house: House, viewer: UserView, submission: Submission, staged: Path, meant_once: Once | None) -> JobView:
-    return operations.submit(house, owner=viewer, spec=job_spec(submission, staged), staged=staged, once=meant_once)
+    try:
+        return operations.submit(house, owner=viewer, spec=job_spec(submission, staged), staged=staged, once=meant_once)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken
 
 
 def _once(house: House, key: str, args: str | None, data: str | None, file: IO[bytes]) -> Once:

@@ -4,7 +4,7 @@ Hashing is slow and large by intent (64 MiB), so it happens in two processes of 
 for long is told at once when to come again. Whom we know, signed in or at an address of a former logon, waits behind
 one stranger at most. A client that sends its password with each request, as WMLA's do, is hashed
 once: a right password is remembered for a minute, and requests that come together share one look. A wrong one is
-remembered too, so a program that repeats an outdated password neither keeps the threads busy nor uses up the tries of
+remembered too, so a program that repeats an outdated password neither keeps the processes busy nor uses up the tries of
 the person who knows the new one. What is remembered is a hash under a key that only this process has; a changed
 password or a removed user is noticed at once, because the stored hash is compared too. Where too many were wrong,
 nothing is looked up in either memory: the right one of them would be told. Next: guessing.py, which counts.

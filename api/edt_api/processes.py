@@ -14,6 +14,7 @@ with this process, whatever ends it. What they are told goes through a pipe, whi
 from __future__ import annotations
 
 import asyncio
+import importlib
 import multiprocessing
 import os
 import signal
@@ -42,8 +43,10 @@ class Runs(Protocol):
 class Processes:
     """At most so many child processes, each with one call at a time; who comes later waits in order."""
 
-    def __init__(self, name: str, processes: int) -> None:
+    def __init__(self, name: str, processes: int, module: str) -> None:
+        """``module``: what is to be computed is in there; each process imports it before it gives way."""
         self.name = name
+        self._module = module
         self.processes = processes
         self._executor: ProcessPoolExecutor | None = None
         self._of_loop: RunVar[CapacityLimiter] = RunVar(f"edt processes: {name}")
@@ -60,8 +63,8 @@ class Processes:
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T:
         """What ``do(*given)`` returns or raises in one of the processes. All of these must be what pickle takes.
 
-        A request that is given up does not end what was begun: it is waited for. Raises Unavailable where the
-        process died over it.
+        A request that is given up does not end what was begun: it is waited for. Raises Unavailable where a process
+        of the pool died meanwhile: the library then ends the others, too.
         """
         async with self.limiter:
             try:
@@ -80,13 +83,20 @@ class Processes:
         if self._executor is None:
             # Not forked: this process has threads, and a fork would keep whatever lock one of them holds.
             context = multiprocessing.get_context("spawn")
-            self._executor = ProcessPoolExecutor(self.processes, context, _begin)
+            self._executor = ProcessPoolExecutor(self.processes, context, _begin, (self._module,))
         return self._executor
 
 
-def _begin() -> None:
+def end() -> None:
+    """End all processes, at whatever they are: this process is about to end."""
+    for child in multiprocessing.active_children():
+        child.kill()
+
+
+def _begin(module: str) -> None:
     """First thing in a child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent, which lets requests finish
+    importlib.import_module(module)
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
@@ -98,5 +108,5 @@ def _end_with_the_parent() -> None:
     os._exit(1)
 
 
-passwords = Processes("passwords", 2)
-unpacking = Processes("unpacking", 2)
+passwords = Processes("passwords", 2, "edt_api.passwords")
+unpacking = Processes("unpacking", 2, "edt_api.archives")

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import parse_qsl
 
-from anyio import current_time, fail_after
+from anyio import CancelScope, current_time, fail_after
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -36,7 +37,7 @@ BEHIND_SECONDS = 60.0
 
 @dataclass
 class Upload:
-    """A body taken in. ``close`` it when done; usable as a context manager."""
+    """A body taken in: an asynchronous context manager, at whose end its file is gone."""
 
     file: IO[bytes] | None = None
     """What the first part ``file`` held, under the file's own ``name``; None where there was none."""
@@ -44,12 +45,13 @@ class Upload:
     """A label, not a path: what the client called it."""
     fields: dict[str, str] = field(default_factory=dict)
 
-    def __enter__(self) -> Upload:
+    async def __aenter__(self) -> Upload:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self.file is not None:
-            self.file.close()
+            with CancelScope(shield=True):
+                await threads.uploads.run(_closed, self.file)
 
 
 async def receive(stream: AsyncIterator[bytes], content_type: str | None, folder: Path, *, most: int) -> Upload:
@@ -117,10 +119,10 @@ async def _multipart(body: AsyncIterator[bytes], boundary: bytes, folder: Path) 
             raise UploadRefused("the multipart body is cut short: its last boundary is missing")
         await parts.flush()
     except FormParserError as error:
-        parts.upload.__exit__()
+        await parts.upload.__aexit__()
         raise UploadRefused(f"the multipart body cannot be read: {error}") from None
     except BaseException:
-        parts.upload.__exit__()
+        await parts.upload.__aexit__()
         raise
     return parts.upload
 
@@ -209,6 +211,11 @@ class _Parts:
 
     def _finish(self) -> None:
         self.ended = True
+
+
+def _closed(file: IO[bytes]) -> None:
+    with suppress(FileNotFoundError):  # it has no name any more
+        file.close()
 
 
 def _written(file: IO[bytes], data: bytearray) -> None:

@@ -43,6 +43,8 @@ class Doorbells:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._silent = False
+        self._wrote = False
+        """Whether the newest relay had something to ring."""
 
     def start(self) -> None:
         """Start the thread and have it connect, so that already the first ring takes a moment only.
@@ -82,7 +84,8 @@ class Doorbells:
                 delivered = False
             if self._closing.is_set():
                 return
-            self._closing.wait(PAUSE_SECONDS if delivered else RETRY_SECONDS)
+            if self._wrote or not delivered:
+                self._closing.wait(PAUSE_SECONDS if delivered else RETRY_SECONDS)
             if not delivered:
                 self._wanted.set()
 
@@ -91,10 +94,12 @@ class Doorbells:
 
         Two processes may relay at once: then a doorbell rings twice. So it does where power was lost meanwhile.
         """
+        self._wrote = False
         with self._database.snapshot() as tx:
             rows = outbox.pending(tx)
         if not rows:
             return True
+        self._wrote = True
         oldest = self._clock() - outbox.EXPIRES_SECONDS
         newest = {row.queue: row for row in rows if row.created_at > oldest}
         rung = {queue: self._clock() for queue, row in newest.items() if self._app is not None and self._send(row)}

@@ -16,6 +16,8 @@ from edt_scheduler.store import front_door, nodes
 
 log = logging.getLogger("edt.scheduler")
 
+PASS_SECONDS = 1.0
+"""A pass that has lasted for so long looks no more: leases are counted once a pass."""
 DEAF_SECONDS = 10.0
 """When no API has served for so long, nodes cannot be heard, whatever they say."""
 
@@ -40,9 +42,9 @@ class Loop:
         """
         crash_point(CrashPoint.SCHEDULER_PASS)
         try:
-            lost = self._silent()
+            lost, begun = self._silent(), self._monotonic()
             for _ in range(4):
-                if not look(self._house, lost):
+                if not look(self._house, lost) or self._monotonic() > begun + PASS_SECONDS:
                     break
                 lost = {}
             self._house.doorbells.ring()

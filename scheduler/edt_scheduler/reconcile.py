@@ -18,7 +18,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -55,15 +55,15 @@ def look(house: House, lost: Mapping[int, int] | None = None) -> bool:
 
     ``lost``: nodes whose lease has run out, each with the counter at which it was last heard from.
     """
-    seen = _see(house)
+    seen = 0 if lost else _see(house)
     keys = house.secret_key.keys()
     with house.database.snapshot() as tx:
         rows = read(tx, keys)
         shut_out = jobs.fences_due(tx)
     foreseen = _Decision.of(rows, house.clock())
     acted = bool(lost or shut_out or foreseen.plan.actions)
-    decided = _act(house, keys, foreseen, lost or {}, shut_out) if acted else foreseen
-    told = _tell(house, decided)
+    decided, done = _act(house, keys, foreseen, lost or {}, shut_out) if acted else (foreseen, set())
+    told = _tell(house, decided, done)
     if not (seen or acted or told):
         return False
     house.doorbells.ring()
@@ -101,8 +101,8 @@ def _see(house: House) -> int:
 
 def _act(
     house: House, keys: Keys, foreseen: _Decision, lost: Mapping[int, int], shut_out: Sequence[Row[Any]]
-) -> _Decision:
-    """Apply what was foreseen, or where it does not fit any more, what is decided then."""
+) -> tuple[_Decision, set[str]]:
+    """Apply what was foreseen, or where it does not fit any more, what is decided then: that, and on which jobs."""
     crash_point(CrashPoint.SCHEDULER_PLAN)
     raised = {row.id: row.fence_due for row in shut_out if _raise(house.settings, row, row.fence_due)}
     opening = [foreseen.picture.jobs[action.job] for action in foreseen.plan.actions if action.verb is Verb.START]
@@ -115,30 +115,31 @@ def _act(
             parts.lose(tx, node_id, counter, now)
         rows = read(tx, keys)
         decided = foreseen if rows == foreseen.rows else _Decision.of(rows, now)
+        done = set()
         for action in decided.plan.actions:
             job = decided.picture.jobs[action.job]
             if action.verb is not Verb.START or _may_open(job, open_to):
                 _apply(tx, keys, decided.picture, action, decided.plan, now)
                 _explain(tx, [(job, _waiting(decided.plan.explain[action.job]))], now)
+                done.add(action.job)
         crash_point(CrashPoint.SCHEDULER_WRITE)
     crash_point(CrashPoint.SCHEDULER_COMMITTED)
     house.doorbells.ring()
     for action in decided.plan.actions:
         log.info("%s: %s, %d → %d slots, %s", action.job, action.verb, action.before, action.after, action.reason)
-    return decided
+    return decided, done
 
 
-def _tell(house: House, decided: _Decision) -> bool:
+def _tell(house: House, decided: _Decision, done: Collection[str]) -> bool:
     """Store with each job why it waits, where that is not what is stored; False: it is.
 
-    New obstacles come first, and after a while the next look goes on.
+    New obstacles come first, and after a while the next look goes on. ``done``: of these it was said already.
     """
-    acted_on = {action.job for action in decided.plan.actions}
     obstacles: list[_News] = []
     ranks: list[_News] = []
     for name, explanation in decided.plan.explain.items():
         job, waiting = decided.picture.jobs[name], _waiting(explanation)
-        if name not in acted_on and job.waiting != waiting:
+        if name not in done and job.waiting != waiting:
             (ranks if _obstacle(waiting) == _obstacle(job.waiting) else obstacles).append((job, waiting))
     ends = time.monotonic() + _TELL_SECONDS
 
@@ -307,7 +308,7 @@ def _obstacle(waiting: Mapping[str, Any] | None) -> str | None:
 
 def _explain(tx: Connection, news: Sequence[_News], now: float) -> None:
     """Store why jobs wait that still do; a new kind of obstacle is an event of a job's history."""
-    explained = jobs.explain(tx, {job.id: waiting for job, waiting in news})
+    explained = jobs.explain(tx, {job.id: (job.waiting, waiting) for job, waiting in news})
     for job, waiting in news:
         if waiting and job.id in explained and _obstacle(waiting) != _obstacle(job.waiting):
             jobs.record(tx, job.id, "waiting", waiting["reason"], waiting, now)

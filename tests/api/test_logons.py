@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Iterator
@@ -360,7 +359,6 @@ class TestTheQueue:
         assert asyncio.run(one_goes())
         assert not passwords._queued
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="a thread's own niceness")
     def test_nobody_waits_longer_than_a_while(self, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(queue, "LONGEST_WAIT_SECONDS", 0.01)
         passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]

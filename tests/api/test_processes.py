@@ -22,14 +22,14 @@ from support.waiting import until
 A_PARENT = """
 import asyncio, os, time
 from edt_api.processes import Processes
-print(asyncio.run(Processes("test", 1).run(os.getpid)), flush=True)
+print(asyncio.run(Processes("test", 1, "os").run(os.getpid)), flush=True)
 time.sleep(60)
 """
 
 
 @pytest.fixture
 def one() -> Processes:
-    return Processes("what the test asks", 1)
+    return Processes("what the test asks", 1, "edt_api.archives")
 
 
 def test_what_is_computed_there_takes_what_others_leave_of_the_processor(one: Processes) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -23,7 +24,7 @@ from edt_scheduler import doctor, fences, lost_found, operations, pairing
 from edt_scheduler.errors import SubmitExpired
 from edt_scheduler.operations import sweeping
 from edt_scheduler.operations.retention import remove_folders
-from edt_scheduler.operations.sweeping import Leftovers
+from edt_scheduler.operations.sweeping import STAGED_SECONDS, Leftovers
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home, jobs, reservations
 from support.puppets import Clock, Stage
@@ -284,3 +285,17 @@ def test_one_that_is_roots_alone_is_told_of_and_not_taken_for_empty() -> None:
             os.seteuid(us)
         settings.lost_found.chmod(0o700)
     assert str(problem).startswith(f"{settings.lost_found} cannot be read and written")
+
+
+def test_what_a_broken_off_upload_left_goes_after_a_day_be_it_a_file_or_a_folder(sqlite_stage: Stage) -> None:
+    staged = sqlite_stage.house.settings.staged
+    for name in ("old-file", "new-file"):
+        (staged / name).write_bytes(b"half an archive")
+    (staged / "old-folder").mkdir()
+    (staged / "old-folder" / "main.py").touch()
+    long_ago = time.time() - STAGED_SECONDS - 60
+    for name in ("old-file", "old-folder"):
+        os.utime(staged / name, (long_ago, long_ago))
+    assert Leftovers(sqlite_stage.house).sweep() == 2
+    assert [path.name for path in staged.iterdir()] == ["new-file"]
+    assert Leftovers(sqlite_stage.house).sweep() == 0

@@ -174,6 +174,9 @@ def _remove_old_uploads(staged: Path) -> int:
     for upload in in_time(list(staged.iterdir())):
         with contextlib.suppress(FileNotFoundError):  # it is being taken just now
             if upload.stat().st_mtime < time.time() - STAGED_SECONDS:
-                shutil.rmtree(upload, ignore_errors=True)
-                removed += 1
+                if upload.is_dir():
+                    shutil.rmtree(upload, ignore_errors=True)
+                else:
+                    upload.unlink()
+                removed += not upload.exists()
     return removed

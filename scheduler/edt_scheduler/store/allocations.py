@@ -70,7 +70,10 @@ def on_node(tx: Connection, job_id: int, fence: int, node_id: int) -> list[Row[A
 
 
 def every_open(tx: Connection) -> list[Row[Any]]:
-    return list(tx.execute(select(allocations).where(allocations.c.released_at.is_(None)).order_by(allocations.c.id)))
+    """Of each open allocation what a decision looks at, oldest first."""
+    key = (allocations.c.id, allocations.c.job_id, allocations.c.fence, allocations.c.node_id, allocations.c.slot)
+    query = select(*key, allocations.c.handed_at, allocations.c.release_asked_at)
+    return list(tx.execute(query.where(allocations.c.released_at.is_(None)).order_by(allocations.c.id)))
 
 
 def wished(tx: Connection, node_id: int) -> list[Row[Any]]:

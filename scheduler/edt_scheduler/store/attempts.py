@@ -80,7 +80,7 @@ def supervisors_of(tx: Connection, job_id: int, fence: int) -> list[Row[Any]]:
 
 
 def every_live_supervisor(tx: Connection) -> list[Row[Any]]:
-    """Of the supervisors of all live attempts, ended ones too, what a decision looks at, which no report changes."""
+    """Of the supervisors of all live attempts, ended ones too, what a decision looks at."""
     attempt = and_(attempts.c.job_id == supervisors.c.job_id, attempts.c.fence == supervisors.c.fence)
     key = (supervisors.c.job_id, supervisors.c.node_id)
     query = select(*key, supervisors.c.handed_at, supervisors.c.kind, supervisors.c.said_at).join(attempts, attempt)

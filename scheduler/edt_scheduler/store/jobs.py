@@ -220,7 +220,6 @@ def for_the_plan(tx: Connection) -> list[Row[Any]]:
     query = select(
         jobs.c.id,
         jobs.c.user_id,
-        jobs.c.state,
         jobs.c.fence,
         jobs.c.fence_due,
         jobs.c.num_worker,
@@ -294,13 +293,17 @@ def change(tx: Connection, number: int, **values: Any) -> None:
     tx.execute(update(jobs).where(jobs.c.id == number).values(**values))
 
 
-def explain(tx: Connection, news: Mapping[int, Mapping[str, Any] | None]) -> set[int]:
-    """Say of each of these jobs that is PENDING why it waits, or (None) that it does not. Answers which these are."""
-    query = select(jobs.c.id).where(jobs.c.state == JobState.PENDING)
-    found = {number for chunk in chunks(news) for number in tx.execute(query.where(jobs.c.id.in_(chunk))).scalars()}
+def explain(tx: Connection, news: Mapping[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]) -> set[int]:
+    """Say of each of these jobs what was said of it before, and why it waits now; None: it does not.
+
+    What is not PENDING, or of which something else was said meanwhile, is left alone. Answers of which it was said.
+    """
+    query = select(jobs.c.id, jobs.c.waiting).where(jobs.c.state == JobState.PENDING)
+    rows = (row for chunk in chunks(news) for row in tx.execute(query.where(jobs.c.id.in_(chunk))))
+    found = {row.id for row in rows if row.waiting == news[row.id][0]}
     if found:
         said = update(jobs).where(jobs.c.id == bindparam("number")).values(waiting=bindparam("why"))
-        tx.execute(said, [{"number": number, "why": news[number]} for number in sorted(found)])
+        tx.execute(said, [{"number": number, "why": news[number][1]} for number in sorted(found)])
     return found
 
 
