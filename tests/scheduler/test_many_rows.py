@@ -30,6 +30,7 @@ BOUNDED = {
     "chunk": "what is named is cut",
     "ACTIVE": "states",
     "TERMINAL": "states",
+    "_DECIDED_ON": "states",
     "_FAILED": "ways to end",
     "list(states)": "states",
     "list(wanted.states)": "states",
@@ -40,6 +41,7 @@ BOUNDED = {
     "job_ids": "of a feed",
     "[other for other in others if other != key_id]": "keys of one file",
     "resized": "a subquery",
+    "live": "a subquery",
     "names": "of a page of images, of at most 501",
 }
 """What ``in_`` may be asked with, and why that is never too much."""

@@ -46,6 +46,8 @@ from edt_scheduler.store import environs
 from edt_scheduler.store.chunks import MOST_NAMED, chunks
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
 
+_DECIDED_ON = (JobState.PENDING, JobState.RUNNING)
+
 
 def add(
     tx: Connection, number: int, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float
@@ -233,8 +235,7 @@ def for_the_plan(tx: Connection) -> list[Row[Any]]:
         jobs.c.image,
         jobs.c.waiting,
     )
-    decided_on = (JobState.PENDING, JobState.RUNNING)
-    return list(tx.execute(query.where(jobs.c.state.in_(decided_on)).order_by(jobs.c.id)))
+    return list(tx.execute(query.where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id)))
 
 
 def submitted(tx: Connection, most: int) -> list[int]:
