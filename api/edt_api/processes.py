@@ -24,9 +24,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar, TypeVarTuple
 
-from anyio import CancelScope, CapacityLimiter
-from anyio.lowlevel import RunVar
+from anyio import CancelScope
 
+from edt_api.threads import Limited
 from edt_scheduler.errors import Unavailable
 
 _T = TypeVar("_T")
@@ -40,25 +40,16 @@ class Runs(Protocol):
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T: ...
 
 
-class Processes:
+class Processes(Limited):
     """At most so many child processes, each with one call at a time; who comes later waits in order."""
 
     def __init__(self, name: str, processes: int, module: str) -> None:
         """``module``: what is to be computed is in there; each process imports it before it gives way."""
+        super().__init__(f"processes: {name}", processes)
         self.name = name
         self._module = module
         self.processes = processes
         self._executor: ProcessPoolExecutor | None = None
-        self._of_loop: RunVar[CapacityLimiter] = RunVar(f"edt processes: {name}")
-
-    @property
-    def limiter(self) -> CapacityLimiter:
-        """The running event loop's own. Raises RuntimeError outside of one."""
-        limiter = self._of_loop.get(None)
-        if limiter is None:
-            limiter = CapacityLimiter(self.processes)
-            self._of_loop.set(limiter)
-        return limiter
 
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T:
         """What ``do(*given)`` returns or raises in one of the processes. All of these must be what pickle takes.

@@ -30,22 +30,30 @@ _Given = TypeVarTuple("_Given")
 _OVER = object()
 
 
-class Pool:
-    """At most so many threads at once, of each event loop; who comes later waits in order."""
+class Limited:
+    """Lets so many callers of each event loop in at a time; who comes later waits in order."""
 
-    def __init__(self, name: str, threads: int) -> None:
-        self.name = name
-        self.threads = threads
-        self._of_loop: RunVar[CapacityLimiter] = RunVar(f"edt threads: {name}")
+    def __init__(self, what: str, most: int) -> None:
+        self._most = most
+        self._of_loop: RunVar[CapacityLimiter] = RunVar(f"edt {what}")
 
     @property
     def limiter(self) -> CapacityLimiter:
         """The running event loop's own. Raises RuntimeError outside of one."""
         limiter = self._of_loop.get(None)
         if limiter is None:
-            limiter = CapacityLimiter(self.threads)
+            limiter = CapacityLimiter(self._most)
             self._of_loop.set(limiter)
         return limiter
+
+
+class Pool(Limited):
+    """At most so many threads at once, of each event loop; who comes later waits in order."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        super().__init__(f"threads: {name}", threads)
+        self.name = name
+        self.threads = threads
 
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T:
         """What ``do(*given)`` returns or raises, once a thread of this pool has done it.
