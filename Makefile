@@ -6,10 +6,11 @@ BIN    := $(VENV)/bin
 #   make demo TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 TORCH_INDEX_URL ?=
 EXTRAS := server,agent,docker,torch,dev
+DOCUMENTED := fabric_model callbacks pyedt runai variable_batch_size edt_contract edt_runner edt_emulate edt_agent edt_scheduler edt_api edt_cli
 DASHBOARD := api/dashboard/packaging/dashboard_build.py
 export DEVICES DEMO_FAULT FRAMEWORK CHAOS_SECONDS CHAOS_SEED CHAOS_DATABASE CHAOS_WITHOUT
 
-.PHONY: help demo test test-all chaos check bench dashboard system-deps images secrets test-images install clean
+.PHONY: help demo test test-all chaos check bench docs dashboard system-deps images secrets test-images install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -29,7 +30,7 @@ test-all: dashboard $(VENV)/.tensorflow  ## the same, and all that takes long: a
 	@PYTHONPATH=tests $(BIN)/python -m suite --tier all $(SUITE_ARGS)
 
 chaos: install  ## kill everything at random for CHAOS_SECONDS (600); CHAOS_SEED replays, CHAOS_DATABASE=both|sqlite|postgresql|none
-	@PYTHONPATH=tests $(BIN)/python -m chaos
+	@PYTHONPATH=tests:examples/demo $(BIN)/python -m chaos
 
 check: install  ## ruff, mypy strict, import contracts
 	@$(BIN)/ruff check .
@@ -41,6 +42,11 @@ check: install  ## ruff, mypy strict, import contracts
 bench: install $(VENV)/.tensorflow  ## the figures: one script a claim
 	@ls benchmarks/[a-z]*.py >/dev/null 2>&1 || { echo "no benchmark has landed yet"; exit 0; }; \
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+docs: $(VENV)/.tensorflow  ## the reference, from the docstrings, as pages in build/docs
+	@KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 PDOC_ALLOW_EXEC=1 $(BIN)/python -m pdoc --docformat google --no-show-source \
+		-o build/docs $(DOCUMENTED)
+	@echo "build/docs/index.html"
 
 dashboard: $(VENV)/.installed  ## build the pages that the API serves, with Node from here or from PyPI
 	@$(BIN)/python $(DASHBOARD)

@@ -32,11 +32,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runners"))
 
 import _report
 
-from edt_runner.engine import checkpoint
-from edt_runner.engine.adapter import State
-from edt_runner.engine.snapshot import Snapshots
-from edt_runner.pytorch.adapter import TorchAdapter
-from edt_runner.state_files import HostCopy, write_state
+from edt_runner.adapter import State
+from edt_runner.checkpoints import checkpoint
+from edt_runner.checkpoints.snapshot import Snapshots
+from edt_runner.checkpoints.state_files import HostCopy, write_state
+from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 
 WIDTH, LAYERS = 2048, 6
 INTERVAL_SECONDS = 10.0
@@ -75,9 +75,9 @@ class Participant:
 def participants(training: Training) -> list[Participant]:
     host_copy = HostCopy()
 
-    def write(folder: Path, tick: int, tally: Mapping[str, Any], state: State) -> None:
-        facts = {"fence": 1, "tally": dict(tally), "meta": state.meta}
-        checkpoint.write(folder, tick, facts, lambda path: write_state(path, state))
+    def write(folder: Path, offset: int, metric_sums: Mapping[str, Any], state: State) -> None:
+        facts = {"fence": 1, "metric_sums": dict(metric_sums), "meta": state.meta}
+        checkpoint.write(folder, offset, facts, lambda path: write_state(path, state))
 
     def fail(text: str) -> None:
         sys.exit(text)

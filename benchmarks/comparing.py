@@ -17,32 +17,36 @@ the figure says whether what an engine tells of its time is what it costs.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
+
+from edt_contract.encoding import dump_line
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runners"))
 
 import _report
 
-from edt_runner.checksums import checksums
-from edt_runner.engine.comparing import Comparing
-from edt_runner.engine.schedule import Schedule
-from edt_runner.pytorch.adapter import TorchAdapter
+from edt_runner.engine.checksum_sender import ChecksumSender
+from edt_runner.engine.link import EngineLink, Membership
+from edt_runner.frameworks.checksums import checksums
+from edt_runner.frameworks.pytorch.adapter import TorchAdapter
+from edt_runner.protocol.engine_messages import ChecksumsTaken
+from edt_runner.protocol.messages import Message
+from edt_runner.schedule.schedule import Schedule
 
 SIZES = {"25M": (2048, 6), "1M": (512, 4)}
 """(width, layers) by what a case is called."""
 SHARE = 0.01
 STEADY_STEPS, STEPS = 10, 10
-SCHEDULE = Schedule(train_samples=1000, test_samples=0, logical_workers=1, batch_size=1, epochs=1)
+SCHEDULE = Schedule(train_samples=1000, test_samples=0, micro_batches=1, batch_size=1, epochs=1)
 
 
 class Training:
@@ -74,9 +78,10 @@ class Line:
         self.bytes = 0
         self.seconds = 0.0
 
-    def tell(self, kind: str, **fields: Any) -> None:
-        self.bytes = len(json.dumps({"kind": kind, **fields}))
-        self.seconds = float(fields["seconds"])
+    def send(self, message: Message) -> None:
+        assert isinstance(message, ChecksumsTaken)
+        self.bytes = len(dump_line(message))
+        self.seconds = message.seconds
 
 
 Participant = tuple[str, Callable[[], None], Callable[[], None]]
@@ -84,11 +89,11 @@ Participant = tuple[str, Callable[[], None], Callable[[], None]]
 
 
 def participants(training: Training, line: Line) -> list[Participant]:
-    comparing = Comparing(line, training.adapter.export_state, checksums, 1)
+    comparing = ChecksumSender(cast(EngineLink, line), training.adapter.export_state, checksums, 1)
     where = SCHEDULE.at(0)
 
     def begin() -> None:
-        comparing.committed(where, 1, generation=1, members=("1", "2"), name="1")
+        comparing.committed(where, 1, Membership(1, ("1", "2"), cast(Any, None), "1"))
 
     def in_the_loop() -> None:
         begin()

@@ -30,7 +30,7 @@ import _report  # noqa: E402
 import httpx  # noqa: E402
 from playwright.sync_api import Browser  # noqa: E402
 
-from edt_scheduler.house import open_house  # noqa: E402
+from edt_scheduler.platform import open_platform  # noqa: E402
 from edt_scheduler.settings import Settings  # noqa: E402
 from support.browser import Visitor, launched  # noqa: E402
 from support.seeded import Past, seed  # noqa: E402
@@ -74,9 +74,9 @@ def platform(folder: Path, *, past: bool) -> Iterator[str]:
             for name in ("ana", "bob"):
                 api.post("/api/v1/users", json={"name": name, "password": PASSWORD}).raise_for_status()
         if past:
-            house = open_house(Settings(home=folder))
-            seed(house.database, time.time(), Past())
-            house.close()
+            platform = open_platform(Settings(home=folder))
+            seed(platform.database, time.time(), Past())
+            platform.close()
         yield url
     finally:
         process.terminate()

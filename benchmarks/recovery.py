@@ -31,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runners"))
 
 import _report
 
-from edt_runner.bench import Bench
-from edt_runner.contract import Letter, ReportKind
+from edt_contract.attempt import AttemptSpec
+from edt_contract.reports import ReportKind
+from edt_runner.launch.supervisor_client import SupervisorClient
 
 RUNNERS = Path(__file__).parents[1] / "runners"
 GLOO_TIMEOUT_SECONDS = 1800.0
@@ -152,10 +153,10 @@ def script(folder: Path, rest: str) -> Path:
 class Ours:
     """A training on two engines whose dead are replaced."""
 
-    def __init__(self, bench: Bench, steps: Steps) -> None:
-        self.bench, self.steps = bench, steps
+    def __init__(self, supervisor: SupervisorClient, steps: Steps) -> None:
+        self.supervisor, self.steps = supervisor, steps
         self._engines, self._newest = [1, 2], 2
-        bench.hold(self._engines)
+        supervisor.hold(self._engines)
         self._wait_for_two()
 
     def strike(self, signal_: int) -> float:
@@ -168,7 +169,7 @@ class Ours:
         self._newest += 1
         self._engines.append(self._newest)
         self.steps.more(10)
-        self.bench.hold(self._engines)
+        self.supervisor.hold(self._engines)
         self._wait_for_two()
         return gap
 
@@ -179,7 +180,7 @@ class Ours:
         self.steps.more(STEADY_STEPS)
         moment = time.monotonic()
         os.kill(self._parts(name)[0], signal.SIGKILL)
-        restarted = len([r for r in self.bench.reports if r.kind is ReportKind.RESTARTED])
+        restarted = len([r for r in self.supervisor.reports if r.kind is ReportKind.RESTARTED])
         wait(lambda: self._restarts() > restarted, f"another {name}")
         time.sleep(2.0)  # it takes the line up again
         self.steps.more(STEADY_STEPS)
@@ -191,28 +192,28 @@ class Ours:
         return [int(path.parent.name) for path in comms if path.read_text().strip() == f"edt-{name}"]
 
     def _restarts(self) -> int:
-        self.bench.poll()
-        return len([report for report in self.bench.reports if report.kind is ReportKind.RESTARTED])
+        self.supervisor.poll()
+        return len([report for report in self.supervisor.reports if report.kind is ReportKind.RESTARTED])
 
     def _is_ours(self, place: Path) -> bool:
         try:
-            return int((place / "stat").read_text().rpartition(")")[2].split()[1]) == self.bench.process.pid
+            return int((place / "stat").read_text().rpartition(")")[2].split()[1]) == self.supervisor.process.pid
         except OSError:
             return False
 
     def _pids(self) -> dict[int, int]:
-        self.bench.poll()
+        self.supervisor.poll()
         started = {
             report.body["allocation"]: int(report.body["pid"])
-            for report in self.bench.reports
+            for report in self.supervisor.reports
             if report.kind is ReportKind.ENGINE_STARTED
         }
         return {engine: started[engine] for engine in self._engines}
 
     def _wait_for_two(self) -> None:
         def there() -> bool:
-            self.bench.poll()
-            counted = {r.body["allocation"] for r in self.bench.reports if r.kind is ReportKind.ENGINE_COUNTED}
+            self.supervisor.poll()
+            counted = {r.body["allocation"] for r in self.supervisor.reports if r.kind is ReportKind.ENGINE_COUNTED}
             return set(self._engines) <= counted
 
         wait(there, f"engines {self._engines} count")
@@ -223,7 +224,7 @@ class Ours:
 def ours(folder: Path) -> Iterator[Ours]:
     folder.mkdir()
     steps = Steps(folder)
-    letter = Letter(
+    spec = AttemptSpec(
         job="edt-1",
         fence=1,
         node="here",
@@ -245,8 +246,8 @@ def ours(folder: Path) -> Iterator[Ours]:
         token="benchmark",  # noqa: S106 - it opens nothing
     )
     os.environ["PYTHONPATH"] = str(RUNNERS)
-    with Bench(letter) as bench:
-        yield Ours(bench, steps)
+    with SupervisorClient(spec) as supervisor:
+        yield Ours(supervisor, steps)
 
 
 # ── peers ─────────────────────────────────────────────────────────────────────────────────────────────────────

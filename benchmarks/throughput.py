@@ -10,8 +10,8 @@ TensorFlow  one process, ours with E = 1 and E = 4 and plain Keras ``fit`` with 
 Model, data, optimizer, threads are the same on both sides. All participants of a case live beside each other and
 compute in turn, for a second or more each; shown is the median over the turns, a step's time being a turn's divided by
 its steps. Ratios are of turns of one round. "MALLOC_" is the peer with the settings of memory that our engines have
-(``edt_runner.freed_memory``); --quick leaves it, W = 1 and Keras's dense layers out. Recovery checkpoints are off here:
-``checkpoint_pause`` measures what they cost.
+(``edt_runner.supervisor.resources.keep_freed_memory``); --quick leaves it, W = 1 and Keras's dense layers out. Recovery
+checkpoints are off here: ``checkpoint_pause`` measures what they cost.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ import _memory
 import _report
 from _turns import Turns
 
-from edt_runner.bench import Bench
-from edt_runner.contract import Letter
+from edt_contract.attempt import AttemptSpec
+from edt_runner.launch.supervisor_client import SupervisorClient
 
 HERE = Path(__file__).parent
 RUNNERS = HERE.parent / "runners"
@@ -46,7 +46,7 @@ MOST_OF_FIT = 1.10
 FEW = 3
 """Rounds below which the last participant of a case is left out."""
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1)}
-"""What our engines set for themselves: ``edt_runner.freed_memory``."""
+"""What our engines set for themselves: ``edt_runner.supervisor.resources.keep_freed_memory``."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Ours:
     def __init__(self, name: str, task: Task, words: Sequence[str]) -> None:
         self._folder = task.place(name)
         self.turns = Turns(name, self._folder, task.workers)
-        letter = Letter(
+        spec = AttemptSpec(
             job="edt-1",
             fence=1,
             node="here",
@@ -101,7 +101,7 @@ class Ours:
             grace_seconds=30.0,
             token="benchmark",  # noqa: S106 - it opens nothing
         )
-        self._bench = Bench(letter)
+        self._bench = SupervisorClient(spec)
         self._bench.hold(range(1, task.workers + 1))
 
     def alive(self) -> bool:

@@ -1,8 +1,8 @@
-"""The front door: requests, responses, and who may ask. Room: api.
+"""The HTTP API: requests, responses, and who may ask.
 
-``main.create_app`` is the application, ``python -m edt_api`` the process. What it answers is decided and
-stored by ``edt_scheduler.operations``; here are the wire's shapes (``schemas``), the grammar of ``args``
-(``arguments``), uploads (``uploads``, ``archives``), the doors (``access``, ``auth``) and one module a
-resource. The room knows no SQL, no queue and no process of a job. Importing this package costs nothing, and
-``schemas`` needs pydantic alone.
+``main.create_app`` makes the application, ``python -m edt_api`` is the process. ``edt_scheduler.operations`` decides
+and stores; this package holds the shapes of requests and answers (``schemas``, ``to_wire``), who may ask what
+(``access``), what a submission is made of (``submissions``), and a module for each resource (``routes``; ``execs`` and
+``logon`` are WMLA's). It uses no SQL, no queue and no process of a job. Importing it costs nothing, and ``schemas``
+needs pydantic alone.
 """

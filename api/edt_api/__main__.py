@@ -1,4 +1,4 @@
-"""``python -m edt_api``: the API as a process. Room: api.
+"""``python -m edt_api``: the API as a process.
 
     python -m edt_api                  serve, where EDT_HOST and EDT_PORT say
     python -m edt_api --ensure-admin   make the first administrator and the join token, and end; a password that
@@ -8,8 +8,8 @@
                                        where the last administrator's is lost; who may do this owns the server
     python -m edt_api --openapi [PATH] write the OpenAPI document, to the screen or a file, and end; needs no home
 
-What stands in the way of a start (a taken port, a home that cannot be written, a database newer than the code)
-is told in one sentence, exit status 2. SIGTERM and Ctrl-C let running requests finish, held polls at once.
+What prevents a start (a taken port, a home that cannot be written, a database newer than the code)
+is printed in one sentence, exit status 2. SIGTERM and Ctrl-C let running requests finish, held polls at once.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import getpass
 import signal
 import socket
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 from pydantic import ValidationError
 
-from edt_api import processes
-from edt_api.first_start import ensure_join_token, first_admin
-from edt_api.main import create_app
+from edt_api import concurrency
+from edt_api.access.passwords import Passwords
+from edt_api.main import create_app, ensure_join_token, first_admin
 from edt_api.openapi import text
-from edt_api.passwords import Passwords
-from edt_api.schemas.users import LEAST_PASSWORD, MOST_PASSWORD
+from edt_api.schemas.cluster import LEAST_PASSWORD, MOST_PASSWORD
 from edt_api.settings import Settings
 from edt_migrations import DatabaseTooNew
 from edt_scheduler import operations
 from edt_scheduler.errors import HomeUnusable, NoSuchUser, Unavailable
-from edt_scheduler.house import open_house
+from edt_scheduler.platform import open_platform
 from edt_scheduler.settings import complaint
 
 CANNOT_START = 2
@@ -70,17 +70,17 @@ def main(words: list[str] | None = None) -> int:
 
 
 class Server(uvicorn.Server):
-    """Tells those who hold a poll open that it is time to answer."""
+    """Has requests that wait answered at once when the server is asked to stop."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.config.app.state.closing.asked = True  # type: ignore[union-attr]  # it is the application itself
+        self.config.app.state.stopping.set()  # type: ignore[union-attr]  # it is the application itself
         super().handle_exit(sig, frame)
 
 
 def _serve(settings: Settings) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
     # Opened here once, so that what is wrong with it becomes a sentence rather than a traceback of the lifespan.
-    open_house(settings).close()
+    open_platform(settings).close()
     try:
         listening = _listen(settings.host, settings.port)
     except OSError as error:
@@ -91,7 +91,7 @@ def _serve(settings: Settings) -> int:
         create_app(settings),
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # proxies.py knows one more of them
+        proxy_headers=False,  # http.py knows one more of them
         timeout_graceful_shutdown=_GRACE_SECONDS,
         ws="none",
         log_level="warning",
@@ -104,7 +104,7 @@ def _serve(settings: Settings) -> int:
         with listening:
             Server(config).run(sockets=[listening])
     finally:
-        processes.end()
+        concurrency.end()
     return 0
 
 
@@ -126,21 +126,17 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _ensure_admin(settings: Settings) -> int:
-    house = open_house(settings)
-    try:
+    with closing(open_platform(settings)) as platform:
         ensure_join_token(settings)
-        word = first_admin(house, Passwords(), settings.admin_password)
-    finally:
-        house.close()
+        word = first_admin(platform, Passwords(), settings.admin_password)
     if word is not None and settings.admin_password is None:
         print(word)  # noqa: T201 - the one place that ever shows it
     return 0
 
 
 def _set_password(settings: Settings, name: str) -> int:
-    house = open_house(settings)
-    try:
-        operations.user(house, name)  # there is one, or nobody is asked for a password
+    with closing(open_platform(settings)) as platform:
+        operations.user(platform, name)  # there is one, or nobody is asked for a password
         try:
             password = _typed_password(name)
         except (EOFError, KeyboardInterrupt):
@@ -148,9 +144,7 @@ def _set_password(settings: Settings, name: str) -> int:
         if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
             return _cannot(f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters, not {len(password)}")
         stored = Passwords().hash_now(password)
-        operations.set_password(house, operations.user(house, name), stored)
-    finally:
-        house.close()
+        operations.set_password(platform, operations.user(platform, name), stored)
     print(f"{name} has a new password; every login of {name} has ended", file=sys.stderr)  # noqa: T201
     return 0
 
@@ -167,7 +161,7 @@ def _typed_password(name: str) -> str:
 
 
 def _describe(where: str) -> int:
-    described = text(create_app(Settings.model_construct()))  # nothing that it could be told is in the document
+    described = text(create_app(Settings.model_construct()))  # no setting shows in the document
     if where == "-":
         sys.stdout.write(described)
         return 0

@@ -1,53 +1,53 @@
-"""The application: routes, the guard before them, the open house behind them. Room: api.
+"""The application: routes, the guard before them, the open platform behind them.
 
-``create_app`` touches nothing; the lifespan opens the house (folders, migrations, connections) and closes it.
-Next: access.py, which says who may come in; one module a resource for what is answered.
+``create_app`` touches nothing; the lifespan opens the platform (folders, migrations, connections) and closes it. Where
+a home lacks them it makes what nobody can come in without, a first administrator and a join token: once, and nothing
+here writes a password anywhere.
+Next: access/rules.py, which says who may ask what; routes/ has a module for each resource.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import cache, partial
 
 from anyio import to_thread
 from argon2 import PasswordHasher
 from fastapi import FastAPI
+from pydantic import SecretStr
 from starlette.middleware import Middleware
 
-from edt_api import (
+from edt_api import concurrency, http, openapi
+from edt_api.access.guard import Authenticator, BodyLimit, Guard
+from edt_api.access.logon_limits import FailedLogons
+from edt_api.access.passwords import Passwords
+from edt_api.routes import (
     agents,
-    answers,
     execs,
     health,
     images,
     jobs,
     logon,
     nodes,
-    openapi,
     pages,
     session,
     stream,
-    threads,
     timeline,
     usage,
     users,
 )
-from edt_api.admission import Admission
-from edt_api.auth import Guard, Keeper
-from edt_api.bodies import Bodies
-from edt_api.closing import Closing
-from edt_api.feed import Feed
-from edt_api.first_start import ensure_join_token, first_admin
-from edt_api.guessing import Guesses
-from edt_api.passwords import Passwords
-from edt_api.proxies import Forwarded
 from edt_api.settings import Settings
+from edt_api.submissions.uploads import Admission
+from edt_contract.durable import draft_beside
 from edt_scheduler import operations
-from edt_scheduler.errors import Unavailable
-from edt_scheduler.house import House, open_house
+from edt_scheduler.errors import Unavailable, UserExists
+from edt_scheduler.model.states import Role
+from edt_scheduler.platform import Platform, open_platform
 
 log = logging.getLogger("edt.api")
 
@@ -71,11 +71,44 @@ _RESOURCES = (
 ROUTERS = tuple(module.router for module in _RESOURCES)
 
 
-async def _beat(house: House) -> None:
-    """Tell the scheduler that nodes can be heard. It also shows soon whether the database can be written."""
+def first_admin(platform: Platform, passwords: Passwords, password: SecretStr | None) -> str | None:
+    """Make the user ``admin`` where there are no users at all, and answer the password it has then.
+
+    None: there are users, nothing was made. Without a given password it gets a random one; whoever called shows
+    it, once.
+    """
+    if operations.users(platform, limit=1):
+        return None
+    word = password.get_secret_value() if password is not None else ""
+    word = word or secrets.token_urlsafe(12)
+    with suppress(UserExists):  # another process was faster, and knows the password
+        operations.add_user(platform, "admin", passwords.hash_now(word), Role.ADMIN)
+        return word
+    return None
+
+
+def ensure_join_token(settings: Settings) -> str:
+    """The join token: from the settings, or kept in EDT_HOME, or made now."""
+    if settings.join_token is not None and settings.join_token.get_secret_value():
+        return settings.join_token.get_secret_value()
+    path = settings.join_token_file
+    with suppress(FileNotFoundError):
+        if kept := path.read_text().strip():
+            return kept
+    with draft_beside(path, secrets.token_urlsafe(32) + "\n", mode=0o600) as draft:
+        try:
+            path.hardlink_to(draft)  # unlike a rename it fails where another process was faster
+        except FileExistsError:
+            if not path.read_text().strip():
+                draft.replace(path)
+    return path.read_text().strip()
+
+
+async def _beat(platform: Platform) -> None:
+    """Record that this API can receive nodes' requests. It also shows soon whether the database can be written."""
     while True:
         with suppress(Unavailable):
-            await threads.agents.run(operations.beat, house)
+            await concurrency.agents.run(operations.beat, platform)
         await asyncio.sleep(BEAT_SECONDS)
 
 
@@ -85,33 +118,33 @@ def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | Non
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        to_thread.current_default_thread_limiter().total_tokens = threads.SHARED
-        house = await to_thread.run_sync(open_house, settings)
+        to_thread.current_default_thread_limiter().total_tokens = concurrency.SHARED
+        platform = await to_thread.run_sync(open_platform, settings)
         try:
-            app.state.house = house
-            house.doorbells.start()
-            app.state.passwords = Passwords(hasher or PasswordHasher(), Guesses(settings.logon_limits))
+            app.state.platform = platform
+            platform.notifier.start()
+            app.state.passwords = Passwords(hasher or PasswordHasher(), FailedLogons(settings.logon_limits))
             join_token = await to_thread.run_sync(ensure_join_token, settings)
-            app.state.keeper = Keeper(house, app.state.passwords, join_token)
+            app.state.authenticator = Authenticator(platform, app.state.passwords, join_token)
             app.state.admission = Admission(settings.uploads_at_once, settings.uploads_per_user)
-            app.state.readiness = health.Readiness(house)
-            app.state.feed = Feed(house, app.state.closing)
+            app.state.readiness = health.Readiness(platform)
+            app.state.watcher = stream.ChangeWatcher(platform, app.state.stopping)
             if settings.admin_password is not None:
-                await to_thread.run_sync(first_admin, house, app.state.passwords, settings.admin_password)
-            if not await to_thread.run_sync(partial(operations.users, house, limit=1)):
+                await to_thread.run_sync(first_admin, platform, app.state.passwords, settings.admin_password)
+            if not await to_thread.run_sync(partial(operations.users, platform, limit=1)):
                 log.warning("there are no users yet: `python -m edt_api --ensure-admin` makes the first one")
             if pages.built(pages.STATIC, "index.html") is None:
                 log.warning(
                     "the dashboard is not built, only its pages are missing: `make dashboard` in a clone builds it"
                 )
-            pulse = asyncio.create_task(_beat(house), name="the front door's pulse")
+            pulse = asyncio.create_task(_beat(platform), name="the API's beat")
             try:
                 yield
             finally:
                 pulse.cancel()
                 await asyncio.gather(pulse, return_exceptions=True)
         finally:
-            await to_thread.run_sync(house.close)
+            await to_thread.run_sync(platform.close)
 
     app = FastAPI(
         title="OpenEDT",
@@ -121,16 +154,16 @@ def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | Non
         docs_url=None,  # its page would come from somebody else's server
         redoc_url=None,
         redirect_slashes=False,  # a redirected upload would be sent twice
+        exception_handlers=http.HANDLERS,
         middleware=[
-            Middleware(Forwarded, believed=settings.forwarded_allow_ips),
+            Middleware(http.Forwarded, believed=settings.forwarded_allow_ips),
             Middleware(Guard),
-            Middleware(Bodies),
+            Middleware(BodyLimit),
         ],
     )
     app.state.settings = settings
-    app.state.closing = Closing()
-    answers.install(app)
-    openapi.install(app)
+    app.state.stopping = threading.Event()
+    app.openapi = cache(partial(openapi.document, app))  # type: ignore[method-assign]  # the framework's own way
     for router in ROUTERS:
         app.router.routes.extend(router.routes)  # flat, so that a walk of app.routes meets every one
     return app

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what typed clients are generated from. Room: api. Pure.
+"""The OpenAPI document: what typed clients are generated from. Pure.
 
 The framework describes parameters and shapes; here is what it cannot know: short, stable operation ids
 (``jobs_listing`` is ``listing`` in jobs.py), the errors of both surfaces, the credentials, and the shapes that only
@@ -16,17 +16,16 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
-from edt_api import schemas
-from edt_api.access import Door, door
-from edt_api.answers import is_wmla
-from edt_api.context import for_users
+from edt_api.access.rules import Audience, audience_of
+from edt_api.dependencies import for_users
+from edt_api.http import is_wmla
+from edt_api.schemas import cluster
 
 router = APIRouter(include_in_schema=False)
 
-API_VERSION = "1"
 _REFERENCE = "#/components/schemas/{model}"
 _METHODS = frozenset({"get", "put", "post", "delete", "patch", "head"})
-_SENT_ELSEWHERE = (schemas.Problem, schemas.JobsChanged, schemas.NodesChanged, schemas.TimelineChanged, schemas.Beat)
+_SENT_ELSEWHERE = (cluster.Problem, cluster.JobsChanged, cluster.NodesChanged, cluster.TimelineChanged, cluster.Beat)
 """Shapes that no route names as its answer."""
 _PROBLEM = {
     "description": "Refused or failed; `code` is for programs, `detail` for people.",
@@ -50,17 +49,6 @@ async def described(request: Request) -> JSONResponse:
     return JSONResponse(request.app.openapi())
 
 
-def install(app: FastAPI) -> None:
-    """Have ``app`` describe itself so."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = document(app)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]  # the framework's own way to do this
-
-
 def text(app: FastAPI) -> str:
     """The document as a file: the same text for the same routes, whatever the machine."""
     return json.dumps(app.openapi(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -70,16 +58,11 @@ def document(app: FastAPI) -> dict[str, Any]:
     for route in app.routes:
         if isinstance(route, APIRoute):
             _name(route)
-    written = get_openapi(
-        title=app.title,
-        version=API_VERSION,
-        description=app.description,
-        routes=list(app.routes),
-    )
+    written = get_openapi(title=app.title, version="1", description=app.description, routes=list(app.routes))
     for path, operations in written["paths"].items():
         for method, operation in operations.items():
             if method in _METHODS:
-                _complete(operation, door(method.upper(), path)[0], _PLAIN if is_wmla(path) else _PROBLEM)
+                _complete(operation, audience_of(method.upper(), path)[0], _PLAIN if is_wmla(path) else _PROBLEM)
     components = written.setdefault("components", {})
     _, sent = models_json_schema([(model, "serialization") for model in _SENT_ELSEWHERE], ref_template=_REFERENCE)
     shapes = components.setdefault("schemas", {}) | sent.get("$defs", {})
@@ -95,9 +78,9 @@ def _name(route: APIRoute) -> None:
         route.include_in_schema = False
 
 
-def _complete(operation: dict[str, Any], whose: Door, error: dict[str, Any]) -> None:
+def _complete(operation: dict[str, Any], audience: Audience, error: dict[str, Any]) -> None:
     """What a caller may show, and how a refusal looks; a wrong parameter is a refusal like any other."""
     responses = operation["responses"]
     responses.pop("422", None)
     responses["default"] = error
-    operation["security"] = [] if whose is Door.ANYONE else [{name: []} for name in _CREDENTIALS]
+    operation["security"] = [] if audience is Audience.ANYONE else [{name: []} for name in _CREDENTIALS]

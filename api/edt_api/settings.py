@@ -1,4 +1,4 @@
-"""What the front door is told from outside: EDT_ variables, those of the scheduler's room among them. Room: api."""
+"""Settings of the API: EDT_ variables, those of the scheduler among them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 from limits import RateLimitItem, parse
 from pydantic import Field, PlainValidator, SecretStr, field_validator
 
-from edt_api.archives import LIMITS
-from edt_api.guessing import Limits
-from edt_api.schemas.users import LEAST_PASSWORD, MOST_PASSWORD
+from edt_api.access.logon_limits import Limits
+from edt_api.schemas.cluster import LEAST_PASSWORD, MOST_PASSWORD
+from edt_api.submissions.archives.tree import LIMITS
 from edt_scheduler import settings as scheduler
 
 
@@ -30,7 +30,7 @@ _Limit = Annotated[RateLimitItem, PlainValidator(_limit)]
 
 
 class Settings(scheduler.Settings):
-    """Everything the API can be told. Each name is the environment's without EDT_, in small letters."""
+    """All settings of the API. Each name is that of its environment variable without EDT_, in small letters."""
 
     host: str = "127.0.0.1"
     """Address to listen on; ``0.0.0.0`` for a cluster, behind TLS."""

@@ -1,4 +1,4 @@
-"""Room: api. ``python -m edt_cli`` is ``edt``."""
+"""``python -m edt_cli`` is ``edt``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room: api, CLI. ``edt doctor``: how the home of this machine stands, what lies in its lost+found, and the ways out.
+"""``edt doctor``: the state of this machine's EDT_HOME, what its lost+found holds, and how to repair.
 
 What it looks at and changes is the scheduler's business (``python -m edt_scheduler.doctor``), started with this home
 and this environment; here is what asks the API, what asks the person, and the table.
@@ -21,7 +21,7 @@ from edt_cli import output
 from edt_cli.errors import CannotStart, CliError
 from edt_cli.login import api_address
 from edt_cli.output import Format, FormatOption
-from edt_cli.up.home import DEFAULT_PORT, default_home, remembered_port
+from edt_cli.up.home import DEFAULT_PORT, HomeOption, home_folder, remembered_port
 
 PYTHON = (sys.executable, "-P", "-m", "edt_scheduler.doctor")
 _API_SECONDS = 5.0
@@ -30,7 +30,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def doctor(
     context: typer.Context,
-    home: Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")] = None,
+    home: HomeOption = None,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Have home and database belong together from now on; deletes nothing.")
     ] = False,
@@ -53,7 +53,7 @@ def doctor(
         raise CannotStart("--adopt, --seal and --empty-lost-found are different things: type one after the other")
     if (keep_jobs and not adopt) or (only and not empty):
         raise CannotStart("--keep-jobs goes with --adopt, --only with --empty-lost-found")
-    place = home.expanduser().absolute() if home else default_home()
+    place = home_folder(home)
     if adopt:
         _adopt(place, _look(place), keep_jobs=keep_jobs, yes=yes)
         return
@@ -75,7 +75,7 @@ def doctor(
 
 
 def _address(given: str | None, place: Path) -> str:
-    """The API of this home, where `edt up` has told its port; else the one that all commands speak to."""
+    """The API of this home, at the port that `edt up` has kept; else the one that all commands use."""
     port = remembered_port(place)
     of_home = f"http://127.0.0.1:{port}" if port is not None and not os.environ.get("EDT_API") else None
     return api_address(given or of_home)
@@ -133,7 +133,7 @@ def _run(place: Path, *words: str) -> str:
     )
     if done.returncode == 0 or (not words and done.stdout):
         return done.stdout
-    if words:  # it has told its sentence itself, with what it was waiting for before
+    if words:  # it has printed its sentence itself
         typer.echo(done.stdout, nl=False)
         raise typer.Exit(done.returncode)
     said = done.stderr.strip().splitlines()
@@ -147,8 +147,8 @@ def _ask(address: str) -> dict[str, Any]:
     try:
         answer = httpx.get(f"{address}/readyz", timeout=_API_SECONDS, trust_env=False)
         said = answer.json()
-        parts = {name: str(said[name]) for name in ("database", "broker") if name in said}  # told on the server alone
-        return {"ready": bool(said["ready"]), **parts}
+        states = {name: str(said[name]) for name in ("database", "broker") if name in said}  # only on the server itself
+        return {"ready": bool(said["ready"]), **states}
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         return {"ready": False, "error": str(error) or type(error).__name__}
 

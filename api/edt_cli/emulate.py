@@ -1,6 +1,6 @@
-"""Room: api, CLI. ``edt emulate``: what would elasticity have done to my accuracy, under each learning-rate rule?
+"""``edt emulate``: what would elasticity have done to my accuracy, under each learning-rate rule?
 
-The trainings are the runner's (``python -m edt_runner.emulate``), which also reads the trace. Here is what speaks HTTP:
+The trainings are the runner's (``python -m edt_emulate``), which also reads the trace. Here is what speaks HTTP:
 the sizes that a job has had, out of its log, whose loggers write a line for every update, and out of its resizes.
 """
 
@@ -18,12 +18,12 @@ from typing import Annotated, Any
 
 import typer
 
-from edt_api.schemas import Job, ResizePage
+from edt_api.schemas.jobs import Job, ResizePage
 from edt_cli.errors import CannotStart, CliError
 from edt_cli.follow import Log
 from edt_cli.session import OURS, Session, session
 
-PYTHON = (sys.executable, "-P", "-m", "edt_runner.emulate")
+PYTHON = (sys.executable, "-P", "-m", "edt_emulate")
 _UPDATE = re.compile(rb"Train,.*?Global steps: (\d+),\s*Iteration: (\d+)")
 
 
@@ -46,7 +46,7 @@ def emulate(
     step_seconds: Annotated[
         float | None, typer.Option(help="How long an update lasts; default: the trace lasts for the training.")
     ] = None,
-    column: Annotated[str | None, typer.Option(help="Its column of counts, where it cannot be told.")] = None,
+    column: Annotated[str | None, typer.Option(help="Its column of counts, where it is not clear.")] = None,
     trace_end: Annotated[
         str | None, typer.Option(help="When the trace has ended: hold, cycle or error; default hold, devices: cycle.")
     ] = None,
@@ -83,7 +83,7 @@ def emulate(
 
 
 def _status(command: Sequence[str]) -> int:
-    """Run it to its end. The terminal's Ctrl-C it hears as well, and it cleans up then: so it is waited for."""
+    """Run it to its end. It gets the terminal's Ctrl-C as well and cleans up then, so it is waited for."""
     process = subprocess.Popen(command)
     while True:
         with contextlib.suppress(KeyboardInterrupt):
@@ -109,13 +109,13 @@ def _history_file(api_address: str | None, job: str | None, keep: Path | None) -
 
 
 def history(api: Session, job: str) -> dict[str, Any]:
-    """What a replay of the job needs, as ``edt_runner.scaling.histories`` reads it."""
-    told = api.one(Job, f"{OURS}/jobs/{job}")
-    resizes = [each for page in api.pages(ResizePage, f"{OURS}/jobs/{job}/resizes") for each in page.items]
+    """What a replay of the job needs, as ``edt_emulate.histories`` reads it."""
+    found = api.one(Job, f"{OURS}/jobs/{job}")
+    resizes = api.items(ResizePage, f"{OURS}/jobs/{job}/resizes")
     log = Log(api, job, ("elog",))
-    unit, updates = _updates(log.rest("elog"), told.max_workers)
+    unit, updates = _updates(log.rest("elog"), found.max_workers)
     return {
-        "job": told.model_dump(mode="json"),
+        "job": found.model_dump(mode="json"),
         "micro_batches_a_step": unit,
         "updates": updates,
         "resizes": [each.model_dump(mode="json") for each in resizes],
@@ -123,7 +123,7 @@ def history(api: Session, job: str) -> dict[str, Any]:
 
 
 def _updates(log: Iterable[bytes], most: int) -> tuple[int | None, list[list[int]]]:
-    """Micro-batches that a step counts (None: the log tells none), and where the size of an update changes: (steps
+    """Micro-batches that a step counts (None: the log has none), and where the size of an update changes: (steps
     before, steps of an update), of which there are at most ``most``. A log whose beginning is gone begins later."""
     unit: int | None = None
     found: list[list[int]] = []

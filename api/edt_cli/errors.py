@@ -1,4 +1,4 @@
-"""Room: api, CLI. What a command can end with besides success: one sentence and an exit status.
+"""What a command can end with besides success: one sentence and an exit status.
 
 CliError              1: it did not work
 ├── NotLoggedIn       1: no login, or one that has expired
@@ -26,7 +26,8 @@ class NotLoggedIn(CliError):
 class NoAnswer(CliError):
     """The API cannot be reached."""
 
-    def __init__(self, api: str, why: str) -> None:
+    def __init__(self, api: str, error: Exception) -> None:
+        why = str(error) or type(error).__name__
         super().__init__(f"no answer from {api} ({why}): is `edt up` running there? EDT_API or --api names another")
 
 

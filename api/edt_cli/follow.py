@@ -1,4 +1,4 @@
-"""Room: api, CLI. A job's log while it is written, until the job is over. The job's end is the command's end."""
+"""A job's log while it is written, until the job is over. The job's end is the command's end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
-from edt_api.schemas import Event, EventPage, ExecState, Job, LogFile, LogFilePage
+from edt_api.schemas.jobs import Event, EventPage, ExecState, Job, LogFile, LogFilePage
 from edt_cli import output
 from edt_cli.errors import CannotStart, NoAnswer
 from edt_cli.session import OURS, PAGE, Session
@@ -28,7 +28,7 @@ _OFFSET = "Edt-Log-Offset"
 _STEP = b"] Train,"
 """In the loggers' line of each step."""
 _TOLD_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known", "stop-requested"})
-"""Kinds of events that the lines of state and of progress tell, or that come too often."""
+"""Kinds of events that the lines of state and of progress already show, or that come too often."""
 
 
 def streams(wanted: str) -> tuple[str, ...]:
@@ -88,11 +88,11 @@ class Log:
 
 def files(api: Session, job: str) -> list[LogFile]:
     """The files of a job's log that are there."""
-    return [file for page in api.pages(LogFilePage, f"{OURS}/jobs/{job}/logs") for file in page.items]
+    return api.items(LogFilePage, f"{OURS}/jobs/{job}/logs")
 
 
 class _Course:
-    """What a follower is told of a training between the lines of its script: how far it is, and what became of its
+    """What is printed of a training between the lines of its script: how far it is, and what became of its
     size."""
 
     def __init__(self, api: Session, job: str) -> None:
@@ -136,26 +136,26 @@ class _Course:
 
 def _progress(job: Job) -> str:
     """One line of at most 80 columns, as far as the names of metrics allow it."""
-    told = job.progress
-    parts = []
-    if told.get("epoch") is not None:
-        parts.append(f"epoch {told['epoch']}" + (f"/{told['epochs']}" if told.get("epochs") else ""))
-    parts.append(f"step {told['step']}" + (f"/{told['steps_total']}" if told.get("steps_total") else ""))
-    workers = told.get("workers")
+    progress = job.progress
+    words = []
+    if progress.get("epoch") is not None:
+        words.append(f"epoch {progress['epoch']}" + (f"/{progress['epochs']}" if progress.get("epochs") else ""))
+    words.append(f"step {progress['step']}" + (f"/{progress['steps_total']}" if progress.get("steps_total") else ""))
+    workers = progress.get("workers")
     if workers:
-        parts.append("1 worker" if workers == 1 else f"{workers} workers")
-    if told.get("samples_per_second"):
-        parts.append(f"{told['samples_per_second']:,.0f} samples/s")
-    metrics = {"loss": told.get("loss"), **(told.get("metrics") or {})}
-    parts += [f"{name} {value:.4g}" for name, value in metrics.items() if isinstance(value, int | float)]
-    return "  ".join(parts)
+        words.append("1 worker" if workers == 1 else f"{workers} workers")
+    if progress.get("samples_per_second"):
+        words.append(f"{progress['samples_per_second']:,.0f} samples/s")
+    metrics = {"loss": progress.get("loss"), **(progress.get("metrics") or {})}
+    words += [f"{name} {value:.4g}" for name, value in metrics.items() if isinstance(value, int | float)]
+    return "  ".join(words)
 
 
 def follow(api: Session, job: str, wanted: str = ALL) -> int:
-    """Write the log as it grows and what changes in the job's state. Answers the exit status its end stands for.
+    """Write the log as it grows and what changes in the job's state. Returns the exit status of its end.
 
     Of ``all`` the lines of steps are left out; every two seconds one line says how far the training is and with how
-    many workers, and each resize is told with its cause. Ctrl-C ends the following, not the job.
+    many workers, and each resize is printed with its cause. Ctrl-C ends the following, not the job.
     """
     whole = wanted == ALL
     log = Log(api, job, streams(wanted), steps=not whole)
@@ -187,5 +187,5 @@ def follow(api: Session, job: str, wanted: str = ALL) -> int:
 
 
 def _say(job: Job) -> None:
-    why = job.waiting.reason if job.waiting is not None and not job.state.over else job.message
+    why = output.remark(job)
     typer.echo(f"{job.id} {output.state(job)}{f': {why}' if why else ''}", err=True)

@@ -1,4 +1,4 @@
-"""Room: api, CLI. Commands about jobs: submit, ls, get, logs, stop, rm, result."""
+"""Commands about jobs: submit, ls, get, logs, stop, rm, result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from edt_api.schemas import Exec, ExecState, Job, JobPage
+from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage
 from edt_cli import output
 from edt_cli.errors import CannotStart, CliError, Refused
 from edt_cli.follow import ALL, Log, files, follow, streams
@@ -23,6 +23,7 @@ from edt_cli.pack import pack
 from edt_cli.session import EXECS, OURS, Session, session
 
 _JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, edt-7.")]
+_GOING_ON = ",".join(state for state in ExecState if not state.over)
 
 
 def submit(
@@ -104,7 +105,7 @@ def ls(
     form: FormatOption = Format.TABLE,
 ) -> None:
     """List jobs: those that run or wait, with --all also those that are over."""
-    wanted = {} if everything else {"state": ",".join(state for state in ExecState if not state.over)}
+    wanted = {} if everything else {"state": _GOING_ON}
     with session(context.obj) as api:
         pages = list(api.pages(JobPage, f"{OURS}/jobs", **wanted))
         shown = [job for page in pages for job in page.items][::-1]  # the newest last, next to the prompt
@@ -127,11 +128,11 @@ def ls(
         )
         for job in shown
     ]
-    output.table(columns, rows, nothing, remarks=[_remark(job) for job in shown])
+    output.table(columns, rows, nothing, remarks=[output.remark(job) for job in shown])
 
 
 def _nothing(api: Session, everything: bool) -> str:
-    """What stands where no job is listed."""
+    """What is printed where no job is listed."""
     if everything:
         return "There are no jobs."
     over = api.one(JobPage, f"{OURS}/jobs", params={"limit": 1}).total
@@ -158,7 +159,7 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
         ("Image", job.image or ""),
         ("Arguments", job.args.strip()),
         ("Folder", job.work_dir),
-        ("Message", _remark(job)),
+        ("Message", output.remark(job)),
         ("Result", _result(job)),
         ("Removed", job.results_removed or ""),
         ("SHA-256", job.digest or ""),
@@ -232,8 +233,7 @@ def _remove_all(context: typer.Context, *, asks: bool) -> None:
     with session(context.obj) as api:
         mine = {"mine": True, "limit": 1}
         total = api.one(JobPage, f"{OURS}/jobs", params=mine).total
-        going_on = ",".join(state for state in ExecState if not state.over)
-        going_on_too = api.one(JobPage, f"{OURS}/jobs", params={**mine, "state": going_on}).total
+        going_on_too = api.one(JobPage, f"{OURS}/jobs", params={**mine, "state": _GOING_ON}).total
         what = f"{total} job{'' if total == 1 else 's'}, {going_on_too} of which run or wait"
         if total == 0:
             typer.echo("You have no jobs.")
@@ -291,7 +291,7 @@ def _progress(job: Job) -> str:
 
 
 def _percent(job: Job) -> str:
-    """The share that it has done, cut: 100 % is all. A script that told of no step has none to show."""
+    """The share that it has done, cut: 100 % is all. A script that reported no step has none."""
     if job.share_done is None or job.progress.get("step") is None:
         return ""
     return f"{math.floor(100 * job.share_done + 1e-9)} %"
@@ -310,9 +310,3 @@ def _result(job: Job) -> str:
     if job.progress.get("step") is None:
         return ""
     return f"{_VERDICTS[job.exactness.verdict]}: {job.exactness.reason}"
-
-
-def _remark(job: Job) -> str:
-    if job.waiting is not None and not job.state.over:
-        return job.waiting.reason
-    return job.message or ""

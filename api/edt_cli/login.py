@@ -1,4 +1,6 @@
-"""Room: api, CLI. Where the API is and who speaks to it: environment, then the login kept on disk, then this machine.
+"""Where the API is and who speaks to it: environment, then the login kept on disk, then this machine.
+
+Passwords are typed by people, or given by standard input, a line each.
 
 Touches one file, ``edt/login.json`` in the XDG configuration folder, readable by its owner only.
 """
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,13 +17,11 @@ from typing import Annotated
 import httpx
 import typer
 
-from edt_api.schemas import Logon
-from edt_cli import passwords
-from edt_cli.errors import CliError, NoAnswer, Refused
-from edt_cli.secret_file import write_secret
-from edt_cli.up.home import default_home, remembered_port
-
-_DEFAULT_PORT = 9280
+from edt_api.schemas.cluster import LEAST_PASSWORD, MOST_PASSWORD
+from edt_api.schemas.jobs import Logon
+from edt_cli.errors import CannotStart, CliError, NoAnswer, Refused
+from edt_cli.up.home import DEFAULT_PORT, home_folder, remembered_port
+from edt_contract.durable import write_whole
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Login:
 def api_address(given: str | None) -> str:
     """The API to speak to: ``--api``, EDT_API, where one is logged in, the `edt up` of this machine."""
     kept = read_login()
-    port = remembered_port(default_home()) or _DEFAULT_PORT
+    port = remembered_port(home_folder()) or DEFAULT_PORT
     address = given or os.environ.get("EDT_API") or (kept.api if kept else "") or f"http://127.0.0.1:{port}"
     return address.rstrip("/")
 
@@ -55,11 +56,11 @@ def login(
 ) -> None:
     """Log in, and keep the token (mode 0600) for the commands that follow."""
     api = api_address(context.obj)
-    password = passwords.given("Password", password_stdin)
+    password = given_password("Password", password_stdin)
     try:
         response = httpx.get(f"{api}/auth/v1/logon", auth=(user, password), timeout=30)
     except httpx.HTTPError as error:
-        raise NoAnswer(api, str(error) or type(error).__name__) from error
+        raise NoAnswer(api, error) from error
     if response.status_code in {401, 403}:
         raise Refused(response.status_code, f"{api} does not accept this password for {user}")
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
@@ -82,9 +83,29 @@ def logout(context: typer.Context) -> None:
         httpx.post(f"{kept.api}/auth/v1/logoff", headers={"Authorization": f"Bearer {kept.token}"}, timeout=10)
     except httpx.HTTPError as error:
         raise CliError(
-            f"logged out here, but {kept.api} could not be told, so the token holds until it expires"
+            f"logged out here, but {kept.api} was not reached, so the token holds until it expires"
         ) from error
     typer.echo("Logged out.")
+
+
+def from_stdin(asked_for: bool) -> bool:
+    """Whether standard input gives it: that was asked for, or nobody sits there who could type."""
+    return asked_for or not sys.stdin.isatty()
+
+
+def given_password(prompt: str, stdin: bool, *, twice: bool = False) -> str:
+    """A password: the next line of standard input, or typed without being shown. ``twice``: until both are the same."""
+    if from_stdin(stdin):
+        return sys.stdin.readline().rstrip("\r\n")
+    return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=twice))
+
+
+def new_password(stdin: bool) -> str:
+    """The same, of a password that is to be set. Raises CannotStart for one that the API would not take."""
+    password = given_password("New password", stdin, twice=True)
+    if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
+        raise CannotStart(f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters, not {len(password)}")
+    return password
 
 
 def login_file() -> Path:
@@ -103,4 +124,4 @@ def read_login() -> Login | None:
 def _keep(what: Login) -> None:
     path = login_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_secret(path, json.dumps(asdict(what)))
+    write_whole(path, json.dumps(asdict(what)) + "\n", mode=0o600)

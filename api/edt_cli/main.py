@@ -1,4 +1,4 @@
-"""Room: api, CLI. All commands of ``edt`` under their names, and how they end."""
+"""All commands of ``edt`` under their names, and how they end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_cli import doctor, emulate, images, jobs, login, nodes, users
+from edt_cli import cluster, doctor, emulate, jobs, login
 from edt_cli.errors import CliError
 from edt_cli.up import command as up
 
@@ -40,9 +40,9 @@ app.command("stop")(jobs.stop)
 app.command("rm")(jobs.rm)
 app.command("result")(jobs.result)
 app.command("emulate", context_settings={"allow_interspersed_args": False})(emulate.emulate)
-app.add_typer(nodes.app, name="nodes")
-app.add_typer(images.app, name="images")
-app.add_typer(users.app, name="users")
+app.add_typer(cluster.nodes_app, name="nodes")
+app.add_typer(cluster.images_app, name="images")
+app.add_typer(cluster.users_app, name="users")
 app.command("login")(login.login)
 app.command("logout")(login.logout)
 

@@ -1,4 +1,4 @@
-"""Room: api, CLI. How answers look: tables for people, JSON for programs. Touches standard output only."""
+"""How answers look: tables for people, JSON for programs. Touches standard output only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
-from edt_api.schemas import ExecState, Job
+from edt_api.schemas.jobs import ExecState, Job
 
 _STATE_STYLES = {
     ExecState.SUBMITTED: "dim",
@@ -51,7 +51,7 @@ def console() -> Console:
 
 
 def narrow() -> bool:
-    """Whether a table has to do with little room."""
+    """Whether the terminal is narrow."""
     return console().width < _ROOMY
 
 
@@ -113,11 +113,18 @@ def as_json(answer: BaseModel | Sequence[BaseModel]) -> None:
 
 
 def state(job: Job) -> Text:
-    """A job's state as people read it; PENDING without the name of WMLA's scheduler, and told apart where it holds
+    """A job's state as people read it; PENDING without the name of WMLA's scheduler, and more exact where it holds
     slots already, or where its stop was asked for."""
-    if job.standing in {"starting", "stopping"}:
-        return Text(job.standing.upper(), style=_STATE_STYLES[ExecState.PENDING])
+    if job.status in {"starting", "stopping"}:
+        return Text(job.status.upper(), style=_STATE_STYLES[ExecState.PENDING])
     return Text("PENDING" if job.state is ExecState.PENDING else str(job.state), style=_STATE_STYLES[job.state])
+
+
+def remark(job: Job) -> str:
+    """Why a job waits, or what was said of it last."""
+    if job.waiting is not None and not job.state.over:
+        return job.waiting.reason
+    return job.message or ""
 
 
 def size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Room: api, CLI. A script or a folder as the archive that is handed in. Reads the disk, writes one temporary
+"""A script or a folder as the archive that is handed in. Reads the disk, writes one temporary
 file."""
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def pack(path: Path, main: str | None, *, checked: bool = True) -> Parcel:
         if checked:
             _check(path / main)
         name = path.resolve().name
-        return Parcel(_archive([(path, name)]), f"{name}.modelDir.tar", main, name)
+        return Parcel(_archive(path, name), f"{name}.modelDir.tar", main, name)
     if not path.is_file():
         raise CannotStart(f"{path} does not exist: name a script, or a folder with --main")
     if main is not None:
         raise CannotStart(f"--main is for folders, and {path} is a script")
     if checked:
         _check(path)
-    return Parcel(_archive([(path, path.name)]), f"{path.stem}.modelDir.tar", path.name, None)
+    return Parcel(_archive(path, path.name), f"{path.stem}.modelDir.tar", path.name, None)
 
 
 def _check(script: Path) -> None:
@@ -70,18 +70,17 @@ def _check(script: Path) -> None:
         raise CannotStart(f"{script}{line}: {what}; {version} cannot read it. {_ANYWAY}") from error
 
 
-def _archive(roots: list[tuple[Path, str]]) -> IO[bytes]:
+def _archive(root: Path, name: str) -> IO[bytes]:
     """A gzip tar of regular files and folders. What a link points to is packed in its place."""
     file = tempfile.TemporaryFile(prefix="edt-submit-")  # noqa: SIM115  its reader closes it
     try:
         with tarfile.open(fileobj=file, mode="w:gz", dereference=True, compresslevel=1) as archive:
-            for root, name in roots:
-                _add(archive, root, name, frozenset())
+            _add(archive, root, name, frozenset())
     except BaseException as error:
         file.close()
         if not isinstance(error, OSError):
             raise
-        raise CannotStart(f"{error.filename or roots[0][0]} cannot be packed: {error.strerror or error}") from error
+        raise CannotStart(f"{error.filename or root} cannot be packed: {error.strerror or error}") from error
     file.seek(0)
     return file
 

@@ -1,4 +1,4 @@
-"""Room: api, CLI. One conversation with the API: requests go out with the token, refusals come back as sentences."""
+"""One conversation with the API: requests go out with the token, refusals come back as sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 import typer
 from pydantic import BaseModel, ValidationError
 
-from edt_api.schemas import Page
+from edt_api.schemas.jobs import Page
 from edt_cli.errors import CliError, NoAnswer, NotLoggedIn, Refused
 from edt_cli.login import api_address, token_for
 
@@ -20,7 +20,7 @@ _Shape = TypeVar("_Shape", bound=BaseModel)
 _Page = TypeVar("_Page", bound=Page[Any])
 
 EXECS = "/platform/rest/deeplearning/v1/execs"
-"""WMLA's door: where jobs are handed in and their papers fetched."""
+"""WMLA's resources: jobs are submitted and their files fetched here."""
 OURS = "/api/v1"
 PATIENCE_SECONDS = 30.0
 """So long is something handed in again that found the API restarting, or its database."""
@@ -47,16 +47,16 @@ class Session:
         try:
             response = self._http.request(method, path, **request)
         except httpx.HTTPError as error:
-            raise NoAnswer(self.api, str(error) or type(error).__name__) from error
+            raise NoAnswer(self.api, error) from error
         return self._checked(response)
 
     def hand_in(self, path: str, request: Callable[[], Mapping[str, Any]]) -> httpx.Response:
-        """A POST that makes something, again and again until there is an answer: its key tells the API that it is
+        """A POST that makes something, again and again until there is an answer: by its key the API knows that it is
         one. ``request`` makes the body anew each time. Raises a CliError as ``ask`` does.
         """
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         until = time.monotonic() + PATIENCE_SECONDS
-        told = False
+        warned = False
         while True:
             pause = _PAUSE_SECONDS
             try:
@@ -64,16 +64,16 @@ class Session:
                 if response.status_code not in _COME_BACK:
                     return self._checked(response)
                 why = _sentence(response)
+                failure: CliError = Refused(response.status_code, why)
                 pause = max(pause, _seconds(response.headers.get("Retry-After")))
             except httpx.HTTPError as error:
-                response, why = None, str(error) or type(error).__name__
+                why = str(error) or type(error).__name__
+                failure = NoAnswer(self.api, error)
             if time.monotonic() + pause > until:
-                if response is None:
-                    raise NoAnswer(self.api, why)
-                return self._checked(response)
-            if not told:
+                raise failure
+            if not warned:
                 typer.echo(f"edt: {why}; trying for {PATIENCE_SECONDS:g} s", err=True)
-            told = True
+            warned = True
             time.sleep(pause)
 
     @contextmanager
@@ -85,7 +85,7 @@ class Session:
                     response.read()
                 yield self._checked(response)
         except httpx.HTTPError as error:
-            raise NoAnswer(self.api, str(error) or type(error).__name__) from error
+            raise NoAnswer(self.api, error) from error
 
     def one(self, shape: type[_Shape], path: str, **request: Any) -> _Shape:
         """GET one object."""
@@ -101,15 +101,14 @@ class Session:
                 return
             cursor = {"cursor": page.next}
 
+    def items(self, shape: type[Page[_Shape]], path: str) -> list[_Shape]:
+        """GET all items of such a list."""
+        return [item for page in self.pages(shape, path) for item in page.items]
+
     def read(self, shape: type[_Shape], response: httpx.Response) -> _Shape:
         """The object in an answer."""
-        with self._understood(response):
-            return shape.model_validate_json(response.content)
-
-    @contextmanager
-    def _understood(self, response: httpx.Response) -> Iterator[None]:
         try:
-            yield
+            return shape.model_validate_json(response.content)
         except ValidationError as error:
             raise CliError(f"{self.api} answers in words this version of edt does not know: {response.url}") from error
 

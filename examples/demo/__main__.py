@@ -1,4 +1,4 @@
-"""``python examples/demo``, or ``make demo``. No question is asked and no terminal needed; exit statuses are told
+"""``python examples/demo``, or ``make demo``. No question is asked and no terminal needed; exit statuses are
 in ``edt_demo.exits``."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The schema's history. Room: migrations. Touches the database's schema, imports nothing of the other rooms.
+"""The schema's history. Touches the database's schema; imports nothing of the other packages.
 
 ``migrate(url)`` brings a database, empty or old, to the newest schema that this code knows; called by every
 process that opens one, by as many at once as like: one does it, under the writer's lock, the others find it done.

@@ -38,9 +38,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _platforms() -> int:
-    # Only here: that room itself imports the schema's history.
+    # Only here: that package itself imports the schema's history.
     from edt_scheduler.errors import HomeUnusable, Unavailable
-    from edt_scheduler.house import prepare
+    from edt_scheduler.platform import prepare
     from edt_scheduler.settings import Settings
 
     try:

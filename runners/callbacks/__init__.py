@@ -1,4 +1,4 @@
-"""``from callbacks import Callback, LoggerCallback``: WMLA's base classes. Room: runners; touches nothing.
+"""``from callbacks import Callback, LoggerCallback``: WMLA's base classes.
 
 Nothing of ours imports this module by its top name: a user's own ``callbacks.py`` may stand before it.
 """

@@ -1,7 +1,7 @@
-"""Room: runners, agent. ``python -m edt_agent``: one node's agent, until a signal says go.
+"""``python -m edt_agent``: one node's agent, until a signal ends it.
 
-SIGTERM: the agent goes alone, for an upgrade; training goes on and the next agent adopts it. SIGINT (Ctrl-C):
-training writes a checkpoint and leaves, then the agent goes. A second one kills.
+SIGTERM ends the agent alone, for an upgrade: training goes on, and the next agent adopts it. SIGINT (Ctrl-C) makes all
+training write a checkpoint and leave, and then ends the agent. A second SIGINT kills.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 
 from edt_agent.agent import Agent
 from edt_agent.errors import AgentError
-from edt_agent.settings import AgentSettings, read
+from edt_agent.settings import AgentSettings, read_settings
 
 
 def main() -> int:
@@ -22,17 +22,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="edt_agent", description="The agent of one node.")
     parser.add_argument("--api", help="URL of the API (EDT_API)")
     parser.add_argument("--token-file", dest="token_file", help="file with the join token (EDT_TOKEN_FILE)")
-    parser.add_argument("--home", help="folder for the agent's notes (EDT_HOME)")
+    parser.add_argument("--home", help="folder for the agent's files (EDT_HOME)")
     parser.add_argument("--name", help="this node's name (EDT_NAME); default: the machine's")
     parser.add_argument("--host", dest="agent_host", help="address for the job's other nodes (EDT_AGENT_HOST)")
     arguments = parser.parse_args()
     logging.basicConfig(level=os.environ.get("EDT_LOG_LEVEL", "INFO").upper(), format="%(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        settings = read(vars(arguments))
+        settings = read_settings(vars(arguments))
         asyncio.run(_run(settings))
     except (AgentError, OSError) as error:
-        print(f"edt agent: {error}", file=sys.stderr)  # noqa: T201  the sentence a person reads
+        print(f"edt agent: {error}", file=sys.stderr)  # noqa: T201  a person reads it
         return 2
     return 0
 

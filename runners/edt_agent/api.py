@@ -1,7 +1,7 @@
-"""Room: runners, agent. What the agent says to the API, and what it hears. Touches HTTP, nothing else.
+"""The agent's requests to the API, over HTTP.
 
-All of it may be asked again at any time: registering anew is a new incarnation of the node, assignments are a level,
-and reports carry numbers.
+Each may be repeated at any time: a second registration replaces the first, assignments say what should be now, and
+reports have numbers.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
-from edt_agent.decide import Desired
+from edt_agent.decide import Assigned
 from edt_agent.errors import ApiRefused, ApiUnreachable, BadSetting, NotKnownHere
-from edt_agent.ledger import Key
 from edt_agent.settings import AgentSettings
 from edt_agent.slots import Slot, cores
-from edt_runner.contract import Assignment, ContractError
+from edt_agent.supervisor_records import Key
+from edt_contract.attempt import Assignment
+from edt_contract.encoding import ContractError
 
 log = logging.getLogger(__name__)
 
@@ -29,42 +30,39 @@ _TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Registration:
-    """What the API answers to a node that registers."""
-
-    queue: str
-    """Celery queue on which this node is rung."""
-    broker_url: str | None
-    """None: nobody rings, ask by long poll."""
-
-
-@dataclass(frozen=True)
 class Answer:
-    """Assignments, and the version to ask on from."""
+    """Assignments, and their version."""
 
     version: int
-    desired: Desired
+    assigned: Assigned
     images: tuple[str, ...] = ()
     """Images that this node should have ready before a job needs them."""
 
 
 class Api:
-    """The API as one node sees it. ``register`` first; after NotKnownHere again."""
+    """The API as one node sees it. Call ``register`` first, and again after NotKnownHere.
+
+    Every request may raise ApiUnreachable and ApiRefused.
+    """
 
     def __init__(self, settings: AgentSettings, slots: Sequence[Slot]) -> None:
         self._settings = settings
         self._slots = slots
         self._node = f"/api/v1/nodes/{quote(settings.name, safe='')}"
         self._token = ""
-        # One per life of this agent: the API tells a restarted agent from a late message by it.
+        # A new one for each start of the agent: by it the API tells a restarted agent from a late message.
         self._incarnation = uuid.uuid4().hex
         self._http = httpx.AsyncClient(base_url=settings.api, timeout=_TIMEOUT_SECONDS, trust_env=False)
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def register(self) -> Registration:
-        """Show the join token; from then on the node speaks with a token of its own, kept in memory only."""
+    async def register(self) -> str | None:
+        """Register with the join token. From then on the node uses a token of its own, which is kept in memory only.
+
+        Returns:
+            The broker's URL; None: there are no notifications, so the agent asks by long poll.
+        """
         body = {
             "name": self._settings.name,
             "host": self._settings.reached_at,
@@ -73,15 +71,22 @@ class Api:
             "incarnation": self._incarnation,
             "launcher": self._settings.runs_in,
             "alone": self._settings.alone,
-            "slots": [slot.to_json_object() for slot in self._slots],
+            "slots": [asdict(slot) for slot in self._slots],
         }
         join_token = _read_token(self._settings.token_file)
         data = await self._ask("to register", "POST", "/api/v1/nodes", token=join_token, json=body)
         self._token = str(data["token"])
-        return Registration(str(data["queue"]), data.get("broker_url"))
+        broker_url: str | None = data.get("broker_url")
+        return broker_url
 
     async def assignments(self, after: int | None, wait: float, woken_by: str) -> Answer:
-        """What should run here. With ``wait`` the API answers when it differs from version ``after``, or then."""
+        """What should run here.
+
+        Args:
+            after: the version that the agent has; None: it has none.
+            wait: seconds for which the API may wait for a newer version before it answers.
+            woken_by: what caused this request.
+        """
         params: dict[str, Any] = {"woken_by": woken_by}
         if after is not None:
             params |= {"after": after, "wait": wait}
@@ -96,16 +101,16 @@ class Api:
         return Answer(int(data["version"]), _desired(data["assignments"]), images)
 
     async def report(self, reports: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
-        """Hand in reports. Answers how many of each attempt (``edt-7/2``) the API has now."""
+        """Send reports; returns the number up to which the API has them, by attempt (``edt-7/2``)."""
         data = await self._ask("reports", "POST", f"{self._node}/reports", json=list(reports))
         return {str(key): int(seq) for key, seq in data["acked"].items()}
 
     async def usage(self, slots: Sequence[Mapping[str, Any]]) -> None:
-        """Say how busy slots are."""
+        """Send how busy slots are."""
         await self._ask("usage", "POST", f"{self._node}/usage", json={"slots": list(slots)})
 
     async def pulled(self, image: str, error: str) -> None:
-        """Say that an image is here; ``error``: or why it cannot be."""
+        """Report that an image is here, or by ``error`` why it is not."""
         await self._ask("images", "POST", f"{self._node}/images", json={"image": image, "error": error[:4096]})
 
     async def _ask(self, what: str, method: str, path: str, *, token: str = "", **request: Any) -> dict[str, Any]:
@@ -124,11 +129,8 @@ class Api:
             raise ApiRefused(what, response.status_code, _detail(response))
         if response.status_code == httpx.codes.NO_CONTENT:
             return {}
-        try:
-            data = response.json()
-        except ValueError:
-            data = None
-        if not isinstance(data, dict):
+        data = _json_object(response)
+        if data is None:
             raise ApiUnreachable(f"{self._settings.api} is no OpenEDT API: its answer to {what} is no JSON object")
         return data
 
@@ -141,31 +143,43 @@ def _read_token(path: Path) -> str:
 
 
 def _boot_id() -> str:
-    """Tells one life of this machine from the next."""
+    """The kernel's id of this boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _desired(items: Sequence[Mapping[str, Any]]) -> Desired:
+def _desired(items: Sequence[Mapping[str, Any]]) -> Assigned:
+    """What the API lists, and the attempts of which it lists something that this release cannot read.
+
+    Raises:
+        ApiUnreachable: an item does not even say which attempt it is of; then nothing is changed on this node.
+    """
     assignments: dict[Key, Assignment] = {}
     unreadable: set[Key] = set()
     for item in items:
         try:
             assignment = Assignment.from_json_object(item)
-        except (ContractError, KeyError, TypeError) as error:
-            letter = item.get("letter") or {}
-            log.error("an assignment of %s cannot be read and is left as it is: %s", letter.get("job"), error)
-            unreadable.add(Key(str(letter.get("job")), int(letter.get("fence", 0))))
+        except (AttributeError, ContractError, KeyError, TypeError) as error:
+            spec = item.get("spec") or {}
+            if not isinstance(spec.get("job"), str) or not isinstance(spec.get("fence"), int):
+                # Nobody knows which attempt this is, and one that is not listed would be stopped.
+                raise ApiUnreachable(f"an assignment of another release, of no job that is named: {error}") from None
+            log.error("an assignment of %s cannot be read and is left as it is: %s", spec["job"], error)
+            unreadable.add(Key(spec["job"], spec["fence"]))
         else:
-            assignments[Key(assignment.letter.job, assignment.letter.fence)] = assignment
-    return Desired(assignments, frozenset(unreadable))
+            assignments[Key.of(assignment.spec)] = assignment
+    return Assigned(assignments, frozenset(unreadable))
 
 
 def _detail(response: httpx.Response) -> str:
-    """The sentence in a problem document, or the beginning of whatever came."""
+    """The sentence in a problem document, or the beginning of whatever the answer holds."""
+    detail = (_json_object(response) or {}).get("detail")
+    return detail if isinstance(detail, str) else response.text[:200].strip()
+
+
+def _json_object(response: httpx.Response) -> dict[str, Any] | None:
+    """What the answer holds; None: no JSON object."""
     try:
         data = response.json()
     except ValueError:
-        data = None
-    if isinstance(data, dict) and isinstance(data.get("detail"), str):
-        return str(data["detail"])
-    return response.text[:200].strip()
+        return None
+    return data if isinstance(data, dict) else None

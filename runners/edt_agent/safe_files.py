@@ -1,7 +1,6 @@
-"""Room: runners, agent. Files in folders that a job can write, opened without being led astray.
+"""Opens files in folders that a job can write, where the job may have put a link, a pipe or a folder in their place.
 
-A link, a pipe or a folder in the place of a file is not followed, waited for or read; permissions that were taken away
-from our own user are put back.
+Such a thing is not followed, waited for or read. Permissions taken away from this process's user are restored.
 """
 
 from __future__ import annotations
@@ -17,44 +16,39 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+OF_THE_JOB = 3
+"""The last components of a spool file's path that the job could have replaced: ``spool/<fence>-<node>/file``."""
 _NOT_OURS = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO})
 
 
-def opened(path: Path, flags: int, of_the_job: int) -> int:
-    """A descriptor of the regular file at ``path``, of which the job could have put something else in the place of the
-    last ``of_the_job`` components. What else lies there is put aside where the file may be created; else it counts as
-    no file: FileNotFoundError."""
+def open_regular(path: Path, flags: int, of_the_job: int) -> int:
+    """Open the regular file at ``path``. The job could have replaced the last ``of_the_job`` components of the path.
+
+    Anything else that lies there is renamed if ``flags`` create the file.
+
+    Raises:
+        FileNotFoundError: there is no file, or something else than a file.
+        OSError: it cannot be opened.
+    """
     make = bool(flags & os.O_CREAT)
-    folder = os.open(path.parents[of_the_job - 1], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    *inner, name = path.parts[-of_the_job:]
+    folder = _open_folder(path.parent, of_the_job - 1, make)
     try:
-        for part in inner:
-            deeper = _open_one(part, os.O_RDONLY | os.O_DIRECTORY, folder, stat.S_ISDIR, make)
-            os.close(folder)
-            folder = deeper
-        return _open_one(name, flags, folder, stat.S_ISREG, make)
+        return _open_one(path.name, flags, folder, stat.S_ISREG, make)
     finally:
         os.close(folder)
 
 
 def make_folder(path: Path, of_the_job: int) -> None:
-    """Make a folder where it is missing. What else lies there, or on the last ``of_the_job`` steps of the way, is put
-    aside."""
+    """Make a folder if it is missing. Anything else that lies there, or in place of the last ``of_the_job`` components,
+    is renamed."""
     path.parents[of_the_job - 1].mkdir(parents=True, exist_ok=True)
-    folder = os.open(path.parents[of_the_job - 1], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in path.parts[-of_the_job:]:
-            deeper = _open_one(part, os.O_RDONLY | os.O_DIRECTORY, folder, stat.S_ISDIR, True)
-            os.close(folder)
-            folder = deeper
-    finally:
-        os.close(folder)
+    os.close(_open_folder(path, of_the_job, make=True))
 
 
 def read(path: Path, most: int, of_the_job: int = 1) -> bytes | None:
-    """What is in a file of at most ``most`` bytes; None: there is none, or it is longer, or no file."""
+    """The contents of a file of at most ``most`` bytes; None: there is none, it is longer, or it cannot be read."""
     try:
-        handle = opened(path, os.O_RDONLY, of_the_job)
+        handle = open_regular(path, os.O_RDONLY, of_the_job)
     except OSError:
         return None
     try:
@@ -66,11 +60,22 @@ def read(path: Path, most: int, of_the_job: int = 1) -> bytes | None:
     return data if len(data) <= most else None
 
 
+def _open_folder(path: Path, of_the_job: int, make: bool) -> int:
+    folder = os.open([path, *path.parents][of_the_job], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in path.parts[len(path.parts) - of_the_job :]:
+        outer = folder
+        try:
+            folder = _open_one(part, os.O_RDONLY | os.O_DIRECTORY, outer, stat.S_ISDIR, make)
+        finally:
+            os.close(outer)
+    return folder
+
+
 def _open_one(name: str, flags: int, folder: int, is_right: Callable[[int], bool], make: bool) -> int:
     if make:
         with contextlib.suppress(FileNotFoundError):
             if not is_right(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-                log.error("%s: what a job put there is put aside", name)
+                log.error("%s: the job has put something else there, which is renamed", name)
                 os.rename(name, f"{name}.{time.time_ns()}", src_dir_fd=folder, dst_dir_fd=folder)
         if flags & os.O_DIRECTORY:
             with contextlib.suppress(FileExistsError):
@@ -78,7 +83,7 @@ def _open_one(name: str, flags: int, folder: int, is_right: Callable[[int], bool
     handle = _open(name, flags, folder, is_right)
     if not is_right(os.fstat(handle).st_mode):
         os.close(handle)
-        raise FileNotFoundError(errno.ENOENT, "it is no file of ours", name)
+        raise FileNotFoundError(errno.ENOENT, "it is no file of OpenEDT", name)
     return handle
 
 
@@ -92,12 +97,12 @@ def _open(name: str, flags: int, folder: int, is_right: Callable[[int], bool]) -
             return os.open(name, safe, 0o644, dir_fd=folder)
     except OSError as error:
         if error.errno in _NOT_OURS:
-            raise FileNotFoundError(errno.ENOENT, "it is no file of ours", name) from error
+            raise FileNotFoundError(errno.ENOENT, "it is no file of OpenEDT", name) from error
         raise
 
 
 def _allow_owner(name: str, folder: int, is_right: Callable[[int], bool]) -> None:
-    """Let its owner read and write it again, if that is who we are."""
+    """Let its owner read and write it again, which works only for the owner."""
     place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         mode = os.fstat(place).st_mode

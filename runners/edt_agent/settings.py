@@ -1,7 +1,5 @@
-"""Room: runners, agent. What an agent is told at its start: by arguments, else by EDT_* variables, else by defaults.
-
-Reads the environment when the settings are made; creates nothing but a folder that ``make_private`` is asked for.
-"""
+"""The agent's settings, those of its Docker launcher among them: from arguments, else from EDT_* variables, else
+defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +10,8 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -24,24 +23,151 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
 )
+from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from edt_agent.complaints import complaint, takes
-from edt_agent.docker_settings import NETWORKS_OF_ONE_NODE, DockerSettings
 from edt_agent.errors import BadSetting
 
 NODE_VARIABLE = "EDT_NODE"
 """Environment variable that marks every process that this node's agent started."""
 LIFE_VARIABLE = "EDT_LIFE"
-"""Environment variable with a random name that one supervisor and all its descendants bear, from their birth on. A
-warm supervisor is started before anybody knows for which attempt; this is how its processes are told apart."""
+"""Environment variable with a random value of one supervisor and all its descendants. It tells their processes apart,
+also those of a warm supervisor, which is started before it has an attempt."""
 
 _LOOPBACK = "127.0.0.1"
 _ROOT_BYTES = 48
-"""Longest EDT_RUNTIME_DIR: a socket's path may have 107 bytes, and 50 are ours and an exec id's."""
+"""Longest EDT_RUNTIME_DIR in bytes: a socket's path may have 107, and the rest of the path needs up to 59."""
+GIB = 1 << 30
+MIB = 1 << 20
+LEAST_MEMORY = 64 * MIB
+_SIZE = re.compile(r"(\d{1,15})([kmgt]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+NETWORKS_OF_ONE_NODE = frozenset({"bridge", "default", "none"})
+"""Docker's networks in which containers of other nodes cannot be reached."""
+
+IMAGE_PYTORCH = "openedt/runner-torch:latest"
+IMAGE_TENSORFLOW = "openedt/runner-tensorflow:latest"
+
+
+def needs(words: str) -> WrapValidator:
+    """A validator whose error message says what is allowed: ``it is <words>``."""
+
+    def checked(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValueError:  # a ValidationError is one, too
+            raise PydanticCustomError("takes", "{words}", {"words": words}) from None
+
+    return WrapValidator(checked)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder of the node that containers see at ``target``."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+def _bytes(given: Any) -> Any:
+    """A size as Docker reads it: m is 2**20. For Pydantic's ByteSize it is 10**6."""
+    if not isinstance(given, str):
+        return given
+    match = _SIZE.fullmatch(given.strip())
+    return int(match[1]) * _UNITS[match[2].lower()] if match else given
+
+
+def _mount(given: Any) -> Any:
+    """``/on/the/node[:/inside][:ro|rw]``."""
+    if not isinstance(given, str):
+        return given
+    parts = given.split(":")
+    mode = parts.pop() if parts[-1] in {"ro", "rw"} else "ro"
+    if not 1 <= len(parts) <= 2 or not all(part.startswith("/") for part in parts):
+        raise ValueError(given)
+    return Mount(parts[0], parts[-1], read_only=mode == "ro")
+
+
+def _pair(given: Any) -> Any:
+    return (given.split(":") * 2 if ":" not in given else given.split(":")) if isinstance(given, str) else given
+
+
+def _listed(given: Any) -> Any:
+    return [each for each in given.split(",") if each] if isinstance(given, str) else given
+
+
+Image = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,254}$"), needs(f"written like {IMAGE_PYTORCH}")]
+Memory = Annotated[
+    int, Field(ge=LEAST_MEMORY), BeforeValidator(_bytes), needs("a size such as 512m or 4g, at least 64m")
+]
+Space = Annotated[int, Field(ge=MIB), BeforeValidator(_bytes), needs("a size such as 512m or 4g, at least 1m")]
+Cores = Annotated[float, Field(gt=0, le=4096), needs("a number of cores above 0")]
+User = Annotated[
+    tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(ge=0)]],
+    NoDecode,
+    BeforeValidator(_pair),
+    needs("UID:GID in numbers, and not root's"),
+]
+ScriptUser = Annotated[
+    Annotated[int, Field(gt=0, lt=1 << 31)] | None,
+    BeforeValidator(lambda given: None if given == "same" else given),
+    needs("the number of a user who is not root, or same"),
+]
+Mounts = Annotated[
+    tuple[Annotated[Mount, BeforeValidator(_mount), needs("/folder[:/inside][:ro|rw], with commas between")], ...],
+    NoDecode,
+    BeforeValidator(_listed),
+]
+
+
+@checked_dataclass(frozen=True)
+class DockerSettings:
+    """EDT_DOCKER_*: each field is a variable's name without that prefix, in lower case."""
+
+    data: Path
+    """The data file system (EDT_DATA_FS), which every container may read."""
+    image_pytorch: Image = IMAGE_PYTORCH
+    image_tensorflow: Image = IMAGE_TENSORFLOW
+    python: str = "python"
+    """The interpreter inside the image."""
+    pull: Literal["missing", "never"] = "missing"
+    """Whether an image that is missing is pulled, or the start fails."""
+    pulls_at_once: Annotated[int, Field(ge=1, le=64), needs("a whole number from 1 to 64")] = 2
+    pull_seconds: Annotated[float, Field(gt=0), needs("a number of seconds above 0")] = 3600.0
+    """A pull that takes longer is given up."""
+    pull_bytes: Space = 64 * GIB
+    """An image whose layers, as they are sent, are larger than this together is not pulled."""
+    network: Annotated[
+        str,
+        Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.:-]{0,127}$"),
+        needs("bridge, none, host or the name of a network"),
+    ] = "bridge"
+    """``bridge`` and ``none`` end at the node: an attempt there spans no other. ``host`` reaches other nodes' engines,
+    and everything that the node listens on. Another one must span the nodes (overlay, macvlan), and the node's --host
+    be an address that a container has there."""
+    user: User = (10001, 10001)
+    """Who a container runs as where the job's folder belongs to root; else its owner."""
+    script_user: ScriptUser = 10002
+    """Who the job's own code runs as, in the group of the container's user; None: as the container's user."""
+    memory_base: Memory | None = None
+    memory_per_slot: Memory | None = None
+    cpus_base: Cores = 1.0
+    cpus_per_slot: Cores | None = None
+    pids: Annotated[int, Field(ge=64, le=1 << 22), needs("a whole number from 64")] = 4096
+    shm: Space = GIB
+    """Size of /dev/shm. OpenEDT's own loader does not use it; NCCL and a user's own loaders do."""
+    tmp: Space = GIB
+    """Size of /tmp, the only place besides the job's folder that can be written; it counts as memory."""
+    gpus: Literal["all", "fixed"] = "all"
+    """Whether a container gets all GPUs of its node, or those of the slots it starts with and no others."""
+    mounts: Mounts = ()
+    """More folders of the node that every container sees."""
 
 
 def _default_home() -> Path:
@@ -53,7 +179,7 @@ def _host_name() -> str:
 
 
 def _own_address(api: str) -> str:
-    """The address of this machine on the way to the API. A datagram socket that is connected sends nothing."""
+    """The address of this machine on its route to the API. Connecting a datagram socket sends nothing."""
     where = urlsplit(api)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -85,13 +211,13 @@ def _frameworks(given: Any) -> Any:
 
 
 Place = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
-Seconds = Annotated[float, Field(gt=0, lt=3600), takes("a number of seconds above 0")]
-Framework = Annotated[Literal["pytorch", "tensorflow"], takes("0, 1 or of pytorch, tensorflow")]
+Seconds = Annotated[float, Field(gt=0, lt=3600), needs("a number of seconds above 0")]
+Framework = Annotated[Literal["pytorch", "tensorflow"], needs("0, 1 or of pytorch, tensorflow")]
 
 
 class AgentSettings(BaseSettings):
-    """All that an agent is told. Each name is the environment's without EDT_, in small letters; an empty variable
-    counts as one that is not set."""
+    """The settings of one agent. Each field is a variable's name without EDT_, in lower case; an empty variable counts
+    as not set."""
 
     # The nested delimiter splits once: EDT_DOCKER_SCRIPT_USER is ``docker.script_user``.
     model_config = SettingsConfigDict(
@@ -104,33 +230,33 @@ class AgentSettings(BaseSettings):
     )
 
     supervisor: ClassVar[tuple[str, ...]] = (sys.executable, "-P", "-m", "edt_runner.supervisor")
-    """The command that is a supervisor. -P: the agent's own working directory is no place to import from."""
+    """The command that starts a supervisor. -P: it does not import from the agent's working directory."""
 
-    api: Annotated[str, AfterValidator(_url), takes("a URL that begins with http:// or https://")] = (
+    api: Annotated[str, AfterValidator(_url), needs("a URL that begins with http:// or https://")] = (
         "http://127.0.0.1:9280"
     )
     """URL of the API, without a path."""
     home: Place = Field(default_factory=_default_home)
-    """The agent keeps its own notes in ``agent/<name>`` below it."""
+    """The platform's folder. The agent keeps its own files in ``agent/<name>`` below it."""
     name: Annotated[
         str,
         Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"),
-        takes("a node's name: letters, digits, '.', '_' and '-', at most 63"),
+        needs("a node's name: letters, digits, '.', '_' and '-', at most 63"),
     ] = Field(default_factory=_host_name)
     """The node's name: part of a queue's name and of folder names. Default: the machine's."""
-    token_file: Place = Field(default_factory=lambda told: told["home"] / "join-token")
+    token_file: Place = Field(default_factory=lambda given: given["home"] / "join-token")
     """File that holds the join token."""
-    agent_host: str = Field(default_factory=lambda told: _own_address(told["api"]))
+    agent_host: str = Field(default_factory=lambda given: _own_address(given["api"]))
     """Address at which the other nodes of a job reach this one."""
-    tag: str = Field(default_factory=lambda told: home_tag(told["home"]))
+    tag: str = Field(default_factory=lambda given: home_tag(given["home"]))
     """Value of EDT_TAG on every process of this home."""
     agent_tick_seconds: Seconds = 2.0
-    """With a broker: how often the agent asks without having been rung."""
+    """With a broker: seconds after which the agent asks without a notification."""
     agent_poll_seconds: Seconds = 5.0
-    """Without a broker: how long the API may hold a question open until something changes."""
+    """Without a broker: seconds for which the API may wait for a change before it answers."""
     usage_seconds: Seconds = 15.0
-    """How often the API is told how busy the slots are."""
-    cpu_slots: Annotated[int, Field(ge=1, le=1024), takes("a whole number from 1 to 1024")] | None = None
+    """Seconds between two messages to the API on how busy the slots are."""
+    cpu_slots: Annotated[int, Field(ge=1, le=1024), needs("a whole number from 1 to 1024")] | None = None
     """CPU stand-ins for GPUs; None: one a core."""
     devices: Literal["auto", "cpu"] = "auto"
     """``auto``: GPUs where NVML shows some, else CPU stand-ins. ``cpu``: CPU stand-ins."""
@@ -142,21 +268,21 @@ class AgentSettings(BaseSettings):
     alive_file: Place | None = None
     """Touched whenever the API has answered, for a health check to look at."""
     runtime_dir: (
-        Annotated[Place, AfterValidator(_short), takes(f"a path of at most {_ROOT_BYTES} bytes, for sockets lie below")]
+        Annotated[Place, AfterValidator(_short), needs(f"a path of at most {_ROOT_BYTES} bytes, for sockets lie below")]
         | None
     ) = None
     """Where the folder of sockets lies. An agent that is itself in a container shares this folder, under the same
     path, with the containers it starts."""
-    data_fs: Place = Field(default_factory=lambda told: told["home"] / "data")
+    data_fs: Place = Field(default_factory=lambda given: given["home"] / "data")
     """The data file system, which every container may read."""
     launcher: Literal["process", "docker"] = "process"
     """Processes of this machine, or a container for each job."""
     docker: DockerSettings | None = Field(default=None, validate_default=True)
-    """EDT_DOCKER_*. None, and not looked at, with another launcher."""
+    """EDT_DOCKER_*; None with another launcher."""
 
     @field_validator("docker", mode="wrap")
     @classmethod
-    def _where_asked_for(
+    def _only_with_docker(
         cls, given: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
     ) -> DockerSettings | None:
         if info.data.get("launcher") != "docker":
@@ -170,53 +296,77 @@ class AgentSettings(BaseSettings):
 
     @property
     def runs_in(self) -> str:
-        """In what this node runs jobs, as the platform names it."""
+        """What this node runs jobs in, in the platform's words."""
         return "docker-fixed" if self.docker and self.docker.gpus == "fixed" else self.launcher
 
     @property
     def alone(self) -> bool:
-        """Whether engines of other nodes cannot reach those of this one: its containers have a network of their own."""
+        """Whether its containers have a network of their own, in which engines of other nodes cannot reach theirs."""
         return self.docker is not None and self.docker.network in NETWORKS_OF_ONE_NODE
 
     @property
     def reached_at(self) -> str:
-        """The address at which engines that train with those of this node reach them."""
+        """The address at which other engines of a job reach this node's engines."""
         return _LOOPBACK if self.alone else self.agent_host
 
     @property
     def state_dir(self) -> Path:
-        """The agent's own notes."""
+        """The folder of the agent's own files."""
         return self.home / "agent" / self.name
 
     @property
     def sockets(self) -> Path:
-        """Where sockets lie: a short path (a socket's may have 107 bytes), on this machine, for this user only."""
+        """The folder of sockets, for this user only. Its path is short, because a socket's may have 107 bytes."""
         base = os.environ.get("XDG_RUNTIME_DIR")
         root = self.runtime_dir or (Path(base) if base and Path(base).is_dir() else Path(tempfile.gettempdir()))
         short = hashlib.sha256(f"{self.tag}/{self.name}".encode()).hexdigest()[:12]
         return root / f"edt-{os.getuid()}-{short}"
 
 
-def read(arguments: Mapping[str, str | None]) -> AgentSettings:
-    """Settings from arguments by their settings' names, None or empty where one is missing, then the environment, then
-    defaults. Raises BadSetting, which names the argument or the variable, what it got and what it takes."""
+def read_settings(arguments: Mapping[str, str | None]) -> AgentSettings:
+    """Make the settings.
+
+    Args:
+        arguments: from the command line, by field; None or "": not given.
+
+    Raises:
+        BadSetting: the message names the argument or variable, its value, and what is allowed.
+    """
     given: dict[str, Any] = {name: value for name, value in arguments.items() if value}
     try:
         return AgentSettings(**given)
     except ValidationError as error:
-        raise BadSetting(complaint(error, given)) from None
+        raise BadSetting(_describe(error, given)) from None
 
 
 def home_tag(home: Path) -> str:
-    """The mark of a home: the same for every path that leads to it."""
+    """The tag of a home: the same for every path that leads to it."""
     return hashlib.sha256(os.path.realpath(home).encode()).hexdigest()[:16]
 
 
 def make_private(folder: Path) -> Path:
-    """The folder, made where it is missing, and for nobody else. Refuses one that another user put there."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a folder that only this user can read.
+
+    Raises:
+        BadSetting: another user has put something there, or it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadSetting(f"EDT_RUNTIME_DIR: {folder} cannot be made: {error.strerror}") from error
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise BadSetting(f"{folder} belongs to somebody else; remove it or set XDG_RUNTIME_DIR")
     folder.chmod(0o700)
     return folder
+
+
+def _describe(error: ValidationError, arguments: Collection[str]) -> str:
+    """The first error in one sentence. ``arguments``: the settings that came from the command line."""
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"] if isinstance(part, str)]
+    name = f"EDT_{'_'.join(path)}".upper()
+    if path[0] in arguments:
+        name = f"--{path[0].removeprefix('agent_').replace('_', '-')}"
+    would_do = first["ctx"]["expected"].replace("'", "") if first["type"] == "literal_error" else first["msg"]
+    return f"{name}: {first['input']!r}; it is {would_do}"

@@ -1,15 +1,17 @@
-"""Room: runners, agent. The node's slots: its GPUs as NVML shows them, or CPU stand-ins.
+"""The node's slots: its GPUs or CPU stand-ins.
 
-Touches the NVIDIA driver (asks, never sets). CUDA itself is not touched: a process that did could not fork engines.
+GPUs are read through NVML. CUDA itself is not used, because a process that has used it cannot fork engines.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -19,16 +21,13 @@ class Slot:
     slot: str
     """Its id on this node."""
     device: str
-    """``cpu``, or what an engine puts into CUDA_VISIBLE_DEVICES."""
+    """``cpu``, or the GPU's UUID, which goes into CUDA_VISIBLE_DEVICES."""
     label: str
-    """What a person reads."""
-
-    def to_json_object(self) -> dict[str, Any]:
-        return asdict(self)
+    """Its name for people."""
 
 
 def find_slots(devices: str, cpu_slots: int | None, environ: Mapping[str, str] = os.environ) -> tuple[Slot, ...]:
-    """The node's slots. With ``auto``, GPUs win over CPU stand-ins unless a number of the latter was asked for."""
+    """The node's slots. ``auto`` means GPUs if there are any, unless ``cpu_slots`` asks for CPU stand-ins."""
     if devices == "auto" and cpu_slots is None and (found := gpus(environ.get("CUDA_VISIBLE_DEVICES"))):
         return found
     return tuple(Slot(str(n), "cpu", f"CPU stand-in {n}") for n in range(cpu_slots or cores()))
@@ -40,7 +39,7 @@ def cores() -> int:
 
 
 def gpus(visible: str | None = None) -> tuple[Slot, ...]:
-    """The GPUs that NVML shows, by UUID; none where there is no driver. ``visible`` narrows them as CUDA would."""
+    """The GPUs that NVML shows; none without a driver. ``visible``: the value of CUDA_VISIBLE_DEVICES."""
     import pynvml
 
     try:
@@ -51,9 +50,8 @@ def gpus(visible: str | None = None) -> tuple[Slot, ...]:
         found = []
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid, name = _text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle))
-            found.append(Slot(str(index), uuid, name))
-        return narrowed(tuple(found), visible)
+            found.append(Slot(str(index), pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)))
+        return visible_slots(tuple(found), visible)
     except pynvml.NVMLError:
         return ()
     finally:
@@ -61,8 +59,8 @@ def gpus(visible: str | None = None) -> tuple[Slot, ...]:
             pynvml.nvmlShutdown()
 
 
-def narrowed(found: tuple[Slot, ...], visible: str | None) -> tuple[Slot, ...]:
-    """Only what CUDA_VISIBLE_DEVICES names: indices or beginnings of UUIDs, up to the first that is neither."""
+def visible_slots(found: tuple[Slot, ...], visible: str | None) -> tuple[Slot, ...]:
+    """The slots that CUDA_VISIBLE_DEVICES names: indices or beginnings of UUIDs, up to the first that is neither."""
     if visible is None:
         return found
     chosen: list[Slot] = []
@@ -72,7 +70,3 @@ def narrowed(found: tuple[Slot, ...], visible: str | None) -> tuple[Slot, ...]:
             break
         chosen.append(match[0])
     return tuple(chosen)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

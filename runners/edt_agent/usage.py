@@ -1,36 +1,35 @@
-"""Room: runners, agent. How busy the node's slots are: what engines used of their slot's cores, what NVML says of GPUs.
+"""Measures how busy the node's slots are, and sends it to the API.
 
-Reads what supervisors write into their spools (``USAGE_FILE``), asks the NVIDIA driver, tells the API. A sample that
-cannot be told is dropped: the next one says more.
+Of CPU slots it is the share of their cores that engines used, from the file that supervisors write (``USAGE_FILE``); of
+GPUs it is what NVML says. A sample that cannot be sent is dropped, since the next one is newer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
-import os
-import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from edt_agent import safe_files
 from edt_agent.api import Api
 from edt_agent.attempt import Attempt
 from edt_agent.errors import ApiRefused, ApiUnreachable
-from edt_agent.gpus import Gpus
-from edt_agent.ledger import Key
 from edt_agent.settings import AgentSettings
 from edt_agent.slots import Slot, cores
-from edt_runner.contract import USAGE_FILE
+from edt_agent.supervisor_records import Key
+from edt_contract.names import USAGE_FILE
 
 log = logging.getLogger(__name__)
 
 STALE_SECONDS = 20.0
-"""A supervisor that has not written for so long says nothing of now."""
+"""A file that is older says nothing about now."""
 _MOST_BYTES = 1 << 18
 _LARGEST = 1 << 62
 """The API takes no larger number."""
@@ -41,7 +40,7 @@ Engine = tuple[Key, str]
 
 @dataclass(frozen=True)
 class Reading:
-    """What an engine and its helpers had used by a time of the machine's monotonic clock."""
+    """What an engine, with all that it started, had used by ``time`` (the machine's monotonic seconds)."""
 
     slot: str
     time: float
@@ -51,10 +50,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Sample:
-    """How busy a slot was, as the API takes it."""
+    """How busy a slot was, as the API takes it. None: it is not known."""
 
     slot: str
     utilisation: float
+    """Share of its cores that were used, or of the last sampling period in which its GPU ran a kernel, 0 to 1."""
     memory_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_watts: float | None = None
@@ -68,9 +68,15 @@ def cpu_samples(
     cores_per_slot: float,
     held: Mapping[Engine, str] | None = None,
 ) -> list[Sample]:
-    """How busy CPU slots were between two looks. A slot that nobody holds is idle; of one whose engine is new or has
-    not been measured again nothing is said. ``held``: who holds which slot, where that is known better than by what
-    the engines' side says of itself."""
+    """How busy CPU slots were between two readings. A slot without an engine is idle; a slot whose engine is new or was
+    not measured again is left out.
+
+    Args:
+        slots: the CPU slots.
+        before, now: the two readings.
+        cores_per_slot: cores of the node / its slots.
+        held: the slot of each engine, from the supervisors' reports; None: from the readings.
+    """
     holders = held if held is not None else {engine: reading.slot for engine, reading in now.items()}
     samples = []
     for slot in slots:
@@ -89,7 +95,7 @@ def _cores_used(before: Reading, now: Reading) -> float:
 
 
 def readings(key: Key, text: str, now: float) -> dict[Engine, Reading]:
-    """What a supervisor wrote; none where that is too old, or cannot be read."""
+    """The readings in a supervisor's file; none where it is too old or cannot be read."""
     try:
         data = json.loads(text)
         when = float(data["time"])
@@ -108,24 +114,78 @@ def _is_possible(reading: Reading) -> bool:
     return math.isfinite(reading.cpu_seconds) and 0 <= reading.rss_bytes < _LARGEST
 
 
-def written(spool: Path) -> str | None:
-    """What a supervisor wrote. The job's own processes may have put a link, a pipe or anything there: None."""
-    try:
-        descriptor = os.open(spool / USAGE_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None  # it has not written yet
-    try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        data = os.read(descriptor, _MOST_BYTES + 1) if regular else b""
-    finally:
-        os.close(descriptor)
-    if not regular:
-        return None
-    return data.decode(errors="replace") if len(data) <= _MOST_BYTES else None
+def read_usage_file(spool: Path) -> str | None:
+    """The text of a supervisor's file; None: there is none, or the job's processes have put a link or a pipe there."""
+    data = safe_files.read(spool / USAGE_FILE, _MOST_BYTES)
+    return data.decode(errors="replace") if data is not None else None
 
 
-class Usage:
-    """``go_on`` runs for ever."""
+class Gpus:
+    """The GPUs of these slots. NVML is initialised at the first measurement and kept open, because that takes long.
+
+    Args:
+        uuids: UUID of each slot's GPU.
+    """
+
+    def __init__(self, uuids: Mapping[str, str]) -> None:
+        self._uuids = uuids
+        self._open = False
+
+    def measure(self) -> list[Sample]:
+        """The use of each slot's GPU; one that does not answer is left out."""
+        if not self._uuids:
+            return []
+        import pynvml
+
+        try:
+            if not self._open:
+                pynvml.nvmlInit()
+                self._open = True
+        except pynvml.NVMLError as error:
+            log.debug("NVML does not open: %s", error)
+            return []
+        found: list[Sample] = []
+        for slot, uuid in self._uuids.items():
+            try:
+                found.append(_measure(pynvml, slot, uuid))
+            except pynvml.NVMLError as error:  # a part of a GPU (MIG) has no utilisation, a broken one nothing
+                log.debug("GPU %s does not answer: %s", uuid, error)
+        if not found:
+            self._close(pynvml)  # the driver may have been reloaded
+        return found
+
+    def _close(self, pynvml: Any) -> None:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+        self._open = False
+
+
+def _measure(pynvml: Any, slot: str, uuid: str) -> Sample:
+    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+
+    def asked(question: Callable[[], Any]) -> Any:
+        """A value that not every GPU has."""
+        try:
+            return question()
+        except pynvml.NVMLError:
+            return None
+
+    rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    milliwatts = asked(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
+    degrees = asked(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+    return Sample(
+        slot,
+        utilisation=min(1.0, rates.gpu / 100),
+        memory_bytes=int(memory.used),
+        memory_total_bytes=int(memory.total),
+        power_watts=milliwatts / 1000 if milliwatts is not None else None,
+        temperature_c=float(degrees) if degrees is not None else None,
+    )
+
+
+class UsageReports:
+    """Measures and sends, in ``run``."""
 
     def __init__(
         self, settings: AgentSettings, api: Api, slots: Sequence[Slot], attempts: Mapping[Key, Attempt]
@@ -137,16 +197,16 @@ class Usage:
         self._gpus = Gpus({slot.slot: slot.device for slot in slots if slot.device != "cpu"})
         self._cores_per_slot = cores() / max(1, len(slots))
         self._before: dict[Engine, Reading] = {}
-        self._told = True
+        self._delivered = True
 
-    async def go_on(self) -> None:
-        """Measure and tell, again and again."""
+    async def run(self) -> None:
+        """Measure and send, for ever."""
         while True:
             await asyncio.sleep(self._seconds)
             try:
-                await self._tell(await asyncio.to_thread(self._measure, self._spools(), self._held()))
+                await self._send(await asyncio.to_thread(self._measure, self._spools(), self._held()))
             except Exception:
-                log.exception("how busy the slots are cannot be measured")  # no reason for an agent to end
+                log.exception("usage of the slots cannot be measured")  # no reason for an agent to end
 
     def _spools(self) -> dict[Key, Path]:
         return {key: attempt.spool.path.parent for key, attempt in self._attempts.items() if attempt.lives}
@@ -161,27 +221,26 @@ class Usage:
 
     def _measure(self, spools: Mapping[Key, Path], held: Mapping[Engine, str]) -> list[Sample]:
         before, self._before = self._before, _read(spools)
-        gpus = [Sample(slot, **asdict(use)) for slot, use in self._gpus.measure().items()]
-        return cpu_samples(self._cpu, before, self._before, self._cores_per_slot, held) + gpus
+        return cpu_samples(self._cpu, before, self._before, self._cores_per_slot, held) + self._gpus.measure()
 
-    async def _tell(self, samples: Sequence[Sample]) -> None:
+    async def _send(self, samples: Sequence[Sample]) -> None:
         if not samples:
             return
         try:
             await self._api.usage([_message(sample) for sample in samples])
         except (ApiUnreachable, ApiRefused) as error:
-            if self._told:
-                log.info("how busy the slots are is not told for now: %s", error)
-            self._told = False
+            if self._delivered:
+                log.info("usage of the slots is not sent for now: %s", error)
+            self._delivered = False
         else:
-            self._told = True
+            self._delivered = True
 
 
 def _read(spools: Mapping[Key, Path]) -> dict[Engine, Reading]:
     found: dict[Engine, Reading] = {}
     now = time.monotonic()
     for key, folder in spools.items():
-        found |= readings(key, written(folder) or "", now)
+        found |= readings(key, read_usage_file(folder) or "", now)
     return found
 
 

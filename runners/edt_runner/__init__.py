@@ -1,6 +1,7 @@
-"""The runners' room: what happens on a node.
+"""What runs on a node while a job trains.
 
-``contract`` is the paper that crosses the walls; ``supervisor`` starts and watches the processes of one attempt;
-``coordinator`` owns the job's generations; ``engine`` is the framework-neutral training; ``pytorch``, ``tensorflow``
-and ``dataplane`` are its hands. Importing this package costs nothing and imports no framework.
+``supervisor`` starts and watches the processes of one attempt, ``coordinator`` decides which engines train together,
+``engine`` trains, and ``driver`` runs the user's script. They talk by the messages of ``protocol``. ``comm`` moves the
+bytes between engines, ``frameworks`` adapts PyTorch and TensorFlow, ``schedule`` says what each step works on, ``data``
+loads it, and ``checkpoints`` writes what must not be lost. Importing this package imports no framework.
 """

@@ -1,4 +1,4 @@
-"""What a process that the supervisor forked is: driver or engine, of which attempt. Room: runners; stdlib only.
+"""What a process that the supervisor forked is: driver or engine, and of which attempt.
 
 ``train()`` looks here to learn its role; a process that no supervisor forked has no context.
 """
@@ -9,25 +9,26 @@ import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edt_runner.contract import Letter
+from edt_contract.attempt import AttemptSpec
 
 
 @dataclass(frozen=True)
 class Context:
-    """Role of this process."""
+    """A driver or an engine of one attempt."""
 
     role: str
     """``driver`` or ``engine``."""
-    letter: Letter
+    spec: AttemptSpec
     coordinator: str
-    """``host:port``."""
+    """``host:port`` at which the coordinator was when this process was forked."""
     name: str = ""
-    """Of an engine: its allocation id."""
+    """Of an engine: its allocation id in decimal digits."""
     device: str = "cpu"
+    """Of an engine: ``cpu``, or a GPU as CUDA_VISIBLE_DEVICES names it."""
     page: mmap.mmap | None = None
-    """Of an engine: where it writes what it is doing (``engine.position``)."""
-    tell: Callable[[str, str], None] | None = None
-    """Says why this process fails: (message, traceback). For who ends it without raising."""
+    """Of an engine: shared memory in which it writes what it is doing (``protocol.engine_status``)."""
+    report_failure: Callable[[str, str], None] | None = None
+    """Says to the supervisor why this process fails: (message, traceback). For code that ends it without raising."""
 
 
 _current: Context | None = None
@@ -39,15 +40,10 @@ def current() -> Context | None:
 
 
 def enter(context: Context) -> None:
-    """Once, by the freshly forked child."""
+    """Set the context of this process; called once, in the freshly forked child."""
     global _current  # noqa: PLW0603 - a process has one role, and user code calls train() without naming it
     _current = context
 
 
 training = ""
-"""The call that this process's training began by, as its user knows it; empty: there was none yet."""
-
-
-def begin_training(call: str) -> None:
-    global training  # noqa: PLW0603 - one a process
-    training = call
+"""Name of the user's call by which this process's training has begun (``launch.train.claim``); empty: it has not."""

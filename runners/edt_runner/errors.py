@@ -1,4 +1,4 @@
-"""What can go wrong in a runner, and whose fault it is. Room: runners; standard library only.
+"""Errors of a training, and whose fault they are.
 
 RunnerError
 ├── UsageError          the user's call is wrong: names the argument, what it got and what it takes
@@ -9,7 +9,6 @@ RunnerError
 ├── UnsupportedState    optimizer state that cannot be carried to another engine
 ├── CheckpointError     a recovery checkpoint that is torn, foreign, unreadable or not to be written any more
 ├── NoRoom              the trained model could not be written: no room on the disk, for too long
-├── RecordError         a sample record that shows a step committed in two ways
 └── Suspended           all engines have left; no error, the training goes on from its checkpoint
 
 TrainingFailed is a SystemExit: the traceback has been shown by then, once.
@@ -17,8 +16,10 @@ TrainingFailed is a SystemExit: the traceback has been shown by then, once.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator
+from typing import Any
 
 _LOADER_DIED = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
 
@@ -29,6 +30,29 @@ class RunnerError(Exception):
 
 class UsageError(RunnerError, ValueError):
     """A wrong argument, found before the first step."""
+
+
+def usage(name: str, got: object, takes: str) -> UsageError:
+    """The error of an argument ``name``: what it got and what it takes."""
+    return UsageError(f"{name}: got {got!r}, takes {takes}")
+
+
+def whole(name: str, value: object, takes: str = "a whole number, at least 1") -> int:
+    """The argument ``value`` as an int of at least 1. Raises UsageError where it is none."""
+    number = whole_number(value)
+    if number is None or number < 1:
+        raise usage(name, value, takes)
+    return number
+
+
+def whole_number(value: Any) -> int | None:
+    """An int of any library; a float never, even where it is whole: nothing says it was not cut off."""
+    if isinstance(value, bool) or getattr(value, "ndim", None):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 class DatasetMismatch(RunnerError):
@@ -44,8 +68,8 @@ class HelperLost(RunnerError):
 
 
 def is_lost_helper(error: BaseException) -> bool:
-    """Whether this came of a loader process that has ended. torch has no class of its own for it, and raises it out of
-    a signal handler, so wherever this process happens to be."""
+    """Whether an error means that a loader process has ended. torch has no class for it, and raises a RuntimeError from
+    a signal handler, wherever this process is just then."""
     return any(
         isinstance(found, HelperLost) or (isinstance(found, RuntimeError) and _LOADER_DIED.search(str(found)))
         for found in chain_of(error)
@@ -53,7 +77,7 @@ def is_lost_helper(error: BaseException) -> bool:
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came of."""
+    """The error, its cause, that one's cause, and so on."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -74,10 +98,6 @@ class CheckpointError(RunnerError):
 
 class NoRoom(RunnerError):
     """The trained model could not be written for want of room; the training is kept in its checkpoint."""
-
-
-class RecordError(RunnerError):
-    """A sample record that says what must never happen: one step was committed in two ways."""
 
 
 class Suspended(RunnerError):

@@ -1,5 +1,7 @@
-"""What a user asked of ``train()``, and the data it is to be done on, in one process. Room: runners; torch in name
-only: what is of a framework comes in by ``framework.Trainable``."""
+"""What a user asks of ``train()``, and a training as one process knows it: the request with its data and its schedule.
+
+Whatever is of a framework comes in by ``frameworks.trainable.Trainable``.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,19 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from edt_runner import context, emulation, environment
-from edt_runner.engine.schedule import Schedule, Tick
-from edt_runner.engine.widths import Fixed, PerEngine, Traced, Widths
+from edt_runner import context, environment
+from edt_runner.callbacks.hooks import UserCallback, UserCallbacks, carrying
+from edt_runner.data.loader import SampleLoader
 from edt_runner.errors import UsageError
-from edt_runner.loader import SampleLoader
-from edt_runner.scaling.adapter import scaled
-from edt_runner.scaling.rules import Rule, described
-from edt_runner.trainable import Collate, EngineAdapter, Samples, Trainable
-from edt_runner.user_callbacks.adapter import carrying
-from edt_runner.user_callbacks.hooks import UserCallback, UserCallbacks
+from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples, Trainable
+from edt_runner.lr_scaling import emulation
+from edt_runner.lr_scaling.adapter import scaled
+from edt_runner.lr_scaling.rules import Rule, described
+from edt_runner.schedule.schedule import Schedule, Step, Widths
 
 
 class Logger(Protocol):
-    """The 4.x logger callback."""
+    """WMLA's logger callback (version 4.x). ``workers`` is the number of engines that shared the step."""
 
     def on_train_begin(self) -> None: ...
     def on_train_end(self) -> None: ...
@@ -36,7 +37,7 @@ class Logger(Protocol):
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Everything a user gave to the constructor and to train(), checked by the caller."""
+    """Everything a user gave to the constructor and to train(); the caller has checked it."""
 
     trainable: Trainable
     datasets_function: Callable[[], tuple[Any, Any]]
@@ -45,24 +46,27 @@ class TrainRequest:
     collate: Collate | None
     epochs: int
     batch_size: int
-    logical_workers: int | None
+    """Samples of a micro-batch."""
+    micro_batches: int | None
     """E; None: as many as slots are offered."""
     loader_processes: int
     validation_freq: int
     checkpoint_freq: int
     seed: int | None
+    """None: the job's."""
     exact: bool
+    """Whether gradients are added in an order that does not depend on the number of engines."""
     recovery_interval: float = 10.0
     """Seconds between recovery checkpoints."""
     callbacks: Sequence[UserCallback] = ()
     step_samples: int | None = None
     """Samples of a full step, where they are no whole micro-batches; None: E x ``batch_size``."""
     shuffle: bool = True
-    observe_step: Callable[[Tick, int, int, bool], None] | None = None
-    """In an engine, before each try of a step: called with the tick, the engines that share it, the micro-batches that
+    observe_step: Callable[[Step, int, int, bool], None] | None = None
+    """In an engine, before each try of a step: called with the step, the engines that share it, the micro-batches that
     are this engine's, and whether it is the first of them."""
     batch_scaling: str = "fixed"
-    """"fixed": E micro-batches an update; "per_engine": as many as there are engines."""
+    """"fixed": E micro-batches a training step; "per_engine": as many as there are engines."""
     lr_rule: Rule | None = None
     """How the learning rate follows the batch; None: it does not."""
     reference_batch: int = 0
@@ -76,17 +80,25 @@ class TrainRequest:
 
     @property
     def follows_engines(self) -> bool:
-        """The global batch does."""
+        """Whether the global batch grows and shrinks with the number of engines."""
         return self.batch_scaling == "per_engine"
 
 
 @dataclass
 class Training:
-    """A request and its data, in one process."""
+    """One training as one process knows it. Driver and engines each make their own, and compare what must be equal.
+
+    Args:
+        request: what the user asks for. Under ``edt emulate`` it is changed to what is emulated.
+        offered: slots that the job may hold at most.
+        seed: of the training.
+
+    Raises:
+        UsageError: the data set is empty, or ``datasets_function`` does not return a pair.
+    """
 
     request: TrainRequest
     offered: int
-    """Slots that the job may hold at most."""
     seed: int
     samples: Samples = field(init=False)
     schedule: Schedule = field(init=False)
@@ -103,7 +115,7 @@ class Training:
         self.schedule = Schedule(
             train_samples=self.samples.train_units,
             test_samples=self.samples.test_units,
-            logical_workers=1 if request.follows_engines else request.logical_workers or self.offered,
+            micro_batches=1 if request.follows_engines else request.micro_batches or self.offered,
             batch_size=self.samples.units_per_batch(request.batch_size),
             epochs=request.epochs,
             validation_freq=request.validation_freq,
@@ -112,20 +124,24 @@ class Training:
             follows_engines=request.follows_engines,
         )
         if emulated is not None:
-            self.widths = Traced(emulated.changes(request.reference_batch, request.batch_size))
+            self.widths = Widths(emulated.changes(request.reference_batch, request.batch_size))
         else:
-            self.widths = PerEngine() if request.follows_engines else Fixed(self.schedule.logical_workers)
+            self.widths = Widths(() if request.follows_engines else ((0, self.schedule.micro_batches),))
 
     @property
     def engines(self) -> int:
-        """The most that can share the work."""
+        """The most engines that can share the work."""
         if not self.request.follows_engines:
-            return self.schedule.logical_workers
-        most = self.schedule.steps_per_epoch  # an epoch's micro-batches; how many slots there are others know
-        return min(most, self.widths.most) if isinstance(self.widths, Traced) else most
+            return self.schedule.micro_batches
+        most = self.schedule.steps_per_epoch  # an epoch's micro-batches; the slots limit it elsewhere
+        return min(most, self.widths.most or most)
 
     def adapter(self, *, on_device: bool) -> EngineAdapter:
-        """Of this process's model; ``on_device``: on its GPU, if it sees one."""
+        """The adapter of this process's model, with the learning-rate rule if there is one.
+
+        Args:
+            on_device: whether the model is on this process's GPU, if it sees one.
+        """
         request = self.request
         adapter = request.trainable.adapter(self.samples, on_device=on_device)
         if request.lr_rule is None:
@@ -134,19 +150,26 @@ class Training:
         return scaled(
             adapter,
             request.lr_rule,
-            reference=self._reference,
+            reference=self.reference,
             micro_batch=request.batch_size,
             epoch_samples=self.schedule.train_samples * request.batch_size // units,
         )
 
     @property
-    def _reference(self) -> int:
+    def reference(self) -> int:
         """Samples of the batch that the learning rate was chosen for."""
-        return self.request.reference_batch or self.request.batch_size * self.schedule.logical_workers
+        return self.request.reference_batch or self.request.batch_size * self.schedule.micro_batches
 
     def with_callbacks(self, adapter: EngineAdapter, *, runs: bool) -> tuple[EngineAdapter, UserCallbacks | None]:
-        """``adapter`` with what the user's callbacks remember in its state, and the callbacks where this process
-        ``runs`` them."""
+        """The adapter with the user's callbacks' memory as part of its state.
+
+        Args:
+            adapter: of this process's model.
+            runs: whether this process runs the callbacks; engines do.
+
+        Returns:
+            The adapter, and the callbacks where this process runs them.
+        """
         request, trainable = self.request, self.request.trainable
         if not request.callbacks:
             return adapter, None
@@ -169,26 +192,30 @@ class Training:
         return SampleLoader(self.samples, processes)
 
     def identity(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """What a checkpoint must share with this training to be gone on from, by the name a user knows it by."""
+        """What a checkpoint must share with this training to be resumed from, by the names that a user is shown.
+
+        Args:
+            arguments: of the user's script.
+        """
         trainable, schedule = self.request.trainable, self.schedule.to_json_object()
         del schedule["follows_engines"]
-        widths = [list(change) for change in self.widths.changes] if isinstance(self.widths, Traced) else None
+        widths = [list(change) for change in self.widths.changes] if self.request.follows_engines else []
         return {
             "batch_scaling": self.request.batch_scaling,
-            "emulated widths": widths,
+            "emulated widths": widths or None,
             **schedule,
             "seed": self.seed,
             "reduction": "exact" if self.request.exact else "fast",
             "arguments": list(arguments),
             "optimizer": trainable.optimizer_name,
-            "lr_rule": self.request.lr_rule and described(self.request.lr_rule, self._reference),
+            "lr_rule": self.request.lr_rule and described(self.request.lr_rule, self.reference),
             "user_callback": [type(callback.inner).__qualname__ for callback in self.request.callbacks],
             "parameters": fingerprint(trainable.parameters()),
             **self.facts(),
         }
 
     def facts(self) -> dict[str, Any]:
-        """What must be equal in all processes: lengths, and the first training sample."""
+        """What must be equal in all processes: lengths of the data sets, and a digest of the first training sample."""
         return {
             "training samples": self.schedule.train_samples,
             "test samples": self.schedule.test_samples,
@@ -196,31 +223,36 @@ class Training:
         }
 
 
-def seed_of(request: TrainRequest, role: context.Context | None) -> int:
-    """The user's own seed, else the job's."""
+def seed_of(request: TrainRequest, process: context.Context | None) -> int:
+    """The user's own seed, else the job's.
+
+    Args:
+        request: what the user asks for.
+        process: driver or engine; None: there is no platform, and the seed is EDT_SEED's.
+    """
     if request.seed is not None:
         return request.seed
-    return role.letter.seed if role is not None else environment.seed()
+    return process.spec.seed if process is not None else environment.seed()
 
 
 def _under(request: TrainRequest, emulated: emulation.Emulation) -> TrainRequest:
-    """``request`` as it is trained under sizes that somebody else has had."""
+    """The request as it is trained in an emulation."""
     return replace(
         request,
         batch_scaling="per_engine",
         lr_rule=emulated.rule(request.lr_rule),
-        reference_batch=request.reference_batch or request.batch_size * (request.logical_workers or 1),
+        reference_batch=request.reference_batch or request.batch_size * (request.micro_batches or 1),
         step_samples=None,
     )
 
 
 def model_dir(result_dir: str) -> Path:
-    """Where the user's own files go, as WMLA names them."""
+    """Where the user's own files go: ``$SAVED_MODEL_DIR/train`` as in WMLA, or ``model/train`` in the result folder."""
     return Path(os.environ.get("SAVED_MODEL_DIR") or Path(result_dir) / "model") / "train"
 
 
 def fingerprint(value: Any) -> str:
-    """A short digest of a sample: of all its numbers, whatever they are held in."""
+    """A short digest (16 hexadecimal digits) of a sample: of all numbers in it, in tensors, arrays and containers."""
     digest = hashlib.sha256()
     _feed(digest, value)
     return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""``from fabric_model import FabricModel``: a model that trains on any number of engines. Room: runners.
+"""``from fabric_model import FabricModel``: a model that trains on any number of engines.
 
     def datasets():
         return train_set, test_set
@@ -10,7 +10,7 @@ Importing it seeds Python, NumPy and torch with the job's seed (EDT_SEED without
 has done so: every process of a job must see the same data.
 """
 
-from edt_runner.local import seed_plain_process
+from edt_runner.launch.train import seed_plain_process
 from fabric_model.model import FabricModel
 
 __all__ = ["FabricModel"]

@@ -1,25 +1,15 @@
-"""Checks of what a user gave: each error names the argument, what it got and what it takes. Room: runners; pure."""
+"""Checks of what a user gave: each error names the argument, what it got and what it takes."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from edt_runner.errors import UsageError
-from edt_runner.scaling import rules
-
-BATCH_SCALINGS = ("fixed", "per_engine")
-MISMATCHES = ("mark", "stop", "restore")
 
 
 def usage(name: str, got: object, takes: str) -> UsageError:
     """The one form of these errors."""
     return UsageError(f"{name}: got {_describe(got)}, takes {takes}")
-
-
-def check_instance(name: str, value: object, kind: type, takes: str) -> None:
-    if not isinstance(value, kind):
-        raise usage(name, value, takes)
 
 
 def check_callable(name: str, value: object) -> None:
@@ -39,11 +29,13 @@ def check_seconds(name: str, value: object) -> None:
 
 def comparing(compare_interval: object, on_mismatch: object, require_exact: object, reduction: object) -> None:
     """What is done so that a result is only called exact where that was looked at."""
+    if reduction not in ("exact", "fast"):
+        raise usage("reduction", reduction, "'exact' or 'fast'")
     if compare_interval is not None:
         takes = "None (each epoch's end), a whole number of steps, or 0 (never)"
         if isinstance(compare_interval, bool) or not isinstance(compare_interval, int) or compare_interval < 0:
             raise usage("compare_interval", compare_interval, takes)
-    if on_mismatch not in MISMATCHES:
+    if on_mismatch not in ("mark", "stop", "restore"):
         raise usage("on_mismatch", on_mismatch, "'mark', 'stop' or 'restore'")
     if not isinstance(require_exact, bool):
         raise usage("require_exact", require_exact, "True or False")
@@ -51,28 +43,27 @@ def comparing(compare_interval: object, on_mismatch: object, require_exact: obje
         raise usage("require_exact", require_exact, f"False with reduction={reduction!r}, whose result is not exact")
 
 
-def refuse_later(save_to_onnx: object) -> None:
-    if save_to_onnx:
-        raise UsageError("save_to_onnx: got True, takes False: ONNX export comes with a later release")
+def micro_batches(engines_number: object, effective_batch_size: object, batch_size: int) -> int | None:
+    """E, the micro-batches of a step, by WMLA's rule; None: as many as slots are offered.
 
-
-def logical_workers(engines_number: object, effective_batch_size: object, batch_size: int) -> int | None:
-    """E by WMLA's rule; None: the slots offered."""
+    Raises:
+        UsageError: a number is no whole number above 0, or the effective batch is no multiple of ``batch_size``.
+    """
     if engines_number is not None:
         check_count("engines_number", engines_number, least=1)
     if effective_batch_size is None:
         return engines_number if isinstance(engines_number, int) else None
     check_count("effective_batch_size", effective_batch_size, least=1)
     assert isinstance(effective_batch_size, int)
-    workers, rest = divmod(effective_batch_size, batch_size)
+    parts, rest = divmod(effective_batch_size, batch_size)
     if rest:
-        near = [value for value in (workers * batch_size, (workers + 1) * batch_size) if value]
+        near = [value for value in (parts * batch_size, (parts + 1) * batch_size) if value]
         raise usage(
             "effective_batch_size",
             effective_batch_size,
             f"a multiple of batch_size {batch_size}; the nearest are {' and '.join(map(str, near))}",
         )
-    return max(workers, engines_number) if isinstance(engines_number, int) else workers
+    return max(parts, engines_number) if isinstance(engines_number, int) else parts
 
 
 def reference_batch(engines_number: int | None, effective_batch_size: object, batch_size: int) -> int:
@@ -82,11 +73,6 @@ def reference_batch(engines_number: int | None, effective_batch_size: object, ba
     check_count("effective_batch_size", effective_batch_size, least=1)
     assert isinstance(effective_batch_size, int)
     return effective_batch_size
-
-
-def learning_rate_rule(lr_rule: Any) -> rules.Rule | None:
-    """What ``lr_rule`` names. Raises UsageError where there is no such rule, listing those there are."""
-    return None if lr_rule is None else rules.by_name(lr_rule)
 
 
 def _describe(value: object) -> str:

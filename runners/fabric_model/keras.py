@@ -1,4 +1,4 @@
-"""What a Keras user gave to FabricModel, checked. Room: runners; Keras, of the generation that the model is of."""
+"""What a Keras user gave to FabricModel, checked."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from edt_runner.errors import UsageError
-from edt_runner.tensorflow.generation import Generation
-from edt_runner.tensorflow.generations import generation_of
-from edt_runner.tensorflow.trainable import KerasTrainable
+from edt_runner.frameworks.tensorflow.keras_version import KerasVersion, keras_version_of
+from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
 from fabric_model.arguments import usage
 
 _OWN_LOOPS = ("train_step", "test_step", "make_train_function", "make_test_function")
@@ -18,7 +17,7 @@ def trainable(
     model: Any, loss_function: Any, optimizer: Any, metrics: Any, keras_custom_objects: Any
 ) -> KerasTrainable:
     """The model compiled with them. Raises UsageError naming the argument, what it got and what it takes."""
-    keras = generation_of(model)
+    keras = keras_version_of(model)
     check_model(keras, model)
     register(keras, keras_custom_objects)
     loss_function, optimizer, metrics = (_by_name(keras, value) for value in (loss_function, optimizer, metrics))
@@ -31,7 +30,7 @@ def trainable(
     return KerasTrainable(keras, model)
 
 
-def check_model(keras: Generation, model: Any) -> None:
+def check_model(keras: KerasVersion, model: Any) -> None:
     """A step's micro-batches are computed and summed apart: a loop of the user's own would never be called."""
     for name in _OWN_LOOPS:
         if getattr(type(model), name) is not getattr(keras.keras.Model, name):
@@ -42,7 +41,7 @@ def check_model(keras: Generation, model: Any) -> None:
             )
 
 
-def register(keras: Generation, objects: Any) -> None:
+def register(keras: KerasVersion, objects: Any) -> None:
     """Let names stand for a user's own classes and functions, in this process."""
     if objects is None:
         return
@@ -57,7 +56,7 @@ def register(keras: Generation, objects: Any) -> None:
     keras.keras.utils.get_custom_objects().update(objects)
 
 
-def check_losses(keras: Generation, losses: Any) -> None:
+def check_losses(keras: KerasVersion, losses: Any) -> None:
     takes = "the name of a Keras loss, a keras.losses.Loss, a function (y_true, y_pred), or a list or dict of those"
     if losses is None:
         raise usage("loss_function", losses, takes)
@@ -71,7 +70,7 @@ def check_losses(keras: Generation, losses: Any) -> None:
             raise usage(place, loss, takes)
 
 
-def optimizer_of(keras: Generation, optimizer: Any) -> Any:
+def optimizer_of(keras: KerasVersion, optimizer: Any) -> Any:
     """An optimizer instance for an instance or a name."""
     kind = f"{keras.keras.__name__}.optimizers.Optimizer"
     takes = f"a {kind} instance or the name of one, such as 'adam'"
@@ -84,7 +83,7 @@ def optimizer_of(keras: Generation, optimizer: Any) -> Any:
     return optimizer
 
 
-def check_metrics(keras: Generation, metrics: Any) -> None:
+def check_metrics(keras: KerasVersion, metrics: Any) -> None:
     takes = "the name of a Keras metric, a keras.metrics.Metric or a function (y_true, y_pred)"
     if metrics is None:
         return
@@ -112,7 +111,7 @@ def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-def _by_name(keras: Generation, value: Any) -> Any:
+def _by_name(keras: KerasVersion, value: Any) -> Any:
     """With a user's own things in the place of their registered names, which Keras resolves for its own layers only."""
     if isinstance(value, Mapping):
         return {key: _by_name(keras, item) for key, item in value.items()}

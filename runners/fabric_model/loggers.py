@@ -1,4 +1,4 @@
-"""WMLA's two families of loggers behind one: 4.x as the engine calls it, 1.2.x by an adapter. Room: runners.
+"""WMLA's two families of loggers behind one: 4.x as the engine calls it, 1.2.x by an adapter.
 
     1.2.x  driver_logger=, worker_logger=                     log_train_metrics(loss, acc, completed_batch, worker=0)
                                                               log_test_metrics(loss, acc, completed_batch, worker=0)
@@ -18,7 +18,7 @@ from typing import Any
 
 from edt_runner import context
 from edt_runner.errors import UsageError
-from edt_runner.scaling.update import DETAILS
+from edt_runner.lr_scaling.update import DETAILS
 from edt_runner.training import Logger
 from fabric_model.arguments import usage
 

@@ -1,4 +1,4 @@
-"""The FabricModel class: WMLA's constructor and train(), checked here and played by ``edt_runner.training``."""
+"""The FabricModel class: WMLA's constructor and train(), checked here and run by ``edt_runner.launch.train``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from edt_runner.play import train
-from edt_runner.trainable import Trainable
+from edt_runner.errors import UsageError
+from edt_runner.frameworks.trainable import Trainable
+from edt_runner.launch.train import train
+from edt_runner.lr_scaling import rules
 from edt_runner.training import TrainRequest
 from fabric_model import arguments, loggers, user_callbacks
 
@@ -68,7 +70,8 @@ class FabricModel:
         self._driver_logger = loggers.chosen(
             "driver_logger", driver_logger, "driver_logger_callback", driver_logger_callback
         )
-        arguments.refuse_later(save_to_onnx)
+        if save_to_onnx:
+            raise UsageError("save_to_onnx: got True, takes False: ONNX export comes with a later release")
         if fn_batch_collate is not None:
             arguments.check_callable("fn_batch_collate", fn_batch_collate)
         self.model = model
@@ -123,9 +126,9 @@ class FabricModel:
                 ``engines_number`` or ``effective_batch_size`` say which batch the learning rate was chosen for: the
                 reference of ``lr_rule``. With neither it is one micro-batch.
             lr_rule: how the learning rate follows the batch: a name ("linear", "root", "linear-warmup", "adam-sqrt",
-                "legw", "adascale", …), a rule of ``edt_runner.scaling.rules`` or a function (batch, reference) ->
+                "legw", "adascale", …), a rule of ``edt_runner.lr_scaling.rules`` or a function (batch, reference) ->
                 factor, both in samples. None: it stays as it is. With a rule, batch, learning_rate and
-                gradient_noise_scale (and gain) are told beside loss and metrics.
+                gradient_noise_scale (and gain) are logged beside loss and metrics.
             compare_interval: how often all engines compare what they hold (weights, buffers, optimizer state and its
                 settings), by checksums. None: after each join, at the end, and at the ends of epochs, as many of them
                 as cost less than 1 % of the time. n: after each join, every n training steps, and at the end. 0: never.
@@ -137,6 +140,11 @@ class FabricModel:
                 op or a buffer that is not deterministic, replicas that differ (whatever ``on_mismatch`` says), a
                 checkpoint of an unlike machine. An engine that is unlike the others does not join. False: it is marked
                 "not exact", and goes on.
+
+        Raises:
+            UsageError: (a ValueError) naming the argument, what it got and what it takes; or what the job, the data
+                sets or the script do that a training by several engines cannot honour.
+            RunnerError: the training has ended with an error, which the log of the engine shows in full.
         """
         arguments.check_count("epoch_number", epoch_number, least=1)
         arguments.check_count("batch_size", batch_size, least=1)
@@ -145,10 +153,8 @@ class FabricModel:
         arguments.check_count("checkpoint_freq", checkpoint_freq, least=0)
         if seed is not None:
             arguments.check_count("seed", seed, least=0)
-        if reduction not in ("exact", "fast"):
-            raise arguments.usage("reduction", reduction, "'exact' or 'fast'")
         arguments.check_seconds("recovery_interval", recovery_interval)
-        if batch_scaling not in arguments.BATCH_SCALINGS:
+        if batch_scaling not in ("fixed", "per_engine"):
             raise arguments.usage("batch_scaling", batch_scaling, "'fixed' or 'per_engine'")
         arguments.comparing(compare_interval, on_mismatch, require_exact, reduction)
         train(
@@ -160,7 +166,7 @@ class FabricModel:
                 collate=self._collate,
                 epochs=epoch_number,
                 batch_size=batch_size,
-                logical_workers=arguments.logical_workers(
+                micro_batches=arguments.micro_batches(
                     engines_number,
                     effective_batch_size if batch_scaling == "fixed" else None,
                     batch_size,
@@ -173,7 +179,7 @@ class FabricModel:
                 recovery_interval=float(recovery_interval),
                 callbacks=self._callbacks,
                 batch_scaling=batch_scaling,
-                lr_rule=arguments.learning_rate_rule(lr_rule),
+                lr_rule=None if lr_rule is None else rules.by_name(lr_rule),
                 reference_batch=arguments.reference_batch(engines_number, effective_batch_size, batch_size),
                 compare_interval=compare_interval,
                 on_mismatch=on_mismatch,

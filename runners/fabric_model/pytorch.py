@@ -1,17 +1,16 @@
-"""What a PyTorch user gave to FabricModel, checked. Room: runners; torch."""
+"""What a PyTorch user gave to FabricModel, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from edt_runner.errors import UsageError
-from edt_runner.pytorch.trainable import TorchTrainable
-from fabric_model.arguments import check_callable, check_instance, usage
-from fabric_model.torch_metrics import named, top1_accuracy
+from edt_runner.frameworks.pytorch.trainable import TorchTrainable
+from fabric_model.arguments import check_callable, usage
 
 
 def trainable(
@@ -20,7 +19,8 @@ def trainable(
     """Raises UsageError naming the argument, what it got and what it takes."""
     check_parameters(model)
     check_callable("loss_function", loss_function)
-    check_instance("optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer instance")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise usage("optimizer", optimizer, "a torch.optim.Optimizer instance")
     check_optimizer_covers(model, optimizer)
     check_metrics(metrics)
     if keras_custom_objects is not None:
@@ -61,3 +61,27 @@ def check_metrics(metrics: object) -> None:
     for index, metric in enumerate(metrics):
         if not callable(metric):
             raise usage(f"metrics[{index}]", metric, "a function (outputs, targets) -> number")
+
+
+Metric = Callable[[Any, Any], Any]
+
+
+def top1_accuracy(outputs: Any, targets: Any) -> Any:
+    """Share of samples whose highest score is at the target class; 0 where outputs are not class scores."""
+    if not isinstance(outputs, torch.Tensor) or not isinstance(targets, torch.Tensor):
+        return 0.0
+    if outputs.dim() != 2 or targets.dim() != 1 or targets.is_floating_point():
+        return 0.0
+    return (outputs.argmax(dim=1) == targets).double().mean()
+
+
+def named(metrics: Sequence[Metric]) -> dict[str, Metric]:
+    """Each metric under its function's name; a second one of the same name gets a number."""
+    found: dict[str, Metric] = {}
+    for metric in metrics:
+        base = getattr(metric, "__name__", type(metric).__name__)
+        name, number = base, 2
+        while name in found or name == "loss":
+            name, number = f"{base}_{number}", number + 1
+        found[name] = metric
+    return found

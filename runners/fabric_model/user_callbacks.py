@@ -1,4 +1,4 @@
-"""What a user gave as ``user_callback``, checked and brought to one form. Room: runners; imports no framework."""
+"""What a user gave as ``user_callback``, checked and brought to one form."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from edt_runner.callbacks.hooks import KerasCallback, UserCallback, WmlaCallback
 from edt_runner.errors import UsageError
-from edt_runner.user_callbacks.hooks import KerasCallback, UserCallback, WmlaCallback
 from fabric_model.arguments import usage
 
 _HOOKS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end")

@@ -1,4 +1,4 @@
-"""Run:AI's library for elastic batches and gradient accumulation, under its names. Room: runners; no framework.
+"""Run:AI's library for elastic batches and gradient accumulation, under its names.
 
     import runai.elastic.torch      what a global batch means on this many GPUs, and loaders that give it
     import runai.elastic.keras      the same for Keras 3
@@ -10,11 +10,26 @@ It is OpenEDT's implementation. PyPI's own ``runai`` installs files of the same 
 was installed last has overwritten half of the other: importing this package beside it is an error that says so.
 """
 
-from runai._clash import refuse_other_distribution
+from importlib import metadata as _metadata
 
 IMPLEMENTATION = "openedt"
 """Whose implementation of these names this is; PyPI's package has no such attribute."""
 
 __all__ = ["IMPLEMENTATION"]
 
-refuse_other_distribution()
+
+def _refuse_other_distribution() -> None:
+    """Raise ImportError if PyPI's ``runai`` is installed. It costs one look into each folder of ``sys.path``."""
+    try:
+        version = _metadata.version("runai")
+    except _metadata.PackageNotFoundError:
+        return
+    raise ImportError(
+        f"runai: the packages openedt and runai {version} are both installed, and both bring a module named runai, so "
+        "their files have overwritten one another. Keep one of them; for OpenEDT's: pip uninstall runai, then "
+        "pip install --force-reinstall --no-deps openedt",
+        name="runai",
+    )
+
+
+_refuse_other_distribution()

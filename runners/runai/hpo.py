@@ -1,9 +1,7 @@
-"""Not here: ``runai.hpo``. Room: runners."""
+"""Not here: ``runai.hpo``."""
 
-from runai._gone import gone
-
-raise gone(
-    "runai.hpo",
-    "submit one job for each set of parameters (edt submit main.py --learning-rate 0.1), or let Optuna or Ray Tune "
-    "choose them",
+raise ImportError(
+    "runai.hpo is not part of OpenEDT's runai. Instead: submit one job for each set of parameters "
+    "(edt submit main.py --learning-rate 0.1), or let Optuna or Ray Tune choose them",
+    name="runai.hpo",
 )

@@ -1,8 +1,7 @@
-"""Not here: ``runai.mp``. Room: runners."""
+"""Not here: ``runai.mp``."""
 
-from runai._gone import gone
-
-raise gone(
-    "runai.mp",
-    "keras.distribution.ModelParallel with Keras 3, torch.distributed.tensor.parallel or FSDP with PyTorch",
+raise ImportError(
+    "runai.mp is not part of OpenEDT's runai. Instead: keras.distribution.ModelParallel with Keras 3, "
+    "torch.distributed.tensor.parallel or FSDP with PyTorch",
+    name="runai.mp",
 )

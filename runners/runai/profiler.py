@@ -1,8 +1,7 @@
-"""Not here: ``runai.profiler``. Room: runners."""
+"""Not here: ``runai.profiler``."""
 
-from runai._gone import gone
-
-raise gone(
-    "runai.profiler",
-    "torch.profiler.profile with PyTorch, keras.callbacks.TensorBoard(profile_batch=…) or tf.profiler with Keras",
+raise ImportError(
+    "runai.profiler is not part of OpenEDT's runai. Instead: torch.profiler.profile with PyTorch, "
+    "keras.callbacks.TensorBoard(profile_batch=…) or tf.profiler with Keras",
+    name="runai.profiler",
 )

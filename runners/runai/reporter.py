@@ -1,9 +1,8 @@
-"""Not here: ``runai.reporter``. Room: runners."""
+"""Not here: ``runai.reporter``."""
 
-from runai._gone import gone
-
-raise gone(
-    "runai.reporter",
-    "inside a job, the metrics of train() and of a callbacks.LoggerCallback are on the job's page and in the API; for "
-    "a Prometheus push gateway, prometheus_client.push_to_gateway",
+raise ImportError(
+    "runai.reporter is not part of OpenEDT's runai. Instead: inside a job, the metrics of train() and of a "
+    "callbacks.LoggerCallback are on the job's page and in the API; for a Prometheus push gateway, "
+    "prometheus_client.push_to_gateway",
+    name="runai.reporter",
 )

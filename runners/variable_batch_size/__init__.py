@@ -1,4 +1,4 @@
-"""Training with a batch size that changes by a trace, under the names of ETH's library. Room: runners; torch.
+"""Training with a batch size that changes by a trace, under the names of ETH's library.
 
     import variable_batch_size as vbs
 
@@ -17,12 +17,13 @@ another number than its neighbours', and ``step`` accumulates, reduces and appli
 (gloo, NCCL) and under torch_xla.
 """
 
-from edt_runner.scaling.traces import Trace, TraceEnded
-from variable_batch_size.adascale import AdamScaleOptimizer, AdaScaleOptimizer
-from variable_batch_size.hosts import all_reduce_tensors, all_reduce_tensors_mesh, init_group
+from edt_runner.lr_scaling.traces import Trace, TraceEnded
+from variable_batch_size.collective import all_reduce_tensors, all_reduce_tensors_mesh, init_group
 from variable_batch_size.optimizer import CustomOptimizer
 from variable_batch_size.rules import (
+    AdamScaleOptimizer,
     AdamSquareRootOptimizer,
+    AdaScaleOptimizer,
     ConstantOptimizer,
     ConstantRuleOptimizer,
     LegwOptimizer,

@@ -1,4 +1,4 @@
-"""An optimizer that accumulates, reduces and steps as the trace says. Room: runners; torch."""
+"""An optimizer that accumulates, reduces and steps as the trace says."""
 
 from __future__ import annotations
 
@@ -10,17 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from edt_runner.errors import UsageError
-from edt_runner.pytorch.rescaling import scaled_values
-from edt_runner.pytorch.wrapping import in_group, wrapping
-from edt_runner.scaling.moments import Moments, Norms
-from edt_runner.scaling.rules import Rule
-from edt_runner.scaling.traces import whole_number
-from edt_runner.scaling.update import Scaling, Update
-from variable_batch_size import hosts
-from variable_batch_size.collective import Collective, collective
-from variable_batch_size.gradients import Gradients
-from variable_batch_size.idle import Idle
+from edt_runner.errors import UsageError, whole
+from edt_runner.frameworks.pytorch.optimizers import in_group, scaled_values, wrapping
+from edt_runner.lr_scaling.rules import Rule
+from edt_runner.lr_scaling.update import Moments, Norms, Update
+from variable_batch_size.collective import Collective, collective, mark_step
+from variable_batch_size.gradients import Gradients, Idle
 from variable_batch_size.sampler import CustomSampler
 
 KEY = "variable_batch_size"
@@ -146,7 +141,9 @@ class CustomOptimizer(Optimizer):
         """Set what the coming update takes in the groups, which get back their own values after it. The reduced
         gradients are in ``.grad``. For a rule of one's own, here or as ``rule``."""
         if self.rule is not None:
-            self._apply(self.rule.scaling(self._coming(), self.moments))
+            scaled = scaled_values(self.optimizer, self.rule.scaling(self._coming(), self.moments))
+            for group, values in zip(self.param_groups, scaled, strict=True):
+                group.update(values)
 
     def get_lr(self) -> tuple[Any, ...]:
         """The groups' learning rates: between updates the reference's."""
@@ -315,7 +312,7 @@ class CustomOptimizer(Optimizer):
         self.substep_index = 0
         if self.sampler.epoch == self._began[0]:
             self.sampler.position = self.step_index
-        hosts.mark_step()
+        mark_step()
 
     def _take_step(self) -> tuple[Any, ...]:
         """The inner optimizer's step. What was set for it is put back, but not what it set itself."""
@@ -340,10 +337,6 @@ class CustomOptimizer(Optimizer):
             self._collective = collective(device, self.sampler.num_replicas, self._process_group)
         return self._collective
 
-    def _apply(self, scaling: Scaling) -> None:
-        for group, values in zip(self.param_groups, scaled_values(self.optimizer, scaling), strict=True):
-            group.update(values)
-
     def _report(self, used: tuple[Any, ...]) -> None:
         rates = tuple(float(rate) for rate in used)
         batch = self.epochtrace[self.step_index]
@@ -365,5 +358,5 @@ def _check(optimizer: Any, sampler: Any, log_steps: Any, reduction: Any, ref_bat
     if reduction not in ("mean", "sum"):
         raise UsageError(f"reduction: got {reduction!r}, takes 'mean' or 'sum'")
     for name, value in (("log_steps", log_steps), ("ref_batchsize", ref_batchsize)):
-        if value is not None and (whole_number(value) or 0) < 1:
-            raise UsageError(f"{name}: got {value!r}, takes a whole number, at least 1")
+        if value is not None:
+            whole(name, value)

@@ -1,17 +1,19 @@
-"""Optimizers by learning-rate rule, of ``edt_runner.scaling.rules``. Room: runners; torch."""
+"""Optimizers by learning-rate rule, of ``edt_runner.lr_scaling.rules``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 from torch.optim import Optimizer
 
 from edt_runner.errors import UsageError
-from edt_runner.pytorch.rescaling import has_betas
-from edt_runner.scaling import rules
-from edt_runner.scaling.update import Update
-from variable_batch_size.optimizer import CustomOptimizer
+from edt_runner.frameworks.pytorch.optimizers import has_betas
+from edt_runner.lr_scaling import rules
+from edt_runner.lr_scaling.update import Array, Moments, Update
+from variable_batch_size.gradients import Gradients
+from variable_batch_size.optimizer import KEY, CustomOptimizer
 from variable_batch_size.sampler import CustomSampler
 
 
@@ -61,12 +63,13 @@ class _NamedRuleOptimizer(RuleOptimizer):
 
     def current_lr(self) -> float:
         """Learning rate of the coming update, of the first group; 0 behind the epoch's last."""
-        return self._factor(self.get_bs(), self.ref_batchsize, self.RULE) * float(self.get_lr()[0])
+        return self.F(float(self.get_lr()[0]), self.get_bs(), self.ref_batchsize)
 
-    @staticmethod
-    def _factor(batchsize: int, ref_batchsize: int, rule: str) -> float:
-        """For rules that look at nothing else."""
-        return rules.by_name(rule).scaling(Update(batchsize, ref_batchsize, batchsize, 0, 0, batchsize), None).lr
+    @classmethod
+    def F(cls, ref_lr: float, batchsize: int, ref_batchsize: int) -> float:  # noqa: N802
+        """What ``ref_lr`` becomes, by a rule that looks at nothing else."""
+        update = Update(batchsize, ref_batchsize, batchsize, 0, 0, batchsize)
+        return ref_lr * rules.by_name(cls.RULE).scaling(update, None).lr
 
 
 class LinearRuleOptimizer(_NamedRuleOptimizer):
@@ -74,32 +77,17 @@ class LinearRuleOptimizer(_NamedRuleOptimizer):
 
     RULE = "linear"
 
-    @staticmethod
-    def F(ref_lr: float, batchsize: int, ref_batchsize: int) -> float:  # noqa: N802
-        """What ``ref_lr`` becomes."""
-        return ref_lr * _NamedRuleOptimizer._factor(batchsize, ref_batchsize, "linear")
-
 
 class RootRuleOptimizer(_NamedRuleOptimizer):
     """lr x sqrt(batch / ref_batchsize) (arXiv 1404.5997)."""
 
     RULE = "root"
 
-    @staticmethod
-    def F(ref_lr: float, batchsize: int, ref_batchsize: int) -> float:  # noqa: N802
-        """What ``ref_lr`` becomes."""
-        return ref_lr * _NamedRuleOptimizer._factor(batchsize, ref_batchsize, "root")
-
 
 class ConstantOptimizer(_NamedRuleOptimizer):
     """The learning rate stays as it is, whatever the batch."""
 
     RULE = "constant"
-
-    @staticmethod
-    def F(ref_lr: float, batchsize: int, ref_batchsize: int) -> float:  # noqa: N802
-        """What ``ref_lr`` becomes."""
-        return ref_lr
 
 
 ConstantRuleOptimizer = ConstantOptimizer
@@ -189,3 +177,106 @@ class LinearRuleMomentumOptimizer(CustomOptimizer):
         """Learning rate of each update, of the first group; ETH's library says ref_lr x batch / ref_batchsize here,
         which it does not use."""
         return self.F(float(self.get_lr()[0]), self.sampler.minibatch_size, self.ref_batchsize)
+
+
+class AdaScaleOptimizer(CustomOptimizer):
+    """lr x minibatch_size / ref_batchsize x gain, 1 <= gain <= S micro-batches, by parameter group (arXiv 2007.05105).
+
+    ``scale_invariant_iterations`` adds up the gains: how many updates of one micro-batch the training is worth so far.
+    Where schedules and the end of the training follow it, the number of updates follows the batch as the paper wants.
+
+    Args:
+        optimizer: steps once an update.
+        sampler: what the batches come from.
+        log_steps: rank 0 prints a line every so many updates.
+        ref_batchsize: samples of the batch that the learning rate was chosen for.
+        compat: ``True``: the gains of ETH's library: its averages (``Moments``) over its norms, where the first
+            micro-batch of an update is measured as the difference from the sum of the update before.
+            ``"averages"``: its averages over right norms.
+        others: as for ``CustomOptimizer``.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        sampler: CustomSampler,
+        log_steps: int | None = None,
+        ref_batchsize: int = 32,
+        *,
+        compat: bool | str = False,
+        **others: Any,
+    ) -> None:
+        if compat not in (False, True, "averages"):
+            raise UsageError(f"compat: got {compat!r}, takes True, False or 'averages'")
+        if others.get("measure") is False:
+            raise UsageError("measure: got False, takes True: the gain is measured")
+        self.compat = compat
+        self._gains: tuple[float, ...] = ()
+        super().__init__(optimizer, sampler, log_steps, rule=self._new_rule(), ref_batchsize=ref_batchsize, **others)
+
+    def gain(self) -> tuple[float, ...]:
+        """Of the last update, by parameter group; 1 before the first."""
+        return self._gains or (1.0,) * len(self.param_groups)
+
+    def current_lr(self) -> tuple[float, ...]:
+        """Learning rates at the last update's gain, by parameter group."""
+        first = self.sampler.minibatch_size / self.ref_batchsize
+        power = float(self._scale_rule.parameters["power"])
+        pairs = zip(self.get_lr(), self.gain(), strict=True)
+        return tuple(float(rate) * float(first * gain) ** power for rate, gain in pairs)
+
+    def adapt_lr(self) -> None:
+        super().adapt_lr()
+        gains = self.moments.gain(self.divisors[self.step_index])
+        self._gains = tuple(np.broadcast_to(gains, len(self.param_groups)).tolist())
+
+    @property
+    def scale_invariant_iterations(self) -> float:
+        """tau: the sum of all gains, the mean over parameter groups."""
+        return self._scale_rule.scale_invariant_iterations
+
+    @property
+    def accum_grad_sqr(self) -> Array:
+        """Sum over the last update's micro-batches of the squared norms of their gradients, by parameter group."""
+        return np.zeros(len(self.param_groups)) if self.norms is None else self.norms.mean_square * self.norms.count
+
+    @property
+    def grad_sqr_avg(self) -> Array:
+        """Running estimate of the squared norm of the true gradient, by parameter group."""
+        return self.moments.square
+
+    @property
+    def grad_var_avg(self) -> Array:
+        """Running estimate of the variance of a micro-batch's gradient, by parameter group."""
+        return self.moments.variance
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        state[KEY]["gains"] = list(self._gains)
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        if KEY in state_dict:
+            self._gains = tuple(state_dict[KEY]["gains"])
+
+    @property
+    def _scale_rule(self) -> rules.AdaScale:
+        assert isinstance(self.rule, rules.AdaScale)
+        return self.rule
+
+    def _new_rule(self) -> rules.AdaScale:
+        return rules.AdaScale(base="micro_batch")
+
+    def _new_moments(self) -> Moments:
+        return Moments(self.sampler.minibatch_size, compat=bool(self.compat))
+
+    def _new_gradients(self, measure: bool) -> Gradients:
+        return Gradients(measure=measure, differences=self.compat is True)
+
+
+class AdamScaleOptimizer(AdaScaleOptimizer):
+    """AdaScale's factor to the power of one half, for Adam and its like."""
+
+    def _new_rule(self) -> rules.AdaScale:
+        return rules.AdamScale(base="micro_batch")

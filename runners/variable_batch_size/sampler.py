@@ -1,4 +1,4 @@
-"""Which samples each process takes for each update of the trace. Room: runners; torch."""
+"""Which samples each process takes for each update of the trace."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils.data.distributed import DistributedSampler
 
-from edt_runner.errors import UsageError
-from edt_runner.scaling.traces import Trace, whole_number
+from edt_runner.errors import UsageError, whole
+from edt_runner.lr_scaling.traces import Trace
 from variable_batch_size.collective import world
 
 
@@ -23,7 +23,8 @@ class CustomSampler(DistributedSampler[Any]):
 
     Args:
         dataset: what is sampled from; only its length is looked at.
-        trace: global batch of each update: see ``edt_runner.scaling.traces.Trace``. Multiples of ``minibatch_size``.
+        trace: global batch of each update in samples, as ``edt_runner.lr_scaling.traces.Trace`` takes it; multiples
+            of ``minibatch_size``.
         seed: of the order.
         num_replicas: processes; those of the process group or of torch_xla, without either one.
         rank: this one's number, from 0; likewise.
@@ -52,9 +53,7 @@ class CustomSampler(DistributedSampler[Any]):
     ) -> None:
         if (dataset is None) == (dataset_size is None):
             raise UsageError("dataset: takes either a dataset or dataset_size, its number of samples")
-        if (whole_number(minibatch_size) or 0) < 1:
-            raise UsageError(f"minibatch_size: got {minibatch_size!r}, takes a whole number, at least 1")
-        minibatch_size = int(minibatch_size)  # NumPy's pass, too; states have Python's
+        minibatch_size = whole("minibatch_size", minibatch_size)  # NumPy's pass, too; states have Python's
         own_rank, size = world()
         num_replicas = size if num_replicas is None else num_replicas
         rank = own_rank if rank is None else rank

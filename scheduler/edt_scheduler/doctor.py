@@ -1,4 +1,4 @@
-"""``python -m edt_scheduler.doctor``: what an administrator asks of a home and its database. Room: scheduler.
+"""``python -m edt_scheduler.doctor``: what an administrator asks of a home and its database.
 
     python -m edt_scheduler.doctor                       look: one JSON object, nothing is changed or made
     python -m edt_scheduler.doctor --adopt [--keep-jobs] have home and database belong together from now on
@@ -18,19 +18,20 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
-from pydantic import ValidationError
 from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from edt_migrations import DatabaseTooNew, at_head, migrate
-from edt_scheduler import lost_found, pairing, sealing
+from edt_scheduler.decide.leader import lead
 from edt_scheduler.errors import AlreadyLeading, HomeUnusable, SecretKeyUnusable, Unavailable
-from edt_scheduler.jobs import exec_id
-from edt_scheduler.leader import lead
-from edt_scheduler.secret_key import KeyFile
-from edt_scheduler.settings import Settings, complaint
+from edt_scheduler.home import lost_found
+from edt_scheduler.home.secret_key import KeyFile
+from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.platform import CANNOT_OPEN, pairing, sealing, why_not_open
+from edt_scheduler.settings import Settings
 from edt_scheduler.store import environs, home, jobs, reservations
 from edt_scheduler.store.database import Database
 
@@ -55,16 +56,12 @@ def main(words: list[str] | None = None) -> int:
         if given.seal:
             return _seal(settings)
         seen = look(settings)
-    except ValidationError as error:
-        return _refuse(complaint(error))
     except AlreadyLeading:
         return _refuse(
             "a scheduler decides for this home or this database: stop the platform before you change what belongs to it"
         )
-    except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
-        return _refuse(str(error))
-    except (ArgumentError, DBAPIError) as error:
-        return _refuse(f"the database cannot be opened: {str(error).splitlines()[0]}")
+    except CANNOT_OPEN as error:
+        return _refuse(why_not_open(error))
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror or error}")
     json.dump(seen, sys.stdout, indent=2)
@@ -86,15 +83,14 @@ def look(settings: Settings) -> dict[str, object]:
         "problem": lost_found.shut_to_us(settings),
         "secret_key": _secret_key(settings, None),
         "unknown": [],
-        "lost_found": [lost_found.as_json_object(entry) for entry in lost_found.entries(settings)],
+        "lost_found": [asdict(entry) for entry in lost_found.entries(settings)],
     }
     if _is_missing(settings):
         seen["problem"] = "there is no database yet: the first start makes one"
         return seen
     folders = lost_found.job_folders(settings.jobs)
-    database = Database(settings.database)
     try:
-        with database.snapshot() as tx:
+        with closing(Database(settings.database)) as database, database.snapshot() as tx:
             seen["database_id"] = home.identity(tx)
             pairing.check(tx, settings)
             if at_head(settings.database):
@@ -103,8 +99,6 @@ def look(settings: Settings) -> dict[str, object]:
                 seen["secret_key"] = _secret_key(settings, environs.by_key(tx))
     except (HomeUnusable, DatabaseTooNew, Unavailable) as error:
         seen["problem"] = str(error)
-    finally:
-        database.close()
     return seen
 
 
@@ -156,20 +150,17 @@ def _adopt(settings: Settings, *, keep_jobs: bool) -> int:
         return _refuse(f"there is no database {place}: EDT_DATABASE_URL names another, or start once to make this one")
     settings.home.mkdir(parents=True, exist_ok=True)
     (settings.home / "run").mkdir(exist_ok=True)
-    database = Database(settings.database)
-    try:
-        with lead(settings, home_alone=True):  # no scheduler decides for either of the two
-            migrate(settings.database)
-            with database.snapshot() as tx:
-                if home.identity(tx) is not None and pairing.belong(tx, settings):
-                    sys.stdout.write(f"{settings.home} and its database belong together already\n")
-                    return 0
-                stay = jobs.known(tx, lost_found.job_folders(settings.jobs)) if keep_jobs else set()
-            moved = _set_aside(settings, stay)
-            made = pairing.adopt(database, settings, time.time())
-    finally:
-        database.close()
-    where = f"; {lost_found.told(moved)} moved to {settings.lost_found}" if moved else ""
+    # No scheduler decides for either of the two meanwhile.
+    with closing(Database(settings.database)) as database, lead(settings, home_alone=True):
+        migrate(settings.database)
+        with database.snapshot() as tx:
+            if home.identity(tx) is not None and pairing.belong(tx, settings):
+                sys.stdout.write(f"{settings.home} and its database belong together already\n")
+                return 0
+            stay = jobs.known(tx, lost_found.job_folders(settings.jobs)) if keep_jobs else set()
+        moved = _set_aside(settings, stay)
+        made = pairing.adopt(database, settings, time.time())
+    where = f"; {lost_found.folders_in_words(moved)} moved to {settings.lost_found}" if moved else ""
     sys.stdout.write(f"{settings.home} and its database belong together from now on, under the id {made}{where}\n")
     return 0
 
@@ -213,16 +204,13 @@ def _seal(settings: Settings) -> int:
     if _is_missing(settings):
         return _refuse(f"there is no database {pairing.database_place(settings)}, and nothing to seal")
     keys = KeyFile(settings).known()
-    database = Database(settings.database)
-    try:
+    with closing(Database(settings.database)) as database:
         with database.snapshot() as tx:
             pairing.check(tx, settings)
         if not at_head(settings.database):
             return _refuse("the database is of an earlier release: the next start makes it new and seals what is in it")
         done = sealing.seal_all(database, keys)
         locked = sealing.locked_jobs(database, keys)
-    finally:
-        database.close()
     many = f"{done} environment{'' if done == 1 else 's'}"
     sys.stdout.write(f"{many} sealed anew; all that can be opened are sealed with {keys.ids[0]}\n")
     if locked:

@@ -1,4 +1,4 @@
-"""What the scheduler's room refuses, as one tree. Room: scheduler. Pure; imports nothing of ours.
+"""What the scheduler refuses, as one tree. Pure; imports nothing of ours.
 
     SchedulerError
     ├── NotFound
@@ -32,134 +32,117 @@
         ├── HomeForeign
         └── SecretKeyUnusable
 
-Each class has a stable ``code``; HTTP statuses live in the API. A database newer than the code is
-``edt_migrations.DatabaseTooNew``: the schema's history is a room of its own.
+Each class has a stable ``code``, its name in kebab case unless it says another, and the HTTP ``status`` with which the
+API answers it. A database newer than the code is
+``edt_migrations.DatabaseTooNew``: the schema's history is a package of its own.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
-class SchedulerError(Exception):
-    """Base of everything this room refuses. ``str()`` is a sentence for people."""
+class PublicError(Exception):
+    """An error that users see. ``str()`` is a sentence for people, safe to show."""
 
-    code = "scheduler-error"
+    code: str
+    """Part of the API: it stays as it is when the class gets another name."""
+    status = 500
+
+    def __init_subclass__(cls) -> None:
+        if "code" not in cls.__dict__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+
+
+class SchedulerError(PublicError):
+    """Base of everything the scheduler refuses."""
 
 
 class NotFound(SchedulerError):
     """What was named does not exist, or is not the viewer's to see."""
 
-    code = "not-found"
+    status = 404
 
 
 class NoSuchJob(NotFound):
     """Cannot find a job of this id among those the viewer may see."""
 
-    code = "no-such-job"
-
     def __init__(self, exec_id: str) -> None:
         super().__init__(f"no job {exec_id!r}: it was never submitted, was deleted, or belongs to another user")
-        self.exec_id = exec_id
 
 
 class NoSuchUser(NotFound):
     """Cannot find a user of this name."""
 
-    code = "no-such-user"
-
     def __init__(self, name: str) -> None:
         super().__init__(f"no user {name!r}: list them with `edt users`")
-        self.name = name
 
 
 class NoSuchNode(NotFound):
     """Cannot find a node of this name."""
 
-    code = "no-such-node"
-
     def __init__(self, name: str) -> None:
         super().__init__(f"no node {name!r}: list them with `edt nodes`")
-        self.name = name
 
 
 class NoSuchImage(NotFound):
     """Cannot find an allowed image of this name."""
 
-    code = "no-such-image"
-
     def __init__(self, name: str) -> None:
         super().__init__(f"image {name!r} is not among those that were allowed: list them with `edt images`")
-        self.name = name
 
 
 class Conflict(SchedulerError):
     """Legal at another time, not in the present state."""
 
-    code = "conflict"
+    status = 409
 
 
 class UserExists(Conflict):
     """A user of this name is there already."""
 
-    code = "user-exists"
-
     def __init__(self, name: str) -> None:
         super().__init__(f"user {name!r} exists already: choose another name, or set a new password")
-        self.name = name
 
 
 class PasswordChanged(Conflict):
     """A user's password is another one than the one by which this was asked for."""
 
-    code = "password-changed"
-
     def __init__(self, name: str) -> None:
         super().__init__(
             f"the password of {name!r} has just been changed, and this came with the old one: use the new one"
         )
-        self.name = name
 
 
 class LastAdmin(Conflict):
     """Removing this user would leave nobody who can administer the platform."""
 
-    code = "last-admin"
-
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} is the last admin: add another one before removing this one")
-        self.name = name
 
 
 class NodeInUse(Conflict):
     """A node that cannot be removed: it is there, or a job counts on its coming back."""
 
-    code = "node-in-use"
-
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"node {name!r} cannot be removed: {why}")
-        self.name = name
 
 
 class IllegalTransition(Conflict):
     """A job's state may not move this way."""
 
-    code = "illegal-transition"
-
     def __init__(self, before: str, after: str) -> None:
         super().__init__(f"a job in state {before} cannot become {after}")
-        self.before = before
-        self.after = after
 
 
 class AlreadyLeading(Conflict):
     """Another scheduler of the same home or database decides already."""
 
-    code = "already-leading"
+    status = 503
 
     def __init__(self, where: str) -> None:
         super().__init__(f"another scheduler decides for {where} already: one is enough, this one waits or ends")
-        self.where = where
 
 
 class KeyReused(Conflict):
@@ -171,23 +154,19 @@ class KeyReused(Conflict):
         super().__init__(
             f"Idempotency-Key: {key!r} came before with another request; send the same one again, or a new key"
         )
-        self.key = key
 
 
 class CursorTooOld(Conflict):
     """A place in the feed of changes after which not everything is known any more, or that is none of this database."""
 
-    code = "cursor-too-old"
-
     def __init__(self, cursor: str) -> None:
         super().__init__(f"cursor: what came after {cursor[:64]!r} is not known any more; read everything, begin anew")
-        self.cursor = cursor
 
 
 class Invalid(SchedulerError):
     """A value that cannot be taken. ``field`` names it."""
 
-    code = "invalid"
+    status = 400
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -197,25 +176,17 @@ class Invalid(SchedulerError):
 class SubmissionInvalid(Invalid):
     """A job that cannot be taken as it was submitted."""
 
-    code = "submission-invalid"
-
 
 class UserInvalid(Invalid):
     """A user that cannot be stored: name or role."""
-
-    code = "user-invalid"
 
 
 class NodeInvalid(Invalid):
     """A node that cannot be registered: name, slots or cores."""
 
-    code = "node-invalid"
-
 
 class ImageInvalid(Invalid):
     """What is no name of a container image."""
-
-    code = "image-invalid"
 
 
 class KeyInvalid(Invalid):
@@ -227,23 +198,20 @@ class KeyInvalid(Invalid):
 class CursorInvalid(Invalid):
     """A place in the feed of changes that can be none."""
 
-    code = "cursor-invalid"
-
     def __init__(self, cursor: str) -> None:
         super().__init__("cursor", f"{cursor[:64]!r} is none of ours")
-        self.cursor = cursor
 
 
 class ReportForeign(Invalid):
     """A report that another node's supervisor wrote."""
 
-    code = "report-foreign"
+    status = 403
 
 
 class Unavailable(SchedulerError):
     """Not now; the same request will do later."""
 
-    code = "unavailable"
+    status = 503
     passing = True
     """Whether it is worth trying again at once."""
 
@@ -256,8 +224,6 @@ class Unavailable(SchedulerError):
 class DatabaseUnavailable(Unavailable):
     """The database cannot serve just now. Nothing was written."""
 
-    code = "database-unavailable"
-
     def __init__(self, how: str, *, passing: bool) -> None:
         super().__init__(f"the database {how}: nothing was changed, try again in a moment")
         self.passing = passing
@@ -266,16 +232,12 @@ class DatabaseUnavailable(Unavailable):
 class OutcomeUnknown(Unavailable):
     """The connection was lost while the database committed: it is done, or it is not."""
 
-    code = "outcome-unknown"
-
     def __init__(self) -> None:
         super().__init__("the database went away while it wrote: look whether this was done before you try again")
 
 
 class SubmitExpired(Unavailable):
     """A submit whose number was given up before its job was written. There is no job of it."""
-
-    code = "submit-expired"
 
     def __init__(self) -> None:
         super().__init__(
@@ -287,17 +249,12 @@ class SubmitExpired(Unavailable):
 class HomeUnusable(SchedulerError):
     """EDT_HOME cannot be used."""
 
-    code = "home-unusable"
-
     def __init__(self, home: str, why: str) -> None:
         super().__init__(f"EDT_HOME {home} cannot be used: {why}")
-        self.home = home
 
 
 class SecretKeyUnusable(HomeUnusable):
     """The file with the key under which environments of jobs are sealed cannot be used."""
-
-    code = "secret-key-unusable"
 
     def __init__(self, path: str, why: str) -> None:
         SchedulerError.__init__(
@@ -305,17 +262,13 @@ class SecretKeyUnusable(HomeUnusable):
             f"the secret key {path} cannot be used: {why}; EDT_SECRET_KEY_FILE names its file, else it is secret-key "
             "in the home",
         )
-        self.home = path
 
 
 class EnvironmentLocked(SchedulerError):
     """A job's environment cannot be opened."""
 
-    code = "environment-locked"
-
     def __init__(self, exec_id: str, why: str, *, unknown_key: bool = False) -> None:
         super().__init__(f"the environment of {exec_id} cannot be read: {why}")
-        self.why = why
         self.unknown_key = unknown_key
         """Whether a key that is put into the file opens it."""
 
@@ -329,7 +282,7 @@ class Side(NamedTuple):
     other: str
     """The place that it belongs to; "" where it does not say."""
 
-    def told(self, other: str) -> str:
+    def shown(self, other: str) -> str:
         of = f", of {self.other}" if self.other not in {"", other} else ""
         return f"{self.place} ({f'id {self.id}' if self.id is not None else 'no id'}{of})"
 
@@ -337,13 +290,10 @@ class Side(NamedTuple):
 class HomeForeign(HomeUnusable):
     """EDT_HOME and the database do not belong together."""
 
-    code = "home-foreign"
-
     def __init__(self, home: Side, database: Side, why: str) -> None:
         SchedulerError.__init__(
             self,
-            f"EDT_HOME {home.told(database.place)} and the database {database.told(home.place)} do not belong "
+            f"EDT_HOME {home.shown(database.place)} and the database {database.shown(home.place)} do not belong "
             f"together, {why}: start with two that do, or have these two belong together from now on with "
             "`edt doctor --adopt`, which deletes nothing",
         )
-        self.home = home.place

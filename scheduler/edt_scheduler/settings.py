@@ -1,7 +1,7 @@
-"""What the scheduler's room is told from outside: environment variables with the prefix EDT_. Room: scheduler.
+"""The scheduler's settings: environment variables with the prefix EDT_.
 
-Reads the environment once, when ``Settings()`` is made, and the files that it names (``secret_files.py``); creates
-nothing.
+Reads the environment once, when ``Settings()`` is made, and the files that it names; creates nothing. A secret in a
+file (EDT_<NAME>_FILE) does not show in ``docker inspect``, in ``ps`` or in a child's environment.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from edt_scheduler.images import OURS
-from edt_scheduler.secret_files import SecretFile, SecretFiles, with_password
+from edt_scheduler.model.images import OURS
 
 SOCKET_BYTES = 100
 """Longest path of a unix socket we use; the kernel takes 107."""
@@ -41,8 +43,47 @@ Days = Annotated[
 """For how many days something is kept; None, or empty: for ever."""
 
 
+@dataclass(frozen=True)
+class SecretFile:
+    """A setting's value that is still in its file."""
+
+    path: Path
+
+    def read(self) -> str:
+        """What it holds, without the line end. Raises ValueError with the sentence that says what is wrong."""
+        try:
+            text = self.path.read_text().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ValueError(f"its file {self.path} cannot be read: {reason}") from None
+        if not text:
+            raise ValueError(f"its file {self.path} is empty")
+        return text
+
+
+class SecretFiles(PydanticBaseSettingsSource):
+    """The source of such settings: a SecretFile for every EDT_<NAME>_FILE that is set."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        variable = f"{self.config.get('env_prefix', '')}{field_name}_file".upper()
+        path = os.environ.get(variable)
+        return (SecretFile(Path(path)) if path else None), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def with_password(url: str, password: str) -> str:
+    """The URL with the password in the place where a URL has one."""
+    parts = urlsplit(url)
+    names, _, place = parts.netloc.rpartition("@")
+    user = names.partition(":")[0]
+    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{place}"))
+
+
 class Settings(BaseSettings):
-    """Everything this room can be told. Each name is the environment's without EDT_, in small letters; with _FILE
+    """All settings. Each name is the environment's without EDT_, in small specs; with _FILE
     behind it, the value is what that file holds."""
 
     model_config = SettingsConfigDict(env_prefix="EDT_", frozen=True, extra="ignore")
@@ -57,7 +98,7 @@ class Settings(BaseSettings):
     broker_password: SecretStr | None = None
     """Put into ``broker_url`` and ``nodes_broker_url``."""
     broker_url: str = ""
-    """Redis or Valkey, ``redis+socket://…`` too. Empty: no doorbells, every loop has its timer."""
+    """Redis or Valkey, ``redis+socket://…`` too. Empty: no notifications, every loop has its timer."""
     nodes_broker_url: str | None = None
     """The broker as nodes reach it, where that is another address; empty: they are told of none."""
     tick_seconds: float = Field(default=1.0, gt=0)
@@ -152,7 +193,7 @@ class Settings(BaseSettings):
 
     @property
     def nodes_broker(self) -> str | None:
-        """Where nodes are told to listen for doorbells."""
+        """Where nodes are told to listen for notifications."""
         return (self.broker_url if self.nodes_broker_url is None else self.nodes_broker_url) or None
 
     @property

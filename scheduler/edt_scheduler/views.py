@@ -1,33 +1,35 @@
-"""What the room shows of itself: frozen pictures, handed out by operations. Room: scheduler. Pure.
+"""What the scheduler shows of users, jobs, nodes and their history: frozen views, handed out by operations. Pure.
 
 Times are seconds since the epoch (wall clock of whoever wrote the row, for people to read). None: not yet.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from edt_runner.contract import Assignment, ExitKind
-from edt_scheduler.exactness import Exactness
-from edt_scheduler.jobs import JobState, Standing, standing
-from edt_scheduler.nodes import Health
-from edt_scheduler.pace import share_done
+from edt_contract.attempt import Assignment
+from edt_contract.reports import ExitKind
+from edt_scheduler.model.exactness import Exactness
+from edt_scheduler.model.progress import share_done
+from edt_scheduler.model.states import Health, JobState, JobStatus, ResizeCause, Role, job_status
+
+_View = TypeVar("_View")
 
 
-class Role(enum.StrEnum):
-    """What a user may do."""
+def view_of(view: type[_View], row: Mapping[Any, Any], /, **others: Any) -> _View:
+    """A view whose fields are the row's columns of the same names, but for the ``others``."""
+    return view(**{name: row[name] for name in view.__annotations__ if name in row} | others)
 
-    ADMIN = "admin"  # sees every job, runs nodes and users
-    USER = "user"  # sees and stops their own jobs
+
+# ── one user, as others may see them ─────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class UserView:
-    """One user. ``password_hash`` is the API's argon2 string; the room never reads it."""
+    """One user. ``password_hash`` is the API's argon2 string; the scheduler never reads it."""
 
     id: int
     """Whose a job or a token is goes by this; a removed user's name may be given to another one."""
@@ -39,6 +41,9 @@ class UserView:
     @property
     def is_admin(self) -> bool:
         return self.role is Role.ADMIN
+
+
+# ── a job, why it waits, its events, and lists of jobs ───────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -119,9 +124,9 @@ class JobView:
     """For so many days they were kept."""
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> JobStatus:
         """Its state as people see it."""
-        return standing(
+        return job_status(
             self.state,
             slots=self.slots,
             waits=self.waiting is not None,
@@ -142,6 +147,41 @@ class JobView:
     def log_dir(self) -> Path:
         """LOG_DIR: ``stdout`` (ELog lines), ``driver.out``, ``driver.err``, ``engine-<allocation>.out/.err``."""
         return self.directory / "log"
+
+
+@dataclass(frozen=True)
+class EventView:
+    """One line of a job's history. ``seq`` runs 1, 2, 3 … without a gap."""
+
+    seq: int
+    time: float
+    kind: str
+    """``state``, ``attempt``, ``home``, ``resize``, ``capped``, ``stop-requested``, ``waiting``, or a report's kind."""
+    fence: int
+    message: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """A part of the list of jobs, newest first."""
+
+    jobs: tuple[JobView, ...]
+    before: int | None
+    """Number of the job that the next page comes before; None: this is the last."""
+    total: int
+    """How many the filter finds."""
+
+
+@dataclass(frozen=True)
+class RemovedJob:
+    """A job that is on no list any more."""
+
+    exec_id: str
+    owner_id: int
+
+
+# ── nodes and their slots, how busy these are, what a node should be running, and container images ───────────────────
 
 
 @dataclass(frozen=True)
@@ -238,225 +278,6 @@ class Registration:
 
 
 @dataclass(frozen=True)
-class AllocationView:
-    """One slot held by one job for a while."""
-
-    allocation: int
-    exec_id: str
-    fence: int
-    node: str
-    slot: str
-    decided_at: float
-    started_at: float | None
-    """The engine's process exists."""
-    joined_at: float | None
-    """It has the weights."""
-    counted_at: float | None
-    """Its first micro-batch is in a committed step."""
-    release_asked_at: float | None
-    released_at: float | None
-    """Its process was seen gone."""
-    kind: ExitKind | None
-    """How it ended."""
-
-
-class ResizeCause(enum.StrEnum):
-    """Why the scheduler changed a job's size. ``ResizeView.detail`` says it with names."""
-
-    SUBMIT = "submit"  # its first attempt starts
-    RESTART = "restart"  # a later attempt starts
-    ENGINES_KNOWN = "E-known"  # its script has told E, it may hold more than one slot
-    JOB_ENDED = "job-finished"  # slots of an ended job came free
-    SLOTS_FREE = "slots-free"  # slots came free otherwise: a node, another job's shrinking, a back-off's end
-    ROOM = "room"  # another job's share
-    STOP = "stop"  # its user's word
-    DRAIN = "drain"  # its node is being emptied
-    NODE_LOST = "node-lost"  # a node was not heard from for its lease
-    LEFT = "left"  # engines left in order, and not on the scheduler's word: their node's agent ends, or a SIGTERM
-    ENGINE_LOST = "engine-lost"  # engines ended unasked and the attempt went on: a crash, a kill, a supervisor's death
-
-
-@dataclass(frozen=True)
-class ResizeView:
-    """One change of a job's size: what was decided, what woke the agent, when each thing happened.
-
-    Times after ``woken_at`` are the node's wall clock; where several engines are concerned, the last one's.
-    """
-
-    number: int
-    exec_id: str
-    owner: str
-    fence: int
-    cause: ResizeCause
-    detail: str
-    from_slots: int
-    to_slots: int
-    decided_at: float
-    """Time of the transaction."""
-    rung_at: float | None
-    """The doorbell was handed to the broker."""
-    woken_by: str | None
-    """``doorbell``, ``timer`` or ``start``: what made the agent fetch it first."""
-    woken_at: float | None
-    started_at: float | None
-    joined_at: float | None
-    first_step_at: float | None
-    gone_at: float | None
-    """Shrinking: the process was seen gone."""
-    generation: int | None
-    step: int | None
-    workers: int | None
-    pause_seconds: float | None
-    recomputed: int | None
-    """Micro-batches that were done again, since an engine died with them."""
-
-
-@dataclass(frozen=True)
-class EventView:
-    """One line of a job's history. ``seq`` runs 1, 2, 3 … without a gap."""
-
-    seq: int
-    time: float
-    kind: str
-    """``state``, ``attempt``, ``home``, ``resize``, ``capped``, ``stop-requested``, ``waiting``, or a report's kind."""
-    fence: int
-    message: str
-    data: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class FailureView:
-    """An engine that was lost, all engines of a job on a lost node (then without a slot), or a whole attempt."""
-
-    exec_id: str
-    owner_id: int
-    node: str | None
-    slot: str | None
-    time: float
-    kind: ExitKind
-    message: str | None
-
-
-class TimelineAllocation(NamedTuple):
-    """One slot held by one job for a while, in short: a picture has tens of thousands. As in AllocationView."""
-
-    allocation: int
-    exec_id: str
-    fence: int
-    node: str
-    slot: str
-    decided_at: float
-    started_at: float | None
-    counted_at: float | None
-    released_at: float | None
-    kind: str | None
-
-
-class TimelineResize(NamedTuple):
-    """One change of a job's size, in short. As in ResizeView."""
-
-    number: int
-    exec_id: str
-    owner_id: int
-    cause: str
-    detail: str
-    decided_at: float
-    from_slots: int
-    to_slots: int
-    pause_seconds: float | None
-    recomputed: int | None
-
-
-@dataclass(frozen=True)
-class TimelineJob:
-    """What a picture says of a job."""
-
-    owner_id: int
-    owner: str
-    state: JobState
-    framework: str
-    app_name: str
-    script: str
-    folder: str
-    removed: bool
-    """It can no longer be asked for; that it held slots stays true."""
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """Slots × time: what the demo and the dashboard draw. All that overlaps ``since`` to ``until``."""
-
-    now: float
-    since: float
-    until: float
-    earliest: float | None
-    """When the first slot was ever given."""
-    nodes: tuple[NodeView, ...]
-    jobs: Mapping[str, TimelineJob]
-    """Those that the rest names."""
-    allocations: tuple[TimelineAllocation, ...]
-    resizes: tuple[TimelineResize, ...]
-    failures: tuple[FailureView, ...]
-
-
-@dataclass(frozen=True)
-class JobPage:
-    """A part of the list of jobs, newest first."""
-
-    jobs: tuple[JobView, ...]
-    before: int | None
-    """Number of the job that the next page comes before; None: this is the last."""
-    total: int
-    """How many the filter finds."""
-
-
-@dataclass(frozen=True)
-class MetricPoint:
-    """What one PROGRESS report said."""
-
-    step: int
-    time: float
-    epoch: int | None
-    workers: int | None
-    loss: float | None
-    samples_per_second: float | None
-    metrics: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Course:
-    """A training's course, thinned out to what a curve shows; steps only grow."""
-
-    points: tuple[MetricPoint, ...]
-    total: int
-    """How many points there were."""
-
-
-@dataclass(frozen=True)
-class RemovedJob:
-    """A job that is on no list any more."""
-
-    exec_id: str
-    owner_id: int
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What has changed since a cursor, each thing once and as it stands now. For the eyes of whom, the API knows."""
-
-    cursor: str
-    """Where this picture stands; to be asked with next time."""
-    jobs: tuple[JobView, ...] = ()
-    removed: tuple[RemovedJob, ...] = ()
-    nodes: tuple[NodeView, ...] = ()
-    removed_nodes: tuple[str, ...] = ()
-    """Names of those that are on no list any more."""
-    allocations: tuple[TimelineAllocation, ...] = ()
-    resizes: tuple[TimelineResize, ...] = ()
-    failures: tuple[FailureView, ...] = ()
-
-
-@dataclass(frozen=True)
 class NodeAssignments:
     """What a node should be running. ``version`` changes whenever the list does."""
 
@@ -491,3 +312,155 @@ class ImageView:
     everywhere: bool
     """Nodes that start containers are to have it ready."""
     nodes: tuple[ImageOnNode, ...]
+
+
+# ── slots over time: who held them, how jobs were resized, what failed, what has changed ─────────────────────────────
+
+
+@dataclass(frozen=True)
+class AllocationView:
+    """One slot held by one job for a while."""
+
+    allocation: int
+    exec_id: str
+    fence: int
+    node: str
+    slot: str
+    decided_at: float
+    started_at: float | None
+    """The engine's process exists."""
+    joined_at: float | None
+    """It has the weights."""
+    counted_at: float | None
+    """Its first micro-batch is in a committed step."""
+    release_asked_at: float | None
+    released_at: float | None
+    """Its process was seen gone."""
+    kind: ExitKind | None
+    """How it ended."""
+
+
+@dataclass(frozen=True)
+class ResizeView:
+    """One change of a job's size: what was decided, what woke the agent, when each thing happened.
+
+    Times after ``woken_at`` are the node's wall clock; where several engines are concerned, the last one's.
+    """
+
+    number: int
+    exec_id: str
+    owner: str
+    fence: int
+    cause: ResizeCause
+    detail: str
+    from_slots: int
+    to_slots: int
+    decided_at: float
+    """Time of the transaction."""
+    notified_at: float | None
+    """The notification was handed to the broker."""
+    woken_by: str | None
+    """``notification``, ``timer`` or ``start``: what made the agent fetch it first."""
+    woken_at: float | None
+    started_at: float | None
+    joined_at: float | None
+    first_step_at: float | None
+    gone_at: float | None
+    """Shrinking: the process was seen gone."""
+    generation: int | None
+    step: int | None
+    workers: int | None
+    pause_seconds: float | None
+    recomputed: int | None
+    """Micro-batches that were done again, since an engine died with them."""
+
+
+@dataclass(frozen=True)
+class FailureView:
+    """An engine that was lost, all engines of a job on a lost node (then without a slot), or a whole attempt."""
+
+    exec_id: str
+    owner_id: int
+    node: str | None
+    slot: str | None
+    time: float
+    kind: ExitKind
+    message: str | None
+
+
+class TimelineAllocation(NamedTuple):
+    """One slot held by one job for a while, in short: a timeline has tens of thousands. As in AllocationView."""
+
+    allocation: int
+    exec_id: str
+    fence: int
+    node: str
+    slot: str
+    decided_at: float
+    started_at: float | None
+    counted_at: float | None
+    released_at: float | None
+    kind: str | None
+
+
+class TimelineResize(NamedTuple):
+    """One change of a job's size, in short. As in ResizeView."""
+
+    number: int
+    exec_id: str
+    owner_id: int
+    cause: str
+    detail: str
+    decided_at: float
+    from_slots: int
+    to_slots: int
+    pause_seconds: float | None
+    recomputed: int | None
+
+
+@dataclass(frozen=True)
+class TimelineJob:
+    """What a timeline says of a job."""
+
+    owner_id: int
+    owner: str
+    state: JobState
+    framework: str
+    app_name: str
+    script: str
+    folder: str
+    removed: bool
+    """It can no longer be asked for; that it held slots stays true."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Slots × time: what the demo and the dashboard draw. All that overlaps ``since`` to ``until``."""
+
+    now: float
+    since: float
+    until: float
+    earliest: float | None
+    """When the first slot was ever given."""
+    nodes: tuple[NodeView, ...]
+    jobs: Mapping[str, TimelineJob]
+    """Those that the rest names."""
+    allocations: tuple[TimelineAllocation, ...]
+    resizes: tuple[TimelineResize, ...]
+    failures: tuple[FailureView, ...]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What has changed since a cursor, each thing once and as it stands now. For the eyes of whom, the API knows."""
+
+    cursor: str
+    """Where these changes end; to be asked with next time."""
+    jobs: tuple[JobView, ...] = ()
+    removed: tuple[RemovedJob, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    removed_nodes: tuple[str, ...] = ()
+    """Names of those that are on no list any more."""
+    allocations: tuple[TimelineAllocation, ...] = ()
+    resizes: tuple[TimelineResize, ...] = ()
+    failures: tuple[FailureView, ...] = ()

@@ -1,4 +1,4 @@
-"""A node under test: a real agent process with stand-in supervisors, a desk for its API, and nothing left behind."""
+"""A node under test: a real agent process with stand-in supervisors, a small API, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.contract import Assignment, Letter, SlotWish, Wish
-from support.desk import JOIN_TOKEN, Desk
+from edt_contract.attempt import Assignment, AttemptSpec, DesiredSlot, DesiredState
+from support.fake_api import JOIN_TOKEN, FakeApi
 from support.places import Place
 from support.tagged import bearers, kill_bearers
 from support.waiting import until
@@ -25,9 +25,9 @@ AGENT = Path(__file__).parents[1] / "support" / "agent_main.py"
 class Node:
     """One node: its home, its agent (started and ended at will), its papers."""
 
-    def __init__(self, home: Path, desk: Desk, name: str = "n1") -> None:
+    def __init__(self, home: Path, api: FakeApi, name: str = "n1") -> None:
         self.home = home
-        self.desk = desk
+        self.api = api
         self.name = name
         self.tag = uuid.uuid4().hex
         self.agent: subprocess.Popen[bytes] | None = None
@@ -41,7 +41,7 @@ class Node:
     def start(self, **environ: str) -> subprocess.Popen[bytes]:
         """Start the agent; without a warm supervisor unless EDT_WARM=1 is given."""
         settings = {
-            "EDT_API": self.desk.url,
+            "EDT_API": self.api.url,
             "EDT_HOME": str(self.home),
             "EDT_NAME": self.name,
             "EDT_TAG": self.tag,
@@ -70,11 +70,11 @@ class Node:
         return self.agent.wait(60)
 
     def assignment(self, job: str = "edt-1", fence: int = 1, slots: int = 1, **given: object) -> Assignment:
-        """An attempt as the API would list it. ``environ`` and ``framework`` go into the letter, ``stop`` into the
-        wish, whose allocations count from ``first``."""
+        """An attempt as the API would list it. ``environ`` and ``framework`` go into the spec, ``stop`` into the
+        desired, whose allocations count from ``first``."""
         folder = self.home / "jobs" / job
         folder.mkdir(parents=True, exist_ok=True)
-        letter = Letter(
+        spec = AttemptSpec(
             job=job,
             fence=fence,
             node=self.name,
@@ -94,19 +94,19 @@ class Node:
             cores=2,
             grace_seconds=float(str(given.get("grace_seconds", 0.2))),
             token="t",
-            heard=len(self.desk.reports.get(f"{job}/{fence}", ())),
+            last_report_seq=len(self.api.reports.get(f"{job}/{fence}", ())),
         )
         first = fence * 100 + int(str(given.get("first", 0)))
-        wished = tuple(SlotWish(first + n, str(n)) for n in range(slots))
-        return Assignment(letter, Wish(fence, wished, stop=bool(given.get("stop", False))))
+        wished = tuple(DesiredSlot(first + n, str(n)) for n in range(slots))
+        return Assignment(spec, DesiredState(fence, wished, stop=bool(given.get("stop", False))))
 
     def runs(self, **given: object) -> int:
         """List an attempt and wait until its first engine has started; answers its supervisor's pid."""
         assignment = self.assignment(**given)  # type: ignore[arg-type]
-        key = f"{assignment.letter.job}/{assignment.letter.fence}"
-        self.desk.want(assignment)
-        until(lambda: "engine-started" in self.desk.kinds(key), what=f"{key} runs")
-        return int(self.desk.last(key, "attempt-started")["pid"])
+        key = f"{assignment.spec.job}/{assignment.spec.fence}"
+        self.api.want(assignment)
+        until(lambda: "engine-started" in self.api.kinds(key), what=f"{key} runs")
+        return int(self.api.last(key, "attempt-started")["pid"])
 
     def processes(self, **marks: str) -> dict[int, str]:
         return bearers(self.tag, **marks)
@@ -126,22 +126,22 @@ def told_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], No
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    with Desk() as desk:
-        yield desk
+def api() -> Iterator[FakeApi]:
+    with FakeApi() as api:
+        yield api
 
 
 @pytest.fixture
-def node(tmp_path: Path, desk: Desk) -> Iterator[Node]:
+def node(tmp_path: Path, api: FakeApi) -> Iterator[Node]:
     """A node whose agent the test starts and ends."""
-    with _gone_at_the_end(Node(tmp_path / "home", desk)) as node:
+    with _gone_at_the_end(Node(tmp_path / "home", api)) as node:
         yield node
 
 
 @pytest.fixture(scope="module")
 def working_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node whose agent works, for many tests: each has a job of its own."""
-    with Desk() as desk, _gone_at_the_end(Node(tmp_path_factory.mktemp("node") / "home", desk)) as node:
+    with FakeApi() as api, _gone_at_the_end(Node(tmp_path_factory.mktemp("node") / "home", api)) as node:
         node.start(EDT_ADMIN_PASSWORD="secret", EDT_TOKEN="secret", EDT_DATABASE_URL="postgresql://secret")
         yield node
 
@@ -189,7 +189,7 @@ def process_place(tmp_path: Path) -> Iterator[Place]:
 
 @contextmanager
 def _place(kind: str, home: Path, **environ: str) -> Iterator[Place]:
-    with Desk() as desk, _gone_at_the_end(Node(home, desk)) as node:
+    with FakeApi() as api, _gone_at_the_end(Node(home, api)) as node:
         place = Place(kind, node, **environ)
         try:
             yield place

@@ -16,54 +16,54 @@ def supervisors(node) -> list[int]:
     return [pid for pid, line in node.processes().items() if "stand_in" in line and leads(pid)]
 
 
-def test_sigterm_leaves_the_training_to_the_next_agent(node, desk):
+def test_sigterm_leaves_the_training_to_the_next_agent(node, api):
     node.start()
     pid = node.runs()
     assert node.signal(signal.SIGTERM) == 0
     assert lives(pid)
-    told = len(desk.reports["edt-1/1"])
+    told = len(api.reports["edt-1/1"])
     node.start()
-    until(lambda: len(desk.reports["edt-1/1"]) > told + 5, what="reports go on")
-    desk.want(node.assignment(slots=2))
-    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
+    until(lambda: len(api.reports["edt-1/1"]) > told + 5, what="reports go on")
+    api.want(node.assignment(slots=2))
+    until(lambda: api.kinds("edt-1/1").count("engine-started") == 2)
     assert supervisors(node) == [pid]
-    assert [each["seq"] for each in desk.reports["edt-1/1"]] == list(range(1, len(desk.reports["edt-1/1"]) + 1))
+    assert [each["seq"] for each in api.reports["edt-1/1"]] == list(range(1, len(api.reports["edt-1/1"]) + 1))
 
 
-def test_a_killed_agent_is_followed_by_one_that_adopts(node, desk):
+def test_a_killed_agent_is_followed_by_one_that_adopts(node, api):
     node.start(EDT_WARM="1")
     pid = node.runs()
     node.signal(signal.SIGKILL)
     node.start(EDT_WARM="1")
-    desk.want(node.assignment(slots=2))
-    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
-    assert desk.last("edt-1/1", "attempt-started")["pid"] == pid
+    api.want(node.assignment(slots=2))
+    until(lambda: api.kinds("edt-1/1").count("engine-started") == 2)
+    assert api.last("edt-1/1", "attempt-started")["pid"] == pid
     until(lambda: len(supervisors(node)) == 2, what="it and the new warm one; the old warm one is gone")
 
 
-def test_what_died_while_no_agent_watched_is_reported_lost(node, desk):
+def test_what_died_while_no_agent_watched_is_reported_lost(node, api):
     node.start()
     pid = node.runs()
     node.signal(signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
     node.start()
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
-    end = desk.last("edt-1/1", "attempt-ended")
-    assert (end["kind"], end["message"]) == ("lost", "its supervisor is gone, nobody saw how")
+    until(lambda: "attempt-ended" in api.kinds("edt-1/1"))
+    end = api.last("edt-1/1", "attempt-ended")
+    assert (end["kind"], end["message"]) == ("lost", "its supervisor is gone, and its exit status is unknown")
 
 
-def test_what_ended_while_no_agent_watched_is_reported_as_it_ended(node, desk):
+def test_what_ended_while_no_agent_watched_is_reported_as_it_ended(node, api):
     node.start()
     pid = node.runs()
     node.signal(signal.SIGKILL)
     Path(node.home, "jobs", "edt-1", "finish").touch()
     until(lambda: not lives(pid))
     node.start()
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
-    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "finished"
+    until(lambda: "attempt-ended" in api.kinds("edt-1/1"))
+    assert api.last("edt-1/1", "attempt-ended")["kind"] == "finished"
 
 
-def test_a_process_that_only_got_the_pid_of_a_supervisor_is_not_adopted(node, desk):
+def test_a_process_that_only_got_the_pid_of_a_supervisor_is_not_adopted(node, api):
     node.start()
     pid = node.runs()
     node.signal(signal.SIGKILL)
@@ -75,82 +75,82 @@ def test_a_process_that_only_got_the_pid_of_a_supervisor_is_not_adopted(node, de
     starttime = int(stat[stat.rindex(")") + 2 :].split()[19])
     path.write_text(json.dumps({**json.loads(path.read_text()), "pid": os.getpid(), "starttime": starttime}))
     node.start()
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
-    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "lost"
+    until(lambda: "attempt-ended" in api.kinds("edt-1/1"))
+    assert api.last("edt-1/1", "attempt-ended")["kind"] == "lost"
 
 
-def test_an_agent_that_lost_its_notes_finds_the_attempt_by_its_spool(node, desk):
+def test_an_agent_that_lost_its_notes_finds_the_attempt_by_its_spool(node, api):
     node.start()
     pid = node.runs()
     node.signal(signal.SIGKILL)
     for path in (node.home / "agent" / "n1" / "attempts").glob("*.json"):
         path.unlink()
     node.start()
-    desk.want(node.assignment(slots=2))
-    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
+    api.want(node.assignment(slots=2))
+    until(lambda: api.kinds("edt-1/1").count("engine-started") == 2)
     assert supervisors(node) == [pid]
 
 
-def test_an_agent_that_lost_its_notes_finds_the_second_supervisor_of_an_attempt(node, desk):
+def test_an_agent_that_lost_its_notes_finds_the_second_supervisor_of_an_attempt(node, api):
     node.start()
     node.runs()
-    desk.want(node.assignment(slots=0))
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
-    desk.want(node.assignment(first=10))
-    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 2)
+    api.want(node.assignment(slots=0))
+    until(lambda: "attempt-ended" in api.kinds("edt-1/1"))
+    api.want(node.assignment(first=10))
+    until(lambda: api.kinds("edt-1/1").count("engine-started") == 2)
     node.signal(signal.SIGKILL)
-    second = desk.last("edt-1/1", "attempt-started")["pid"]
+    second = api.last("edt-1/1", "attempt-started")["pid"]
     for path in (node.home / "agent" / "n1" / "attempts").glob("*.json"):
         path.unlink()
     node.start()
-    desk.want(node.assignment(slots=2, first=10))
-    until(lambda: desk.kinds("edt-1/1").count("engine-started") == 3)
+    api.want(node.assignment(slots=2, first=10))
+    until(lambda: api.kinds("edt-1/1").count("engine-started") == 3)
     assert supervisors(node) == [second]
 
 
-def test_an_agent_that_lost_its_notes_ends_what_still_runs_before_it_says_so(node, desk):
+def test_an_agent_that_lost_its_notes_ends_what_still_runs_before_it_says_so(node, api):
     node.start()
     pid = node.runs()
     node.signal(signal.SIGKILL)
     for path in (node.home / "agent" / "n1" / "attempts").glob("*.json"):
         path.unlink()
-    desk.want(node.assignment(stop=True))
+    api.want(node.assignment(stop=True))
     node.start()
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"))
-    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "stopped"
+    until(lambda: "attempt-ended" in api.kinds("edt-1/1"))
+    assert api.last("edt-1/1", "attempt-ended")["kind"] == "stopped"
     assert not lives(pid)
 
 
-def test_ctrl_c_lets_everything_leave_and_reports_the_ends(node, desk):
+def test_ctrl_c_lets_everything_leave_and_reports_the_ends(node, api):
     node.start()
     pids = [node.runs(), node.runs(job="edt-2")]
     assert node.signal(signal.SIGINT) == 0
     assert not any(lives(pid) for pid in pids)
-    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "left"
-    assert desk.last("edt-2/1", "attempt-ended")["kind"] == "left"
+    assert api.last("edt-1/1", "attempt-ended")["kind"] == "left"
+    assert api.last("edt-2/1", "attempt-ended")["kind"] == "left"
     until(lambda: not node.processes(), what="no process is left")
 
 
-def test_a_second_ctrl_c_kills_at_once(node, desk):
+def test_a_second_ctrl_c_kills_at_once(node, api):
     node.start()
     assignment = node.assignment(environ={"STAND_IN": "mute"}, grace_seconds=3600)
-    desk.want(assignment)
-    until(lambda: "attempt-started" in desk.kinds("edt-1/1"))
+    api.want(assignment)
+    until(lambda: "attempt-started" in api.kinds("edt-1/1"))
     node.agent.send_signal(signal.SIGINT)
     until(lambda: "leaves" in node.log)
     assert node.signal(signal.SIGINT) == 0  # it does not wait for a grace of an hour
-    assert desk.last("edt-1/1", "attempt-ended")["kind"] == "lost"
+    assert api.last("edt-1/1", "attempt-ended")["kind"] == "lost"
     until(lambda: not node.processes(), what="no process is left")
 
 
-def test_two_agents_of_one_name_do_not_work_in_one_home(node, desk, monkeypatch):
+def test_two_agents_of_one_name_do_not_work_in_one_home(node, api, monkeypatch):
     node.start()
-    until(lambda: desk.registrations)
+    until(lambda: api.registrations)
     first = node.agent
     node.start()
     until(lambda: "another agent works in" in node.log, what="the second waits")
-    assert len(desk.registrations) == 1
+    assert len(api.registrations) == 1
     first.send_signal(signal.SIGTERM)
     first.wait(60)
-    until(lambda: len(desk.registrations) == 2, what="the second takes over")
+    until(lambda: len(api.registrations) == 2, what="the second takes over")
     assert node.runs(), "the first has left no gap behind"

@@ -27,16 +27,16 @@ def supervisors(node) -> set[int]:
     return {pid for pid in waiting(node) if leads(pid)}
 
 
-def test_the_next_job_gets_the_warm_one_and_another_is_warmed(node, desk):
+def test_the_next_job_gets_the_warm_one_and_another_is_warmed(node, api):
     node.start(EDT_WARM="1")
     [warm] = until(lambda: waiting(node))
     assert node.runs() == warm
     until(lambda: len(waiting(node)) == 3, what="supervisor, engine, and the next warm one")
     log = Path(node.home, "jobs", "edt-1", "spool", "1-n1", "supervisor.log").read_text()
-    assert "letter of edt-1" in log
+    assert "spec of edt-1" in log
 
 
-def test_a_job_that_sets_what_is_read_at_import_gets_a_cold_one(node, desk):
+def test_a_job_that_sets_what_is_read_at_import_gets_a_cold_one(node, api):
     node.start(EDT_WARM="1")
     [warm] = until(lambda: waiting(node))
     assert node.runs(environ={"OMP_NUM_THREADS": "3"}) != warm
@@ -44,14 +44,14 @@ def test_a_job_that_sets_what_is_read_at_import_gets_a_cold_one(node, desk):
     assert "--cold" in log
 
 
-def test_what_the_warm_one_has_already_is_no_reason_for_a_cold_one(node, desk):
+def test_what_the_warm_one_has_already_is_no_reason_for_a_cold_one(node, api):
     node.start(EDT_WARM="1")
     [warm] = until(lambda: waiting(node))
     assert node.runs(environ={"PYTHONUNBUFFERED": "x"}) == warm
 
 
 @pytest.mark.tensorflow
-def test_another_framework_is_kept_warm_from_its_first_job_on(node, desk):
+def test_another_framework_is_kept_warm_from_its_first_job_on(node, api):
     node.start(EDT_WARM="1")
     [torch] = until(lambda: waiting(node))
     first = node.runs(framework="tensorflow")
@@ -62,7 +62,7 @@ def test_another_framework_is_kept_warm_from_its_first_job_on(node, desk):
 
 
 @pytest.mark.tensorflow
-def test_keras_2_has_a_warm_one_of_its_own(node, desk):
+def test_keras_2_has_a_warm_one_of_its_own(node, api):
     node.start(EDT_WARM="tensorflow")
     [keras3] = until(lambda: waiting(node))
     assert environment(keras3)["TF_USE_LEGACY_KERAS"] == "0"
@@ -75,15 +75,15 @@ def test_keras_2_has_a_warm_one_of_its_own(node, desk):
     assert node.runs(job="edt-4", framework="tensorflow") == keras3
 
 
-def test_a_node_whose_python_lacks_the_framework_says_so(node, desk, tmp_path):
+def test_a_node_whose_python_lacks_the_framework_says_so(node, api, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_TENSORFLOW)
     node.start(PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    desk.want(node.assignment(framework="tensorflow"))
+    api.want(node.assignment(framework="tensorflow"))
     why = "its framework is not on node n1, whose Python has no tensorflow: install openedt[tensorflow] there"
     until(lambda: f"edt-1/1 was not started: {why}" in node.log)
 
 
-def test_the_warm_one_goes_with_its_agent(node, desk):
+def test_the_warm_one_goes_with_its_agent(node, api):
     node.start(EDT_WARM="1")
     until(lambda: waiting(node))
     node.signal(signal.SIGKILL)

@@ -11,12 +11,19 @@ from typing import Any, Literal
 import pytest
 from docker.types import HostConfig
 
-from edt_agent.container import Node, container_name, container_spec, device_requests, image_of, outermost
-from edt_agent.docker_settings import GIB, MIB, DockerSettings, Limits, Mount, limits
 from edt_agent.errors import BadSetting
-from edt_agent.settings import read
+from edt_agent.launchers.docker.container import (
+    Limits,
+    Node,
+    container_name,
+    container_spec,
+    device_requests,
+    image_of,
+    outermost,
+)
+from edt_agent.settings import GIB, MIB, DockerSettings, Mount, read_settings
 from edt_agent.slots import Slot
-from edt_runner.contract import Letter, SlotWish, Wish
+from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 
 ToldBy = Callable[[Mapping[str, str]], None]
 SETTINGS = DockerSettings(data=Path("/edt/data"))
@@ -25,10 +32,10 @@ GPUS = tuple(Slot(str(n), f"GPU-{n}", "H200") for n in range(4))
 NODE = Node("n1", "a-tag", CPUS, 64 * GIB, 16)
 
 
-def letter(**changes: Any) -> Letter:
+def spec(**changes: Any) -> AttemptSpec:
     job = "/edt/jobs/edt-7"
     return replace(
-        Letter(
+        AttemptSpec(
             job="edt-7",
             fence=2,
             node="n1",
@@ -53,18 +60,18 @@ def letter(**changes: Any) -> Letter:
     )
 
 
-def wish(*slots: Slot) -> Wish:
-    return Wish(2, tuple(SlotWish(100 + n, slot.slot, slot.device) for n, slot in enumerate(slots)))
+def desired(*slots: Slot) -> DesiredState:
+    return DesiredState(2, tuple(DesiredSlot(100 + n, slot.slot, slot.device) for n, slot in enumerate(slots)))
 
 
-def spec(settings: DockerSettings = SETTINGS, node: Node = NODE, slots: int = 2, **changes: Any) -> dict[str, Any]:
-    return container_spec(letter(**changes), wish(*node.slots[:slots]), settings, node, user=(1234, 1235))
+def config(settings: DockerSettings = SETTINGS, node: Node = NODE, slots: int = 2, **changes: Any) -> dict[str, Any]:
+    return container_spec(spec(**changes), desired(*node.slots[:slots]), settings, node, user=(1234, 1235))
 
 
 class TestTheContainer:
     def test_it_may_do_as_little_as_its_supervisor_can_live_with(self) -> None:
-        host = spec()["host_config"]
-        assert spec()["user"] == "1234:1235"
+        host = config()["host_config"]
+        assert config()["user"] == "1234:1235"
         assert host["read_only"] is True
         assert host["cap_drop"] == ["ALL"]
         assert host["security_opt"] == ["no-new-privileges"]
@@ -76,30 +83,30 @@ class TestTheContainer:
         assert host["auto_remove"] is False, "how it ended must be seen first"
 
     def test_its_first_process_is_the_supervisor_with_its_log_in_the_spool(self) -> None:
-        words = [*spec()["entrypoint"], *spec()["command"]]
+        words = [*config()["entrypoint"], *config()["command"]]
         assert words[:4] == ["python", "-P", "-m", "edt_runner.supervisor"]
         assert words[4:] == ["--framework", "pytorch", "--cold", "--log", "/edt/jobs/edt-7/spool/2-n1/supervisor.log"]
-        assert spec(replace(SETTINGS, python="/opt/bin/python3"))["entrypoint"] == ["/opt/bin/python3"]
+        assert config(replace(SETTINGS, python="/opt/bin/python3"))["entrypoint"] == ["/opt/bin/python3"]
 
-    def test_it_takes_one_letter_and_is_given_its_grace_when_it_is_stopped(self) -> None:
-        assert spec()["stdin_open"] is True
-        assert (spec()["stop_signal"], spec()["stop_timeout"]) == ("SIGTERM", 35)
+    def test_it_takes_one_spec_and_is_given_its_grace_when_it_is_stopped(self) -> None:
+        assert config()["stdin_open"] is True
+        assert (config()["stop_signal"], config()["stop_timeout"]) == ("SIGTERM", 35)
 
-    def test_nothing_in_it_tells_what_the_letter_keeps(self) -> None:
-        assert "secret" not in repr(spec())
+    def test_nothing_in_it_tells_what_the_spec_keeps(self) -> None:
+        assert "secret" not in repr(config())
 
     def test_it_sees_the_jobs_folder_its_socket_and_the_data_and_nothing_a_job_could_name(self) -> None:
-        seen = {(each["Source"], each["Target"], each["ReadOnly"]) for each in spec()["host_config"]["mounts"]}
+        seen = {(each["Source"], each["Target"], each["ReadOnly"]) for each in config()["host_config"]["mounts"]}
         assert seen == {
             ("/edt/jobs/edt-7", "/edt/jobs/edt-7", False),
             ("/run/edt/edt-7.2", "/run/edt/edt-7.2", False),
             ("/edt/data", "/edt/data", True),
         }
-        assert {each["Type"] for each in spec()["host_config"]["mounts"]} == {"bind"}
+        assert {each["Type"] for each in config()["host_config"]["mounts"]} == {"bind"}
 
     def test_a_checkpoint_folder_elsewhere_is_seen_too_and_data_that_are_not_there_are_not(self) -> None:
         made = container_spec(
-            letter(checkpoint_dir="/fast/edt-7"), wish(), SETTINGS, NODE, user=(1, 1), with_data=False
+            spec(checkpoint_dir="/fast/edt-7"), desired(), SETTINGS, NODE, user=(1, 1), with_data=False
         )
         targets = [each["Target"] for each in made["host_config"]["mounts"]]
         assert targets == ["/edt/jobs/edt-7", "/fast/edt-7", "/run/edt/edt-7.2"]
@@ -107,7 +114,7 @@ class TestTheContainer:
     def test_where_the_jobs_code_is_another_user_it_begins_as_root_with_three_capabilities(
         self,
     ) -> None:
-        made = container_spec(letter(), wish(), SETTINGS, NODE, user=(7, 8), script_user=9, with_data=False)
+        made = container_spec(spec(), desired(), SETTINGS, NODE, user=(7, 8), script_user=9, with_data=False)
         host = made["host_config"]
         assert (made["user"], host["cap_drop"], host["cap_add"]) == ("0:0", ["ALL"], ["KILL", "SETGID", "SETUID"])
         assert " ".join(made["command"]).find("--user 7:8 --script-user 9:8") > 0
@@ -116,7 +123,7 @@ class TestTheContainer:
         assert targets == ["/edt/jobs/edt-7", "/run/edt/edt-7.2", "/edt/jobs/edt-7/spool"]
 
     def test_an_administrators_mounts_come_first(self) -> None:
-        made = spec(replace(SETTINGS, mounts=(Mount("/datasets", "/data", read_only=False),)))
+        made = config(replace(SETTINGS, mounts=(Mount("/datasets", "/data", read_only=False),)))
         assert made["host_config"]["mounts"][0] == {
             "Type": "bind",
             "Source": "/datasets",
@@ -125,29 +132,29 @@ class TestTheContainer:
         }
 
     def test_labels_say_whose_it_is_and_its_name_is_one_for_each_attempt_of_a_node(self) -> None:
-        assert spec()["labels"] == {"edt.tag": "a-tag", "edt.node": "n1", "edt.job": "edt-7", "edt.fence": "2"}
+        assert config()["labels"] == {"edt.tag": "a-tag", "edt.node": "n1", "edt.job": "edt-7", "edt.fence": "2"}
         names = {
-            container_name(letter(), NODE),
-            container_name(letter(fence=3), NODE),
-            container_name(letter(job="edt-8"), NODE),
-            container_name(letter(), replace(NODE, name="n2")),
-            container_name(letter(), replace(NODE, tag="another home")),
+            container_name(spec(), NODE),
+            container_name(spec(fence=3), NODE),
+            container_name(spec(job="edt-8"), NODE),
+            container_name(spec(), replace(NODE, name="n2")),
+            container_name(spec(), replace(NODE, tag="another home")),
         }
         assert len(names) == 5
-        assert container_name(letter(), NODE) == container_name(letter(), NODE)
+        assert container_name(spec(), NODE) == container_name(spec(), NODE)
 
     def test_a_jobs_own_image_wins_over_the_nodes_for_its_framework(self) -> None:
-        assert image_of(letter(), SETTINGS) == "openedt/runner-torch:latest"
-        assert image_of(letter(framework="tensorflow"), SETTINGS) == "openedt/runner-tensorflow:latest"
-        assert image_of(letter(image="my/own:1"), SETTINGS) == "my/own:1"
-        assert spec(image="my/own:1")["image"] == "my/own:1"
+        assert image_of(spec(), SETTINGS) == "openedt/runner-torch:latest"
+        assert image_of(spec(framework="tensorflow"), SETTINGS) == "openedt/runner-tensorflow:latest"
+        assert image_of(spec(image="my/own:1"), SETTINGS) == "my/own:1"
+        assert config(image="my/own:1")["image"] == "my/own:1"
 
     @pytest.mark.parametrize("network", ["host", "none", "edt-net"])
     def test_its_network_is_the_settings(self, network: str) -> None:
-        assert spec(replace(SETTINGS, network=network))["host_config"]["network_mode"] == network
+        assert config(replace(SETTINGS, network=network))["host_config"]["network_mode"] == network
 
     def test_dockers_own_library_takes_all_of_it(self) -> None:
-        made = spec(node=replace(NODE, slots=GPUS))
+        made = config(node=replace(NODE, slots=GPUS))
         words = HostConfig("1.41", **made["host_config"])
         assert words["ReadonlyRootfs"] is True
         assert words["DeviceRequests"][0]["DeviceIDs"] == [slot.device for slot in GPUS]
@@ -160,19 +167,23 @@ class TestGpus:
     """The list that is asked of the daemon. Asked, not run: no GPU was there to run it on."""
 
     def test_a_container_gets_all_of_its_nodes_since_none_can_be_added_later(self) -> None:
-        [asked] = device_requests(wish(GPUS[1]), SETTINGS, GPUS)
+        [asked] = device_requests(desired(GPUS[1]), SETTINGS, GPUS)
         assert asked["device_ids"] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
         assert asked["capabilities"] == [["gpu", "compute", "utility"]]
 
     def test_fixed_it_gets_those_it_starts_with(self) -> None:
         fixed = replace(SETTINGS, gpus="fixed")
-        [asked] = device_requests(wish(GPUS[2], GPUS[1]), fixed, GPUS)
+        [asked] = device_requests(desired(GPUS[2], GPUS[1]), fixed, GPUS)
         assert asked["device_ids"] == ["GPU-1", "GPU-2"]
-        assert device_requests(wish(), fixed, GPUS) == []
+        assert device_requests(desired(), fixed, GPUS) == []
 
     @pytest.mark.parametrize("gpus", ["all", "fixed"])
     def test_where_slots_are_cpu_stand_ins_none_is_asked_for(self, gpus: Literal["all", "fixed"]) -> None:
-        assert device_requests(wish(*CPUS), replace(SETTINGS, gpus=gpus), CPUS) == []
+        assert device_requests(desired(*CPUS), replace(SETTINGS, gpus=gpus), CPUS) == []
+
+
+def limits(settings: DockerSettings, engines: int, slots: int, memory: int, cores: int) -> Limits:
+    return replace(NODE, slots=CPUS[:1] * slots, memory=memory, cores=cores).limits(settings, engines)
 
 
 class TestLimits:
@@ -193,7 +204,7 @@ class TestLimits:
         assert limits(SETTINGS, 0, 8, 128 * MIB, 1).memory == 64 * MIB
 
     def test_memory_is_memory_and_swap_and_processor_time_a_quota(self) -> None:
-        host = spec(slots=2)["host_config"]
+        host = config(slots=2)["host_config"]
         allowed = limits(SETTINGS, 2, 4, 64 * GIB, 16)
         assert host["mem_limit"] == host["memswap_limit"] == allowed.memory
         assert (host["cpu_quota"], host["cpu_period"]) == (900_000, 100_000)
@@ -223,7 +234,7 @@ class TestSettings:
                 "EDT_DOCKER_MOUNTS": "/a,/b:/c,/d:rw,/e:/f:ro",
             }
         )
-        assert read({}).docker == DockerSettings(
+        assert read_settings({}).docker == DockerSettings(
             data=Path("/data"),
             image_pytorch="a/b:1",
             image_tensorflow="c/d:2",
@@ -245,7 +256,7 @@ class TestSettings:
 
     def test_without_any_there_are_defaults(self, told_by: ToldBy) -> None:
         told_by({"EDT_LAUNCHER": "docker", "EDT_HOME": "/home", "EDT_DOCKER_SHM": ""})
-        assert read({}).docker == DockerSettings(data=Path("/home/data"))
+        assert read_settings({}).docker == DockerSettings(data=Path("/home/data"))
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -272,4 +283,4 @@ class TestSettings:
     def test_what_cannot_be_used_is_told_by_name(self, name: str, value: str, told_by: ToldBy) -> None:
         told_by({"EDT_LAUNCHER": "docker", f"EDT_DOCKER_{name}": value})
         with pytest.raises(BadSetting, match=f"EDT_DOCKER_{name}: .*{value[:3]}.*; it is "):
-            read({})
+            read_settings({})

@@ -14,12 +14,12 @@ from typing import Literal
 
 import pytest
 
-from edt_agent.container import LABEL_JOB, LABEL_NODE, LABEL_TAG, Node, container_spec
-from edt_agent.docker_settings import DockerSettings
-from edt_agent.dockerd import Dockerd
 from edt_agent.errors import StartFailed
+from edt_agent.launchers.docker.container import LABEL_JOB, LABEL_NODE, LABEL_TAG, Node, container_spec
+from edt_agent.launchers.docker.daemon import DockerDaemon
+from edt_agent.settings import DockerSettings
 from edt_agent.slots import Slot
-from edt_runner.contract import SlotWish, Wish
+from edt_contract.attempt import DesiredSlot, DesiredState
 from support.places import IMAGE, TRAINING, Place, docker
 from support.registry import Registry
 from support.waiting import until
@@ -152,7 +152,7 @@ def test_a_jobs_code_cannot_write_what_its_supervisor_says_nor_touch_it(docker_p
     assert seen.pop("held") == []
     assert seen.pop("rename") == "Device or resource busy"
     assert {name: said for name, said in seen.items() if said not in no} == {}
-    assert "reports-left-out" not in place.desk.kinds("edt-11/1")
+    assert "reports-left-out" not in place.api.kinds("edt-11/1")
     reports = next((folder / "spool").iterdir()) / "reports.jsonl"
     assert (reports.stat().st_uid, reports.stat().st_mode & 0o777) == (10001, 0o600)
 
@@ -211,13 +211,13 @@ def test_docker_stop_means_leave_with_a_checkpoint(docker_place: Place) -> None:
     [container] = place.containers("edt-3")
     docker("stop", container["Id"])
     assert place.ends("edt-3")["kind"] == "left"
-    assert "checkpointed" in place.desk.kinds("edt-3/1")
+    assert "checkpointed" in place.api.kinds("edt-3/1")
 
 
 def test_an_image_of_the_jobs_own_that_is_not_there_ends_the_job_with_its_name(docker_place: Place) -> None:
     place = docker_place
     assignment = place.node.assignment(job="edt-4")
-    place.desk.want(replace(assignment, letter=replace(assignment.letter, image="no/such-image:1")))
+    place.api.want(replace(assignment, spec=replace(assignment.spec, image="no/such-image:1")))
     end = place.ends("edt-4")
     assert end["kind"] == "script-error"
     assert end["message"].startswith("image no/such-image:1 (--msd-image-name) is not on node n1")
@@ -226,10 +226,10 @@ def test_an_image_of_the_jobs_own_that_is_not_there_ends_the_job_with_its_name(d
 def test_an_image_without_a_runner_tells_what_it_lacks(docker_place: Place) -> None:
     place = docker_place
     assignment = place.node.assignment(job="edt-5")
-    place.desk.want(replace(assignment, letter=replace(assignment.letter, image="openedt-test/base")))
+    place.api.want(replace(assignment, spec=replace(assignment.spec, image="openedt-test/base")))
     until(lambda: "edt-5/1 was not started: its container could not be started" in place.node.log)
     assert '"python": executable file not found' in place.node.log
-    place.desk.drop("edt-5/1")
+    place.api.drop("edt-5/1")
 
 
 def test_what_an_earlier_agent_left_is_swept_and_what_others_have_is_not(own_docker_place: Place) -> None:
@@ -257,33 +257,33 @@ def test_a_daemon_that_goes_away_ends_nothing_and_starts_nothing_twice(own_docke
         place.job("edt-2", "print('ran')")
         until(lambda: "edt-2/1 waits" in place.node.log, what="the second job waits")
         time.sleep(2)
-        assert "attempt-ended" not in place.desk.kinds("edt-1/1")
+        assert "attempt-ended" not in place.api.kinds("edt-1/1")
         os.kill(place.supervisor("edt-1"), signal.SIGKILL)
         time.sleep(0.5)
-        assert "attempt-ended" not in place.desk.kinds("edt-1/1"), "nobody has told that it is gone"
+        assert "attempt-ended" not in place.api.kinds("edt-1/1"), "nobody has told that it is gone"
         wire.mend()
         assert place.ends("edt-1")["message"] == "its supervisor was ended by signal 9"
         assert place.ends("edt-2")["kind"] == "finished"
         assert (place.folder("edt-2") / "log/driver.out").read_text() == "ran\n"
-        assert place.desk.kinds("edt-2/1").count("attempt-started") == 1
+        assert place.api.kinds("edt-2/1").count("attempt-started") == 1
 
 
 def test_the_gpus_of_the_node_are_asked_for_by_name(own_docker_place: Place) -> None:
     """On the real call that makes a container. It is not started: there is no GPU here to give it."""
     slots = tuple(Slot(str(n), f"GPU-{n}", "a GPU") for n in range(2))
     node = Node("n1", own_docker_place.node.tag, slots, 8 << 30, 2)
-    letter = own_docker_place.node.assignment().letter
+    spec = own_docker_place.node.assignment().spec
     settings = DockerSettings(data=Path("/nowhere"), image_pytorch=IMAGE)
 
     async def made(gpus: Literal["all", "fixed"]) -> None:
-        wish = Wish(1, (SlotWish(1, "1", "GPU-1"),))
+        desired = DesiredState(1, (DesiredSlot(1, "1", "GPU-1"),))
         told = replace(settings, gpus=gpus)
-        spec = container_spec(letter, wish, told, node, user=(10001, 10001), with_data=False)
-        spec["host_config"]["mounts"] = []
-        dockerd = Dockerd()
-        container = await dockerd.create(spec)
+        config = container_spec(spec, desired, told, node, user=(10001, 10001), with_data=False)
+        config["host_config"]["mounts"] = []
+        daemon = DockerDaemon()
+        container = await daemon.create(config)
         with pytest.raises(StartFailed, match="could not select device driver"):
-            await dockerd.start(container)
+            await daemon.start(container)
 
     offered: dict[Literal["all", "fixed"], list[str]] = {"all": ["GPU-0", "GPU-1"], "fixed": ["GPU-1"]}
     for gpus, expected in offered.items():
@@ -377,13 +377,13 @@ def test_an_image_that_is_to_be_ready_is_fetched_before_a_job_comes_and_what_is_
 ) -> None:
     place = own_docker_place
     with Registry(size=1 * MIB) as small, Registry(size=3 * MIB) as large:
-        place.desk.images = [small.image, large.image, IMAGE]
+        place.api.images = [small.image, large.image, IMAGE]
         place.start(EDT_DOCKER_PULL="missing", EDT_DOCKER_PULL_BYTES="2m")
         try:
-            until(lambda: len(place.desk.pulled) == 3, 60, what=f"the node has answered: {place.node.log}")
-            assert place.desk.pulled[small.image] == place.desk.pulled[IMAGE] == ""
+            until(lambda: len(place.api.pulled) == 3, 60, what=f"the node has answered: {place.node.log}")
+            assert place.api.pulled[small.image] == place.api.pulled[IMAGE] == ""
             assert docker("image", "inspect", small.image)
-            assert "more than EDT_DOCKER_PULL_BYTES, 2097152" in place.desk.pulled[large.image]
+            assert "more than EDT_DOCKER_PULL_BYTES, 2097152" in place.api.pulled[large.image]
             assert not docker("image", "ls", "-q", large.image, check=False)
         finally:
             docker("rmi", "-f", small.image, large.image, check=False)
@@ -391,7 +391,7 @@ def test_an_image_that_is_to_be_ready_is_fetched_before_a_job_comes_and_what_is_
 
 def test_a_pull_of_which_nothing_more_comes_is_given_up() -> None:
     with Registry(size=1 * MIB, stalls=True) as registry:
-        said = asyncio.run(Dockerd().pull(registry.image, seconds=2.0, most=1 << 40))
+        said = asyncio.run(DockerDaemon().pull(registry.image, seconds=2.0, most=1 << 40))
     assert said == "it took longer than EDT_DOCKER_PULL_SECONDS, 2"
 
 
@@ -402,5 +402,5 @@ def test_without_a_word_a_container_has_a_network_of_its_own(own_docker_place: P
     place.reaches("edt-1", "engine-joined", times=2)
     [container] = place.containers("edt-1")
     assert container["HostConfig"]["NetworkMode"] == "bridge"
-    [offer] = place.desk.registrations
+    [offer] = place.api.registrations
     assert (offer["alone"], offer["host"]) == (True, "127.0.0.1")

@@ -10,30 +10,31 @@ from edt_agent.decide import (
     START_LIMIT,
     START_SECONDS,
     STOP_SLACK_SECONDS,
+    Assigned,
+    AttemptSnapshot,
     Close,
-    Desired,
+    FailedStarts,
     Forget,
     Kill,
     Phase,
     Retry,
-    Running,
+    SendDesired,
     Start,
-    Starts,
-    Tell,
-    backoff_seconds,
     decide,
 )
-from edt_agent.ledger import Key
-from edt_runner.contract import Assignment, ExitKind, Letter, SlotWish, Wish
+from edt_agent.errors import backoff_seconds
+from edt_agent.supervisor_records import Key
+from edt_contract.attempt import Assignment, AttemptSpec, DesiredSlot, DesiredState
+from edt_contract.reports import ExitKind
 
 KEY = Key("edt-1", 2)
-WISH = Wish(2, (SlotWish(7, "0"), SlotWish(8, "1")))
-LIVE = Running(Phase.LIVE, WISH, since=100.0, grace_seconds=30.0)
+WISH = DesiredState(2, (DesiredSlot(7, "0"), DesiredSlot(8, "1")))
+LIVE = AttemptSnapshot(Phase.LIVE, WISH, since=100.0, grace_seconds=30.0)
 
 
-def assignment(wish: Wish = WISH) -> Assignment:
+def assignment(desired: DesiredState = WISH) -> Assignment:
     paths = dict.fromkeys(("work_dir", "result_dir", "log_dir", "checkpoint_dir", "spool_dir", "socket"), "/x")
-    letter = Letter(
+    spec = AttemptSpec(
         job=KEY.job,
         fence=KEY.fence,
         node="n",
@@ -49,45 +50,45 @@ def assignment(wish: Wish = WISH) -> Assignment:
         token="t",
         **paths,
     )
-    return Assignment(letter, wish)
+    return Assignment(spec, desired)
 
 
-def wanting(wish: Wish = WISH) -> Desired:
-    return Desired({KEY: assignment(wish)})
+def wanting(desired: DesiredState = WISH) -> Assigned:
+    return Assigned({KEY: assignment(desired)})
 
 
-NOTHING = Desired({})
+NOTHING = Assigned({})
 
 
-def decided(desired, running=None, starts=None, *, leaving=False, now=101.0):
-    return decide(desired, running or {}, starts or {}, leaving=leaving, now=now)
+def decided(assigned, running=None, starts=None, *, leaving=False, now=101.0):
+    return decide(assigned, running or {}, starts or {}, leaving=leaving, now=now)
 
 
 class TestAnAttemptThatDoesNotRun:
     def test_is_started_when_it_is_listed(self):
-        assert decided(wanting()) == (Start(assignment()),)
+        assert decided(wanting()) == (Start(KEY, assignment()),)
 
     def test_is_not_started_while_the_node_goes(self):
         assert decided(wanting(), leaving=True) == ()
 
     def test_waits_out_the_pause_after_a_failed_start(self):
-        starts = {KEY: Starts(1, not_before=102.0, why="x")}
+        starts = {KEY: FailedStarts(1, not_before=102.0, why="x")}
         assert decided(wanting(), starts=starts, now=101.0) == ()
-        assert decided(wanting(), starts=starts, now=102.0) == (Start(assignment()),)
+        assert decided(wanting(), starts=starts, now=102.0) == (Start(KEY, assignment()),)
 
     def test_is_given_up_after_its_last_failed_start(self):
-        starts = {KEY: Starts(START_LIMIT, 0.0, "no memory")}
+        starts = {KEY: FailedStarts(START_LIMIT, 0.0, "no memory")}
         [close] = decided(wanting(), starts=starts)
         assert (close.kind, close.assignment) == (ExitKind.LOST, assignment())
         assert "no memory" in close.message
 
     def test_ends_as_the_jobs_own_fault_when_it_asks_for_what_cannot_be(self):
-        starts = {KEY: Starts(1, 0.0, "no such image", hopeless=True)}
+        starts = {KEY: FailedStarts(1, 0.0, "no such image", hopeless=True)}
         [close] = decided(wanting(), starts=starts)
         assert (close.kind, close.message) == (ExitKind.SCRIPT_ERROR, "no such image")
 
     def test_gets_a_last_word_when_it_is_to_stop_or_leave(self):
-        stop, leave = Wish(2, (), stop=True), Wish(2, (), leaving=(7,))
+        stop, leave = DesiredState(2, (), stop=True), DesiredState(2, (), leaving=(7,))
         assert decided(wanting(stop))[0].kind is ExitKind.STOPPED
         assert decided(wanting(leave))[0].kind is ExitKind.LEFT
 
@@ -107,43 +108,43 @@ class TestAnAttemptThatRuns:
         assert close.kind is ExitKind.LOST
 
     def test_is_told_what_changed(self):
-        fewer = Wish(2, (SlotWish(7, "0"),), leaving=(8,))
-        assert decided(wanting(fewer), {KEY: LIVE}) == (Tell(KEY, fewer),)
+        fewer = DesiredState(2, (DesiredSlot(7, "0"),), leaving=(8,))
+        assert decided(wanting(fewer), {KEY: LIVE}) == (SendDesired(KEY, fewer),)
 
     def test_is_told_again_after_its_adoption(self):
-        adopted = dataclasses.replace(LIVE, wish=None)
-        assert decided(wanting(), {KEY: adopted}) == (Tell(KEY, WISH),)
+        adopted = dataclasses.replace(LIVE, desired=None)
+        assert decided(wanting(), {KEY: adopted}) == (SendDesired(KEY, WISH),)
 
     def test_is_stopped_when_it_is_no_longer_listed(self):
-        assert decided(NOTHING, {KEY: LIVE}) == (Tell(KEY, Wish(2, (), stop=True)),)
+        assert decided(NOTHING, {KEY: LIVE}) == (SendDesired(KEY, DesiredState(2, (), stop=True)),)
 
     def test_is_left_alone_when_its_assignment_cannot_be_read(self):
-        assert decided(Desired({}, frozenset({KEY})), {KEY: LIVE}) == ()
+        assert decided(Assigned({}, frozenset({KEY})), {KEY: LIVE}) == ()
 
     def test_leaves_when_the_node_goes_and_answers_for_all_its_slots(self):
         [tell] = decided(wanting(), {KEY: LIVE}, leaving=True)
-        assert tell == Tell(KEY, Wish(2, (), leaving=(7, 8)))
+        assert tell == SendDesired(KEY, DesiredState(2, (), leaving=(7, 8)))
 
     def test_leaves_also_when_the_api_never_answered(self):
-        adopted = dataclasses.replace(LIVE, wish=None)
-        assert decided(None, {KEY: adopted}, leaving=True) == (Tell(KEY, Wish(2, ())),)
+        adopted = dataclasses.replace(LIVE, desired=None)
+        assert decided(None, {KEY: adopted}, leaving=True) == (SendDesired(KEY, DesiredState(2, ())),)
 
     def test_that_does_not_stop_is_killed_after_its_grace(self):
-        stop = Wish(2, (), stop=True)
-        told = dataclasses.replace(LIVE, wish=stop)
+        stop = DesiredState(2, (), stop=True)
+        told = dataclasses.replace(LIVE, desired=stop)
         due = 100.0 + 30.0 + STOP_SLACK_SECONDS
         assert decided(wanting(stop), {KEY: told}, now=due) == ()
         [kill] = decided(wanting(stop), {KEY: told}, now=due + 0.1)
         assert isinstance(kill, Kill)
 
     def test_that_leaves_is_given_three_long_steps(self):
-        leave = Wish(2, (), leaving=(7, 8))
-        told = dataclasses.replace(LIVE, wish=leave)
+        leave = DesiredState(2, (), leaving=(7, 8))
+        told = dataclasses.replace(LIVE, desired=leave)
         assert decided(wanting(leave), {KEY: told}, now=100.0 + LEAVE_LIMIT_SECONDS) == ()
         [kill] = decided(wanting(leave), {KEY: told}, now=101.0 + LEAVE_LIMIT_SECONDS)
         assert isinstance(kill, Kill)
 
-    def test_that_never_takes_its_letter_is_killed_and_so_tried_again(self):
+    def test_that_never_takes_its_spec_is_killed_and_so_tried_again(self):
         deaf = dataclasses.replace(LIVE, began=False)
         assert decided(wanting(), {KEY: deaf}, now=100.0 + START_SECONDS) == ()
         [kill] = decided(wanting(), {KEY: deaf}, now=100.1 + START_SECONDS)
@@ -166,19 +167,19 @@ class TestAnAttemptWhoseSupervisorIsGone:
         assert (close.kind, close.message) == (ExitKind.LOST, "its supervisor was killed for want of memory")
 
     def test_is_told_with_what_it_said_last_where_it_never_kept_a_log(self):
-        mute = dataclasses.replace(self.dead, empty=True, began=False, code=1, said="No module named edt_runner")
+        mute = dataclasses.replace(self.dead, empty=True, began=False, code=1, last_output="No module named edt_runner")
         [retry] = decided(wanting(), {KEY: mute})
         assert retry.why == "its supervisor ended with status 1: No module named edt_runner"
 
     def test_is_closed_as_stopped_when_it_was_to_stop(self):
-        stopped = dataclasses.replace(self.dead, empty=True, wish=Wish(2, (), stop=True))
+        stopped = dataclasses.replace(self.dead, empty=True, desired=DesiredState(2, (), stop=True))
         assert decided(wanting(), {KEY: stopped})[0].kind is ExitKind.STOPPED
 
     def test_is_started_again_only_if_it_never_began(self):
         fresh = dataclasses.replace(self.dead, empty=True, began=False)
         [retry] = decided(wanting(), {KEY: fresh})
         assert isinstance(retry, Retry)
-        [close] = decided(wanting(), {KEY: fresh}, {KEY: Starts(START_LIMIT - 1, 0.0, "x")})
+        [close] = decided(wanting(), {KEY: fresh}, {KEY: FailedStarts(START_LIMIT - 1, 0.0, "x")})
         assert isinstance(close, Close)
 
     def test_is_forgotten_when_nobody_wants_to_hear_of_it(self):
@@ -206,36 +207,38 @@ class TestAnAttemptThatHasEnded:
 
 
 class TestAnAttemptThatLeftAndIsWantedAgain:
-    left = Running(
-        Phase.ENDED, Wish(2, (), leaving=(5,)), 100.0, 30.0, lives=False, empty=True, reported=True, last_seq=9
+    left = AttemptSnapshot(
+        Phase.ENDED, DesiredState(2, (), leaving=(5,)), 100.0, 30.0, lives=False, empty=True, reported=True, last_seq=9
     )
 
-    def wanting(self, heard: int, wish: Wish = WISH) -> Desired:
-        again = assignment(wish)
-        return Desired({KEY: dataclasses.replace(again, letter=dataclasses.replace(again.letter, heard=heard))})
+    def wanting(self, last_report_seq: int, desired: DesiredState = WISH) -> Assigned:
+        again = assignment(desired)
+        return Assigned(
+            {KEY: dataclasses.replace(again, spec=dataclasses.replace(again.spec, last_report_seq=last_report_seq))}
+        )
 
     def test_is_started_anew_only_when_its_last_word_is_on_disk_where_the_next_one_counts_its_lines(self):
         unwritten = dataclasses.replace(self.left, written=False)
-        assert decided(self.wanting(heard=9), {KEY: unwritten}) == ()
+        assert decided(self.wanting(last_report_seq=9), {KEY: unwritten}) == ()
 
     def test_is_started_anew_once_the_api_lists_it_and_has_heard_its_last_word(self):
-        again = self.wanting(heard=9)
-        assert decided(again, {KEY: self.left}) == (Start(again.assignments[KEY]),)
+        again = self.wanting(last_report_seq=9)
+        assert decided(again, {KEY: self.left}) == (Start(KEY, again.assignments[KEY]),)
 
     def test_is_not_started_by_a_list_that_is_older_than_its_last_word(self):
-        assert decided(self.wanting(heard=8), {KEY: self.left}) == ()
+        assert decided(self.wanting(last_report_seq=8), {KEY: self.left}) == ()
 
     def test_is_not_started_while_a_process_of_the_first_is_left(self):
         remains = dataclasses.replace(self.left, empty=False)
-        [kill] = decided(self.wanting(heard=9), {KEY: remains})
+        [kill] = decided(self.wanting(last_report_seq=9), {KEY: remains})
         assert isinstance(kill, Kill)
 
     def test_waits_out_the_pause_after_a_failed_start(self):
-        starts = {KEY: Starts(1, not_before=102.0, why="x")}
-        assert decided(self.wanting(heard=9), {KEY: self.left}, starts, now=101.0) == ()
+        starts = {KEY: FailedStarts(1, not_before=102.0, why="x")}
+        assert decided(self.wanting(last_report_seq=9), {KEY: self.left}, starts, now=101.0) == ()
 
     def test_gets_a_last_word_of_its_own_when_it_is_stopped_before_it_starts(self):
-        [close] = decided(self.wanting(9, Wish(2, (), stop=True)), {KEY: self.left})
+        [close] = decided(self.wanting(9, DesiredState(2, (), stop=True)), {KEY: self.left})
         assert (close.kind, close.assignment is None) == (ExitKind.STOPPED, False)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import docker
 import pytest
 
-from edt_agent.dockerd import Dockerd
+from edt_agent.launchers.docker.daemon import DockerDaemon
 
 
-class Forgotten(Dockerd):
+class Forgotten(DockerDaemon):
     """Its client is always just being forgotten by whoever found that the daemon does not answer."""
 
     _made: Any = property(lambda self: None, lambda self, made: None)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from edt_agent.allowance import Allowance
-from edt_agent.ledger import Key, from_attempt_file
-from edt_agent.spool import Spool
-from edt_runner.contract import Letter, Report, ReportKind
-from edt_runner.report_bodies import BATCH_BYTES, BODIES, LINE_BYTES
+from edt_agent.spool import ReportQuota, Spool
+from edt_agent.supervisor_records import Key, from_attempt_file
+from edt_contract.attempt import AttemptSpec
+from edt_contract.encoding import to_json_object
+from edt_contract.reports import BATCH_BYTES, BODIES, LINE_BYTES, Report, ReportKind
 from support.waiting import until
 
 KEY = Key("edt-1", 1)
-PROGRESS = Report("edt-1", 1, "n", 1, ReportKind.PROGRESS, 0.0, {"step": 7}).to_message()
+PROGRESS = to_json_object(Report("edt-1", 1, "n", 1, ReportKind.PROGRESS, 0.0, {"step": 7}))
 NO_REPORTS = {
     "nothing": b"",
     "no JSON": b"{",
@@ -62,9 +62,9 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path, KEY, "n", clock=lambda: 1000.0)
 
 
-def told(spool: Spool, *, hold_the_end: bool = False) -> list[tuple[int, str]]:
+def told(spool: Spool, *, withhold_end: bool = False) -> list[tuple[int, str]]:
     spool.read_all()
-    return [(each["seq"], each["kind"]) for each in spool.batch(256, hold_the_end=hold_the_end)]
+    return [(each["seq"], each["kind"]) for each in spool.batch(256, withhold_end=withhold_end)]
 
 
 @pytest.mark.parametrize("line", NO_REPORTS.values(), ids=NO_REPORTS)
@@ -73,7 +73,7 @@ def test_a_line_that_is_no_report_takes_a_number_and_stops_nobody(lines, spool, 
     lines.add(line)
     lines.say(ReportKind.PROGRESS, step=1)
     assert told(spool) == [(1, "attempt-started"), (2, "reports-left-out"), (3, "progress")]
-    assert list(spool.batch(9, hold_the_end=False)[1]["body"]["counts"].values()) == [1]
+    assert list(spool.batch(9, withhold_end=False)[1]["body"]["counts"].values()) == [1]
     spool.ack(3)
     assert spool.all_acked
 
@@ -91,7 +91,7 @@ def test_a_flood_is_cut_to_its_kinds_allowance_and_told_in_one_report(lines, spo
         lines.say(ReportKind.RESTARTED, what="driver")
     lines.say(ReportKind.PROGRESS, step=1)
     kinds: list[str] = []
-    while batch := spool.batch(256, hold_the_end=False):
+    while batch := spool.batch(256, withhold_end=False):
         spool.scan()
         kinds += [each["kind"] for each in batch]
         if batch[-1]["kind"] == "reports-left-out" or len(batch) > 1:
@@ -104,7 +104,7 @@ def test_a_flood_is_cut_to_its_kinds_allowance_and_told_in_one_report(lines, spo
 
 
 def test_an_allowance_comes_back_with_time():
-    allowance, kind = Allowance(), ReportKind.RESTARTED
+    allowance, kind = ReportQuota(), ReportKind.RESTARTED
     body = BODIES[kind]
     assert sum(allowance.take(kind, 0.0) for _ in range(body.burst + 50)) == body.burst
     assert sum(allowance.take(kind, 60.0) for _ in range(500)) == body.a_minute
@@ -114,7 +114,7 @@ def test_a_batch_has_a_bounded_number_of_bytes(lines, spool):
     for _ in range(200):
         lines.say(ReportKind.PROGRESS, step=1, metrics={f"{n:064}": 0.1 for n in range(60)})
     spool.read_all()
-    batch = spool.batch(256, hold_the_end=False)
+    batch = spool.batch(256, withhold_end=False)
     assert 10 < len(batch) < 200
     assert len(json.dumps(batch)) < BATCH_BYTES
 
@@ -143,7 +143,7 @@ def test_much_is_read_a_part_at_a_time_and_given_up_where_nobody_writes_any_more
     lines.add(*[b""] * 100_000)
     spool.scan()
     assert spool.behind and spool.facts.last_seq < 100_000
-    spool.give_up_the_rest()
+    spool.discard_unread()
     seen = spool.facts.last_seq
     assert not spool.behind and spool.scan().last_seq == seen
 
@@ -152,7 +152,7 @@ def test_a_file_that_was_written_anew_is_read_from_where_it_was_left_and_its_end
     for _ in range(20):
         lines.say(ReportKind.PROGRESS, step=1)
     spool.scan()
-    spool.batch(9, hold_the_end=True)
+    spool.batch(9, withhold_end=True)
     spool.ack(5)
     told(spool)
     lines.path.write_bytes(random.Random(3).randbytes(9000) + b"\n")
@@ -185,8 +185,8 @@ def test_a_paper_of_who_the_supervisor_is_that_the_job_wrote_names_nobody(tmp_pa
         path.symlink_to(tmp_path / "other")
     else:
         path.write_text({"much": " " * 9999 + "{}", "deep": "[" * 4000, "wrong": '{"pid": 1e999}'}[what])
-    letter: Letter = node.assignment().letter
-    assert from_attempt_file(Letter(**{**vars(letter), "spool_dir": str(folder)})) is None
+    spec: AttemptSpec = node.assignment().spec
+    assert from_attempt_file(AttemptSpec(**{**vars(spec), "spool_dir": str(folder)})) is None
 
 
 # With the real agent, beside a job that behaves.
@@ -203,66 +203,66 @@ def spool_of(node, job: str) -> Path:
 
 
 def test_a_forged_end_of_an_engine_that_lives_frees_no_slot_and_its_real_end_does(working_node):
-    node, desk = working_node, working_node.desk
+    node, api = working_node, working_node.api
     node.runs(job="edt-71", slots=2)
-    until(lambda: desk.kinds("edt-71/1").count("engine-started") == 2)
+    until(lambda: api.kinds("edt-71/1").count("engine-started") == 2)
     forge(node, "edt-71", "engine-gone", allocation=100, slot="0", kind="lost")
-    until(lambda: "reports-left-out" in desk.kinds("edt-71/1"), what="the forged report is left out")
-    assert "engine-gone" not in desk.kinds("edt-71/1")
-    desk.want(node.assignment(job="edt-71", slots=1))
-    until(lambda: "engine-gone" in desk.kinds("edt-71/1"))
-    assert desk.last("edt-71/1", "engine-gone")["allocation"] == 101
-    desk.want(node.assignment(job="edt-71", slots=0))
-    until(lambda: "attempt-ended" in desk.kinds("edt-71/1"))
-    gone = [each["body"]["allocation"] for each in desk.reports["edt-71/1"] if each["kind"] == "engine-gone"]
+    until(lambda: "reports-left-out" in api.kinds("edt-71/1"), what="the forged report is left out")
+    assert "engine-gone" not in api.kinds("edt-71/1")
+    api.want(node.assignment(job="edt-71", slots=1))
+    until(lambda: "engine-gone" in api.kinds("edt-71/1"))
+    assert api.last("edt-71/1", "engine-gone")["allocation"] == 101
+    api.want(node.assignment(job="edt-71", slots=0))
+    until(lambda: "attempt-ended" in api.kinds("edt-71/1"))
+    gone = [each["body"]["allocation"] for each in api.reports["edt-71/1"] if each["kind"] == "engine-gone"]
     assert gone == [101, 100]
 
 
 def test_a_forged_end_of_an_engine_that_is_yet_to_be_started_frees_no_slot(working_node):
-    node, desk = working_node, working_node.desk
-    desk.want(node.assignment(job="edt-72", environ={"STAND_IN": "mute"}))
-    until(lambda: "attempt-started" in desk.kinds("edt-72/1"))
+    node, api = working_node, working_node.api
+    api.want(node.assignment(job="edt-72", environ={"STAND_IN": "mute"}))
+    until(lambda: "attempt-started" in api.kinds("edt-72/1"))
     forge(node, "edt-72", "engine-gone", allocation=100, slot="0", kind="left")
     forge(node, "edt-72", "checkpointed", step=1)
-    until(lambda: "checkpointed" in desk.kinds("edt-72/1"))
-    assert desk.kinds("edt-72/1") == ["attempt-started", "reports-left-out", "checkpointed"]
+    until(lambda: "checkpointed" in api.kinds("edt-72/1"))
+    assert api.kinds("edt-72/1") == ["attempt-started", "reports-left-out", "checkpointed"]
 
 
 def test_a_process_that_is_not_the_supervisors_own_is_no_engine_that_could_keep_a_slot(working_node):
-    node, desk = working_node, working_node.desk
+    node, api = working_node, working_node.api
     node.runs(job="edt-76")
     forge(node, "edt-76", "engine-started", allocation=100, slot="0", pid=os.getpid())
-    desk.want(node.assignment(job="edt-76", slots=0))
-    until(lambda: "attempt-ended" in desk.kinds("edt-76/1"))
-    assert "engine-gone" in desk.kinds("edt-76/1")
+    api.want(node.assignment(job="edt-76", slots=0))
+    until(lambda: "attempt-ended" in api.kinds("edt-76/1"))
+    assert "engine-gone" in api.kinds("edt-76/1")
 
 
 def test_a_forged_last_word_ends_nothing_while_its_supervisor_lives(working_node):
-    node, desk = working_node, working_node.desk
+    node, api = working_node, working_node.api
     node.runs(job="edt-73")
     forge(node, "edt-73", "attempt-ended", kind="finished", digest="forged")
-    until(lambda: "reports-left-out" in desk.kinds("edt-73/1"), what="the forged report is left out")
-    assert "attempt-ended" not in desk.kinds("edt-73/1")
-    desk.want(node.assignment(job="edt-73", slots=0))
-    until(lambda: "attempt-ended" in desk.kinds("edt-73/1"))
-    assert desk.last("edt-73/1", "attempt-ended")["kind"] == "left"
+    until(lambda: "reports-left-out" in api.kinds("edt-73/1"), what="the forged report is left out")
+    assert "attempt-ended" not in api.kinds("edt-73/1")
+    api.want(node.assignment(job="edt-73", slots=0))
+    until(lambda: "attempt-ended" in api.kinds("edt-73/1"))
+    assert api.last("edt-73/1", "attempt-ended")["kind"] == "left"
 
 
 def test_a_report_of_another_job_is_not_passed_on_for_it(working_node):
-    node, desk = working_node, working_node.desk
+    node, api = working_node, working_node.api
     node.runs(job="edt-74")
     node.runs(job="edt-75")
     message = {"job": "edt-75", "fence": 1, "node": "n1", "kind": "engine-gone", "time": 0.0}
-    seq = len(desk.reports["edt-75/1"]) + 1
+    seq = len(api.reports["edt-75/1"]) + 1
     with spool_of(node, "edt-74").open("ab", buffering=0) as stream:
         for number in range(seq, seq + 300):
             stream.write(json.dumps({**message, "seq": number, "body": {"allocation": 100}}).encode() + b"\n")
-    until(lambda: "reports-left-out" in desk.kinds("edt-74/1"))
-    assert "engine-gone" not in desk.kinds("edt-75/1")
+    until(lambda: "reports-left-out" in api.kinds("edt-74/1"))
+    assert "engine-gone" not in api.kinds("edt-75/1")
 
 
 @pytest.mark.parametrize("what", ["a link", "a pipe", "a folder", "a line without end", "noise", "a link for all"])
-def test_whatever_a_job_makes_of_its_spool_other_jobs_are_served_and_it_ends(node, desk, what):
+def test_whatever_a_job_makes_of_its_spool_other_jobs_are_served_and_it_ends(node, api, what):
     node.start()
     node.runs(job="edt-1")
     path = spool_of(node, "edt-1")
@@ -282,8 +282,8 @@ def test_whatever_a_job_makes_of_its_spool_other_jobs_are_served_and_it_ends(nod
         else:
             path.mkdir()
     node.runs(job="edt-2")
-    desk.want(node.assignment(job="edt-2", slots=0))
-    until(lambda: "attempt-ended" in desk.kinds("edt-2/1"), what="the other job is served")
-    desk.want(node.assignment(job="edt-1", stop=True))
-    until(lambda: "attempt-ended" in desk.kinds("edt-1/1"), what=f"the job itself can be stopped: {node.log[-3000:]}")
+    api.want(node.assignment(job="edt-2", slots=0))
+    until(lambda: "attempt-ended" in api.kinds("edt-2/1"), what="the other job is served")
+    api.want(node.assignment(job="edt-1", stop=True))
+    until(lambda: "attempt-ended" in api.kinds("edt-1/1"), what=f"the job itself can be stopped: {node.log[-3000:]}")
     assert node.agent.poll() is None

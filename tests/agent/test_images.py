@@ -9,13 +9,12 @@ from typing import Literal
 
 import pytest
 
-from edt_agent.docker_launcher import DockerLauncher
-from edt_agent.docker_settings import DockerSettings
-from edt_agent.dockerd import check_host
 from edt_agent.errors import BadSetting, ImageMissing, StartFailed
-from edt_agent.ledger import Ledger
-from edt_agent.settings import AgentSettings
-from edt_runner.contract import Letter
+from edt_agent.launchers.docker.daemon import check_host
+from edt_agent.launchers.docker.launcher import DockerLauncher
+from edt_agent.settings import AgentSettings, DockerSettings
+from edt_agent.supervisor_records import SupervisorRecords
+from edt_contract.attempt import AttemptSpec
 
 NOT_FOUND = "pull access denied for my/own, repository does not exist or may require 'docker login'"
 NO_WAY = "Get https://registry-1.docker.io/v2/: dial tcp: lookup registry-1.docker.io: no such host"
@@ -38,13 +37,13 @@ class Daemon:
 def fetch(tmp_path: Path, node, image: str, said: str, *, pull: Literal["missing", "never"] = "missing") -> Daemon:
     settings = AgentSettings(home=tmp_path).model_copy(update={"runtime_dir": tmp_path})
     docker = DockerSettings(data=tmp_path, pull=pull)
-    letter: Letter = replace(node.assignment().letter, image=image)
+    spec: AttemptSpec = replace(node.assignment().spec, image=image)
 
     async def ask() -> Daemon:
-        launcher = DockerLauncher(settings, docker, Ledger(tmp_path / "ledger"), ())
+        launcher = DockerLauncher(settings, docker, SupervisorRecords(tmp_path / "ledger"), ())
         daemon = Daemon(said)
-        launcher._dockerd = daemon  # type: ignore[assignment]
-        await launcher._fetch(letter)
+        launcher._daemon = daemon  # type: ignore[assignment]
+        await launcher._ensure_image_of(spec)
         return daemon
 
     return asyncio.run(ask())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.crash_points import MARKS, VARIABLE, CrashPoint
+from edt_contract.crash_points import MARKS, VARIABLE, CrashPoint
 from support.memory_cgroup import memory_cgroup
 from support.places import TRAINING, Place
 from support.waiting import until
@@ -26,7 +26,7 @@ def test_a_script_runs_to_its_end_and_leaves_only_its_papers(place: Place) -> No
     log = place.folder("edt-1") / "log"
     assert (log / "driver.out").read_text() == f"hello from {'x' * 300_000}\n"
     assert (log / "driver.err").read_text() == "trouble\n"
-    spool = {path.name for path in Path(assignment.letter.spool_dir).iterdir()}
+    spool = {path.name for path in Path(assignment.spec.spool_dir).iterdir()}
     assert {"reports.jsonl", "supervisor.log"} <= spool
 
 
@@ -82,10 +82,10 @@ def test_sigterm_to_a_supervisor_means_leave_with_a_checkpoint(place: Place) -> 
     place.reaches("edt-7", "engine-counted")
     os.kill(place.supervisor("edt-7"), signal.SIGTERM)
     assert place.ends("edt-7")["kind"] == "left"
-    assert "checkpointed" in place.desk.kinds("edt-7/1")
+    assert "checkpointed" in place.api.kinds("edt-7/1")
 
 
-def test_no_secret_of_a_letter_or_of_the_agent_can_be_seen_from_outside(place: Place) -> None:
+def test_no_secret_of_a_spec_or_of_the_agent_can_be_seen_from_outside(place: Place) -> None:
     secret = "a-secret-of-the-job"
     script = "import os, time; print(os.environ['KEY'], os.environ.get('EDT_PASSWORD'), flush=True); time.sleep(600)"
     place.job("edt-8", script, environ={"KEY": secret})
@@ -111,18 +111,18 @@ def test_an_agent_that_is_killed_is_followed_by_one_that_adopts(own_place: Place
     place.job("edt-1", slots=2)
     place.reaches("edt-1", "engine-started", times=2)
     assert place.supervisor("edt-1") == before
-    assert place.desk.kinds("edt-1/1").count("attempt-started") == 1
+    assert place.api.kinds("edt-1/1").count("attempt-started") == 1
     assert place.node.signal(signal.SIGINT) == 0
-    assert place.desk.last("edt-1/1", "attempt-ended")["kind"] == "left"
+    assert place.api.last("edt-1/1", "attempt-ended")["kind"] == "left"
     assert not place.left_of("edt-1")
 
 
-def test_an_agent_that_dies_between_start_and_letter_leaves_nothing_that_runs(own_place: Place) -> None:
+def test_an_agent_that_dies_between_start_and_spec_leaves_nothing_that_runs(own_place: Place) -> None:
     place = own_place
-    place.start(**{VARIABLE: CrashPoint.AGENT_LETTER})
+    place.start(**{VARIABLE: CrashPoint.AGENT_SPEC})
     place.job("edt-1", "print('ran', flush=True)")
     until(lambda: place.node.agent.poll() is not None, 90, "it has died")
-    until(lambda: not place.processes("edt-1"), what="the supervisor goes without a letter")
+    until(lambda: not place.processes("edt-1"), what="the supervisor goes without a spec")
     assert not printed(place, "edt-1")
     place.start()
     assert place.ends("edt-1")["kind"] == "finished"
@@ -141,15 +141,15 @@ def test_wherever_the_agent_dies_a_job_runs_once_and_nothing_is_left(own_place: 
     def all_over() -> bool:
         if place.node.agent.poll() is not None:
             place.start(**crashes)
-        if (marks / CrashPoint.AGENT_TELL).exists():  # a place that is only come by while it runs
+        if (marks / CrashPoint.AGENT_SEND).exists():  # a place that is only come by while it runs
             (place.folder("edt-1") / "go").touch()
-        return "attempt-ended" in place.desk.kinds("edt-1/1") and not place.left_of("edt-1")
+        return "attempt-ended" in place.api.kinds("edt-1/1") and not place.left_of("edt-1")
 
     until(all_over, 180, "it ends although the agent dies everywhere")
     until(lambda: all_over() and len(list(marks.iterdir())) == len(points), 60)
     assert printed(place, "edt-1") == "ran\n"
-    assert Counter(place.desk.kinds("edt-1/1"))["attempt-started"] == 1
-    assert place.desk.last("edt-1/1", "attempt-ended")["kind"] == "finished"
+    assert Counter(place.api.kinds("edt-1/1"))["attempt-started"] == 1
+    assert place.api.last("edt-1/1", "attempt-ended")["kind"] == "finished"
 
 
 def printed(place: Place, job: str) -> str:

@@ -8,10 +8,10 @@ import signal
 import sys
 from pathlib import Path
 
-from edt_agent.children import Children
-from edt_agent.ledger import Entry
-from edt_agent.process_handle import ProcessHandle
-from edt_runner.contract import TAG_VARIABLE
+from edt_agent.launchers.process import ProcessHandle
+from edt_agent.processes import Children
+from edt_agent.supervisor_records import SupervisorRecord
+from edt_contract.environment import TAG_VARIABLE
 from support.waiting import until
 
 
@@ -25,7 +25,7 @@ def test_a_supervisor_lives_until_it_is_known_how_it_ended(tmp_path: Path) -> No
     async def ends() -> None:
         children = Children()  # nobody reaps, as if the signal came later than the descriptor's word
         child = children.start([sys.executable, "-c", "import time; time.sleep(60)"], {TAG_VARIABLE: "t"})
-        entry = Entry("edt-1", 1, "n", str(tmp_path), "", 0.1, child.id.pid, child.id.starttime, "life")
+        entry = SupervisorRecord("edt-1", 1, "n", str(tmp_path), "", 0.1, child.id.pid, child.id.starttime, "life")
         handle = ProcessHandle(entry, "t", child)
         looks: list[tuple[bool, int | None]] = []
         handle.watch(lambda: looks.append((handle.lives, handle.code)))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from edt_agent.errors import BadSetting
-from edt_agent.settings import home_tag, make_private, read
-from edt_agent.slots import Slot, cores, find_slots, narrowed
-from edt_runner.environment import must_be_cold, supervisor_environ
+from edt_agent.settings import home_tag, make_private, read_settings
+from edt_agent.slots import Slot, cores, find_slots, visible_slots
+from edt_contract.environment import must_be_cold, supervisor_environ
 
 GPUS = tuple(Slot(str(n), f"GPU-{n}aaa", "H200") for n in range(4))
 
@@ -26,7 +26,7 @@ def test_cpu_slots_stand_in_for_gpus_one_a_core_unless_told():
     [(None, "0123"), ("2,0", "20"), ("GPU-1", "1"), ("", ""), ("1,9,2", "1"), ("3,3", "3"), ("-1", "")],
 )
 def test_only_gpus_that_cuda_would_show_are_offered(visible, slots):
-    assert "".join(slot.slot for slot in narrowed(GPUS, visible)) == slots
+    assert "".join(slot.slot for slot in visible_slots(GPUS, visible)) == slots
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_only_gpus_that_cuda_would_show_are_offered(visible, slots):
 def test_a_setting_that_cannot_be_used_is_named(given, environ, named, told_by):
     told_by(environ)
     with pytest.raises(BadSetting, match=named):
-        read(given)
+        read_settings(given)
 
 
 def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path, told_by):
     told_by({"EDT_NAME": "b", "EDT_HOME": str(tmp_path), "EDT_AGENT_HOST": "10.0.0.1", "EDT_BROKER_URL": ""})
-    settings = read({"name": "a", "api": None, "home": ""})
+    settings = read_settings({"name": "a", "api": None, "home": ""})
     assert (settings.name, settings.home, settings.agent_host) == ("a", tmp_path, "10.0.0.1")
     assert settings.token_file == tmp_path / "join-token"
     assert settings.broker_url is None, "an empty variable is one that is not set"
@@ -78,12 +78,12 @@ def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path,
 )
 def test_a_node_says_in_what_it_runs_jobs(environ, launcher, told_by):
     told_by(environ)
-    assert read({}).runs_in == launcher
+    assert read_settings({}).runs_in == launcher
 
 
 def test_the_folder_for_sockets_can_be_one_that_containers_share(tmp_path, told_by):
     told_by({"EDT_RUNTIME_DIR": "/run/edt", "EDT_HOME": str(tmp_path)})
-    assert read({}).sockets.parent == Path("/run/edt")
+    assert read_settings({}).sockets.parent == Path("/run/edt")
 
 
 def test_every_path_to_a_home_gives_it_the_same_mark(tmp_path):
@@ -129,4 +129,4 @@ def test_what_a_person_has_set_wins_over_what_a_framework_is_given_and_over_noth
 )
 def test_a_node_is_told_which_frameworks_to_keep_warm(text, kept, told_by):
     told_by({"EDT_WARM": text} if text else {})
-    assert read({}).warm == kept
+    assert read_settings({}).warm == kept

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from edt_agent.gpus import Gpus, GpuUse
-from edt_agent.ledger import Key
 from edt_agent.slots import gpus
-from edt_agent.usage import Reading, Sample, cpu_samples, readings, written
-from edt_runner.contract import USAGE_FILE
+from edt_agent.supervisor_records import Key
+from edt_agent.usage import Gpus, Reading, Sample, cpu_samples, read_usage_file, readings
+from edt_contract.names import USAGE_FILE
 from support.waiting import until
 
 JOB = Key("edt-1", 1)
@@ -96,7 +95,7 @@ class TestFiles:
 
     def test_what_a_supervisor_wrote_is_read(self, tmp_path: Path) -> None:
         (tmp_path / USAGE_FILE).write_text("{}")
-        assert written(tmp_path) == "{}"
+        assert read_usage_file(tmp_path) == "{}"
 
     @pytest.mark.parametrize("what", ["a link", "a pipe", "a folder", "more than any supervisor writes", "nothing"])
     def test_anything_else_in_its_place_is_passed_over_at_once(self, tmp_path: Path, what: str) -> None:
@@ -110,14 +109,14 @@ class TestFiles:
                 file.mkdir()
             case "more than any supervisor writes":
                 file.write_text("{}" + " " * (1 << 20))
-        assert written(tmp_path) is None
+        assert read_usage_file(tmp_path) is None
 
 
 class TestTelling:
-    def test_a_busy_slot_and_free_ones_are_told_as_long_as_the_attempt_lives(self, node, desk) -> None:
+    def test_a_busy_slot_and_free_ones_are_told_as_long_as_the_attempt_lives(self, node, api) -> None:
         node.start(EDT_USAGE_SECONDS="0.2", EDT_CPU_SLOTS="2")
         node.runs(slots=1)
-        file = Path(node.assignment().letter.spool_dir) / USAGE_FILE
+        file = Path(node.assignment().spec.spool_dir) / USAGE_FILE
         begun = time.monotonic()
 
         def work() -> dict[str, Mapping[str, Any]] | None:
@@ -125,33 +124,33 @@ class TestTelling:
             now = time.monotonic()
             file.with_suffix(".tmp").write_text(told(now, _100=("0", 1000 * (now - begun), 4096)))
             file.with_suffix(".tmp").replace(file)
-            return next((each for each in desk.usage if "0" in each and each["0"]["utilisation"] > 0), None)
+            return next((each for each in api.usage if "0" in each and each["0"]["utilisation"] > 0), None)
 
         sample = until(work, what="the busy slot is told")
         assert sample["0"] == {"slot": "0", "utilisation": 1.0, "memory_bytes": 4096}
         assert sample["1"] == {"slot": "1", "utilisation": 0.0, "memory_bytes": 0}
 
-    def test_samples_that_cannot_be_told_are_dropped_and_the_agent_goes_on(self, node, desk) -> None:
+    def test_samples_that_cannot_be_told_are_dropped_and_the_agent_goes_on(self, node, api) -> None:
         node.start(EDT_USAGE_SECONDS="0.1")
-        until(lambda: desk.usage, what="the first sample")
-        desk.down = True
-        until(lambda: "is not told for now" in node.log, what="it is said once")
+        until(lambda: api.usage, what="the first sample")
+        api.down = True
+        until(lambda: "is not sent for now" in node.log, what="it is said once")
         time.sleep(0.5)
-        before, begun = len(desk.usage), time.monotonic()
-        desk.down = False
-        until(lambda: len(desk.usage) > before, what="it goes on")
-        assert node.log.count("is not told for now") == 1
-        told = len(desk.usage) - before
+        before, begun = len(api.usage), time.monotonic()
+        api.down = False
+        until(lambda: len(api.usage) > before, what="it goes on")
+        assert node.log.count("is not sent for now") == 1
+        told = len(api.usage) - before
         most = (time.monotonic() - begun) / 0.1 + 2  # one each time it measures, and one that was under way
         assert told <= most, "nothing was kept to be told later"
 
 
 class TestGpus:
     def test_a_node_without_gpus_asks_no_driver(self) -> None:
-        assert Gpus({}).measure() == {}
+        assert Gpus({}).measure() == []
 
     def test_a_gpu_that_does_not_answer_is_left_out(self) -> None:
-        assert Gpus({"0": "GPU-00000000-0000-0000-0000-000000000000"}).measure() == {}
+        assert Gpus({"0": "GPU-00000000-0000-0000-0000-000000000000"}).measure() == []
 
     def test_what_the_driver_says_is_told_in_our_units_and_what_it_does_not_say_is_left_out(
         self, monkeypatch: pytest.MonkeyPatch
@@ -174,18 +173,18 @@ class TestGpus:
         for name, play in played.items():
             monkeypatch.setattr(pynvml, name, play)
         measured = Gpus({"0": "GPU-a", "1": "GPU-b", "2": "GPU-c"}).measure()
-        assert measured == {
-            "0": GpuUse(0.75, 1 << 30, 1 << 37, 250.5, 61.0),
-            "1": GpuUse(0.75, 1 << 30, 1 << 37, None, 61.0),
-        }
+        assert measured == [
+            Sample("0", 0.75, 1 << 30, 1 << 37, 250.5, 61.0),
+            Sample("1", 0.75, 1 << 30, 1 << 37, None, 61.0),
+        ]
 
     @pytest.mark.cuda
     def test_each_gpu_says_how_busy_it_is(self) -> None:
         slots = {slot.slot: slot.device for slot in gpus()}
         measured = Gpus(slots).measure()
-        assert set(measured) == set(slots)
-        for use in measured.values():
-            assert isinstance(use, GpuUse) and 0 <= use.utilisation <= 1
+        assert {use.slot for use in measured} == set(slots)
+        for use in measured:
+            assert 0 <= use.utilisation <= 1
             assert use.memory_total_bytes is not None and use.memory_bytes is not None
             assert 0 <= use.memory_bytes <= use.memory_total_bytes
             assert use.power_watts is None or use.power_watts > 0

@@ -1,4 +1,4 @@
-"""Fixtures of the API's tests: one front door for a module, or one of a test's own."""
+"""Fixtures of the API's tests: one API for a module, or one of a test's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.front_door import FrontDoor, served
+from support.served_api import ServedApi, served
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,21 +21,21 @@ def _no_settings_from_outside() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
     """One API for a module's tests, with users ``admin``, ``ana`` and ``bob``."""
     with served(tmp_path_factory.mktemp("home")) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
     """One that believes what this machine says as a proxy."""
     with served(tmp_path_factory.mktemp("home"), forwarded_allow_ips="127.0.0.1") as opened:
         yield opened
 
 
 @pytest.fixture
-def fresh_door(tmp_path: Path) -> Iterator[FrontDoor]:
+def fresh_api(tmp_path: Path) -> Iterator[ServedApi]:
     """An API that nobody has used yet."""
     with served(tmp_path / "home") as opened:
         yield opened

@@ -18,20 +18,19 @@ from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from edt_api import processes, threads
-from edt_api.access import NOBODY, Caller, Door
-from edt_api.access import door as door_of
-from edt_api.context import declared, for_admins, for_anyone
-from edt_api.feed import Batch
+from edt_api import concurrency
+from edt_api.access.passwords import Passwords
+from edt_api.access.rules import NOBODY, Audience, Caller, audience_of
+from edt_api.concurrency import Runs
+from edt_api.dependencies import OpensTo, for_admins, for_anyone
 from edt_api.main import create_app
-from edt_api.passwords import Passwords
-from edt_api.processes import Runs
+from edt_api.routes.stream import Batch, events_of
 from edt_api.settings import Settings
-from edt_api.stream import events
 from edt_scheduler import operations
-from edt_scheduler.views import Role, UserView
+from edt_scheduler.model.states import Role
+from edt_scheduler.views import UserView
 from support.credentials import PASSWORD, account
-from support.front_door import EXECS, JOIN_TOKEN, FrontDoor, cheap_passwords
+from support.served_api import EXECS, JOIN_TOKEN, ServedApi, cheap_passwords
 
 PAGES = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/ui", "/ui/{path}")}
 OPEN = {("GET", "/livez"), ("GET", "/readyz"), *PAGES, ("POST", "/api/v1/session")}
@@ -70,12 +69,12 @@ def routes_of(app: FastAPI) -> list[tuple[str, str, APIRoute]]:
     return found
 
 
-def walk(door: FrontDoor) -> list[tuple[str, str]]:
-    return [(method, path) for method, path, _ in routes_of(door.app)]
+def walk(api: ServedApi) -> list[tuple[str, str]]:
+    return [(method, path) for method, path, _ in routes_of(api.app)]
 
 
 def unguarded() -> FastAPI:
-    """The application's routes with nothing before them but who asks, ``app.state.caller``; no house behind them."""
+    """The application's routes with nothing before them but who asks, ``app.state.caller``; no platform behind them."""
 
     def acting(inner: ASGIApp) -> ASGIApp:
         async def act(scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,7 +84,7 @@ def unguarded() -> FastAPI:
 
     app = create_app(Settings.model_construct())
     app.user_middleware = [Middleware(acting)]
-    for part in ("house", "passwords", "keeper", "feed"):
+    for part in ("platform", "passwords", "authenticator", "watcher"):
         setattr(app.state, part, None)
     return app
 
@@ -95,8 +94,8 @@ def ask(client: httpx.Client, method: str, path: str, **names: str) -> httpx.Res
 
 
 class TestEveryRoute:
-    def test_the_walk_meets_what_is_promised(self, door: FrontDoor) -> None:
-        met = set(walk(door))
+    def test_the_walk_meets_what_is_promised(self, api: ServedApi) -> None:
+        met = set(walk(api))
         assert met >= OPEN | NODES_OWN | JOINING | ADMINS
         assert {
             ("POST", EXECS),
@@ -106,13 +105,13 @@ class TestEveryRoute:
         } <= met
         assert len(met) > 30
 
-    def test_nobody_comes_in_without_a_credential(self, door: FrontDoor) -> None:
-        client = door.client()
-        for method, path in walk(door):
+    def test_nobody_comes_in_without_a_credential(self, api: ServedApi) -> None:
+        client = api.client()
+        for method, path in walk(api):
             status = ask(client, method, path).status_code
             assert (status == 401) != ((method, path) in OPEN), f"{method} {path}: {status}"
 
-    def test_nobody_comes_in_with_a_wrong_one(self, door: FrontDoor) -> None:
+    def test_nobody_comes_in_with_a_wrong_one(self, api: ServedApi) -> None:
         wrong = [
             {"Authorization": "Bearer nonsense"},
             {"X-Auth-Token": "nonsense"},
@@ -121,41 +120,41 @@ class TestEveryRoute:
             {"Authorization": "Negotiate abc"},
             {"Authorization": "Bearer"},
         ]
-        client = door.client()
-        for method, path in walk(door):
+        client = api.client()
+        for method, path in walk(api):
             for headers in wrong if path == EXECS else wrong[:2]:
                 status = client.request(method, path.format(**NAMES), headers=headers).status_code
                 assert (status == 401) != ((method, path) in OPEN), f"{method} {path} {headers}: {status}"
 
-    def test_a_node_opens_its_own_doors_and_no_other(self, door: FrontDoor) -> None:
-        own, other = door.client(token=door.register("node-a")), door.client(token=door.register("node-b"))
-        for method, path in walk(door):
+    def test_a_node_may_use_its_own_routes_and_no_other(self, api: ServedApi) -> None:
+        own, other = api.client(token=api.register("node-a")), api.client(token=api.register("node-b"))
+        for method, path in walk(api):
             if (method, path) in OPEN:
                 continue
             expected = {200, 400} if (method, path) in NODES_OWN else {403}
             assert ask(own, method, path).status_code in expected, f"{method} {path}"
             assert ask(other, method, path).status_code == 403, f"{method} {path}"
 
-    def test_the_join_token_registers_nodes_and_opens_nothing_else(self, door: FrontDoor) -> None:
-        client = door.client(token=JOIN_TOKEN)
-        for method, path in walk(door):
+    def test_the_join_token_registers_nodes_and_opens_nothing_else(self, api: ServedApi) -> None:
+        client = api.client(token=JOIN_TOKEN)
+        for method, path in walk(api):
             if (method, path) not in OPEN:
                 expected = 400 if (method, path) in JOINING else 403  # 400: no body was sent
                 assert ask(client, method, path).status_code == expected, f"{method} {path}"
 
-    def test_who_shows_a_wrong_join_token_is_told_that_and_where_the_right_one_lies(self, door: FrontDoor) -> None:
-        for client in (door.client(token="nonsense"), door.client()):
+    def test_who_shows_a_wrong_join_token_is_told_that_and_where_the_right_one_lies(self, api: ServedApi) -> None:
+        for client in (api.client(token="nonsense"), api.client()):
             problem = client.post("/api/v1/nodes", json={}).json()
             assert (problem["status"], problem["code"]) == (401, "not-authenticated")
             assert "join token is wrong" in problem["detail"] and "EDT_HOME/join-token" in problem["detail"]
 
-    def test_users_do_not_come_in_by_the_doors_of_admins_nodes_and_joiners(self, door: FrontDoor) -> None:
+    def test_users_may_not_use_the_routes_of_admins_nodes_and_joiners(self, api: ServedApi) -> None:
         for user in ("bob", "admin"):
-            client = door.client(user)
+            client = api.client(user)
             for method, path in JOINING | NODES_OWN | (ADMINS if user == "bob" else set()):
                 assert ask(client, method, path).status_code == 403, f"{user} {method} {path}"
 
-    def test_a_path_that_leads_nowhere_says_so_only_to_those_inside(self, door: FrontDoor) -> None:
+    def test_a_path_that_leads_nowhere_says_so_only_to_those_inside(self, api: ServedApi) -> None:
         for path in (
             "/nothing",
             "/uii",
@@ -166,39 +165,45 @@ class TestEveryRoute:
             "/livez/",
             "/%6civez/x",
         ):
-            assert door.client().get(path).status_code == 401, path
-            assert door.client("ana").get(path).status_code == 404, path
+            assert api.client().get(path).status_code == 401, path
+            assert api.client("ana").get(path).status_code == 404, path
 
-    def test_methods_that_a_route_does_not_take_are_no_way_round(self, door: FrontDoor) -> None:
+    def test_methods_that_a_route_does_not_take_are_no_way_round(self, api: ServedApi) -> None:
         for method in ("HEAD", "OPTIONS", "PUT", "PATCH", "TRACE", "POST"):
-            assert door.client().request(method, "/livez").status_code == 401
-            assert door.client("ana").request(method, "/livez").status_code == 405
+            assert api.client().request(method, "/livez").status_code == 401
+            assert api.client("ana").request(method, "/livez").status_code == 405
 
     def test_a_route_that_is_added_tomorrow_is_closed_but_to_users(self) -> None:
-        assert door_of("GET", "/api/v1/something/new") == (Door.USER, None)
-        assert door_of("DELETE", "/livez") == (Door.USER, None)
+        assert audience_of("GET", "/api/v1/something/new") == (Audience.USER, None)
+        assert audience_of("DELETE", "/livez") == (Audience.USER, None)
+
+
+def declared(dependant: Dependant) -> set[Audience]:
+    """The audiences that a route declares, itself or by what it depends on."""
+    own = {dependant.call.audience} if isinstance(dependant.call, OpensTo) else set()
+    return own.union(*(declared(each) for each in dependant.dependencies))
 
 
 class TestWhatRoutesSayThemselves:
     def test_each_route_declares_one_door_and_it_is_the_tables(self) -> None:
         for method, path, route in routes_of(create_app(Settings.model_construct())):
             said = declared(route.dependant)
-            assert said == {door_of(method, path.format(**NAMES))[0]}, f"{method} {path} declares {said or 'no door'}"
+            assert said == {audience_of(method, path.format(**NAMES))[0]}, f"{method} {path} declares {said or 'none'}"
 
-    def test_a_route_that_declares_no_door_or_two_is_noticed(self) -> None:
+    def test_a_route_that_declares_no_audience_or_two_is_noticed(self) -> None:
         assert declared(Dependant(call=lambda: None)) == set()
         two = Dependant(dependencies=[Dependant(call=each.dependency) for each in (for_anyone, for_admins)])
-        assert declared(two) == {Door.ANYONE, Door.ADMIN}
+        assert declared(two) == {Audience.ANYONE, Audience.ADMIN}
 
     def test_without_the_guard_each_route_refuses_for_itself(self) -> None:
         user, admin = (UserView(1, name, role, "", 0.0) for name, role in (("ana", Role.USER), ("root", Role.ADMIN)))
         callers = {
-            "nobody": (NOBODY, {Door.ANYONE}),
-            "a user": (Caller(user=user), {Door.ANYONE, Door.USER}),
-            "an admin": (Caller(user=admin), {Door.ANYONE, Door.USER, Door.ADMIN}),
-            "the node": (Caller(node=NAMES["name"]), {Door.ANYONE, Door.NODE}),
-            "another node": (Caller(node="node-b"), {Door.ANYONE}),
-            "a joiner": (Caller(joins=True), {Door.ANYONE, Door.JOIN}),
+            "nobody": (NOBODY, {Audience.ANYONE}),
+            "a user": (Caller(user=user), {Audience.ANYONE, Audience.USER}),
+            "an admin": (Caller(user=admin), {Audience.ANYONE, Audience.USER, Audience.ADMIN}),
+            "the node": (Caller(node=NAMES["name"]), {Audience.ANYONE, Audience.NODE}),
+            "another node": (Caller(node="node-b"), {Audience.ANYONE}),
+            "a joiner": (Caller(joins=True), {Audience.ANYONE, Audience.JOIN}),
         }
         app = unguarded()
 
@@ -215,9 +220,9 @@ class TestWhatRoutesSayThemselves:
 
 
 class TestCredentials:
-    def test_basic_bearer_and_the_token_header_work_everywhere(self, door: FrontDoor) -> None:
-        token = door.client("ana").get("/auth/v1/logon").json()["accessToken"]
-        client = door.client()
+    def test_basic_bearer_and_the_token_header_work_everywhere(self, api: ServedApi) -> None:
+        token = api.client("ana").get("/auth/v1/logon").json()["accessToken"]
+        client = api.client()
         basic = "Basic " + base64.b64encode(f"ana:{PASSWORD}".encode()).decode()
         for headers in (
             {"Authorization": basic},
@@ -230,27 +235,27 @@ class TestCredentials:
             for path in (EXECS, "/api/v1/jobs", "/api/v1/nodes", "/api/v1/timeline"):
                 assert client.get(path, headers=headers).status_code == 200, (path, headers)
 
-    def test_logon_gives_a_token_of_constant_length_and_needs_a_password(self, door: FrontDoor) -> None:
-        answers = [door.client(user).get("/auth/v1/logon").json() for user in ("ana", "admin", "ana")]
+    def test_logon_gives_a_token_of_constant_length_and_needs_a_password(self, api: ServedApi) -> None:
+        answers = [api.client(user).get("/auth/v1/logon").json() for user in ("ana", "admin", "ana")]
         assert len({len(answer["accessToken"]) for answer in answers}) == 1
         assert len({answer["accessToken"] for answer in answers}) == 3
         assert [(answer["username"], answer["role"]) for answer in answers[:2]] == [("ana", "User"), ("admin", "Admin")]
-        again = door.client(token=answers[0]["accessToken"]).get("/auth/v1/logon")
+        again = api.client(token=answers[0]["accessToken"]).get("/auth/v1/logon")
         assert again.status_code == 401
 
-    def test_logon_takes_a_body_as_one_notebook_sends_it(self, door: FrontDoor) -> None:
-        answer = door.client("ana").request("GET", "/auth/v1/logon", json={"username": "ana", "password": PASSWORD})
+    def test_logon_takes_a_body_as_one_notebook_sends_it(self, api: ServedApi) -> None:
+        answer = api.client("ana").request("GET", "/auth/v1/logon", json={"username": "ana", "password": PASSWORD})
         assert answer.status_code == 200
 
-    def test_logoff_ends_the_token_and_no_other(self, door: FrontDoor) -> None:
-        first, second = (door.client("ana").get("/auth/v1/logon").json()["accessToken"] for _ in range(2))
-        assert door.client(token=first).post("/auth/v1/logoff").status_code == 200
-        assert door.client(token=first).get(EXECS).status_code == 401
-        assert door.client(token=second).get(EXECS).status_code == 200
-        assert door.client("ana").post("/auth/v1/logoff").status_code == 200
+    def test_logoff_ends_the_token_and_no_other(self, api: ServedApi) -> None:
+        first, second = (api.client("ana").get("/auth/v1/logon").json()["accessToken"] for _ in range(2))
+        assert api.client(token=first).post("/auth/v1/logoff").status_code == 200
+        assert api.client(token=first).get(EXECS).status_code == 401
+        assert api.client(token=second).get(EXECS).status_code == 200
+        assert api.client("ana").post("/auth/v1/logoff").status_code == 200
 
-    def test_an_unknown_user_and_a_wrong_password_get_the_same_answer(self, door: FrontDoor) -> None:
-        client = door.client()
+    def test_an_unknown_user_and_a_wrong_password_get_the_same_answer(self, api: ServedApi) -> None:
+        client = api.client()
         wrong = client.get("/auth/v1/logon", auth=("ana", "wrong"))
         unknown = client.get("/auth/v1/logon", auth=("nobody", "wrong"))
         assert (wrong.status_code, wrong.text) == (unknown.status_code, unknown.text)
@@ -258,29 +263,29 @@ class TestCredentials:
         assert wrong.text.startswith("Error 401: ")
         assert wrong.headers["www-authenticate"].startswith("Basic")
 
-    def test_a_changed_password_and_a_removed_user_are_out_at_once(self, door: FrontDoor) -> None:
-        admin = door.client("admin")
+    def test_a_changed_password_and_a_removed_user_are_out_at_once(self, api: ServedApi) -> None:
+        admin = api.client("admin")
         admin.post("/api/v1/users", json={"name": "eve", "password": PASSWORD}).raise_for_status()
-        eve = door.client("eve")
+        eve = api.client("eve")
         token = eve.get("/auth/v1/logon").json()["accessToken"]
         assert eve.get(EXECS).status_code == 200  # her password is remembered now
         admin.put("/api/v1/users/eve/password", json={"password": "another one"}).raise_for_status()
         assert eve.get(EXECS).status_code == 401
-        assert door.client(token=token).get(EXECS).status_code == 401
-        assert door.client().get(EXECS, auth=("eve", "another one")).status_code == 200
+        assert api.client(token=token).get(EXECS).status_code == 401
+        assert api.client().get(EXECS, auth=("eve", "another one")).status_code == 200
         admin.delete("/api/v1/users/eve").raise_for_status()
-        assert door.client().get(EXECS, auth=("eve", "another one")).status_code == 401
+        assert api.client().get(EXECS, auth=("eve", "another one")).status_code == 401
 
-    def test_a_node_that_registers_anew_shuts_its_older_self_out(self, door: FrontDoor) -> None:
-        older, newer = door.register("node-c"), door.register("node-c")
+    def test_a_node_that_registers_anew_shuts_its_older_self_out(self, api: ServedApi) -> None:
+        older, newer = api.register("node-c"), api.register("node-c")
         path = "/api/v1/nodes/node-c/assignments"
-        assert door.client(token=older).get(path).status_code == 401
-        assert door.client(token=newer).get(path).status_code == 200
+        assert api.client(token=older).get(path).status_code == 401
+        assert api.client(token=newer).get(path).status_code == 200
 
 
 class TestBrowsers:
-    def test_another_sites_page_cannot_use_the_password_that_a_browser_keeps(self, door: FrontDoor) -> None:
-        client = door.client("ana")
+    def test_another_sites_page_cannot_use_the_password_that_a_browser_keeps(self, api: ServedApi) -> None:
+        client = api.client("ana")
         for site in ("cross-site", "same-site"):
             for method, path in (("POST", EXECS), ("DELETE", EXECS), ("PUT", "/api/v1/users/ana/password")):
                 response = client.request(method, path, headers={"Sec-Fetch-Site": site})
@@ -288,31 +293,31 @@ class TestBrowsers:
         assert client.get(EXECS, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200
         assert client.delete(EXECS, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 204
 
-    def test_answers_are_neither_kept_nor_taken_for_pages(self, door: FrontDoor) -> None:
+    def test_answers_are_neither_kept_nor_taken_for_pages(self, api: ServedApi) -> None:
         for response in (
-            door.client("ana").get("/auth/v1/logon"),
-            door.client().get(EXECS),
-            door.client().get("/livez"),
+            api.client("ana").get("/auth/v1/logon"),
+            api.client().get(EXECS),
+            api.client().get("/livez"),
         ):
             assert response.headers["cache-control"] == "no-store"
             assert response.headers["x-content-type-options"] == "nosniff"
 
 
 class TestManyAtOnce:
-    def test_many_logons_at_once_are_all_answered_and_most_are_remembered(self, fresh_door: FrontDoor) -> None:
-        hashing = fresh_door.app.state.passwords.hashing = Watched(processes.passwords)
+    def test_many_logons_at_once_are_all_answered_and_most_are_remembered(self, fresh_api: ServedApi) -> None:
+        hashing = fresh_api.app.state.passwords.hashing = Watched(concurrency.passwords)
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            right = [pool.submit(fresh_door.client("ana").get, EXECS) for _ in range(24)]
-            wrong = [pool.submit(fresh_door.client().get, EXECS, auth=("ana", f"wrong{n}")) for n in range(8)]
+            right = [pool.submit(fresh_api.client("ana").get, EXECS) for _ in range(24)]
+            wrong = [pool.submit(fresh_api.client().get, EXECS, auth=("ana", f"wrong{n}")) for n in range(8)]
             assert {each.result().status_code for each in right} == {200}
             assert {each.result().status_code for each in wrong} == {401}
         assert hashing.calls == 9  # those who ask meanwhile share one look, all later ones are remembered
 
-    def test_no_more_than_two_passwords_are_hashed_at_once(self, fresh_door: FrontDoor) -> None:
-        assert fresh_door.client("ana").get(EXECS).is_success  # she is known here
-        hashing = fresh_door.app.state.passwords.hashing = Watched(threads.Pool("slow", 12), seconds=0.02)
+    def test_no_more_than_two_passwords_are_hashed_at_once(self, fresh_api: ServedApi) -> None:
+        assert fresh_api.client("ana").get(EXECS).is_success  # she is known here
+        hashing = fresh_api.app.state.passwords.hashing = Watched(concurrency.Pool("slow", 12), seconds=0.02)
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
-            asked = [pool.submit(fresh_door.client().get, EXECS, auth=("ana", f"wrong{n}")) for n in range(12)]
+            asked = [pool.submit(fresh_api.client().get, EXECS, auth=("ana", f"wrong{n}")) for n in range(12)]
             assert {each.result().status_code for each in asked} == {401}
         assert hashing.most == 2
 
@@ -362,7 +367,7 @@ class TestPasswords:
     def test_for_an_unknown_user_a_hash_is_computed_all_the_same(self) -> None:
         hashed: list[str] = []
         hasher = SimpleNamespace(hash=hashed.append)
-        passwords = Passwords(hasher, hashing=threads.Pool("here", 1))  # type: ignore[arg-type]  # what is used of it
+        passwords = Passwords(hasher, hashing=concurrency.Pool("here", 1))  # type: ignore[arg-type]  # what is used of it
         assert not asyncio.run(passwords.verify("nobody", "hush", None, HERE))
         assert hashed == ["hush"]
 
@@ -371,10 +376,10 @@ class TestPasswords:
 
 
 class TestOwnJobsOnly:
-    def test_anothers_job_is_as_unknown_as_one_that_never_was(self, door: FrontDoor) -> None:
-        job = door.submit("ana")
-        bob = door.client("bob")
-        calls = [(method, path) for method, path in walk(door) if "{exec_id}" in path]
+    def test_anothers_job_is_as_unknown_as_one_that_never_was(self, api: ServedApi) -> None:
+        job = api.submit("ana")
+        bob = api.client("bob")
+        calls = [(method, path) for method, path in walk(api) if "{exec_id}" in path]
         assert len(calls) >= 9
         for method, path in calls:
             foreign = ask(bob, method, path, exec_id=job.exec_id)
@@ -383,47 +388,48 @@ class TestOwnJobsOnly:
             same = foreign.text.replace(job.exec_id, "edt-999999")
             assert same == unknown.text, f"{method} {path}"
         assert (
-            operations.job(door.house, job.exec_id, viewer=operations.user(door.house, "ana")).stop_requested_at is None
+            operations.job(api.platform, job.exec_id, viewer=operations.user(api.platform, "ana")).stop_requested_at
+            is None
         )
 
-    def test_lists_hold_ones_own_and_an_admins_everybodys(self, door: FrontDoor) -> None:
-        mine, theirs = door.submit("ana").exec_id, door.submit("bob").exec_id
+    def test_lists_hold_ones_own_and_an_admins_everybodys(self, api: ServedApi) -> None:
+        mine, theirs = api.submit("ana").exec_id, api.submit("bob").exec_id
         for path in (EXECS, f"{EXECS}/", "/api/v1/jobs"):
-            told = {user: door.client(user).get(path).json() for user in ("ana", "bob", "admin")}
+            told = {user: api.client(user).get(path).json() for user in ("ana", "bob", "admin")}
             listed = {user: body["items"] if path == "/api/v1/jobs" else body for user, body in told.items()}
             ids = {user: {each["id"] for each in items} for user, items in listed.items()}
             assert mine in ids["ana"] and theirs not in ids["ana"]
             assert theirs in ids["bob"] and mine not in ids["bob"]
             assert {mine, theirs} <= ids["admin"]
 
-    def test_who_gets_a_removed_users_name_is_told_of_none_of_their_jobs(self, door: FrontDoor) -> None:
-        admin, ana = door.client("admin"), door.client("ana")
-        job = door.submit("ana").exec_id
-        before = operations.user(door.house, "ana")
-        cursor = operations.newest_change(door.house)
+    def test_who_gets_a_removed_users_name_is_told_of_none_of_their_jobs(self, api: ServedApi) -> None:
+        admin, ana = api.client("admin"), api.client("ana")
+        job = api.submit("ana").exec_id
+        before = operations.user(api.platform, "ana")
+        cursor = operations.newest_change(api.platform)
         assert admin.delete("/api/v1/users/ana").status_code == 204
         assert admin.post("/api/v1/users", json={"name": "ana", "password": PASSWORD}).status_code == 201
-        viewer = operations.user(door.house, "ana")
+        viewer = operations.user(api.platform, "ana")
         assert viewer.id != before.id
         assert ana.get(f"{EXECS}/{job}").status_code == 400
         assert ana.get("/api/v1/jobs").json()["items"] == ana.get(EXECS).json() == []
-        changes = Batch(operations.changes_since(door.house, cursor))
-        assert job.encode() in events(changes, before) and job.encode() not in events(changes, viewer)
+        changes = Batch(operations.changes_since(api.platform, cursor))
+        assert job.encode() in events_of(changes, before) and job.encode() not in events_of(changes, viewer)
         (seen,) = (
             each for each in admin.get("/api/v1/jobs", params={"owner": "ana"}).json()["items"] if each["id"] == job
         )
         assert seen["owner_removed"]
 
-    def test_deleting_all_is_about_ones_own_even_for_an_admin(self, door: FrontDoor) -> None:
-        kept = door.submit("ana").exec_id
-        gone = door.submit("admin").exec_id
-        assert door.client("admin").delete(EXECS).status_code == 204
-        left = {each["id"] for each in door.client("admin").get(EXECS).json()}
+    def test_deleting_all_is_about_ones_own_even_for_an_admin(self, api: ServedApi) -> None:
+        kept = api.submit("ana").exec_id
+        gone = api.submit("admin").exec_id
+        assert api.client("admin").delete(EXECS).status_code == 204
+        left = {each["id"] for each in api.client("admin").get(EXECS).json()}
         assert kept in left and gone not in left
 
-    def test_an_admin_may_stop_and_remove_anybodys(self, door: FrontDoor) -> None:
-        job = door.submit("ana").exec_id
-        admin = door.client("admin")
+    def test_an_admin_may_stop_and_remove_anybodys(self, api: ServedApi) -> None:
+        job = api.submit("ana").exec_id
+        admin = api.client("admin")
         assert admin.post(f"{EXECS}/{job}/stop").status_code == 204
         assert admin.delete(f"{EXECS}/{job}").status_code == 204
-        assert door.client("ana").get(f"{EXECS}/{job}").status_code == 400
+        assert api.client("ana").get(f"{EXECS}/{job}").status_code == 400

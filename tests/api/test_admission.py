@@ -14,11 +14,11 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 import pytest
 
-from edt_api import admission, uploads
 from edt_api.errors import UploadRefused
-from edt_api.uploads import receive
+from edt_api.submissions import uploads
+from edt_api.submissions.uploads import receive
 from support.credentials import PASSWORD
-from support.front_door import ARGS, EXECS, FrontDoor, served
+from support.served_api import ARGS, EXECS, ServedApi, served
 from support.waiting import until
 
 SCRIPT = {"file": ("main.py", b"print('hello')\n")}
@@ -26,17 +26,17 @@ _BODY = b'--b\r\nContent-Disposition: form-data; name="file"; filename="main.py"
 
 
 @pytest.fixture
-def tight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
+def tight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedApi]:
     """An API that takes two submissions in at a time, one of a user, and lets others wait for a moment."""
-    monkeypatch.setattr(admission, "WAIT_SECONDS", 0.2)
-    with served(tmp_path / "home", uploads_per_user=1, uploads_at_once=2) as door:
-        yield door
+    monkeypatch.setattr(uploads, "WAIT_SECONDS", 0.2)
+    with served(tmp_path / "home", uploads_per_user=1, uploads_at_once=2) as api:
+        yield api
 
 
 @contextmanager
-def begun(door: FrontDoor, user: str, body: bytes) -> Iterator[socket.socket]:
+def begun(api: ServedApi, user: str, body: bytes) -> Iterator[socket.socket]:
     """A submission of which so much is sent."""
-    url = urlsplit(door.url)
+    url = urlsplit(api.url)
     login = base64.b64encode(f"{user}:{PASSWORD}".encode()).decode()
     head = (
         f"POST {EXECS}?{urlencode({'args': ARGS})} HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Basic {login}\r\n"
@@ -48,20 +48,20 @@ def begun(door: FrontDoor, user: str, body: bytes) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def half_sent(door: FrontDoor, user: str) -> Iterator[socket.socket]:
+def half_sent(api: ServedApi, user: str) -> Iterator[socket.socket]:
     """A submission of which the second half does not come: it has its turn."""
-    before = _taken_in(door)
-    with begun(door, user, _BODY[:40]) as line:
-        until(lambda: _taken_in(door) > before, 10)
+    before = _taken_in(api)
+    with begun(api, user, _BODY[:40]) as line:
+        until(lambda: _taken_in(api) > before, 10)
         yield line
 
 
-def _taken_in(door: FrontDoor) -> int:
-    return int(door.app.state.admission._all.borrowed_tokens)
+def _taken_in(api: ServedApi) -> int:
+    return int(api.app.state.admission._all.borrowed_tokens)
 
 
-def _waiting(door: FrontDoor) -> int:
-    users = door.app.state.admission._of_user.values()
+def _waiting(api: ServedApi) -> int:
+    users = api.app.state.admission._of_user.values()
     return sum(each.statistics().tasks_waiting for each in users)
 
 
@@ -69,11 +69,11 @@ def answer(line: socket.socket) -> bytes:
     return b"".join(iter(lambda: line.recv(65536), b""))
 
 
-def submit(door: FrontDoor, user: str) -> httpx.Response:
-    return door.client(user).post(EXECS, params={"args": ARGS}, files=SCRIPT)
+def submit(api: ServedApi, user: str) -> httpx.Response:
+    return api.client(user).post(EXECS, params={"args": ARGS}, files=SCRIPT)
 
 
-def test_who_sends_slowly_keeps_only_himself_waiting(tight: FrontDoor) -> None:
+def test_who_sends_slowly_keeps_only_himself_waiting(tight: ServedApi) -> None:
     with half_sent(tight, "ana") as line:
         refused = submit(tight, "ana")
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "10")
@@ -86,7 +86,7 @@ def test_who_sends_slowly_keeps_only_himself_waiting(tight: FrontDoor) -> None:
     assert submit(tight, "ana").status_code == 200
 
 
-def test_all_users_together_have_a_limit_too(tight: FrontDoor) -> None:
+def test_all_users_together_have_a_limit_too(tight: ServedApi) -> None:
     with half_sent(tight, "ana"), half_sent(tight, "bob"):
         refused = submit(tight, "admin")
         assert refused.status_code == 429 and "the limit is 2 of all users" in refused.text
@@ -94,8 +94,8 @@ def test_all_users_together_have_a_limit_too(tight: FrontDoor) -> None:
     assert submit(tight, "admin").status_code == 200
 
 
-def test_one_that_comes_beside_others_waits_for_its_turn(tight: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "WAIT_SECONDS", 20.0)
+def test_one_that_comes_beside_others_waits_for_its_turn(tight: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "WAIT_SECONDS", 20.0)
     with half_sent(tight, "ana") as first, begun(tight, "ana", _BODY) as second:
         until(lambda: _waiting(tight) == 1, 10)
         first.sendall(_BODY[40:])
@@ -103,7 +103,7 @@ def test_one_that_comes_beside_others_waits_for_its_turn(tight: FrontDoor, monke
         assert answer(second).startswith(b"HTTP/1.1 200")
 
 
-def test_an_upload_that_stands_still_is_given_up(tight: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_that_stands_still_is_given_up(tight: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
     with half_sent(tight, "ana") as line:
         monkeypatch.setattr(uploads, "STALLED_SECONDS", 0.1)
         line.sendall(_BODY[40:50])

@@ -24,12 +24,12 @@ import pytest
 from edt_api.__main__ import main
 from edt_migrations import migrate
 from support.api_process import serving
-from support.front_door import ARGS, EXECS, FrontDoor
+from support.served_api import ARGS, EXECS, ServedApi
 from support.waiting import until
 
 
 def test_it_serves_until_sigterm_and_answers_those_who_wait_first(tmp_path: Path) -> None:
-    patient = "from edt_api import agents; agents.LONGEST_WAIT_SECONDS = 3600.0"
+    patient = "from edt_api.routes import agents; agents.LONGEST_WAIT_SECONDS = 3600.0"
     secrets = {"EDT_ADMIN_PASSWORD": "hushhush", "EDT_JOIN_TOKEN": "join-me"}
     with serving(tmp_path / "home", patient, **secrets) as (process, url):
         client = httpx.Client(base_url=url, trust_env=False, timeout=60)
@@ -171,17 +171,17 @@ def test_a_password_file_is_held_to_the_same(
 
 class TestALostPassword:
     def test_it_is_set_on_the_server_while_the_api_serves(
-        self, fresh_door: FrontDoor, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self, fresh_api: ServedApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        token = fresh_door.client("admin").get("/auth/v1/logon").json()["accessToken"]
-        monkeypatch.setenv("EDT_HOME", str(fresh_door.settings.home))
+        token = fresh_api.client("admin").get("/auth/v1/logon").json()["accessToken"]
+        monkeypatch.setenv("EDT_HOME", str(fresh_api.settings.home))
         monkeypatch.setattr(sys, "stdin", io.StringIO("a new beginning\n"))
         assert main(["--set-password", "admin"]) == 0
         said = capsys.readouterr()
         assert (said.out, said.err) == ("", "admin has a new password; every login of admin has ended\n")
-        assert fresh_door.client().get(EXECS, auth=("admin", "a new beginning")).status_code == 200
-        assert fresh_door.client("admin").get(EXECS).status_code == 401, "the old one"
-        assert fresh_door.client(token=token).get(EXECS).status_code == 401
+        assert fresh_api.client().get(EXECS, auth=("admin", "a new beginning")).status_code == 200
+        assert fresh_api.client("admin").get(EXECS).status_code == 401, "the old one"
+        assert fresh_api.client(token=token).get(EXECS).status_code == 401
 
     @pytest.mark.parametrize(
         ("name", "typed", "why"), [("admin", "short\n", "8 to 1024"), ("nobody", "long enough\n", "nobody")]
@@ -191,11 +191,11 @@ class TestALostPassword:
         name: str,
         typed: str,
         why: str,
-        fresh_door: FrontDoor,
+        fresh_api: ServedApi,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setenv("EDT_HOME", str(fresh_door.settings.home))
+        monkeypatch.setenv("EDT_HOME", str(fresh_api.settings.home))
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
         assert main(["--set-password", name]) == 2
         said = capsys.readouterr().err
@@ -205,25 +205,25 @@ class TestALostPassword:
     def test_who_thinks_better_of_it_changes_nothing(
         self,
         key: type[BaseException],
-        fresh_door: FrontDoor,
+        fresh_api: ServedApi,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         def broken_off(_prompt: str) -> str:
             raise key
 
-        monkeypatch.setenv("EDT_HOME", str(fresh_door.settings.home))
+        monkeypatch.setenv("EDT_HOME", str(fresh_api.settings.home))
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
         monkeypatch.setattr(getpass, "getpass", broken_off)
         assert main(["--set-password", "admin"]) == 2
         assert capsys.readouterr().err.strip() == "no password was given; nothing is changed"
-        assert fresh_door.client("admin").get(EXECS).status_code == 200
+        assert fresh_api.client("admin").get(EXECS).status_code == 200
 
 
 def test_while_it_serves_the_scheduler_can_see_that(tmp_path: Path) -> None:
     def beats() -> int:
         with closing(sqlite3.connect(tmp_path / "home" / "edt.db")) as database:
-            row = database.execute("SELECT counter FROM front_door").fetchone()
+            row = database.execute("SELECT counter FROM api_heartbeat").fetchone()
         return row[0] if row else 0
 
     with serving(tmp_path / "home"):

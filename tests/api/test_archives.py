@@ -22,8 +22,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edt_api.archives import LIMITS, Limits, unpack
 from edt_api.errors import ArchiveRefused, TooLarge
+from edt_api.submissions.archives import unpack
+from edt_api.submissions.archives.tree import LIMITS, Limits
 
 BLOCK = 512
 FILES = {"net/main.py": b"print('hello')\n" * 60, "net/empty.txt": b"", "net/lib/data.bin": bytes(range(256)) * 5}
@@ -201,6 +202,10 @@ class TestCutOrBroken:
         whole = gzip.compress(tarred())
         for cut in range(2, len(whole)):
             refused(whole[:cut])
+
+    def test_a_gzip_header_with_flags_that_mean_nothing_is_refused(self) -> None:
+        whole = gzip.compress(tarred())
+        refused(whole[:3] + b"\xe0" + whole[4:], "broken")
 
     def test_a_zip_cut_anywhere_is_refused(self) -> None:
         whole = zipped()
@@ -384,7 +389,7 @@ class TestBombs:
         comment = whole.index(b"PK\x01\x02") + 32
         swallowed = whole[:comment] + struct.pack("<H", 47) + whole[comment + 2 :]
         assert zipfile.ZipFile(io.BytesIO(swallowed)).namelist() == ["a"], "what the standard library makes of it"
-        refused(swallowed, "has 1 entries, and tells of 2")
+        refused(swallowed, "has 1 entries, and declares 2")
 
     def test_zip_entries_that_share_their_bytes_are_refused(self) -> None:
         whole = zipped({"a": b"x" * 100, "b": b"x" * 100}, zipfile.ZIP_STORED)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edt_api.arguments import MASK, MOST_WORKERS, parse
 from edt_api.errors import ArgumentsInvalid
-from edt_api.words import split
+from edt_api.submissions.arguments import MASK, MOST_WORKERS, parse, split
 
 START = "--exec-start edtPyTorch"
 MIXED = [

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from edt_scheduler import operations
-from edt_scheduler.house import House, open_house
+from edt_scheduler.platform import Platform, open_platform
 from edt_scheduler.settings import Settings
 from support.api_process import serving
 from support.postgres import Postgres
@@ -27,7 +27,7 @@ for one batch, of each thread that has written one."""
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def crowded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def crowded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     home = tmp_path_factory.mktemp("crowd") / "home"
     if request.param == "sqlite":
         yield from _crowded(Settings(home=home))
@@ -36,10 +36,10 @@ def crowded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield from _crowded(Settings(home=home, database_url=server.create("crowd")))
 
 
-def _crowded(settings: Settings) -> Iterator[House]:
-    house = open_house(settings)
-    yield house
-    house.close()
+def _crowded(settings: Settings) -> Iterator[Platform]:
+    platform = open_platform(settings)
+    yield platform
+    platform.close()
 
 
 def megabytes(pid: int) -> int:
@@ -56,7 +56,7 @@ def reset(pid: int) -> int:
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
-def test_a_hundred_thousand_jobs_are_listed_paged_and_deleted(crowded: House) -> None:
+def test_a_hundred_thousand_jobs_are_listed_paged_and_deleted(crowded: Platform) -> None:
     told = {"EDT_ADMIN_PASSWORD": PASSWORD, "EDT_DATABASE_URL": crowded.settings.database_url}
     with (
         serving(crowded.settings.home, **told) as (process, url),

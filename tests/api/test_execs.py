@@ -15,13 +15,14 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from edt_api import results
-from edt_api.jobfiles import Found, files
+from edt_api.job_files import results
+from edt_api.job_files.files import Found, files
 from edt_scheduler import operations
-from edt_scheduler.jobs import JobState
+from edt_scheduler.model.states import JobState
 from edt_scheduler.views import JobView
 from support.credentials import PASSWORD
-from support.front_door import ARGS, EXECS, FrontDoor, served, tar
+from support.served_api import ARGS, EXECS, ServedApi, served, tar
+from support.waiting import until
 
 MAIN = {"net/main.py": "print('hello')\n", "net/lib.py": "x = 1\n"}
 RECORDED = {
@@ -31,21 +32,21 @@ RECORDED = {
 }  # fmt: skip
 
 
-def code(door: FrontDoor, exec_id: str) -> dict[str, str]:
+def code(api: ServedApi, exec_id: str) -> dict[str, str]:
     """What lies in a job's submitted code."""
-    folder = door.settings.job_directory(exec_id) / "_submitted_code"
+    folder = api.settings.job_directory(exec_id) / "_submitted_code"
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def staged(door: FrontDoor) -> list[str]:
-    return [path.name for path in door.settings.staged.iterdir()]
+def staged(api: ServedApi) -> list[str]:
+    return [path.name for path in api.settings.staged.iterdir()]
 
 
 class TestTheFiveFormsOfSubmit:
-    def test_notebooks_of_generation_a_send_a_gzip_tar_a_sig_name_and_basic(self, door: FrontDoor) -> None:
+    def test_notebooks_of_generation_a_send_a_gzip_tar_a_sig_name_and_basic(self, api: ServedApi) -> None:
         args = "--exec-start edtPyTorch  --ig dli     --numWorker 2 --model-dir net --model-main main.py --epochs 3 "
         response = httpx.post(
-            f"{door.url}{EXECS}?sigName=dli&args={quote(args)}",
+            f"{api.url}{EXECS}?sigName=dli&args={quote(args)}",
             files={"file": ("tmpabc.modelDir.tar", tar(MAIN))},
             headers={"Accept": "application/json"},
             auth=("ana", PASSWORD),
@@ -55,22 +56,22 @@ class TestTheFiveFormsOfSubmit:
         body = response.json()
         assert body["args"] == args
         assert body["workDir"].endswith("/_submitted_code/net")
-        assert code(door, body["id"]) == MAIN
+        assert code(api, body["id"]) == MAIN
 
-    def test_notebooks_of_generation_b_send_a_bare_script_and_a_token_header(self, door: FrontDoor) -> None:
-        token = door.client("ana").get("/auth/v1/logon").json()["accessToken"]
-        response = door.client().post(
+    def test_notebooks_of_generation_b_send_a_bare_script_and_a_token_header(self, api: ServedApi) -> None:
+        token = api.client("ana").get("/auth/v1/logon").json()["accessToken"]
+        response = api.client().post(
             f"{EXECS}?args={quote(ARGS)}",
             files={"file": ("main.py", b"print(1)\n")},
             headers={"X-Auth-Token": token, "accept": "application/json"},
         )
         body = response.json()
         assert body["workDir"].endswith("/_submitted_code")
-        assert code(door, body["id"]) == {"main.py": "print(1)\n"}
+        assert code(api, body["id"]) == {"main.py": "print(1)\n"}
 
-    def test_dlicmd_sends_a_slash_several_files_and_a_data_source(self, door: FrontDoor) -> None:
-        token = door.client("ana").get("/auth/v1/logon").json()["accessToken"]
-        response = door.client(token=token).post(
+    def test_dlicmd_sends_a_slash_several_files_and_a_data_source(self, api: ServedApi) -> None:
+        token = api.client("ana").get("/auth/v1/logon").json()["accessToken"]
+        response = api.client(token=token).post(
             f"{EXECS}/?args={quote('--exec-start edtPyTorch --model-dir net --model-main /home/me/net/main.py')}",
             files=[
                 ("file", ("net.modelDir.tar", tar(MAIN))),
@@ -81,43 +82,43 @@ class TestTheFiveFormsOfSubmit:
         )
         body = response.json()
         assert body["id"] == body["appId"] == body["submissionId"]
-        assert code(door, body["id"]) == MAIN
+        assert code(api, body["id"]) == MAIN
 
-    def test_generation_c_puts_all_into_the_form_and_packs_without_a_top_folder(self, door: FrontDoor) -> None:
+    def test_generation_c_puts_all_into_the_form_and_packs_without_a_top_folder(self, api: ServedApi) -> None:
         form = {"args": "--exec-start edtPyTorch --model-main main.py", "hardwareSpec": {"nodes": {"num_nodes": "3"}}}
-        response = door.client("ana").post(
+        response = api.client("ana").post(
             EXECS,
             data={"data": json.dumps(form)},
             files={"file": ("x.modelDir.tar", tar({"./main.py": "print(1)\n"}, "w"))},
         )
         assert response.json()["numWorker"] == 3
 
-    def test_the_sdk_sends_a_part_without_a_name_and_blanks_as_plus_signs(self, door: FrontDoor) -> None:
+    def test_the_sdk_sends_a_part_without_a_name_and_blanks_as_plus_signs(self, api: ServedApi) -> None:
         archive = tar(MAIN)
         body = b'--b0\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + archive + b"\r\n--b0--\r\n"
-        response = door.client("ana").post(
+        response = api.client("ana").post(
             f"{EXECS}?sigName=&args=--exec-start+edtPyTorch+--model-dir+net+--model-main+main.py",
             content=body,
             headers={"Content-Type": "multipart/form-data; boundary=b0"},
         )
         assert response.status_code == 200, response.text
-        assert code(door, response.json()["id"]) == MAIN
+        assert code(api, response.json()["id"]) == MAIN
 
-    def test_the_sdk_may_send_a_script_without_a_name_which_the_option_names(self, door: FrontDoor) -> None:
+    def test_the_sdk_may_send_a_script_without_a_name_which_the_option_names(self, api: ServedApi) -> None:
         body = b'--b0\r\nContent-Disposition: form-data; name="file"\r\n\r\nprint(1)\n\r\n--b0--\r\n'
-        response = door.client("ana").post(
+        response = api.client("ana").post(
             EXECS,
             params={"args": "--exec-start edtPyTorch --model-main src/train.py"},
             content=body,
             headers={"Content-Type": "multipart/form-data; boundary=b0"},
         )
-        assert code(door, response.json()["id"]) == {"train.py": "print(1)\n"}
+        assert code(api, response.json()["id"]) == {"train.py": "print(1)\n"}
 
 
 class TestWhatIsAnswered:
-    def test_the_json_has_every_recorded_field_and_only_scalars(self, door: FrontDoor) -> None:
-        job = door.submit(args=f"{ARGS} --msd-env TOKEN=hush --lr 0.1 ")
-        body = door.client("ana").get(f"{EXECS}/{job.exec_id}").json()
+    def test_the_json_has_every_recorded_field_and_only_scalars(self, api: ServedApi) -> None:
+        job = api.submit(args=f"{ARGS} --msd-env TOKEN=hush --lr 0.1 ")
+        body = api.client("ana").get(f"{EXECS}/{job.exec_id}").json()
         assert set(body) >= RECORDED
         assert all(isinstance(value, str | int | bool) for value in body.values())
         assert body["args"] == f"{ARGS} --msd-env TOKEN=**** --lr 0.1 "
@@ -125,20 +126,20 @@ class TestWhatIsAnswered:
         assert body["elastic"] is True
         assert len(body["createTime"]) == len("2021-03-08T03:24:40Z") and body["createTime"].endswith("Z")
 
-    def test_what_is_answered_is_in_the_store_and_on_disk(self, door: FrontDoor) -> None:
-        job = door.submit(args=f"{ARGS} --workerDeviceNum 2 --maxRestarts 5 --msd-env EDT_SEED=7 -- --epochs 3")
+    def test_what_is_answered_is_in_the_store_and_on_disk(self, api: ServedApi) -> None:
+        job = api.submit(args=f"{ARGS} --workerDeviceNum 2 --maxRestarts 5 --msd-env EDT_SEED=7 -- --epochs 3")
         assert (job.max_restarts, job.restarts) == (5, 0)
         assert (job.num_worker, job.worker_device_num, job.seed) == (4, 2, 7)
         assert (job.directory / "model").is_dir()
-        assert staged(door) == []
+        assert staged(api) == []
 
     def test_states_are_shown_by_wmlas_names(self) -> None:
         assert {state.wire for state in JobState} == {
             "SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING", "FINISHED", "KILLED", "ERROR",
         }  # fmt: skip
 
-    def test_the_list_of_frameworks_is_not_taken_for_a_job(self, door: FrontDoor) -> None:
-        body = door.client("ana").get(f"{EXECS}/frameworks").json()
+    def test_the_list_of_frameworks_is_not_taken_for_a_job(self, api: ServedApi) -> None:
+        body = api.client("ana").get(f"{EXECS}/frameworks").json()
         assert [(each["name"], each["backend"]) for each in body] == [
             ("edtPyTorch", "pytorch"),
             ("edtTensorflow", "tensorflow"),
@@ -146,9 +147,9 @@ class TestWhatIsAnswered:
         assert {"name", "desc", "frameworkVersion", "appName", "backend"} <= set(body[0])
 
     @pytest.mark.parametrize("path", ["", "/log", "/result"])
-    def test_an_unknown_id_is_a_400_in_wmlas_words(self, door: FrontDoor, path: str) -> None:
+    def test_an_unknown_id_is_a_400_in_wmlas_words(self, api: ServedApi, path: str) -> None:
         for unknown in ("edt-999", "wmla-398", "edt-0", "edt-1e1", "%2e%2e"):
-            response = door.client("ana").get(f"{EXECS}/{unknown}{path}")
+            response = api.client("ana").get(f"{EXECS}/{unknown}{path}")
             assert (response.status_code, response.text) == (400, "Error 400: Cannot find task with given execId.\n")
 
 
@@ -163,16 +164,16 @@ class TestWhatIsRefused:
             ("--exec-start edtPyTorch --model-main main.py --msd-env EDT_SEED=x", "EDT_SEED"),
         ],
     )
-    def test_wrong_args_are_told_in_a_line_and_leave_nothing(self, door: FrontDoor, args: str | None, why: str) -> None:
-        before = len(door.client("ana").get(EXECS).json())
-        response = door.client("ana").post(
+    def test_wrong_args_are_told_in_a_line_and_leave_nothing(self, api: ServedApi, args: str | None, why: str) -> None:
+        before = len(api.client("ana").get(EXECS).json())
+        response = api.client("ana").post(
             EXECS, params={"args": args} if args else {}, files={"file": ("x.tar", tar(MAIN))}
         )
         assert response.status_code == 400
         assert response.text.startswith("Error 400: ") and response.text.endswith("\n") and why in response.text
         assert response.headers["content-type"].startswith("text/plain")
-        assert len(door.client("ana").get(EXECS).json()) == before
-        assert staged(door) == []
+        assert len(api.client("ana").get(EXECS).json()) == before
+        assert staged(api) == []
 
     @pytest.mark.parametrize(
         ("data", "why"),
@@ -186,14 +187,14 @@ class TestWhatIsRefused:
         ],
         ids=["nothing", "half a gzip", "half a tar", "a way out", "a path", "a binary"],  # a gzip holds the time
     )
-    def test_a_wrong_archive_is_refused_whole_and_leaves_nothing(self, door: FrontDoor, data: bytes, why: str) -> None:
-        response = door.client("ana").post(EXECS, params={"args": ARGS}, files={"file": ("x.tar", data)})
+    def test_a_wrong_archive_is_refused_whole_and_leaves_nothing(self, api: ServedApi, data: bytes, why: str) -> None:
+        response = api.client("ana").post(EXECS, params={"args": ARGS}, files={"file": ("x.tar", data)})
         assert response.status_code == 400
         assert why in response.text
-        assert staged(door) == []
+        assert staged(api) == []
 
-    def test_a_submission_without_code_is_refused_in_every_form_of_nothing(self, door: FrontDoor) -> None:
-        client, query = door.client("ana"), {"args": ARGS}
+    def test_a_submission_without_code_is_refused_in_every_form_of_nothing(self, api: ServedApi) -> None:
+        client, query = api.client("ana"), {"args": ARGS}
         for request in (
             client.post(f"{EXECS}/", params=query),
             client.post(EXECS, params=query, data={"data": "{}"}),
@@ -218,16 +219,16 @@ class TestWhatIsRefused:
             ("application/x-www-form-urlencoded", b"data=\xff", "UTF-8"),
         ],
     )
-    def test_a_body_that_is_no_form_is_refused(self, door: FrontDoor, kind: str, body: bytes, why: str) -> None:
-        response = door.client("ana").post(
+    def test_a_body_that_is_no_form_is_refused(self, api: ServedApi, kind: str, body: bytes, why: str) -> None:
+        response = api.client("ana").post(
             EXECS, params={"args": ARGS}, content=body, headers={"Content-Type": kind} if kind else {}
         )
         assert response.status_code == 400
         assert why in response.text
 
-    def test_a_field_that_is_too_long_is_refused(self, door: FrontDoor) -> None:
+    def test_a_field_that_is_too_long_is_refused(self, api: ServedApi) -> None:
         for sent in ({"data": {"data": "x" * 70_000}}, {"files": {"data": (None, "x" * 70_000)}}):
-            assert door.client("ana").post(EXECS, params={"args": ARGS}, **sent).status_code == 413  # type: ignore[arg-type]
+            assert api.client("ana").post(EXECS, params={"args": ARGS}, **sent).status_code == 413  # type: ignore[arg-type]
 
     def test_a_body_beyond_the_limit_is_refused_while_it_comes(self, tmp_path: Path) -> None:
         with served(tmp_path / "home", upload_bytes=300_000) as small:
@@ -237,22 +238,22 @@ class TestWhatIsRefused:
             assert "300000 bytes" in response.text
             assert staged(small) == []
 
-    def test_a_client_that_goes_away_in_the_middle_leaves_nothing(self, door: FrontDoor) -> None:
+    def test_a_client_that_goes_away_in_the_middle_leaves_nothing(self, api: ServedApi) -> None:
         def half() -> object:
             yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="x.tar"\r\n\r\n' + bytes(2_000_000)
             raise RuntimeError("gone")
 
         headers = {"Content-Type": "multipart/form-data; boundary=b"}
         with pytest.raises(RuntimeError, match="gone"):
-            door.client("ana").post(EXECS, params={"args": ARGS}, content=half(), headers=headers)  # type: ignore[arg-type]
-        assert staged(door) == []
-        assert door.client("ana").get(EXECS).status_code == 200
+            api.client("ana").post(EXECS, params={"args": ARGS}, content=half(), headers=headers)  # type: ignore[arg-type]
+        until(lambda: staged(api) == [], 10)  # the server learns of it by itself
+        assert api.client("ana").get(EXECS).status_code == 200
 
 
 class TestTheList:
-    def test_it_can_be_cut_sorted_and_narrowed_as_dlicmd_asks(self, fresh_door: FrontDoor) -> None:
-        ids = [fresh_door.submit().exec_id for _ in range(3)]
-        client = fresh_door.client("ana")
+    def test_it_can_be_cut_sorted_and_narrowed_as_dlicmd_asks(self, fresh_api: ServedApi) -> None:
+        ids = [fresh_api.submit().exec_id for _ in range(3)]
+        client = fresh_api.client("ana")
         client.post(f"{EXECS}/{ids[1]}/stop")
 
         def listed(**query: object) -> list[str]:
@@ -266,22 +267,23 @@ class TestTheList:
         assert listed(sort_by="createTime:desc")[0] == ids[2]
 
     @pytest.mark.parametrize("query", ["state=GONE", "limit=0", "limit=x", "sort_by=colour", "sort_by=id:down"])
-    def test_a_wrong_query_is_told_by_name(self, door: FrontDoor, query: str) -> None:
-        response = door.client("ana").get(f"{EXECS}?{query}")
+    def test_a_wrong_query_is_told_by_name(self, api: ServedApi, query: str) -> None:
+        response = api.client("ana").get(f"{EXECS}?{query}")
         assert response.status_code == 400
         assert query.partition("=")[0] in response.text
 
 
 class TestStopAndDelete:
-    def test_a_job_that_has_not_started_is_killed_at_once(self, door: FrontDoor) -> None:
-        job, client = door.submit().exec_id, door.client("ana")
+    def test_a_job_that_has_not_started_is_killed_at_once(self, api: ServedApi) -> None:
+        job, client = api.submit().exec_id, api.client("ana")
         stopped = client.post(f"{EXECS}/{job}/stop")
         assert (stopped.status_code, stopped.content) == (204, b"")
+        assert "content-type" not in stopped.headers, "a client that goes by it would parse nothing as JSON"
         assert client.get(f"{EXECS}/{job}").json()["state"] == "KILLED"
         assert client.post(f"{EXECS}/{job}/stop").status_code == 204
 
-    def test_a_deleted_job_is_unknown(self, door: FrontDoor) -> None:
-        job, client = door.submit().exec_id, door.client("ana")
+    def test_a_deleted_job_is_unknown(self, api: ServedApi) -> None:
+        job, client = api.submit().exec_id, api.client("ana")
         assert client.delete(f"{EXECS}/{job}").status_code == 204
         for response in (
             client.get(f"{EXECS}/{job}"),
@@ -290,18 +292,18 @@ class TestStopAndDelete:
         ):
             assert response.status_code == 400
 
-    def test_all_of_ones_own_are_deleted_by_one_call(self, door: FrontDoor) -> None:
-        door.submit("bob")
-        client = door.client("bob")
+    def test_all_of_ones_own_are_deleted_by_one_call(self, api: ServedApi) -> None:
+        api.submit("bob")
+        client = api.client("bob")
         assert client.delete(f"{EXECS}/").status_code == 204
         assert client.get(EXECS).json() == []
 
 
 @pytest.fixture
-def job(door: FrontDoor) -> JobView:
+def job(api: ServedApi) -> JobView:
     """A job with a log and a model."""
-    job = door.submit()
-    log = door.settings.job_directory(job.exec_id) / "log"
+    job = api.submit()
+    log = api.settings.job_directory(job.exec_id) / "log"
     (log / "stdout").write_text("[2026-11-21 12:00:00] Train,\tTimestamp: 1,\tLoss: 0.5\n")
     (log / "driver.out").write_text("Using pytorch backend.\n")
     (log / "driver.err").write_bytes("Traceback: größer\n".encode() + b"\xff\n")
@@ -312,66 +314,66 @@ class TestTheLog:
     ELOG = "[2026-11-21 12:00:00] Train,\tTimestamp: 1,\tLoss: 0.5\n"
 
     def log(
-        self, door: FrontDoor, job: JobView, log_type: str | None = None, accept: str = "text/plain"
+        self, api: ServedApi, job: JobView, log_type: str | None = None, accept: str = "text/plain"
     ) -> httpx.Response:
         params = {"args": "--exec-trainlogs"} | ({"logType": log_type} if log_type is not None else {})
-        return door.client("ana").get(f"{EXECS}/{job.exec_id}/log", params=params, headers={"Accept": accept})
+        return api.client("ana").get(f"{EXECS}/{job.exec_id}/log", params=params, headers={"Accept": accept})
 
     @pytest.mark.parametrize("log_type", [None, "", "outlog"])
     def test_it_is_the_elog_lines_unless_more_is_asked_for(
-        self, door: FrontDoor, job: JobView, log_type: str | None
+        self, api: ServedApi, job: JobView, log_type: str | None
     ) -> None:
-        assert self.log(door, job, log_type).text == self.ELOG
+        assert self.log(api, job, log_type).text == self.ELOG
 
-    def test_errlog_holds_the_traceback_and_outerrlog_everything(self, door: FrontDoor, job: JobView) -> None:
+    def test_errlog_holds_the_traceback_and_outerrlog_everything(self, api: ServedApi, job: JobView) -> None:
         errors = "Traceback: größer\n\ufffd\n"
-        assert self.log(door, job, "errlog").text == errors
-        assert self.log(door, job, "outerrlog").text == f"{self.ELOG}Using pytorch backend.\n{errors}"
+        assert self.log(api, job, "errlog").text == errors
+        assert self.log(api, job, "outerrlog").text == f"{self.ELOG}Using pytorch backend.\n{errors}"
 
     @pytest.mark.parametrize("accept", ["application/json", "application/json, text/plain", "application/json;q=0.9"])
-    def test_who_asks_for_json_gets_a_json_string(self, door: FrontDoor, job: JobView, accept: str) -> None:
-        response = self.log(door, job, "outerrlog", accept)
+    def test_who_asks_for_json_gets_a_json_string(self, api: ServedApi, job: JobView, accept: str) -> None:
+        response = self.log(api, job, "outerrlog", accept)
         assert response.headers["content-type"] == "application/json"
-        assert response.json() == self.log(door, job, "outerrlog").text
+        assert response.json() == self.log(api, job, "outerrlog").text
 
     @pytest.mark.parametrize("accept", ["text/plain", "*/*", "", "text/html,application/json"])
-    def test_all_others_get_text(self, door: FrontDoor, job: JobView, accept: str) -> None:
-        assert self.log(door, job, None, accept).headers["content-type"] == "text/plain; charset=utf-8"
+    def test_all_others_get_text(self, api: ServedApi, job: JobView, accept: str) -> None:
+        assert self.log(api, job, None, accept).headers["content-type"] == "text/plain; charset=utf-8"
 
-    def test_a_log_that_is_not_there_yet_is_empty(self, door: FrontDoor) -> None:
-        assert self.log(door, door.submit()).text == ""
-        assert self.log(door, door.submit(), "errlog", "application/json").json() == ""
+    def test_a_log_that_is_not_there_yet_is_empty(self, api: ServedApi) -> None:
+        assert self.log(api, api.submit()).text == ""
+        assert self.log(api, api.submit(), "errlog", "application/json").json() == ""
 
-    def test_an_unknown_log_type_is_refused_with_those_there_are(self, door: FrontDoor, job: JobView) -> None:
-        response = self.log(door, job, "launcherlog")
+    def test_an_unknown_log_type_is_refused_with_those_there_are(self, api: ServedApi, job: JobView) -> None:
+        response = self.log(api, job, "launcherlog")
         assert response.status_code == 400
         assert "outerrlog" in response.text
 
-    def test_letters_that_a_pieces_edge_cuts_come_whole(self, door: FrontDoor, job: JobView) -> None:
+    def test_letters_that_a_pieces_edge_cuts_come_whole(self, api: ServedApi, job: JobView) -> None:
         text = "x" + "ü" * 100_000
         (job.log_dir / "stdout").write_text(text)
-        assert self.log(door, job).text == text
-        assert self.log(door, job, None, "application/json").json() == text
+        assert self.log(api, job).text == text
+        assert self.log(api, job, None, "application/json").json() == text
 
     def test_what_a_job_puts_in_its_logs_place_leads_nowhere(
-        self, door: FrontDoor, job: JobView, tmp_path: Path
+        self, api: ServedApi, job: JobView, tmp_path: Path
     ) -> None:
         secret = tmp_path / "secret"
         secret.write_text("hush")
         stdout = job.log_dir / "stdout"
         stdout.unlink()
         stdout.symlink_to(secret)
-        assert self.log(door, job).text == ""
+        assert self.log(api, job).text == ""
         stdout.unlink()
         os.mkfifo(stdout)
-        assert self.log(door, job).text == ""
+        assert self.log(api, job).text == ""
         shutil.rmtree(job.log_dir)
         job.log_dir.symlink_to(tmp_path)
         (tmp_path / "stdout").write_text("hush")
-        assert self.log(door, job).text == ""
+        assert self.log(api, job).text == ""
 
-    def test_a_follower_reads_on_from_where_it_was(self, door: FrontDoor, job: JobView) -> None:
-        client, path = door.client("ana"), f"/api/v1/jobs/{job.exec_id}/log"
+    def test_a_follower_reads_on_from_where_it_was(self, api: ServedApi, job: JobView) -> None:
+        client, path = api.client("ana"), f"/api/v1/jobs/{job.exec_id}/log"
         first = client.get(path)
         assert first.text == self.ELOG
         offset = first.headers["edt-log-offset"]
@@ -385,9 +387,9 @@ class TestTheLog:
         assert long.headers["edt-log-offset"] == str(len(long.content)) == str(1 << 20)
 
     def test_a_follower_of_a_file_that_was_turned_over_gets_its_rest_and_goes_on_in_the_new_one(
-        self, door: FrontDoor, job: JobView
+        self, api: ServedApi, job: JobView
     ) -> None:
-        client, path = door.client("ana"), f"/api/v1/jobs/{job.exec_id}/log"
+        client, path = api.client("ana"), f"/api/v1/jobs/{job.exec_id}/log"
         out, old = job.log_dir / "driver.out", job.log_dir / "driver.out.1"
         seen, offset = "", "0"
 
@@ -416,8 +418,8 @@ class TestTheLog:
 
 
 class TestTheResult:
-    def fetch(self, door: FrontDoor, job: JobView) -> httpx.Response:
-        return door.client("ana").get(f"{EXECS}/{job.exec_id}/result", headers={"Accept": "application/json"})
+    def fetch(self, api: ServedApi, job: JobView) -> httpx.Response:
+        return api.client("ana").get(f"{EXECS}/{job.exec_id}/result", headers={"Accept": "application/json"})
 
     def fill(self, job: JobView) -> dict[str, bytes]:
         made = {"train/model_epoch_final.pth": os.urandom(3_000_000), "val_dict_list.json": b"[]", "leer ü.txt": b""}
@@ -427,25 +429,25 @@ class TestTheResult:
             path.write_bytes(data)
         return made
 
-    def test_it_is_the_models_folder_as_a_zip(self, door: FrontDoor, job: JobView) -> None:
+    def test_it_is_the_models_folder_as_a_zip(self, api: ServedApi, job: JobView) -> None:
         made = self.fill(job)
-        response = self.fetch(door, job)
+        response = self.fetch(api, job)
         assert response.headers["content-type"] == "application/octet-stream"
         with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
             assert archive.testzip() is None
             assert {name: archive.read(name) for name in archive.namelist()} == made
 
-    def test_a_draft_that_an_engine_is_writing_is_not_in_it(self, door: FrontDoor, job: JobView) -> None:
+    def test_a_draft_that_an_engine_is_writing_is_not_in_it(self, api: ServedApi, job: JobView) -> None:
         made = self.fill(job)
         (job.directory / "model/train/.draft-1-model").mkdir()
         (job.directory / "model/train/.draft-1-model/saved_model.pb").touch()
         (job.directory / "model/train/.draft-2-model_epoch_1.pth").write_bytes(b"half")
-        with zipfile.ZipFile(io.BytesIO(self.fetch(door, job).content)) as archive:
+        with zipfile.ZipFile(io.BytesIO(self.fetch(api, job).content)) as archive:
             assert set(archive.namelist()) == set(made)
 
-    def test_the_header_has_the_shape_that_clients_cut_apart(self, door: FrontDoor, job: JobView) -> None:
+    def test_the_header_has_the_shape_that_clients_cut_apart(self, api: ServedApi, job: JobView) -> None:
         self.fill(job)
-        response = self.fetch(door, job)
+        response = self.fetch(api, job)
         header = response.headers["content-disposition"]
         assert int(header.split("size=")[1]) == len(response.content)  # notebooks
         (name,) = [part for part in header.split(";") if part.startswith("filename=")]  # dlicmd
@@ -454,42 +456,42 @@ class TestTheResult:
         assert '"' not in header and "; " not in header
 
     @pytest.mark.skipif(shutil.which("unzip") is None, reason="needs unzip")
-    def test_info_zip_reads_it_too(self, door: FrontDoor, job: JobView, tmp_path: Path) -> None:
+    def test_info_zip_reads_it_too(self, api: ServedApi, job: JobView, tmp_path: Path) -> None:
         self.fill(job)
-        (tmp_path / "r.zip").write_bytes(self.fetch(door, job).content)
+        (tmp_path / "r.zip").write_bytes(self.fetch(api, job).content)
         subprocess.run(["unzip", "-tq", "r.zip"], cwd=tmp_path, check=True, env={"LC_ALL": "C.UTF-8", **os.environ})
 
-    def test_how_much_there_is_to_download_is_told_before(self, door: FrontDoor) -> None:
-        job = door.submit()
-        client = door.client("ana")
+    def test_how_much_there_is_to_download_is_told_before(self, api: ServedApi) -> None:
+        job = api.submit()
+        client = api.client("ana")
         nothing = client.get(f"/api/v1/jobs/{job.exec_id}/result").json()
         assert nothing == {"bytes": None, "missing": f"{job.exec_id} has saved nothing under RESULT_DIR/model yet"}
         self.fill(job)
         told = client.get(f"/api/v1/jobs/{job.exec_id}/result").json()
-        assert told == {"bytes": len(self.fetch(door, job).content), "missing": None}
-        assert door.client("bob").get(f"/api/v1/jobs/{job.exec_id}/result").status_code == 404
+        assert told == {"bytes": len(self.fetch(api, job).content), "missing": None}
+        assert api.client("bob").get(f"/api/v1/jobs/{job.exec_id}/result").status_code == 404
 
-    def test_a_job_that_saved_nothing_says_so(self, door: FrontDoor) -> None:
-        job = door.submit()
-        response = self.fetch(door, job)
+    def test_a_job_that_saved_nothing_says_so(self, api: ServedApi) -> None:
+        job = api.submit()
+        response = self.fetch(api, job)
         assert response.status_code == 400
         assert response.text == f"Error 400: {job.exec_id} has saved nothing under RESULT_DIR/model yet\n"
 
     def test_links_and_pipes_are_not_followed_out_of_the_folder(
-        self, door: FrontDoor, job: JobView, tmp_path: Path
+        self, api: ServedApi, job: JobView, tmp_path: Path
     ) -> None:
         model = job.directory / "model"
         (tmp_path / "secret").write_text("hush")
         (model / "link").symlink_to(tmp_path / "secret")
         (model / "folder").symlink_to(tmp_path)
         os.mkfifo(model / "pipe")
-        assert self.fetch(door, job).status_code == 400
+        assert self.fetch(api, job).status_code == 400
         (model / "a.txt").write_text("a")
-        with zipfile.ZipFile(io.BytesIO(self.fetch(door, job).content)) as archive:
+        with zipfile.ZipFile(io.BytesIO(self.fetch(api, job).content)) as archive:
             assert archive.namelist() == ["a.txt"]
         shutil.rmtree(model)
         model.symlink_to(tmp_path)
-        assert self.fetch(door, job).status_code == 400
+        assert self.fetch(api, job).status_code == 400
 
     def test_a_file_that_shrinks_under_way_breaks_the_download_off(self, tmp_path: Path) -> None:
         (tmp_path / "model").mkdir()
@@ -528,25 +530,25 @@ class TestTheResult:
 
 class TestWhatSurvives:
     def test_a_submission_that_fails_late_leaves_neither_row_nor_folder(
-        self, fresh_door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+        self, fresh_api: ServedApi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fails(*_: object, **__: object) -> None:
             raise RuntimeError("the store is gone")
 
         with monkeypatch.context() as patch:
             patch.setattr(operations, "submit", fails)
-            response = fresh_door.client("ana").post(EXECS, params={"args": ARGS}, files={"file": ("main.py", b"1\n")})
+            response = fresh_api.client("ana").post(EXECS, params={"args": ARGS}, files={"file": ("main.py", b"1\n")})
         assert response.status_code == 500
         assert response.text == "Error 500: something went wrong on the server's side; its log says what\n"
-        assert fresh_door.client("ana").get(EXECS).json() == []
-        assert staged(fresh_door) == list(fresh_door.settings.jobs.iterdir()) == []
+        assert fresh_api.client("ana").get(EXECS).json() == []
+        assert staged(fresh_api) == list(fresh_api.settings.jobs.iterdir()) == []
 
-    def test_a_large_upload_goes_by_the_disk_and_not_through_memory(self, door: FrontDoor) -> None:
+    def test_a_large_upload_goes_by_the_disk_and_not_through_memory(self, api: ServedApi) -> None:
         noise = os.urandom(6_000_000)
-        response = door.client("ana").post(
+        response = api.client("ana").post(
             EXECS,
             params={"args": ARGS},
             files={"file": ("x.tar.gz", gzip.compress(tar({"main.py": "1\n", "data.bin": noise}, "w"), 1))},
         )
-        folder = door.settings.job_directory(response.json()["id"]) / "_submitted_code"
+        folder = api.settings.job_directory(response.json()["id"]) / "_submitted_code"
         assert (folder / "data.bin").read_bytes() == noise

@@ -18,16 +18,16 @@ import pytest
 from limits import parse, strategies
 from limits.storage import memory
 
-from edt_api import passwords as queue
-from edt_api import threads
-from edt_api.access import Credential
-from edt_api.auth import Keeper
+from edt_api import concurrency
+from edt_api.access import passwords as queue
+from edt_api.access.guard import Authenticator
+from edt_api.access.logon_limits import SITE, FailedLogons, Limits, _Counters, network
+from edt_api.access.passwords import Passwords
+from edt_api.access.rules import Credential
 from edt_api.errors import TooManyLogons
-from edt_api.guessing import SITE, Guesses, Limits, _Counters, network
-from edt_api.passwords import Passwords
 from edt_api.settings import Settings
 from support.credentials import PASSWORD, account
-from support.front_door import EXECS, FrontDoor, cheap_hasher, cheap_passwords, served
+from support.served_api import EXECS, ServedApi, cheap_hasher, cheap_passwords, served
 
 _T = TypeVar("_T")
 HOME, CAFE, OFFICE = "192.0.2.7", "198.51.100.9", "203.0.113.5"
@@ -47,14 +47,14 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (memory, strategies, "edt_api.guessing"):
+    for module in (memory, strategies, "edt_api.access.logon_limits"):
         monkeypatch.setattr(*((f"{module}.time", clock) if isinstance(module, str) else (module, "time", clock)))
     return clock
 
 
-def refused(guesses: Guesses, name: str, address: str) -> TooManyLogons | None:
+def refused(failed_logons: FailedLogons, name: str, address: str) -> TooManyLogons | None:
     try:
-        guesses.admit(name, address)
+        failed_logons.admit(name, address)
     except TooManyLogons as error:
         return error
     return None
@@ -62,63 +62,63 @@ def refused(guesses: Guesses, name: str, address: str) -> TooManyLogons | None:
 
 class TestWhoIsRefused:
     def test_a_guesser_at_one_address_locks_out_nobody_but_themselves(self, clock: Clock) -> None:
-        guesses = Guesses(FEW)
-        while not refused(guesses, "ana", CAFE):
-            guesses.wrong("ana", CAFE)
-        assert refused(guesses, "ana", HOME) is None, "the user's own address is another one"
-        assert refused(guesses, "bob", CAFE) is None, "nor does it keep others from theirs there"
+        failed_logons = FailedLogons(FEW)
+        while not refused(failed_logons, "ana", CAFE):
+            failed_logons.wrong("ana", CAFE)
+        assert refused(failed_logons, "ana", HOME) is None, "the user's own address is another one"
+        assert refused(failed_logons, "bob", CAFE) is None, "nor does it keep others from theirs there"
 
     def test_one_address_that_tries_many_names_is_refused_for_all_of_them(self, clock: Clock) -> None:
-        guesses = Guesses(FEW)
+        failed_logons = FailedLogons(FEW)
         for number in range(5):
-            assert refused(guesses, f"name{number}", CAFE) is None
-            guesses.wrong(f"name{number}", CAFE)
-        error = refused(guesses, "another", CAFE)
+            assert refused(failed_logons, f"name{number}", CAFE) is None
+            failed_logons.wrong(f"name{number}", CAFE)
+        error = refused(failed_logons, "another", CAFE)
         assert error is not None and "this address" in str(error)
-        assert refused(guesses, "another", HOME) is None
+        assert refused(failed_logons, "another", HOME) is None
 
     def test_many_addresses_that_try_one_name_are_refused_but_not_where_the_user_has_signed_in(
         self, clock: Clock
     ) -> None:
-        guesses = Guesses(FEW)
-        guesses.right("ana", 1, HOME)
+        failed_logons = FailedLogons(FEW)
+        failed_logons.right("ana", 1, HOME)
         for number in range(4):
-            guesses.wrong("ana", f"198.51.100.{number}")
-        error = refused(guesses, "ana", CAFE)
+            failed_logons.wrong("ana", f"198.51.100.{number}")
+        error = refused(failed_logons, "ana", CAFE)
         assert error is not None and "this user" in str(error)
-        assert refused(guesses, "ana", HOME) is None
-        assert refused(guesses, "bob", CAFE) is None
+        assert refused(failed_logons, "ana", HOME) is None
+        assert refused(failed_logons, "bob", CAFE) is None
 
     def test_a_neighbour_behind_the_same_address_locks_out_only_who_never_signed_in_there(self, clock: Clock) -> None:
-        guesses = Guesses(FEW)
-        guesses.right("ana", 1, OFFICE)
+        failed_logons = FailedLogons(FEW)
+        failed_logons.right("ana", 1, OFFICE)
         for number in range(5):
-            guesses.wrong(f"name{number}", OFFICE)
-        assert refused(guesses, "bob", OFFICE) is not None
-        assert refused(guesses, "ana", OFFICE) is None
+            failed_logons.wrong(f"name{number}", OFFICE)
+        assert refused(failed_logons, "bob", OFFICE) is not None
+        assert refused(failed_logons, "ana", OFFICE) is None
 
     def test_at_a_familiar_address_too_a_user_may_be_guessed_so_often_only(self, clock: Clock) -> None:
-        guesses = Guesses(FEW)
-        guesses.right("ana", 1, HOME)
+        failed_logons = FailedLogons(FEW)
+        failed_logons.right("ana", 1, HOME)
         for _ in range(2):
-            guesses.wrong("ana", HOME)
-        assert refused(guesses, "ana", HOME) is not None
+            failed_logons.wrong("ana", HOME)
+        assert refused(failed_logons, "ana", HOME) is not None
 
     def test_the_answer_says_after_how_many_seconds_it_is_looked_at_again_and_then_it_is(self, clock: Clock) -> None:
-        guesses = Guesses(FEW)
+        failed_logons = FailedLogons(FEW)
         for _ in range(2):
-            guesses.wrong("ana", HOME)
+            failed_logons.wrong("ana", HOME)
             clock.now += 30.5
-        error = refused(guesses, "ana", HOME)
+        error = refused(failed_logons, "ana", HOME)
         assert error is not None and 1 <= error.retry_after <= 600
         assert f"try again in {error.retry_after} second" in str(error)
         clock.now += error.retry_after - 2
-        assert refused(guesses, "ana", HOME) is not None
+        assert refused(failed_logons, "ana", HOME) is not None
         clock.now += 2
-        assert refused(guesses, "ana", HOME) is None
+        assert refused(failed_logons, "ana", HOME) is None
 
     def test_a_guesser_who_goes_on_does_not_make_it_longer(self, clock: Clock) -> None:
-        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        passwords = Passwords(cheap_hasher(), FailedLogons(FEW))
         stored, waits = passwords.hash_now("hush"), []
         for number in range(10):
             try:
@@ -130,32 +130,32 @@ class TestWhoIsRefused:
         assert waits == pytest.approx([waits[0] - 20 * each for each in range(8)], abs=1)
 
     def test_the_networks_of_one_home_are_one_address_for_who_tries_many_names(self, clock: Clock) -> None:
-        guesses = Guesses(FEW)
+        failed_logons = FailedLogons(FEW)
         for number in range(5):
-            guesses.wrong(f"name{number}", f"2001:db8:1:2{number:02}::1")
-        assert refused(guesses, "another", "2001:db8:1:2ff::1") is not None
-        assert refused(guesses, "another", "2001:db8:1:3ff::1") is None
+            failed_logons.wrong(f"name{number}", f"2001:db8:1:2{number:02}::1")
+        assert refused(failed_logons, "another", "2001:db8:1:2ff::1") is not None
+        assert refused(failed_logons, "another", "2001:db8:1:3ff::1") is None
 
     def test_who_signs_in_at_many_addresses_takes_the_familiar_ones_from_nobody_else(self) -> None:
-        guesses = Guesses(FEW)
-        guesses.right("ana", 1, HOME)
+        failed_logons = FailedLogons(FEW)
+        failed_logons.right("ana", 1, HOME)
         for number in range(200):
-            guesses.right("bob", 2, f"198.51.100.{number}")
-        assert guesses.familiar("ana", HOME)
-        assert [guesses.familiar("bob", f"198.51.100.{number}") for number in (167, 168)] == [False, True]
+            failed_logons.right("bob", 2, f"198.51.100.{number}")
+        assert failed_logons.familiar("ana", HOME)
+        assert [failed_logons.familiar("bob", f"198.51.100.{number}") for number in (167, 168)] == [False, True]
 
     def test_a_new_user_by_an_old_name_is_familiar_nowhere(self) -> None:
-        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        passwords = Passwords(cheap_hasher(), FailedLogons(FEW))
         stored = passwords.hash_now("hush")
         assert asyncio.run(passwords.verify("ana", "hush", account(stored), HOME))
         assert not asyncio.run(passwords.verify("ana", "guess", account(stored, user=2), CAFE))
-        assert not passwords.guesses.familiar("ana", HOME)
+        assert not passwords.failed_logons.familiar("ana", HOME)
 
     def test_the_log_names_the_address_once_and_no_user(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-        guesses = Guesses(FEW)
+        failed_logons = FailedLogons(FEW)
         with caplog.at_level(logging.WARNING, "edt.api"):
             for number in range(5):
-                guesses.wrong(f"hunter{number}", CAFE)
+                failed_logons.wrong(f"hunter{number}", CAFE)
         assert [CAFE in line for line in caplog.messages] == [True]
         assert "hunter" not in caplog.text
 
@@ -205,21 +205,21 @@ class TestTheCounters:
 class TestWhatIsCounted:
     def test_a_client_that_sends_its_right_password_with_each_request_is_never_refused(self, clock: Clock) -> None:
         now = [0.0]
-        passwords = Passwords(cheap_hasher(), Guesses(FEW), lambda: now[0])
+        passwords = Passwords(cheap_hasher(), FailedLogons(FEW), lambda: now[0])
         stored = passwords.hash_now("hush")
         for _ in range(200):
             assert asyncio.run(passwords.verify("ana", "hush", account(stored), HOME))
             now[0] += 61  # what was remembered is forgotten, so it is hashed again
 
     def test_a_program_that_repeats_an_outdated_password_counts_once(self, clock: Clock) -> None:
-        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        passwords = Passwords(cheap_hasher(), FailedLogons(FEW))
         stored = passwords.hash_now("the new one")
         for _ in range(50):
             assert not asyncio.run(passwords.verify("ana", "the old one", account(stored), HOME))
         assert asyncio.run(passwords.verify("ana", "the new one", account(stored), HOME))
 
     def test_who_is_refused_learns_nothing_of_whether_the_password_was_right(self, clock: Clock) -> None:
-        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        passwords = Passwords(cheap_hasher(), FailedLogons(FEW))
         stored = passwords.hash_now("hush")
         for number in range(2):
             asyncio.run(passwords.verify("ana", f"guess{number}", account(stored), CAFE))
@@ -228,7 +228,7 @@ class TestWhatIsCounted:
                 asyncio.run(passwords.verify("ana", guess, account(stored), CAFE))
 
     def test_that_it_was_right_elsewhere_a_moment_ago_tells_a_refused_guesser_nothing(self, clock: Clock) -> None:
-        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        passwords = Passwords(cheap_hasher(), FailedLogons(FEW))
         stored = passwords.hash_now("hush")
         assert asyncio.run(passwords.verify("ana", "hush", account(stored), HOME))
         for number in range(2):
@@ -236,16 +236,16 @@ class TestWhatIsCounted:
         for guess in ("guess0", "guess3", "hush"):
             with pytest.raises(TooManyLogons):
                 asyncio.run(passwords.verify("ana", guess, account(stored), CAFE))
-        assert not passwords.guesses.familiar("ana", CAFE)
+        assert not passwords.failed_logons.familiar("ana", CAFE)
         assert asyncio.run(passwords.verify("ana", "hush", account(stored), HOME))
 
     def test_who_is_refused_does_not_reach_the_database(self, clock: Clock) -> None:
-        passwords = Passwords(cheap_hasher(), Guesses(FEW))
+        passwords = Passwords(cheap_hasher(), FailedLogons(FEW))
         for _ in range(2):
-            passwords.guesses.wrong("ana", CAFE)
-        keeper = Keeper(None, passwords, "join-me")  # type: ignore[arg-type]  # it is not to be asked
+            passwords.failed_logons.wrong("ana", CAFE)
+        authenticator = Authenticator(None, passwords, "join-me")  # type: ignore[arg-type]  # it is not to be asked
         with pytest.raises(TooManyLogons):
-            asyncio.run(keeper.caller(Credential("hush", "ana"), CAFE))
+            asyncio.run(authenticator.caller(Credential("hush", "ana"), CAFE))
 
     def test_what_is_remembered_as_wrong_is_right_as_soon_as_it_is_set(self) -> None:
         passwords = cheap_passwords()
@@ -253,7 +253,7 @@ class TestWhatIsCounted:
         assert asyncio.run(passwords.verify("ana", "coming", account(passwords.hash_now("coming")), HOME))
 
 
-THREADS = threads.Pool("held", 2)
+THREADS = concurrency.Pool("held", 2)
 """Where what waits for the test can wait."""
 
 
@@ -317,7 +317,7 @@ class TestTheQueue:
 
     def test_behind_all_the_strangers_there_is_room_for_who_has_signed_in_there_before(self, held: Held) -> None:
         passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]
-        passwords.guesses.right("ana", 1, HOME)
+        passwords.failed_logons.right("ana", 1, HOME)
         asked = [passwords.verify(f"name{n}", "guess", account("stored"), f"192.0.2.{n + 20}") for n in range(33)]
         got = asyncio.run(outcomes([*asked, passwords.verify("ana", "hush", account("stored"), HOME)], held, 1))
         assert isinstance(got[32], TooManyLogons)
@@ -326,7 +326,7 @@ class TestTheQueue:
 
     def test_who_sets_many_passwords_at_once_shuts_nobody_out(self, held: Held) -> None:
         passwords = Passwords(held, hashing=THREADS)  # type: ignore[arg-type]
-        passwords.guesses.right("ana", 1, HOME)
+        passwords.failed_logons.right("ana", 1, HOME)
         setting: list[Awaitable[object]] = [passwords.hash("new", by, CAFE) for by in [7] * 70 + [8] * 10 + [9]]
         signing_in = [
             passwords.verify("ana", "hush", account("stored"), HOME),
@@ -368,8 +368,8 @@ class TestTheQueue:
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
-    """A front door that believes its proxy and takes few wrong passwords."""
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
+    """An API that believes its proxy and takes few wrong passwords."""
     few = {
         "logon_per_address": parse("6 per hour"),
         "logon_per_user": parse("4 per hour"),
@@ -379,8 +379,8 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
         yield opened
 
 
-def added(door: FrontDoor, name: str) -> str:
-    door.client("admin").post("/api/v1/users", json={"name": name, "password": PASSWORD}).raise_for_status()
+def added(api: ServedApi, name: str) -> str:
+    api.client("admin").post("/api/v1/users", json={"name": name, "password": PASSWORD}).raise_for_status()
     return name
 
 
@@ -397,7 +397,7 @@ def by_session(client: httpx.Client, name: str, password: str, address: str) -> 
 class TestOverHttp:
     """Each with users and addresses of its own."""
 
-    def test_wherever_a_password_is_looked_at_wrong_ones_are_counted_together(self, strict: FrontDoor) -> None:
+    def test_wherever_a_password_is_looked_at_wrong_ones_are_counted_together(self, strict: ServedApi) -> None:
         client = strict.client()
         assert by_basic(client, "ana", "guess1", "192.0.2.1").status_code == 401
         assert by_session(client, "ana", "guess2", "192.0.2.1").status_code == 401
@@ -409,7 +409,7 @@ class TestOverHttp:
         for ask in (by_basic, by_session):
             assert ask(client, "ana", PASSWORD, "192.0.2.2").status_code in (200, 204), "from elsewhere it is right"
 
-    def test_wmlas_clients_read_it_as_a_line_of_text(self, strict: FrontDoor) -> None:
+    def test_wmlas_clients_read_it_as_a_line_of_text(self, strict: ServedApi) -> None:
         bea = added(strict, "bea")
         for number in range(3):
             wrong = (bea, f"guess{number}")
@@ -417,7 +417,7 @@ class TestOverHttp:
         assert answer.status_code == 429
         assert answer.text.startswith("Error 429: too many wrong passwords were sent for this user: try again in ")
 
-    def test_a_token_is_good_while_passwords_are_refused(self, strict: FrontDoor) -> None:
+    def test_a_token_is_good_while_passwords_are_refused(self, strict: ServedApi) -> None:
         here = {"X-Forwarded-For": "192.0.2.4"}
         cid = added(strict, "cid")
         token = strict.client(cid).get("/auth/v1/logon", headers=here).json()["accessToken"]
@@ -427,7 +427,7 @@ class TestOverHttp:
         assert by_basic(strict.client(), cid, PASSWORD, "192.0.2.4").status_code == 429
         assert strict.client(token=token).get("/api/v1/me", headers=here).status_code == 200
 
-    def test_an_own_password_is_changed_with_the_current_one(self, strict: FrontDoor) -> None:
+    def test_an_own_password_is_changed_with_the_current_one(self, strict: ServedApi) -> None:
         path, new = "/api/v1/users/eve/password", {"password": "eves new one"}
         eve = strict.client(token=strict.client(added(strict, "eve")).get("/auth/v1/logon").json()["accessToken"])
         without = eve.put(path, json=new)
@@ -444,13 +444,13 @@ class TestOverHttp:
         assert right.status_code == 204
         assert by_basic(strict.client(), "eve", "eves new one", "192.0.2.6").status_code == 200
 
-    def test_an_admin_needs_their_own_current_password_and_nobody_elses(self, strict: FrontDoor) -> None:
+    def test_an_admin_needs_their_own_current_password_and_nobody_elses(self, strict: ServedApi) -> None:
         admin = strict.client("admin")
         added(strict, "fay")
         assert admin.put("/api/v1/users/fay/password", json={"password": "fays new one"}).status_code == 204
         assert admin.put("/api/v1/users/admin/password", json={"password": "another one"}).status_code == 400
 
-    def test_guessers_from_everywhere_do_not_shut_out_who_works_here(self, strict: FrontDoor) -> None:
+    def test_guessers_from_everywhere_do_not_shut_out_who_works_here(self, strict: ServedApi) -> None:
         added(strict, "gus")
         assert by_basic(strict.client(), "gus", PASSWORD, "192.0.2.8").status_code == 200
         with ThreadPoolExecutor(8) as pool:

@@ -11,39 +11,39 @@ import httpx
 import pytest
 from sqlalchemy import event
 
-from support.front_door import FrontDoor, served
 from support.seeded import Past, seed
+from support.served_api import ServedApi, served
 
 MOST_STATEMENTS = 16
 """Those by which the guard finds out who asks, and those that open and close transactions, among them."""
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
-    with served(tmp_path_factory.mktemp("home")) as door:
-        seed(door.house.database, time.time(), Past(jobs=2000, nodes=16, slots=8, spells=10))
-        yield door
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
+    with served(tmp_path_factory.mktemp("home")) as api:
+        seed(api.platform.database, time.time(), Past(jobs=2000, nodes=16, slots=8, spells=10))
+        yield api
 
 
-def told(many: FrontDoor, client: httpx.Client, path: str, **params: Any) -> Any:
+def told(many: ServedApi, client: httpx.Client, path: str, **params: Any) -> Any:
     """The answer, for which the database was asked few things: not one for each row."""
     asked: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         asked.append(statement)
 
-    event.listen(many.house.database.reading, "before_cursor_execute", note)
+    event.listen(many.platform.database.reading, "before_cursor_execute", note)
     try:
         answer = client.get(f"/api/v1/{path}", params=params)
     finally:
-        event.remove(many.house.database.reading, "before_cursor_execute", note)
+        event.remove(many.platform.database.reading, "before_cursor_execute", note)
     assert answer.status_code == 200, answer.text
     assert len(asked) <= MOST_STATEMENTS, asked
     return answer.json()
 
 
 @pytest.mark.parametrize("user", ["admin", "ana"])
-def test_a_page_of_jobs(many: FrontDoor, user: str) -> None:
+def test_a_page_of_jobs(many: ServedApi, user: str) -> None:
     client = many.client(user)
     for params in ({}, {"state": "FINISHED", "limit": 100}, {"q": "bert"}, {"q": "edt-19"}):
         page = told(many, client, "jobs", **params)
@@ -55,7 +55,7 @@ def test_a_page_of_jobs(many: FrontDoor, user: str) -> None:
     assert not {job["id"] for job in last["items"]} & {job["id"] for job in following["items"]}
 
 
-def test_the_timeline_of_an_hour_and_of_everything(many: FrontDoor) -> None:
+def test_the_timeline_of_an_hour_and_of_everything(many: ServedApi) -> None:
     client = many.client("ana")
     hour = told(many, client, "timeline", since=time.time() - 3600)
     assert 100 < len(hour["allocations"]) < 5000
@@ -63,7 +63,7 @@ def test_the_timeline_of_an_hour_and_of_everything(many: FrontDoor) -> None:
     assert len(everything["allocations"]) == 19_940
 
 
-def test_a_jobs_own_pages_and_the_nodes(many: FrontDoor) -> None:
+def test_a_jobs_own_pages_and_the_nodes(many: ServedApi) -> None:
     client = many.client("admin")
     for path in (
         "jobs/edt-1990/metrics",

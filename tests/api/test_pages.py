@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from edt_api import pages
-from support.front_door import FrontDoor
+from edt_api.routes import pages
+from support.served_api import ServedApi
 
 
 @pytest.fixture
@@ -25,63 +25,63 @@ def static(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def get(door: FrontDoor, path: str) -> httpx.Response:
-    return door.client().get(path)
+def get(api: ServedApi, path: str) -> httpx.Response:
+    return api.client().get(path)
 
 
-def test_the_root_leads_to_the_dashboard_without_a_credential(door: FrontDoor) -> None:
+def test_the_root_leads_to_the_dashboard_without_a_credential(api: ServedApi) -> None:
     for path in ("/", "/ui"):
-        answer = get(door, path)
+        answer = get(api, path)
         assert (answer.status_code, answer.headers["location"]) == (307, "/ui/")
 
 
 @pytest.mark.usefixtures("static")
-def test_paths_that_are_the_dashboards_own_get_its_page_which_is_asked_for_again(door: FrontDoor) -> None:
+def test_paths_that_are_the_dashboards_own_get_its_page_which_is_asked_for_again(api: ServedApi) -> None:
     odd = ("/ui/%00", f"/ui/{'a' * 300}", f"/ui/{'a/' * 3000}")
     for path in ("/ui/", "/ui/login", "/ui/jobs/edt-7/logs", "/ui/index.html", *odd):
-        answer = get(door, path)
+        answer = get(api, path)
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache"), path
         assert "the page" in answer.text
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert door.client().head("/ui/").status_code == 200
+    assert api.client().head("/ui/").status_code == 200
 
 
 @pytest.mark.usefixtures("static")
-def test_assets_are_kept_for_ever_and_one_that_is_gone_is_not_the_page(door: FrontDoor) -> None:
-    asset = get(door, "/ui/assets/index-abc123.js")
+def test_assets_are_kept_for_ever_and_one_that_is_gone_is_not_the_page(api: ServedApi) -> None:
+    asset = get(api, "/ui/assets/index-abc123.js")
     assert asset.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert asset.headers["content-type"].startswith("text/javascript")
-    assert get(door, "/ui/icon.svg").headers["cache-control"] == "no-cache"
-    gone = get(door, "/ui/assets/index-older.js")
+    assert get(api, "/ui/icon.svg").headers["cache-control"] == "no-cache"
+    gone = get(api, "/ui/assets/index-older.js")
     assert (gone.status_code, gone.json()["code"]) == (404, "no-such-page")
     assert gone.headers["cache-control"] == "no-store"
 
 
 def test_assets_are_known_as_such_where_the_installation_lies_behind_a_link(
-    door: FrontDoor, static: Path, monkeypatch: pytest.MonkeyPatch
+    api: ServedApi, static: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = static.with_name("link")
     link.symlink_to(static)
     monkeypatch.setattr(pages, "STATIC", link)
-    assert "immutable" in get(door, "/ui/assets/index-abc123.js").headers["cache-control"]
+    assert "immutable" in get(api, "/ui/assets/index-abc123.js").headers["cache-control"]
 
 
 @pytest.mark.usefixtures("static")
-def test_scripts_travel_compressed_where_that_is_taken(door: FrontDoor) -> None:
+def test_scripts_travel_compressed_where_that_is_taken(api: ServedApi) -> None:
     path = "/ui/assets/index-abc123.js"
     for taken, encoding in (("gzip, deflate, br", "gzip"), ("identity", None)):
-        answer = door.client().get(path, headers={"Accept-Encoding": taken})
+        answer = api.client().get(path, headers={"Accept-Encoding": taken})
         assert answer.headers.get("content-encoding") == encoding
         assert answer.headers["vary"] == "Accept-Encoding"
         assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
         assert answer.text == "export {}"
-        assert len(door.client().head(path, headers={"Accept-Encoding": taken}).content) == 0
+        assert len(api.client().head(path, headers={"Accept-Encoding": taken}).content) == 0
 
 
 @pytest.mark.usefixtures("static")
-def test_every_page_forbids_inline_code_foreign_sources_and_frames(door: FrontDoor) -> None:
+def test_every_page_forbids_inline_code_foreign_sources_and_frames(api: ServedApi) -> None:
     for path in ("/ui/", "/ui/icon.svg", "/ui/assets/index-abc123.js"):
-        headers = get(door, path).headers
+        headers = get(api, path).headers
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'self';")
         assert "frame-ancestors 'none'" in policy
@@ -91,18 +91,18 @@ def test_every_page_forbids_inline_code_foreign_sources_and_frames(door: FrontDo
 
 
 @pytest.mark.usefixtures("static")
-def test_no_path_leads_out_of_the_folder(door: FrontDoor) -> None:
+def test_no_path_leads_out_of_the_folder(api: ServedApi) -> None:
     for path in ("/ui/%2e%2e/secret", "/ui/assets/..%2f..%2fsecret", "/ui/way-out/secret", "/ui//etc/passwd"):
-        answer = get(door, path)
+        answer = get(api, path)
         assert "hidden" not in answer.text, path
         assert "root:" not in answer.text, path
 
 
 def test_a_dashboard_that_is_not_built_says_how_to_build_it(
-    door: FrontDoor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: ServedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "STATIC", tmp_path / "nothing")
-    answer = get(door, "/ui/jobs")
+    answer = get(api, "/ui/jobs")
     assert answer.status_code == 503
     assert "make dashboard" in answer.text
     assert answer.headers["cache-control"] == "no-store"

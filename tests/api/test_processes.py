@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from edt_api.archives import unpack_file
+from edt_api.concurrency import Processes
 from edt_api.errors import ArchiveRefused
-from edt_api.processes import Processes
-from edt_runner.processes import start_time
+from edt_api.submissions.archives import unpack_file
+from edt_contract.processes import start_time
 from edt_scheduler.errors import Unavailable
-from support.front_door import tar
+from support.served_api import tar
 from support.waiting import until
 
 A_PARENT = """
 import asyncio, os, time
-from edt_api.processes import Processes
+from edt_api.concurrency import Processes
 print(asyncio.run(Processes("test", 1, "os").run(os.getpid)), flush=True)
 time.sleep(60)
 """
@@ -29,7 +29,7 @@ time.sleep(60)
 
 @pytest.fixture
 def one() -> Processes:
-    return Processes("what the test asks", 1, "edt_api.archives")
+    return Processes("what the test asks", 1, "edt_api.submissions.archives")
 
 
 def test_what_is_computed_there_takes_what_others_leave_of_the_processor(one: Processes) -> None:

@@ -8,47 +8,47 @@ from pathlib import Path
 import pytest
 
 from edt_scheduler import operations
-from support.front_door import EXECS, FrontDoor
 from support.removed import job_without_files
+from support.served_api import EXECS, ServedApi
 from support.typed import edt
 
 
 @pytest.fixture(scope="module")
-def removed(door: FrontDoor) -> tuple[str, str]:
-    return job_without_files(door)
+def removed(api: ServedApi) -> tuple[str, str]:
+    return job_without_files(api)
 
 
 @pytest.mark.parametrize("path", ["result", "logs", "log?stream=out"])
 def test_what_was_removed_is_gone_in_a_sentence_that_says_when_and_why(
-    door: FrontDoor, removed: tuple[str, str], path: str
+    api: ServedApi, removed: tuple[str, str], path: str
 ) -> None:
     job, sentence = removed
-    answer = door.client("ana").get(f"/api/v1/jobs/{job}/{path}")
+    answer = api.client("ana").get(f"/api/v1/jobs/{job}/{path}")
     assert answer.status_code == 410
     told = answer.json()
     assert (told["code"], told["detail"]) == ("results-removed", sentence)
 
 
 @pytest.mark.parametrize("path", ["result", "log", "log?logType=errlog"])
-def test_clients_of_wmla_are_told_the_same_as_text(door: FrontDoor, removed: tuple[str, str], path: str) -> None:
+def test_clients_of_wmla_are_told_the_same_as_text(api: ServedApi, removed: tuple[str, str], path: str) -> None:
     job, sentence = removed
-    answer = door.client("ana").get(f"{EXECS}/{job}/{path}")
+    answer = api.client("ana").get(f"{EXECS}/{job}/{path}")
     assert answer.status_code == 410 and answer.text == f"Error 410: {sentence}\n"
 
 
-def test_the_job_itself_says_it_and_to_others_nothing_is_said(door: FrontDoor, removed: tuple[str, str]) -> None:
+def test_the_job_itself_says_it_and_to_others_nothing_is_said(api: ServedApi, removed: tuple[str, str]) -> None:
     job, sentence = removed
-    assert door.client("ana").get(f"/api/v1/jobs/{job}").json()["results_removed"] == sentence
-    assert door.client("bob").get(f"/api/v1/jobs/{job}/result").status_code == 404
-    kept = door.submit().exec_id
-    assert door.client("ana").get(f"/api/v1/jobs/{kept}").json()["results_removed"] is None
+    assert api.client("ana").get(f"/api/v1/jobs/{job}").json()["results_removed"] == sentence
+    assert api.client("bob").get(f"/api/v1/jobs/{job}/result").status_code == 404
+    kept = api.submit().exec_id
+    assert api.client("ana").get(f"/api/v1/jobs/{kept}").json()["results_removed"] is None
 
 
-def test_the_terminal_says_it(door: FrontDoor, removed: tuple[str, str], tmp_path: Path) -> None:
+def test_the_terminal_says_it(api: ServedApi, removed: tuple[str, str], tmp_path: Path) -> None:
     job, sentence = removed
-    token = operations.issue_token(door.house, operations.user(door.house, "ana"), 60)
+    token = operations.issue_token(api.platform, operations.user(api.platform, "ana"), 60)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
-    environ = {**kept, "EDT_API": door.url, "EDT_TOKEN": token, "NO_COLOR": "1"}
+    environ = {**kept, "EDT_API": api.url, "EDT_TOKEN": token, "NO_COLOR": "1"}
     shown = edt(["get", job], environ, tmp_path)
     assert shown.returncode == 0 and sentence in " ".join(shown.stdout.split())
     for words in (["logs", job], ["logs", job, "--list"], ["result", job]):

@@ -16,15 +16,67 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from edt_api import errors, health, schemas
-from edt_api.errors import STATUS, WMLA, ApiError
-from edt_runner.contract import ReportKind
+from edt_api import errors
+from edt_api.errors import WMLA, ApiError
+from edt_api.routes import health
+from edt_api.schemas import cluster, jobs
+from edt_contract.reports import ReportKind
 from edt_scheduler import errors as scheduler_errors
+from edt_scheduler.decide.reconcile import look
 from edt_scheduler.operations.images import ask_for_pulls
-from edt_scheduler.reconcile import look
 from support.credentials import PASSWORD
-from support.front_door import ARGS, EXECS, JOIN_TOKEN, FrontDoor, served
 from support.puppets import Puppet
+from support.served_api import ARGS, EXECS, JOIN_TOKEN, ServedApi, served
+
+STATUS = {
+    "api-error": 500,
+    "arguments-invalid": 400,
+    "upload-refused": 400,
+    "archive-refused": 400,
+    "too-large": 413,
+    "too-many-uploads": 429,
+    "disk-full": 507,
+    "request-invalid": 400,
+    "no-result": 400,
+    "results-removed": 410,
+    "no-such-page": 404,
+    "not-authenticated": 401,
+    "forbidden": 403,
+    "wrong-password": 403,
+    "too-many-logons": 429,
+    "scheduler-error": 500,
+    "not-found": 404,
+    "no-such-job": 404,
+    "no-such-user": 404,
+    "no-such-node": 404,
+    "no-such-image": 404,
+    "conflict": 409,
+    "user-exists": 409,
+    "password-changed": 409,
+    "last-admin": 409,
+    "node-in-use": 409,
+    "illegal-transition": 409,
+    "already-leading": 503,
+    "idempotency-key-reused": 409,
+    "cursor-too-old": 409,
+    "cursor-invalid": 400,
+    "idempotency-key-invalid": 400,
+    "invalid": 400,
+    "submission-invalid": 400,
+    "user-invalid": 400,
+    "node-invalid": 400,
+    "image-invalid": 400,
+    "report-foreign": 403,
+    "unavailable": 503,
+    "database-unavailable": 503,
+    "outcome-unknown": 503,
+    "submit-expired": 503,
+    "home-unusable": 500,
+    "home-foreign": 500,
+    "secret-key-unusable": 500,
+    "environment-locked": 500,
+}
+"""What the API promises for each code."""
 
 
 def family(root: type[Exception]) -> set[type[Exception]]:
@@ -32,22 +84,22 @@ def family(root: type[Exception]) -> set[type[Exception]]:
 
 
 class TestNodes:
-    def test_they_are_listed_with_their_slots_and_who_holds_them(self, fresh_door: FrontDoor) -> None:
-        fresh_door.register("node-a", slots=2)
-        job = fresh_door.submit().exec_id
-        look(fresh_door.house)
-        (node,) = fresh_door.client("bob").get("/api/v1/nodes").json()["items"]
-        shown = schemas.Node.model_validate(node)
+    def test_they_are_listed_with_their_slots_and_who_holds_them(self, fresh_api: ServedApi) -> None:
+        fresh_api.register("node-a", slots=2)
+        job = fresh_api.submit().exec_id
+        look(fresh_api.platform)
+        (node,) = fresh_api.client("bob").get("/api/v1/nodes").json()["items"]
+        shown = cluster.Node.model_validate(node)
         assert (shown.name, shown.health) == ("node-a", "up")
         assert [(slot.slot, slot.exec_id, slot.busy) for slot in shown.slots] == [("0", job, True), ("1", None, False)]
-        alone = fresh_door.client("bob").get("/api/v1/nodes/node-a").json()
+        alone = fresh_api.client("bob").get("/api/v1/nodes/node-a").json()
         assert alone.pop("lease_age_seconds") >= node.pop("lease_age_seconds")
         assert alone == node
         assert "token" not in json.dumps(node)
 
-    def test_an_admin_cordons_drains_and_opens_them_again(self, door: FrontDoor) -> None:
-        door.register("node-a")
-        admin = door.client("admin")
+    def test_an_admin_cordons_drains_and_opens_them_again(self, api: ServedApi) -> None:
+        api.register("node-a")
+        admin = api.client("admin")
         for verb, after in (("cordon", "cordoned"), ("drain", "draining"), ("uncordon", "up")):
             assert admin.post(f"/api/v1/nodes/node-a/{verb}").json()["health"] == after
         problem = admin.post("/api/v1/nodes/nowhere/drain")
@@ -55,8 +107,8 @@ class TestNodes:
 
 
 class TestImages:
-    def test_an_admin_allows_and_forbids_what_users_may_name(self, fresh_door: FrontDoor) -> None:
-        admin, ana = fresh_door.client("admin"), fresh_door.client("ana")
+    def test_an_admin_allows_and_forbids_what_users_may_name(self, fresh_api: ServedApi) -> None:
+        admin, ana = fresh_api.client("admin"), fresh_api.client("ana")
         args = {"args": f"{ARGS} --msd-image-name team/own:1"}
         file = {"file": ("main.py", b"print('hello')\n")}
         refused = ana.post(EXECS, params=args, files=file)
@@ -65,20 +117,20 @@ class TestImages:
         allowed = admin.post("/api/v1/images", json={"name": "docker.io/team/own:1", "everywhere": True})
         assert (allowed.status_code, allowed.json()["name"]) == (201, "team/own:1")
         assert ana.post(EXECS, params=args, files=file).status_code == 200
-        page = schemas.ImagePage.model_validate(ana.get("/api/v1/images", params={"limit": 1}).json())
+        page = cluster.ImagePage.model_validate(ana.get("/api/v1/images", params={"limit": 1}).json())
         assert [(image.name, image.allowed_by) for image in page.items] == [("team/own:1", "admin")]
         assert page.patterns == ["openedt/runner-torch:*", "openedt/runner-tensorflow:*"]
         assert admin.delete("/api/v1/images/team/own:1").status_code == 204
         assert admin.delete("/api/v1/images/team/own:1").json()["code"] == "no-such-image"
         assert ana.post(EXECS, params=args, files=file).status_code == 400
 
-    def test_a_node_is_told_what_to_fetch_and_says_what_came_of_it(self, fresh_door: FrontDoor) -> None:
+    def test_a_node_is_told_what_to_fetch_and_says_what_came_of_it(self, fresh_api: ServedApi) -> None:
         offer = {"name": "node-c", "host": "127.0.0.1", "cores": 2, "boot_id": "b", "incarnation": "i", "slots": []}
-        joining = fresh_door.client(token=JOIN_TOKEN)
+        joining = fresh_api.client(token=JOIN_TOKEN)
         token = joining.post("/api/v1/nodes", json={**offer, "launcher": "docker"}).json()["token"]
-        node, admin = fresh_door.client(token=token), fresh_door.client("admin")
+        node, admin = fresh_api.client(token=token), fresh_api.client("admin")
         admin.post("/api/v1/images", json={"name": "team/own:1", "everywhere": True})
-        assert ask_for_pulls(fresh_door.house) == 1
+        assert ask_for_pulls(fresh_api.platform) == 1
         assert node.get("/api/v1/nodes/node-c/assignments").json()["images"] == ["team/own:1"]
         told = {"image": "team/own:1", "error": "it cannot be pulled: denied"}
         assert node.post("/api/v1/nodes/node-c/images", json=told).status_code == 204
@@ -87,12 +139,12 @@ class TestImages:
 
 
 class TestUsers:
-    def test_an_admin_adds_lists_and_removes_them(self, door: FrontDoor) -> None:
-        admin = door.client("admin")
+    def test_an_admin_adds_lists_and_removes_them(self, api: ServedApi) -> None:
+        admin = api.client("admin")
         added = admin.post("/api/v1/users", json={"name": "carl", "password": PASSWORD})
         assert added.status_code == 201
         assert added.json().keys() == {"name", "role", "created_at"}
-        assert door.client("carl").get(EXECS).status_code == 200
+        assert api.client("carl").get(EXECS).status_code == 200
         assert "carl" in [user["name"] for user in admin.get("/api/v1/users").json()["items"]]
         assert admin.delete("/api/v1/users/carl").status_code == 204
         assert "carl" not in [user["name"] for user in admin.get("/api/v1/users").json()["items"]]
@@ -108,46 +160,46 @@ class TestUsers:
         ],
     )
     def test_a_wrong_one_is_refused_without_showing_the_password(
-        self, door: FrontDoor, new: dict[str, object], status: int, code: str
+        self, api: ServedApi, new: dict[str, object], status: int, code: str
     ) -> None:
-        problem = door.client("admin").post("/api/v1/users", json=new)
+        problem = api.client("admin").post("/api/v1/users", json=new)
         assert (problem.status_code, problem.json()["code"]) == (status, code)
         assert str(new["password"]) not in problem.text
 
-    def test_the_last_admin_stays(self, door: FrontDoor) -> None:
-        problem = door.client("admin").delete("/api/v1/users/admin")
+    def test_the_last_admin_stays(self, api: ServedApi) -> None:
+        problem = api.client("admin").delete("/api/v1/users/admin")
         assert (problem.status_code, problem.json()["code"]) == (409, "last-admin")
 
-    def test_everybody_sets_their_own_password_and_an_admin_anybodys(self, door: FrontDoor) -> None:
-        admin = door.client("admin")
+    def test_everybody_sets_their_own_password_and_an_admin_anybodys(self, api: ServedApi) -> None:
+        admin = api.client("admin")
         admin.post("/api/v1/users", json={"name": "fay", "password": PASSWORD}).raise_for_status()
         path = "/api/v1/users/fay/password"
-        assert door.client("bob").put(path, json={"password": "bobs choice"}).status_code == 403
+        assert api.client("bob").put(path, json={"password": "bobs choice"}).status_code == 403
         own = {"password": "fays choice", "current_password": PASSWORD}
-        assert door.client("fay").put(path, json=own).status_code == 204
-        assert door.client().get(EXECS, auth=("fay", "fays choice")).status_code == 200
+        assert api.client("fay").put(path, json=own).status_code == 204
+        assert api.client().get(EXECS, auth=("fay", "fays choice")).status_code == 200
         assert admin.put(path, json={"password": PASSWORD}).status_code == 204
-        assert door.client("fay").get(EXECS).status_code == 200
+        assert api.client("fay").get(EXECS).status_code == 200
         assert admin.put("/api/v1/users/nobody/password", json={"password": PASSWORD}).status_code == 404
 
 
 class TestJobsAndTime:
-    def test_a_job_is_shown_with_why_it_waits(self, fresh_door: FrontDoor) -> None:
-        job = fresh_door.submit()
-        look(fresh_door.house)
-        shown = schemas.Job.model_validate(fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}").json())
-        assert shown.state is schemas.ExecState.PENDING
+    def test_a_job_is_shown_with_why_it_waits(self, fresh_api: ServedApi) -> None:
+        job = fresh_api.submit()
+        look(fresh_api.platform)
+        shown = jobs.Job.model_validate(fresh_api.client("ana").get(f"/api/v1/jobs/{job.exec_id}").json())
+        assert shown.state is jobs.ExecState.PENDING
         assert shown.waiting is not None and shown.waiting.blocking == "nodes"
         assert shown.max_workers == 4
 
-    def test_a_job_says_whether_its_result_is_exact_and_wmlas_shape_is_as_it_was(self, fresh_door: FrontDoor) -> None:
-        node = Puppet(fresh_door.house, slots=2, engines=2).join()
-        client = fresh_door.client("ana")
-        job = fresh_door.submit().exec_id
+    def test_a_job_says_whether_its_result_is_exact_and_wmlas_shape_is_as_it_was(self, fresh_api: ServedApi) -> None:
+        node = Puppet(fresh_api.platform, slots=2, engines=2).join()
+        client = fresh_api.client("ana")
+        job = fresh_api.submit().exec_id
         wire = client.get(f"{EXECS}/{job}").json().keys()
-        look(fresh_door.house)
+        look(fresh_api.platform)
         node.obey()
-        look(fresh_door.house)
+        look(fresh_api.platform)
         node.obey()
 
         def shown() -> tuple[str, str]:
@@ -164,58 +216,60 @@ class TestJobsAndTime:
         assert shown() == ("not-exact", reason)
         assert client.get(f"{EXECS}/{job}").json().keys() == wire
 
-    def test_its_history_is_numbered_without_a_gap(self, fresh_door: FrontDoor) -> None:
-        job = fresh_door.submit()
-        look(fresh_door.house)
-        fresh_door.client("ana").post(f"{EXECS}/{job.exec_id}/stop")
-        events = fresh_door.client("ana").get(f"/api/v1/jobs/{job.exec_id}/events").json()["items"]
+    def test_its_history_is_numbered_without_a_gap(self, fresh_api: ServedApi) -> None:
+        job = fresh_api.submit()
+        look(fresh_api.platform)
+        fresh_api.client("ana").post(f"{EXECS}/{job.exec_id}/stop")
+        events = fresh_api.client("ana").get(f"/api/v1/jobs/{job.exec_id}/events").json()["items"]
         assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
         assert "KILLED" in events[-1]["message"] or events[-1]["data"].get("after") == "KILLED"
 
-    def test_the_timeline_shows_slots_over_time(self, fresh_door: FrontDoor) -> None:
-        fresh_door.register("node-a")
-        job = fresh_door.submit().exec_id
-        look(fresh_door.house)
-        client = fresh_door.client("bob")
-        shown = schemas.Timeline.model_validate(client.get("/api/v1/timeline").json())
+    def test_the_timeline_shows_slots_over_time(self, fresh_api: ServedApi) -> None:
+        fresh_api.register("node-a")
+        job = fresh_api.submit().exec_id
+        look(fresh_api.platform)
+        client = fresh_api.client("bob")
+        shown = cluster.Timeline.model_validate(client.get("/api/v1/timeline").json())
         assert [(each.exec_id, each.node, each.slot) for each in shown.allocations] == [(job, "node-a", "0")]
         assert [(each.exec_id, each.to_slots) for each in shown.resizes] == [(job, 1)]
         assert client.get("/api/v1/timeline", params={"since": shown.now + 60}).json()["resizes"] == []
         assert client.get("/api/v1/timeline", params={"since": "nan"}).status_code == 400
 
-    def test_a_removed_job_stays_on_the_timeline_and_is_said_to_be_gone(self, fresh_door: FrontDoor) -> None:
-        fresh_door.register("node-a")
-        job = fresh_door.submit().exec_id
-        look(fresh_door.house)
-        client = fresh_door.client("ana")
-        assert not schemas.Timeline.model_validate(client.get("/api/v1/timeline").json()).jobs[job].removed
+    def test_a_removed_job_stays_on_the_timeline_and_is_said_to_be_gone(self, fresh_api: ServedApi) -> None:
+        fresh_api.register("node-a")
+        job = fresh_api.submit().exec_id
+        look(fresh_api.platform)
+        client = fresh_api.client("ana")
+        assert not cluster.Timeline.model_validate(client.get("/api/v1/timeline").json()).jobs[job].removed
         client.delete(f"{EXECS}/{job}")
-        shown = schemas.Timeline.model_validate(client.get("/api/v1/timeline").json())
+        shown = cluster.Timeline.model_validate(client.get("/api/v1/timeline").json())
         assert [each.exec_id for each in shown.allocations] == [job]
         assert shown.jobs[job].removed
 
 
 class TestHealth:
-    def test_a_live_and_ready_api_says_so_to_anyone(self, door: FrontDoor) -> None:
-        assert door.client().get("/livez").json() == {"message": "ok"}
-        ready = door.client().get("/readyz")
+    def test_a_live_and_ready_api_says_so_to_anyone(self, api: ServedApi) -> None:
+        assert api.client().get("/livez").json() == {"message": "ok"}
+        ready = api.client().get("/readyz")
         assert ready.status_code == 200
         assert ready.json() == {"ready": True, "database": "ok", "migrations": "ok", "broker": "none"}
 
     @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP"])
     def test_who_asks_through_a_proxy_is_told_whether_and_not_why(
-        self, door: FrontDoor, proxied: FrontDoor, header: str
+        self, api: ServedApi, proxied: ServedApi, header: str
     ) -> None:
-        for asked in (door, proxied):
+        for asked in (api, proxied):
             answer = asked.client().get("/readyz", headers={header: "192.0.2.7"})
             assert (answer.status_code, answer.json()) == (200, {"ready": True})
 
     def test_all_who_ask_at_once_or_soon_after_share_one_look(
-        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, api: ServedApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         looks, now = [], [0.0]
-        monkeypatch.setattr(health, "_database", lambda house: looks.append(house) or ("does not answer", "unknown"))
-        readiness = health.Readiness(door.house, lambda: now[0])
+        monkeypatch.setattr(
+            health, "_database", lambda platform: looks.append(platform) or ("does not answer", "unknown")
+        )
+        readiness = health.Readiness(api.platform, lambda: now[0])
 
         async def asked_by_many() -> set[bool]:
             return {each.ready for each in await asyncio.gather(*(readiness.now() for _ in range(20)))}
@@ -226,64 +280,64 @@ class TestHealth:
         assert caplog.messages == ["not ready: database does not answer, schema unknown"]
 
     def test_a_silent_broker_is_told_and_makes_nothing_unready(self, tmp_path: Path) -> None:
-        with served(tmp_path / "home", broker_url="redis+socket:///nowhere/valkey.sock") as rung:
-            ready = rung.client().get("/readyz")
+        with served(tmp_path / "home", broker_url="redis+socket:///nowhere/valkey.sock") as connected:
+            ready = connected.client().get("/readyz")
             assert (ready.status_code, ready.json()["broker"]) == (200, "does not answer")
 
-    def test_a_database_that_a_newer_version_migrated_makes_it_unready(self, fresh_door: FrontDoor) -> None:
-        with fresh_door.house.database.transaction() as tx:
+    def test_a_database_that_a_newer_version_migrated_makes_it_unready(self, fresh_api: ServedApi) -> None:
+        with fresh_api.platform.database.transaction() as tx:
             tx.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-        fresh_door.app.state.readiness.clock = lambda: math.inf
-        ready = fresh_door.client().get("/readyz")
+        fresh_api.app.state.readiness.clock = lambda: math.inf
+        ready = fresh_api.client().get("/readyz")
         assert ready.status_code == 503
         assert "9999" in ready.json()["migrations"]
 
-    def test_a_database_with_an_older_schema_makes_it_unready_and_is_left_as_it_is(self, fresh_door: FrontDoor) -> None:
-        with fresh_door.house.database.transaction() as tx:
+    def test_a_database_with_an_older_schema_makes_it_unready_and_is_left_as_it_is(self, fresh_api: ServedApi) -> None:
+        with fresh_api.platform.database.transaction() as tx:
             tx.exec_driver_sql("DELETE FROM alembic_version")
-        fresh_door.app.state.readiness.clock = lambda: math.inf
-        ready = fresh_door.client().get("/readyz")
+        fresh_api.app.state.readiness.clock = lambda: math.inf
+        ready = fresh_api.client().get("/readyz")
         assert ready.status_code == 503
         assert "older" in ready.json()["migrations"]
-        with fresh_door.house.database.snapshot() as tx:
+        with fresh_api.platform.database.snapshot() as tx:
             assert tx.exec_driver_sql("SELECT count(*) FROM alembic_version").scalar_one() == 0
 
-    def test_its_doorbells_connect_before_the_first_submit(self, tmp_path: Path) -> None:
+    def test_its_notifier_connects_before_the_first_submit(self, tmp_path: Path) -> None:
         before = set(threading.enumerate())
         with served(tmp_path / "home"):
             new = {thread.name for thread in set(threading.enumerate()) - before}
-        assert "doorbells" in new, "the first ring would be half a second late"
+        assert "notifier" in new, "the first notification would be half a second late"
 
     def test_a_database_that_is_gone_makes_it_unready(
-        self, fresh_door: FrontDoor, caplog: pytest.LogCaptureFixture
+        self, fresh_api: ServedApi, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with fresh_door.house.database.transaction() as tx:
+        with fresh_api.platform.database.transaction() as tx:
             tx.exec_driver_sql("ALTER TABLE nodes RENAME TO gone")
-        fresh_door.app.state.readiness.clock = itertools.count(1e9, 10.0).__next__  # each look is a new one
+        fresh_api.app.state.readiness.clock = itertools.count(1e9, 10.0).__next__  # each look is a new one
         for _ in range(3):
-            assert fresh_door.client().get("/readyz").json()["database"] == "does not answer"
-        assert fresh_door.client().get("/livez").status_code == 200
+            assert fresh_api.client().get("/readyz").json()["database"] == "does not answer"
+        assert fresh_api.client().get("/livez").status_code == 200
         assert health.OK == "ok"
         told = [each for each in caplog.records if each.getMessage().startswith("not ready")]
         assert [each.exc_info is not None for each in told] == [True], "why, once"
 
-    def test_a_look_is_a_few_questions_by_a_connection_that_is_open(self, fresh_door: FrontDoor) -> None:
-        fresh_door.register()
+    def test_a_look_is_a_few_questions_by_a_connection_that_is_open(self, fresh_api: ServedApi) -> None:
+        fresh_api.register()
         asked: list[str] = []
 
         def ask(*facts: object) -> None:
             asked.append(str(facts[2]))
 
-        fresh_door.app.state.readiness.clock = itertools.count(1e9, 10.0).__next__  # each look is a new one
+        fresh_api.app.state.readiness.clock = itertools.count(1e9, 10.0).__next__  # each look is a new one
 
         def connected(*_facts: object) -> None:
             asked.append("another connection")
 
-        fresh_door.client().get("/readyz")
+        fresh_api.client().get("/readyz")
         event.listen(Engine, "before_cursor_execute", ask)
         event.listen(Engine, "connect", connected)
         try:
-            assert fresh_door.client().get("/readyz").json()["ready"]
+            assert fresh_api.client().get("/readyz").json()["ready"]
         finally:
             event.remove(Engine, "before_cursor_execute", ask)
             event.remove(Engine, "connect", connected)
@@ -295,15 +349,15 @@ class TestHealth:
 class TestRefusals:
     def test_every_refusal_of_both_rooms_has_a_status(self) -> None:
         known = family(ApiError) | family(scheduler_errors.SchedulerError)
-        assert {error.code for error in known} == set(STATUS)
+        assert {error.code: error.status for error in known} == STATUS
         assert set(WMLA) <= set(STATUS)
 
     def test_codes_are_not_shared(self) -> None:
         known = [error.code for error in family(ApiError) | family(scheduler_errors.SchedulerError)]
         assert len(known) == len(set(known))
 
-    def test_ours_are_problem_documents_and_wmlas_are_lines_of_text(self, door: FrontDoor) -> None:
-        client = door.client("ana")
+    def test_ours_are_problem_documents_and_wmlas_are_lines_of_text(self, api: ServedApi) -> None:
+        client = api.client("ana")
         problem = client.get("/api/v1/jobs/edt-999")
         assert problem.headers["content-type"] == "application/problem+json"
         assert problem.json() == {
@@ -321,19 +375,19 @@ class TestRefusals:
         assert wrong.headers["allow"] == "DELETE, GET, POST"
 
     def test_a_bug_of_ours_is_a_500_that_tells_nothing_of_our_insides(
-        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+        self, api: ServedApi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def breaks(*_: object, **__: object) -> None:
             raise RuntimeError("hush")
 
         monkeypatch.setattr("edt_scheduler.operations.nodes", breaks)
-        problem = door.client("ana").get("/api/v1/nodes")
+        problem = api.client("ana").get("/api/v1/nodes")
         assert problem.status_code == 500
         assert problem.json()["code"] == "internal"
         assert "hush" not in problem.text
 
-    def test_the_description_of_the_api_is_there_for_those_inside(self, door: FrontDoor) -> None:
-        described = door.client("ana").get("/api/v1/openapi.json").json()["paths"]
+    def test_the_description_of_the_api_is_there_for_those_inside(self, api: ServedApi) -> None:
+        described = api.client("ana").get("/api/v1/openapi.json").json()["paths"]
         assert EXECS in described and "/api/v1/timeline" in described
 
 

@@ -15,140 +15,140 @@ import httpx
 import pytest
 from tests.api.test_api_process import serving
 
-from edt_api import feed, stream
+from edt_api.routes import stream
 from edt_scheduler import operations
+from edt_scheduler.decide.reconcile import look
 from edt_scheduler.errors import DatabaseUnavailable
-from edt_scheduler.reconcile import look
 from edt_scheduler.views import Changes
 from support.credentials import PASSWORD
-from support.front_door import ARGS, EXECS, FrontDoor
-from support.listening import STREAM, Heard, Listening, listening
+from support.listening import STREAM, Listening, Received, listening
 from support.puppets import Clock
+from support.served_api import ARGS, EXECS, ServedApi
 from support.waiting import until
 
 
-def jobs_in(heard: Heard) -> list[str]:
-    return [job["id"] for job in heard.data["items"]] if heard.event == "jobs" else []
+def jobs_in(received: Received) -> list[str]:
+    return [job["id"] for job in received.data["items"]] if received.event == "jobs" else []
 
 
-def hear_job(ear: Listening, exec_id: str) -> Heard:
-    while exec_id not in jobs_in(heard := ear.until("jobs")):
+def receive_job(listening_: Listening, exec_id: str) -> Received:
+    while exec_id not in jobs_in(received := listening_.until("jobs")):
         pass
-    return heard
+    return received
 
 
-def jobs_until(ear: Listening, last: str) -> list[str]:
+def jobs_until(listening_: Listening, last: str) -> list[str]:
     """All jobs that are told of up to this one, in however many events."""
     told: list[str] = []
     while last not in told:
-        told += jobs_in(ear.until("jobs"))
+        told += jobs_in(listening_.until("jobs"))
     return told
 
 
 @pytest.fixture(autouse=True)
 def _nobody_listens_any_more(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an earlier test did is no news: the watcher that told it has stopped. This one looks more often."""
-    monkeypatch.setattr(feed, "LOOK_SECONDS", 0.05)
-    if "door" in request.fixturenames:
-        door: FrontDoor = request.getfixturevalue("door")
-        watching: feed.Feed = door.app.state.feed
-        until(lambda: watching._watcher is None or watching._watcher.done())
+    monkeypatch.setattr(stream, "LOOK_SECONDS", 0.05)
+    if "api" in request.fixturenames:
+        api: ServedApi = request.getfixturevalue("api")
+        watching: stream.ChangeWatcher = api.app.state.watcher
+        until(lambda: watching._watching is None or watching._watching.done())
 
 
 class TestWhoHearsWhat:
-    def test_it_begins_with_hello_and_then_tells_what_changes(self, door: FrontDoor) -> None:
-        with listening(door.client("ana")) as ear:
-            hello = ear.next()
+    def test_it_begins_with_hello_and_then_tells_what_changes(self, api: ServedApi) -> None:
+        with listening(api.client("ana")) as listening_:
+            hello = listening_.next()
             assert (hello.event, bool(hello.id)) == ("hello", True)
-            job = door.submit("ana").exec_id
-            heard = hear_job(ear, job)
-            assert heard.data["items"] == [door.client("ana").get(f"/api/v1/jobs/{job}").json()]
-            door.client("ana").post(f"{EXECS}/{job}/stop").raise_for_status()
-            again = hear_job(ear, job)
+            job = api.submit("ana").exec_id
+            received = receive_job(listening_, job)
+            assert received.data["items"] == [api.client("ana").get(f"/api/v1/jobs/{job}").json()]
+            api.client("ana").post(f"{EXECS}/{job}/stop").raise_for_status()
+            again = receive_job(listening_, job)
             assert again.data["items"][0]["stop_requested_at"] is not None
-            door.client("ana").delete(f"{EXECS}/{job}").raise_for_status()
-            while job not in (heard := ear.until("jobs")).data["removed"]:
+            api.client("ana").delete(f"{EXECS}/{job}").raise_for_status()
+            while job not in (received := listening_.until("jobs")).data["removed"]:
                 pass
-            assert heard.data["items"] == []
+            assert received.data["items"] == []
 
-    def test_a_user_hears_of_no_other_users_jobs_and_an_admin_of_all(self, door: FrontDoor) -> None:
-        with listening(door.client("bob")) as bob, listening(door.client("admin")) as admin:
+    def test_a_user_hears_of_no_other_users_jobs_and_an_admin_of_all(self, api: ServedApi) -> None:
+        with listening(api.client("bob")) as bob, listening(api.client("admin")) as admin:
             assert bob.next().event == admin.next().event == "hello"
-            hidden = door.submit("ana").exec_id
-            hear_job(admin, hidden)
-            door.client("ana").delete(f"{EXECS}/{hidden}").raise_for_status()
+            hidden = api.submit("ana").exec_id
+            receive_job(admin, hidden)
+            api.client("ana").delete(f"{EXECS}/{hidden}").raise_for_status()
             admin.until("jobs")
-            own = door.submit("bob").exec_id
+            own = api.submit("bob").exec_id
             told = bob.until("jobs")  # the first that he hears of any job
             assert (jobs_in(told), told.data["removed"]) == ([own], [])
-            hear_job(admin, own)
+            receive_job(admin, own)
 
-    def test_slots_that_change_hands_are_told_to_everybody_by_exec_id_alone(self, fresh_door: FrontDoor) -> None:
-        door = fresh_door
-        with listening(door.client("bob")) as bob:
+    def test_slots_that_change_hands_are_told_to_everybody_by_exec_id_alone(self, fresh_api: ServedApi) -> None:
+        api = fresh_api
+        with listening(api.client("bob")) as bob:
             bob.next()
-            door.register("node-a", slots=2)
-            job = door.submit("ana").exec_id
-            look(door.house)
+            api.register("node-a", slots=2)
+            job = api.submit("ana").exec_id
+            look(api.platform)
             timeline = bob.until("timeline")
             (bar,) = timeline.data["allocations"]
             assert (bar["exec_id"], bar["node"], bar["slot"], bar["released_at"]) == (job, "node-a", "0", None)
             assert timeline.data["resizes"][0]["to_slots"] == 1
             assert timeline.data["resizes"][0]["detail"] is None
             assert "ana" not in str(timeline.data)
-        (node,) = door.client("bob").get("/api/v1/nodes").json()["items"]
+        (node,) = api.client("bob").get("/api/v1/nodes").json()["items"]
         assert [slot["owner"] for slot in node["slots"]] == [None, None]
 
-    def test_of_the_events_of_one_look_only_the_last_has_an_id(self, fresh_door: FrontDoor) -> None:
-        door = fresh_door
-        door.register("node-a", slots=1)
-        door.submit("ana")
-        with listening(door.client("ana")) as ear:
-            cursor = ear.next().id
-            look(door.house)
-            told = [ear.next()]
+    def test_of_the_events_of_one_look_only_the_last_has_an_id(self, fresh_api: ServedApi) -> None:
+        api = fresh_api
+        api.register("node-a", slots=1)
+        api.submit("ana")
+        with listening(api.client("ana")) as listening_:
+            cursor = listening_.next().id
+            look(api.platform)
+            told = [listening_.next()]
             while told[-1].event != "timeline":
-                told.append(ear.next())
-        assert {"jobs", "nodes"} <= {heard.event for heard in told}
+                told.append(listening_.next())
+        assert {"jobs", "nodes"} <= {received.event for received in told}
         assert told[-1].id not in {None, cursor}
-        assert all(heard.id is None for heard in told if heard.event == "nodes")
+        assert all(received.id is None for received in told if received.event == "nodes")
 
-    def test_a_session_opens_it_and_nobody_else_comes_in(self, door: FrontDoor) -> None:
-        cookie = door.client().post("/api/v1/session", json={"name": "ana", "password": PASSWORD}).cookies
-        page = door.client()
+    def test_a_session_opens_it_and_nobody_else_comes_in(self, api: ServedApi) -> None:
+        cookie = api.client().post("/api/v1/session", json={"name": "ana", "password": PASSWORD}).cookies
+        page = api.client()
         page.cookies = cookie
-        with listening(page) as ear:
-            assert ear.next().event == "hello"
-        assert door.client().get(STREAM).status_code == 401
-        assert door.client(token=door.register("node-z")).get(STREAM).status_code == 403
+        with listening(page) as listening_:
+            assert listening_.next().event == "hello"
+        assert api.client().get(STREAM).status_code == 401
+        assert api.client(token=api.register("node-z")).get(STREAM).status_code == 403
 
 
 class TestComingBack:
-    def test_what_was_missed_is_told_first_and_once(self, door: FrontDoor) -> None:
-        client = door.client("ana")
-        with listening(client) as ear:
-            ear.next()
-            hear_job(ear, door.submit("ana").exec_id)
-            last_id = ear.last_id
-        missed = [door.submit("ana").exec_id for _ in range(3)]
-        with listening(client, last_id) as ear:
-            assert ear.next().event == "beat"
-            assert jobs_until(ear, missed[-1]) == missed
-            later = door.submit("ana").exec_id
-            assert jobs_in(ear.until("jobs")) == [later]
+    def test_what_was_missed_is_told_first_and_once(self, api: ServedApi) -> None:
+        client = api.client("ana")
+        with listening(client) as listening_:
+            listening_.next()
+            receive_job(listening_, api.submit("ana").exec_id)
+            last_id = listening_.last_id
+        missed = [api.submit("ana").exec_id for _ in range(3)]
+        with listening(client, last_id) as listening_:
+            assert listening_.next().event == "beat"
+            assert jobs_until(listening_, missed[-1]) == missed
+            later = api.submit("ana").exec_id
+            assert jobs_in(listening_.until("jobs")) == [later]
 
-    def test_whoever_comes_back_to_a_watcher_that_runs_hears_nothing_twice(self, door: FrontDoor) -> None:
-        with listening(door.client("admin")) as watching:
+    def test_whoever_comes_back_to_a_watcher_that_runs_hears_nothing_twice(self, api: ServedApi) -> None:
+        with listening(api.client("admin")) as watching:
             watching.next()
-            with listening(door.client("ana")) as ear:
-                last_id = ear.next().id
-            missed = door.submit("ana").exec_id
-            hear_job(watching, missed)
-            with listening(door.client("ana"), last_id) as ear:
-                ear.next()
-                assert jobs_in(ear.until("jobs")) == [missed]
-                later = door.submit("ana").exec_id
-                assert jobs_in(ear.until("jobs")) == [later]
+            with listening(api.client("ana")) as listening_:
+                last_id = listening_.next().id
+            missed = api.submit("ana").exec_id
+            receive_job(watching, missed)
+            with listening(api.client("ana"), last_id) as listening_:
+                listening_.next()
+                assert jobs_in(listening_.until("jobs")) == [missed]
+                later = api.submit("ana").exec_id
+                assert jobs_in(listening_.until("jobs")) == [later]
 
     def test_after_the_death_of_the_server_nothing_is_lost_and_nothing_doubled(self, tmp_path: Path) -> None:
         admin = ("admin", PASSWORD)
@@ -160,9 +160,9 @@ class TestComingBack:
         with ExitStack() as stack:
             process, url = stack.enter_context(serving(tmp_path / "home", EDT_ADMIN_PASSWORD=PASSWORD))
             client = stack.enter_context(httpx.Client(base_url=url, auth=admin, trust_env=False, timeout=60))
-            ear = stack.enter_context(listening(client))
-            ear.next()
-            hear_job(ear, submit(client))
+            listening_ = stack.enter_context(listening(client))
+            listening_.next()
+            receive_job(listening_, submit(client))
             missed = [submit(client) for _ in range(3)]
             process.kill()
             process.wait()
@@ -170,46 +170,46 @@ class TestComingBack:
             _, url = stack.enter_context(serving(tmp_path / "home"))
             client = stack.enter_context(httpx.Client(base_url=url, auth=admin, trust_env=False, timeout=60))
             missed.append(submit(client))
-            ear = stack.enter_context(listening(client, ear.last_id))
-            assert jobs_until(ear, missed[-1]) == missed
+            listening_ = stack.enter_context(listening(client, listening_.last_id))
+            assert jobs_until(listening_, missed[-1]) == missed
             later = submit(client)
-            assert jobs_in(ear.until("jobs")) == [later]
+            assert jobs_in(listening_.until("jobs")) == [later]
 
-    def test_a_place_that_is_not_known_any_more_is_a_reset_and_the_stream_goes_on(self, door: FrontDoor) -> None:
-        with listening(door.client("ana"), "99999999") as ear:  # of another database, which had seen more
-            assert ear.until("reset").id == operations.newest_change(door.house)
-            hear_job(ear, door.submit("ana").exec_id)
+    def test_a_place_that_is_not_known_any_more_is_a_reset_and_the_stream_goes_on(self, api: ServedApi) -> None:
+        with listening(api.client("ana"), "99999999") as listening_:  # of another database, which had seen more
+            assert listening_.until("reset").id == operations.newest_change(api.platform)
+            receive_job(listening_, api.submit("ana").exec_id)
 
-    def test_what_can_be_no_place_is_refused_by_name(self, door: FrontDoor) -> None:
+    def test_what_can_be_no_place_is_refused_by_name(self, api: ServedApi) -> None:
         for query, headers in (({}, {"Last-Event-ID": "nonsense"}), ({"after": "1; drop"}, {})):
-            answer = door.client("ana").get(STREAM, params=query, headers=headers)
+            answer = api.client("ana").get(STREAM, params=query, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (400, "cursor-invalid")
 
-    def test_a_client_without_headers_of_its_own_may_name_the_place_in_the_address(self, door: FrontDoor) -> None:
-        cursor = operations.newest_change(door.house)
-        missed = door.submit("ana").exec_id
-        with door.client("ana").stream("GET", STREAM, params={"after": cursor}) as response:
+    def test_a_client_without_headers_of_its_own_may_name_the_place_in_the_address(self, api: ServedApi) -> None:
+        cursor = operations.newest_change(api.platform)
+        missed = api.submit("ana").exec_id
+        with api.client("ana").stream("GET", STREAM, params={"after": cursor}) as response:
             assert jobs_in(Listening(response.iter_lines()).until("jobs")) == [missed]
 
 
 class TestSilence:
     def test_a_beat_says_that_nothing_has_happened_and_moves_the_place_on(
-        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+        self, api: ServedApi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(stream, "BEAT_SECONDS", 0.4)
-        with listening(door.client("bob")) as ear:
-            hello = ear.next()
-            door.submit("ana")  # nothing for his eyes
-            newest = operations.newest_change(door.house)
-            until(lambda: ear.until("beat").id == newest)
+        with listening(api.client("bob")) as listening_:
+            hello = listening_.next()
+            api.submit("ana")  # nothing for his eyes
+            newest = operations.newest_change(api.platform)
+            until(lambda: listening_.until("beat").id == newest)
             assert newest != hello.id
-            assert ear.comments
+            assert listening_.comments
 
     def test_a_beat_is_not_late_for_what_was_not_for_ones_eyes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(0.0)
 
-        class Woken(feed.Listener):
-            async def news(self, seconds: float) -> None:
+        class Woken(stream.Subscriber):
+            async def wait(self, seconds: float) -> None:
                 """Every 1.2 s, by what this stream has nothing to say of."""
                 clock.pass_(min(seconds, 1.2))
 
@@ -227,23 +227,23 @@ class TestSilence:
         assert clock.now == pytest.approx(stream.BEAT_SECONDS)
 
     def test_while_the_database_is_away_nobody_is_told_that_all_is_well(
-        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+        self, api: ServedApi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A beat is a comment and an event, a stream that is only kept alive the comment alone."""
         monkeypatch.setattr(stream, "BEAT_SECONDS", 0.2)
-        monkeypatch.setattr(feed, "_HEALTHY_SECONDS", 0.5)
+        monkeypatch.setattr(stream, "_HEALTHY_SECONDS", 0.5)
 
         def unavailable(*_: object) -> Changes:
             raise DatabaseUnavailable("does not answer", passing=True)
 
-        with listening(door.client("ana")) as ear:
-            ear.until("beat")
+        with listening(api.client("ana")) as listening_:
+            listening_.until("beat")
             with monkeypatch.context() as away:
                 away.setattr(operations, "changes_since", unavailable)
-                while not ear.is_alone():
+                while not listening_.is_alone():
                     pass
-                assert [ear.is_alone() for _ in range(3)] == [True, True, True]
-            hear_job(ear, door.submit("ana").exec_id)
+                assert [listening_.is_alone() for _ in range(3)] == [True, True, True]
+            receive_job(listening_, api.submit("ana").exec_id)
 
 
 class TestTheEnd:
@@ -251,25 +251,25 @@ class TestTheEnd:
     def _looks_often(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stream, "CHECK_SECONDS", 0.2)
 
-    def signed_in(self, door: FrontDoor) -> httpx.Client:
-        client = door.client()
-        client.cookies = door.client().post("/api/v1/session", json={"name": "bob", "password": PASSWORD}).cookies
-        client.headers["Origin"] = door.url
+    def signed_in(self, api: ServedApi) -> httpx.Client:
+        client = api.client()
+        client.cookies = api.client().post("/api/v1/session", json={"name": "bob", "password": PASSWORD}).cookies
+        client.headers["Origin"] = api.url
         return client
 
     @pytest.mark.parametrize("how", ["signing out", "a changed password"])
-    def test_a_session_that_ends_ends_its_stream_and_no_other(self, door: FrontDoor, how: str) -> None:
-        page, other = self.signed_in(door), door.client("ana")
-        with listening(page) as ear, listening(other) as still:
-            assert ear.next().event == still.next().event == "hello"
+    def test_a_session_that_ends_ends_its_stream_and_no_other(self, api: ServedApi, how: str) -> None:
+        page, other = self.signed_in(api), api.client("ana")
+        with listening(page) as listening_, listening(other) as still:
+            assert listening_.next().event == still.next().event == "hello"
             if how == "signing out":
                 page.delete("/api/v1/session").raise_for_status()
             else:
                 new = {"password": PASSWORD}
-                door.client("admin").put("/api/v1/users/bob/password", json=new).raise_for_status()
-            assert ear.rest()[-1].event == "bye"
+                api.client("admin").put("/api/v1/users/bob/password", json=new).raise_for_status()
+            assert listening_.rest()[-1].event == "bye"
             assert page.get(STREAM).status_code == 401
-            hear_job(still, door.submit("ana").exec_id)
+            receive_job(still, api.submit("ana").exec_id)
 
     def test_a_server_that_is_to_go_ends_its_streams_at_once(self, tmp_path: Path) -> None:
         with serving(tmp_path / "home", EDT_ADMIN_PASSWORD=PASSWORD) as (process, url), ExitStack() as stack:
@@ -277,17 +277,17 @@ class TestTheEnd:
                 httpx.Client(base_url=url, auth=("admin", PASSWORD), trust_env=False, timeout=60)
             )
             ears = [stack.enter_context(listening(client)) for _ in range(3)]
-            assert {ear.next().event for ear in ears} == {"hello"}
+            assert {listening_.next().event for listening_ in ears} == {"hello"}
             process.send_signal(signal.SIGTERM)
-            assert [ear.rest() for ear in ears] == [[], [], []]  # who must be cut off gets no proper end
+            assert [listening_.rest() for listening_ in ears] == [[], [], []]  # who must be cut off gets no proper end
             assert process.wait(30) == 0
 
 
 class TestTheWatcher:
     def test_one_looks_for_all_and_none_when_nobody_listens(
-        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+        self, api: ServedApi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(feed, "LOOK_SECONDS", 0.25)
+        monkeypatch.setattr(stream, "LOOK_SECONDS", 0.25)
         looks: list[float] = []
         changes_since: Callable[..., Changes] = operations.changes_since
 
@@ -297,13 +297,13 @@ class TestTheWatcher:
 
         monkeypatch.setattr(operations, "changes_since", counted)
         with ExitStack() as stack:
-            ears = [stack.enter_context(listening(door.client("ana"))) for _ in range(8)]  # who is let go of hangs up
-            assert {ear.next().event for ear in ears} == {"hello"}
+            ears = [stack.enter_context(listening(api.client("ana"))) for _ in range(8)]  # who is let go of hangs up
+            assert {listening_.next().event for listening_ in ears} == {"hello"}
             looks.clear()
             began = time.monotonic()
             until(lambda: len(looks) >= 4)
             assert len(looks) <= (time.monotonic() - began) / 0.25 + 2
-        until(door.app.state.feed._watcher.done)
+        until(api.app.state.watcher._watching.done)
         looks.clear()
         time.sleep(0.5)
         assert looks == []

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edt_api.errors import ArgumentsInvalid, UploadRefused
-from edt_api.submission import job_spec, read, refuse_a_path, script_name
+from edt_api.submissions.submission import job_spec, read, refuse_a_path, script_name
 
 START = "--exec-start edtPyTorch"
 KEYS = ["args", "hardwareSpec", "nodes", "num_nodes", "gpu", "num_gpu", "dataSource", "type"]

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from anyio import to_thread
 
-from edt_api import processes, threads
+from edt_api import concurrency
 from edt_api.main import ROUTERS
 from edt_scheduler.store.database import READING
-from support.front_door import JOIN_TOKEN, FrontDoor
+from support.served_api import JOIN_TOKEN, ServedApi
 
-ASKING = (threads.lookups, threads.agents, threads.uploads, threads.files, threads.bulk)
+ASKING = (concurrency.lookups, concurrency.agents, concurrency.uploads, concurrency.files, concurrency.bulk)
 """Pools whose threads ask the database."""
 OFFER = {"name": "n", "host": "127.0.0.1", "cores": 2, "boot_id": "boot", "incarnation": "life", "slots": []}
 NODES = {  # what a node says, and how it is answered
@@ -27,7 +27,7 @@ NODES = {  # what a node says, and how it is answered
 
 
 @contextmanager
-def busy(door: FrontDoor, *pools: threads.Pool | processes.Processes) -> Iterator[None]:
+def busy(api: ServedApi, *pools: concurrency.Pool | concurrency.Processes) -> Iterator[None]:
     """The server's shared threads are all taken, and all that these pools have."""
 
     async def take() -> Callable[[], None]:
@@ -44,26 +44,28 @@ def busy(door: FrontDoor, *pools: threads.Pool | processes.Processes) -> Iterato
 
         return give_back
 
-    give_back = asyncio.run_coroutine_threadsafe(take(), door.loop).result(10)
+    give_back = asyncio.run_coroutine_threadsafe(take(), api.loop).result(10)
     try:
         yield
     finally:
-        door.loop.call_soon_threadsafe(give_back)
+        api.loop.call_soon_threadsafe(give_back)
 
 
-def test_nodes_are_heard_while_everything_else_is_busy(door: FrontDoor) -> None:
-    node = door.client(token=door.register())
-    joining = door.client(token=JOIN_TOKEN)
-    with busy(door, processes.passwords, processes.unpacking, threads.uploads, threads.files, threads.bulk):
+def test_nodes_are_heard_while_everything_else_is_busy(api: ServedApi) -> None:
+    node = api.client(token=api.register())
+    joining = api.client(token=JOIN_TOKEN)
+    with busy(
+        api, concurrency.passwords, concurrency.unpacking, concurrency.uploads, concurrency.files, concurrency.bulk
+    ):
         assert joining.post("/api/v1/nodes", json=OFFER).status_code == 201
         for (method, path), body in NODES.items():
             assert node.request(method, path, **body).is_success, path
 
 
-def test_a_person_waits_while_the_shared_threads_are_busy_and_is_served_then(door: FrontDoor) -> None:
+def test_a_person_waits_while_the_shared_threads_are_busy_and_is_served_then(api: ServedApi) -> None:
     """So the test above has filled them indeed."""
-    client = door.client("ana")
-    with busy(door), pytest.raises(httpx.ReadTimeout):
+    client = api.client("ana")
+    with busy(api), pytest.raises(httpx.ReadTimeout):
         client.get("/api/v1/nodes", timeout=httpx.Timeout(10, read=0.3))
     assert client.get("/api/v1/nodes").status_code == 200
 
@@ -74,17 +76,17 @@ def test_what_is_asked_here_is_all_that_nodes_say() -> None:
         for router in ROUTERS
         for route in router.routes
         for method in route.methods
-        if route.endpoint.__module__ == "edt_api.agents"
+        if route.endpoint.__module__ == "edt_api.routes.agents"
     }
     assert says == {*NODES, ("POST", "/api/v1/nodes")}
 
 
 def test_a_thread_finds_a_connection_at_once() -> None:
-    assert sum(pool.threads for pool in ASKING) + threads.SHARED <= READING["pool_size"] + READING["max_overflow"]
+    assert sum(pool.threads for pool in ASKING) + concurrency.SHARED <= READING["pool_size"] + READING["max_overflow"]
 
 
-def test_the_shared_threads_are_as_many_as_are_counted_on(door: FrontDoor) -> None:
+def test_the_shared_threads_are_as_many_as_are_counted_on(api: ServedApi) -> None:
     async def total() -> float:
         return to_thread.current_default_thread_limiter().total_tokens
 
-    assert asyncio.run_coroutine_threadsafe(total(), door.loop).result(10) == threads.SHARED
+    assert asyncio.run_coroutine_threadsafe(total(), api.loop).result(10) == concurrency.SHARED

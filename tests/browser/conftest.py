@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, before a real house."""
+"""The dashboard in a real browser, before a real platform."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Visitor]]:
-    """Opens windows: ``visit(house.url)``. At the end none may have complained."""
+    """Opens windows: ``visit(platform.url)``. At the end none may have complained."""
     visitors: list[Visitor] = []
 
     def opened(url: str, **how: object) -> Visitor:

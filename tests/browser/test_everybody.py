@@ -13,13 +13,13 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, expect
 
 from edt_scheduler import operations
-from edt_scheduler.nodes import SlotSpec
+from edt_scheduler.model.nodes import SlotSpec
 from edt_scheduler.store import nodes
 from support.browser import Visitor
 from support.credentials import PASSWORD
-from support.front_door import FrontDoor, served
 from support.removed import job_without_files
 from support.seeded import Past, seed
+from support.served_api import ServedApi, served
 
 pytestmark = pytest.mark.chromium
 Visit = Callable[..., Visitor]
@@ -37,22 +37,22 @@ PAGES = {
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
     """A platform that has seen 2,000 jobs on 128 slots."""
-    with served(tmp_path_factory.mktemp("home")) as door:
-        seed(door.house.database, time.time(), Past())
-        yield door
+    with served(tmp_path_factory.mktemp("home")) as api:
+        seed(api.platform.database, time.time(), Past())
+        yield api
 
 
-def signed_in(visit: Visit, door: FrontDoor, **how: object) -> Visitor:
-    visitor = visit(door.url, **how)
+def signed_in(visit: Visit, api: ServedApi, **how: object) -> Visitor:
+    visitor = visit(api.url, **how)
     visitor.log_in(password=PASSWORD)
     return visitor
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_serious_on_any_page(door: FrontDoor, visit: Visit, dark: bool) -> None:
-    visitor = visit(door.url, dark=dark)
+def test_axe_finds_nothing_serious_on_any_page(api: ServedApi, visit: Visit, dark: bool) -> None:
+    visitor = visit(api.url, dark=dark)
     visitor.open("/login")
     expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
     found = serious(visitor, "/login")
@@ -65,8 +65,8 @@ def test_axe_finds_nothing_serious_on_any_page(door: FrontDoor, visit: Visit, da
     assert found == []
 
 
-def test_every_page_fits_a_telephone_and_a_desk_with_its_menus_in_sight(door: FrontDoor, visit: Visit) -> None:
-    visitor = visit(door.url)
+def test_every_page_fits_a_telephone_and_a_desk_with_its_menus_in_sight(api: ServedApi, visit: Visit) -> None:
+    visitor = visit(api.url)
     page = visitor.page
     theme, account = (page.get_by_role("button", name=re.compile(f"^{name}"), include_hidden=True) for name in MENUS)
     link = page.get_by_role("link", name="Timeline", exact=True, include_hidden=True).first
@@ -74,7 +74,7 @@ def test_every_page_fits_a_telephone_and_a_desk_with_its_menus_in_sight(door: Fr
     expect(page.get_by_role("heading", level=1)).to_contain_text("OpenEDT")
     wrong = [each for width in widths(visitor) for each in misfits(visitor, width, "/login", theme)]
     visitor.log_in(password=PASSWORD)
-    node = operations.nodes(door.house)[0].name
+    node = operations.nodes(api.platform)[0].name
     tabs = [f"/jobs/{RUNNING}{tab}" for tab in ("", "/elasticity", "/logs", "/settings")]
     for path in (*PAGES, *tabs, f"/nodes/{node}", f"/nodes/{node}/drain"):
         visitor.open(path)
@@ -125,14 +125,14 @@ def _misfits_now(visitor: Visitor, width: int, where: str, *shown: Locator) -> l
     return found
 
 
-def test_a_lost_node_is_removed_by_its_button_and_that_is_said(door: FrontDoor, visit: Visit) -> None:
+def test_a_lost_node_is_removed_by_its_button_and_that_is_said(api: ServedApi, visit: Visit) -> None:
     """The node takes the dialog along, which tells of it nevertheless."""
     facts = {"host": "127.0.0.1", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": [SlotSpec("0")]}
-    operations.register_node(door.house, name="short-lived", **facts)  # type: ignore[arg-type]
-    with door.house.database.transaction() as tx:
-        row = nodes.find(tx, "short-lived")
-        assert row is not None and nodes.lose(tx, row.id, row.counter, time.time())
-    visitor = signed_in(visit, door)
+    operations.register_node(api.platform, name="short-lived", **facts)  # type: ignore[arg-type]
+    with api.platform.database.transaction() as tx:
+        row = nodes.get(tx, "short-lived")
+        assert nodes.lose(tx, row.id, row.counter, time.time())
+    visitor = signed_in(visit, api)
     page = visitor.page
     visitor.open("/nodes/short-lived/remove")
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
@@ -151,8 +151,8 @@ def serious(visitor: Visitor, path: str) -> list[str]:
     ]
 
 
-def test_two_thousand_jobs_are_scrolled_to_the_first_and_found_by_name(door: FrontDoor, visit: Visit) -> None:
-    visitor = signed_in(visit, door)
+def test_two_thousand_jobs_are_scrolled_to_the_first_and_found_by_name(api: ServedApi, visit: Visit) -> None:
+    visitor = signed_in(visit, api)
     page = visitor.page
     visitor.open("/jobs")
     expect(visitor.row("edt-2000")).to_be_visible()
@@ -165,9 +165,9 @@ def test_two_thousand_jobs_are_scrolled_to_the_first_and_found_by_name(door: Fro
 def test_the_page_of_a_job_whose_files_were_removed_says_so_and_offers_no_download(
     tmp_path: Path, visit: Visit
 ) -> None:
-    with served(tmp_path) as door:
-        job, sentence = job_without_files(door)
-        visitor = visit(door.url)
+    with served(tmp_path) as api:
+        job, sentence = job_without_files(api)
+        visitor = visit(api.url)
         visitor.log_in("ana", PASSWORD)
         for path in ("", "/logs"):
             visitor.open(f"/jobs/{job}{path}")
@@ -175,8 +175,8 @@ def test_the_page_of_a_job_whose_files_were_removed_says_so_and_offers_no_downlo
             expect(visitor.page.get_by_role("button", name="Download")).to_have_count(0)
 
 
-def test_a_job_is_reached_and_its_stop_confirmed_or_not_by_keyboard_alone(door: FrontDoor, visit: Visit) -> None:
-    visitor = visit(door.url)
+def test_a_job_is_reached_and_its_stop_confirmed_or_not_by_keyboard_alone(api: ServedApi, visit: Visit) -> None:
+    visitor = visit(api.url)
     page = visitor.page
     visitor.open("/login")
     page.get_by_label("Name").focus()
@@ -210,8 +210,8 @@ def tab_to(visitor: Visitor, reached: str, most: int = 80) -> None:
     raise AssertionError(f"{most} times Tab did not reach it")
 
 
-def test_the_theme_follows_the_system_until_it_is_chosen_and_is_remembered(door: FrontDoor, visit: Visit) -> None:
-    visitor = signed_in(visit, door, dark=True)
+def test_the_theme_follows_the_system_until_it_is_chosen_and_is_remembered(api: ServedApi, visit: Visit) -> None:
+    visitor = signed_in(visit, api, dark=True)
     page = visitor.page
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_label(re.compile("^Theme")).first.click()

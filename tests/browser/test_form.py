@@ -13,30 +13,30 @@ from playwright.sync_api import expect
 
 from support.browser import Visitor
 from support.credentials import PASSWORD
-from support.front_door import FrontDoor, served
+from support.served_api import ServedApi, served
 
 Visit = Callable[..., Visitor]
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
-    with served(tmp_path_factory.mktemp("home")) as door:
-        yield door
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
+    with served(tmp_path_factory.mktemp("home")) as api:
+        yield api
 
 
 @pytest.fixture
-def form(door: FrontDoor, visit: Visit) -> Visitor:
+def form(api: ServedApi, visit: Visit) -> Visitor:
     """The form, before somebody who may use it."""
-    visitor = visit(door.url)
+    visitor = visit(api.url)
     told = {"name": "admin", "password": PASSWORD}
-    assert visitor.page.request.post(f"{door.url}/api/v1/session", data=told, headers={"Origin": door.url}).ok
+    assert visitor.page.request.post(f"{api.url}/api/v1/session", data=told, headers={"Origin": api.url}).ok
     visitor.open("/submit")
     expect(visitor.button("Submit job")).to_be_visible()
     return visitor
 
 
 def test_a_folder_is_packed_in_the_browser_and_the_command_beside_it_does_the_same(
-    door: FrontDoor, form: Visitor, tmp_path: Path
+    api: ServedApi, form: Visitor, tmp_path: Path
 ) -> None:
     files = {"main.py": "print(1)\n", "lib/größe.py": "x = 1\n", "__pycache__/main.pyc": "no code"}
     for name, text in files.items():
@@ -57,22 +57,22 @@ def test_a_folder_is_packed_in_the_browser_and_the_command_beside_it_does_the_sa
     page.wait_for_url("**/ui/jobs/edt-*")
     sent = page.url.rpartition("/")[2]
     assert "top secret" not in command
-    typed = _shell(door, command, tmp_path, API_KEY="top secret")
-    assert _handed_in(door, typed) == _handed_in(door, sent)
-    assert [name for name, _ in _handed_in(door, sent)[1]] == ["lib/größe.py", "main.py"]
+    typed = _shell(api, command, tmp_path, API_KEY="top secret")
+    assert _handed_in(api, typed) == _handed_in(api, sent)
+    assert [name for name, _ in _handed_in(api, sent)[1]] == ["lib/größe.py", "main.py"]
 
 
-def test_the_example_is_the_chosen_frameworks_whichever_is_chosen_first(door: FrontDoor, form: Visitor) -> None:
+def test_the_example_is_the_chosen_frameworks_whichever_is_chosen_first(api: ServedApi, form: Visitor) -> None:
     page = form.page
     page.get_by_label("Framework").select_option("edtTensorflow")
     page.get_by_role("button", name="Try the example").click()
-    assert b"import tensorflow" in _submitted(door, form)
+    assert b"import tensorflow" in _submitted(api, form)
     form.open("/submit")
     page.get_by_role("button", name="Try the example").click()
     expect(page.get_by_label("Main script")).to_have_value("digits.py")
     page.get_by_label("Framework").select_option("edtTensorflow")
     page.get_by_label("Framework").select_option("edtPyTorch")
-    assert b"import torch" in _submitted(door, form)
+    assert b"import torch" in _submitted(api, form)
 
 
 def test_what_is_wrong_is_told_before_it_is_sent(form: Visitor) -> None:
@@ -95,29 +95,29 @@ def test_what_the_api_refuses_is_told_at_its_field(form: Visitor, tmp_path: Path
     expect(page.get_by_label("Code")).to_have_attribute("aria-invalid", "true")
 
 
-def _submitted(door: FrontDoor, form: Visitor) -> bytes:
+def _submitted(api: ServedApi, form: Visitor) -> bytes:
     """The script that the form hands in."""
     expect(form.page.get_by_label("Main script")).to_have_value("digits.py")
     form.button("Submit job").click()
     form.page.wait_for_url("**/jobs/edt-*")
-    [(_, script)] = _handed_in(door, form.page.url.rpartition("/")[2])[1]
+    [(_, script)] = _handed_in(api, form.page.url.rpartition("/")[2])[1]
     return script
 
 
-def _shell(door: FrontDoor, command: str, folder: Path, **variables: str) -> str:
+def _shell(api: ServedApi, command: str, folder: Path, **variables: str) -> str:
     """What a command says that is typed into a shell whose user is logged in, the virtual environment active."""
-    token = door.client("admin").get("/auth/v1/logon").json()["accessToken"]
+    token = api.client("admin").get("/auth/v1/logon").json()["accessToken"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "EDT_API": door.url, "EDT_TOKEN": token, **variables}
+    environ = {**os.environ, "PATH": path, "EDT_API": api.url, "EDT_TOKEN": token, **variables}
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, check=True
     )
     return done.stdout.strip()
 
 
-def _handed_in(door: FrontDoor, job: str) -> tuple[dict[str, object], list[tuple[str, bytes]]]:
+def _handed_in(api: ServedApi, job: str) -> tuple[dict[str, object], list[tuple[str, bytes]]]:
     """What the platform holds of a submission: what was asked for, and the code."""
-    shown = door.client("admin").get(f"/api/v1/jobs/{job}").json()
+    shown = api.client("admin").get(f"/api/v1/jobs/{job}").json()
     asked = {name: shown[name] for name in ("framework", "app_name", "num_worker", "worker_device_num", "max_restarts")}
     root = Path(shown["work_dir"])
     files = sorted((str(path.relative_to(root)), path.read_bytes()) for path in root.rglob("*") if path.is_file())

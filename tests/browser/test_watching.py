@@ -16,9 +16,9 @@ from chaos.victims import hit, of
 from support.browser import Visitor
 from support.cast import cast
 from support.credentials import PASSWORD
-from support.house import House
-from support.journey import house_in
+from support.journey import platform_in
 from support.nursery import TESTS
+from support.running_platform import Platform
 from support.waiting import until
 
 pytestmark = [pytest.mark.chromium, pytest.mark.timeout(300)]  # real jobs train, and a machine may be busy
@@ -27,15 +27,15 @@ DIGITS = TESTS.parent / "examples" / "digits" / "main.py"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with house_in(tmp_path_factory.mktemp("house")) as house:
-        yield house
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with platform_in(tmp_path_factory.mktemp("platform")) as platform:
+        yield platform
 
 
 @pytest.fixture
-def visitor(house: House, visit: Visit) -> Visitor:
+def visitor(platform: Platform, visit: Visit) -> Visitor:
     """The administrator, signed in."""
-    visitor = visit(house.url)
+    visitor = visit(platform.url)
     visitor.log_in()
     return visitor
 
@@ -61,17 +61,17 @@ def held(visitor: Visitor, job: str) -> Locator:
     return visitor.page.locator(f'table[aria-label="Allocations"] tr[data-exec="{job}"][data-end=""]')
 
 
-def end(house: House, *jobs: str) -> None:
+def end(platform: Platform, *jobs: str) -> None:
     for job in jobs:
-        house.api.post(f"/platform/rest/deeplearning/v1/execs/{job}/stop")
+        platform.api.post(f"/platform/rest/deeplearning/v1/execs/{job}/stop")
     for job in jobs:
-        house.wait(job, "KILLED", "FINISHED")
+        platform.wait(job, "KILLED", "FINISHED")
 
 
-def test_a_job_from_the_form_trains_and_makes_room_for_a_second_one(house: House, visitor: Visitor) -> None:
+def test_a_job_from_the_form_trains_and_makes_room_for_a_second_one(platform: Platform, visitor: Visitor) -> None:
     page = visitor.page
     first = submit_digits(visitor, "first", epochs=2000)
-    house.checker.acknowledge(first)
+    platform.checker.acknowledge(first)
     expect(page.get_by_role("status", name="State")).to_contain_text("Running", timeout=60_000)
 
     page.get_by_role("tab", name="Elasticity").click()
@@ -82,35 +82,35 @@ def test_a_job_from_the_form_trains_and_makes_room_for_a_second_one(house: House
     until(lambda: rows.count() > seen, 60, "the loss moves")
 
     visitor.go("Timeline")
-    page.get_by_role("button", name="Show as table").first.click()
+    page.get_by_role("button", name="Show as table", exact=True).click()
     expect(held(visitor, first)).to_have_count(4, timeout=60_000)
     page.evaluate("window.notReloaded = true")
-    second = house.submit(DIGITS, "--numWorker 4", "--epochs 2000")
-    until(lambda: house.job(second)["slots"] > 0, 60, "the second one was given slots")
+    second = platform.submit(DIGITS, "--numWorker 4", "--epochs 2000")
+    until(lambda: platform.job(second)["slots"] > 0, 60, "the second one was given slots")
     expect(held(visitor, first)).to_have_count(2, timeout=60_000)
     expect(held(visitor, second)).not_to_have_count(0)
     assert page.evaluate("window.notReloaded") is True
-    end(house, first, second)
+    end(platform, first, second)
     expect(held(visitor, first)).to_have_count(0)
 
 
-def test_an_engine_that_is_killed_is_seen_on_the_jobs_page(house: House, visitor: Visitor) -> None:
-    job = house.submit(DIGITS, "--numWorker 2", "--epochs 2000")
-    until(lambda: house.job(job)["workers"] == 2, 60, "it trains on two")
+def test_an_engine_that_is_killed_is_seen_on_the_jobs_page(platform: Platform, visitor: Visitor) -> None:
+    job = platform.submit(DIGITS, "--numWorker 2", "--epochs 2000")
+    until(lambda: platform.job(job)["workers"] == 2, 60, "it trains on two")
     visitor.open(f"/jobs/{job}")
     history = visitor.page.get_by_role("list", name="History")
     expect(history).to_contain_text("runs on")
-    house.checker.disturbed()
-    os.kill(min(cast(house, job).engines), signal.SIGKILL)
+    platform.checker.disturbed()
+    os.kill(min(cast(platform, job).engines), signal.SIGKILL)
     expect(history).to_contain_text(re.compile("signal 9|was lost"))
     expect(visitor.page.get_by_role("status", name="State")).to_contain_text("Running")
-    end(house, job)
+    end(platform, job)
 
 
-def test_a_job_is_stopped_and_removed_by_its_buttons(house: House, visitor: Visitor) -> None:
+def test_a_job_is_stopped_and_removed_by_its_buttons(platform: Platform, visitor: Visitor) -> None:
     page = visitor.page
-    job = house.submit(DIGITS, "--numWorker 1", "--epochs 2000")
-    house.wait(job, "RUNNING")
+    job = platform.submit(DIGITS, "--numWorker 1", "--epochs 2000")
+    platform.wait(job, "RUNNING")
     visitor.go("Jobs")
     expect(visitor.row(job)).to_contain_text("Running")
     visitor.row(job).get_by_role("link", name=job).click()
@@ -122,12 +122,12 @@ def test_a_job_is_stopped_and_removed_by_its_buttons(house: House, visitor: Visi
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     page.wait_for_url(re.compile(r"/ui/jobs/?(\?.*)?$"))
     expect(visitor.row(job)).to_have_count(0)
-    assert house.api.get(f"/api/v1/jobs/{job}").status_code == 404
+    assert platform.api.get(f"/api/v1/jobs/{job}").status_code == 404
 
 
-def test_a_finished_jobs_result_is_downloaded(house: House, visitor: Visitor, tmp_path: Path) -> None:
-    job = house.submit(DIGITS, "--numWorker 2", "--epochs 1")
-    house.wait(job, "FINISHED")
+def test_a_finished_jobs_result_is_downloaded(platform: Platform, visitor: Visitor, tmp_path: Path) -> None:
+    job = platform.submit(DIGITS, "--numWorker 2", "--epochs 1")
+    platform.wait(job, "FINISHED")
     visitor.open(f"/jobs/{job}")
     with visitor.page.expect_download() as download:
         visitor.page.get_by_text("Download result").click()
@@ -150,49 +150,51 @@ for number in range(100_000):
 
 
 def test_a_log_is_followed_across_a_death_of_the_api_without_a_lost_or_doubled_line(
-    house: House, visitor: Visitor, tmp_path: Path
+    platform: Platform, visitor: Visitor, tmp_path: Path
 ) -> None:
     script = tmp_path / "counting.py"
     script.write_text(COUNTING)
-    job = house.submit(script, "--numWorker 1")
-    house.wait(job, "RUNNING")
+    job = platform.submit(script, "--numWorker 1")
+    platform.wait(job, "RUNNING")
     page = visitor.page
     visitor.open(f"/jobs/{job}/logs?stream=out")
     log = page.get_by_role("log")
     until(lambda: int(log.get_attribute("data-lines") or 0) > 20, 60, "the log is followed")
 
-    house.checker.disturbed()
-    [api] = of(Kind.API, house)
+    platform.checker.disturbed()
+    [api] = of(Kind.API, platform)
     hit(api, signal.SIGKILL)
-    until(house.serves, 60, "the API is back")
-    after = lines(house, job)
+    until(platform.serves, 60, "the API is back")
+    after = lines(platform, job)
     until(lambda: int(log.get_attribute("data-lines") or 0) > after, 60, "the log goes on")
 
-    (house.home / "jobs" / job / house.job(job)["work_dir"].rsplit("/", 1)[-1] / "enough").touch()
-    house.wait(job, "FINISHED")
-    until(lambda: int(log.get_attribute("data-lines") or 0) == lines(house, job), 60, "all lines are there")
-    written = (house.home / "jobs" / job / "log" / "driver.out").stat().st_size
+    (platform.home / "jobs" / job / platform.job(job)["work_dir"].rsplit("/", 1)[-1] / "enough").touch()
+    platform.wait(job, "FINISHED")
+    until(lambda: int(log.get_attribute("data-lines") or 0) == lines(platform, job), 60, "all lines are there")
+    written = (platform.home / "jobs" / job / "log" / "driver.out").stat().st_size
     assert int(log.get_attribute("data-bytes") or 0) == written
-    last = log.locator(f'[data-line="{lines(house, job) - 1}"]')
+    last = log.locator(f'[data-line="{lines(platform, job) - 1}"]')
     expect(last).to_be_visible()  # it is scrolled to in a frame of its own
     shown = log.locator("[data-line]").all_inner_texts()
     numbers = [int(found.group(1)) for text in shown if (found := re.search(r"line (\d+) of", text))]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert numbers[-1] == lines(house, job) - 1
+    assert numbers[-1] == lines(platform, job) - 1
 
 
-def lines(house: House, job: str) -> int:
-    return (house.home / "jobs" / job / "log" / "driver.out").read_text().count("\n")
+def lines(platform: Platform, job: str) -> int:
+    return (platform.home / "jobs" / job / "log" / "driver.out").read_text().count("\n")
 
 
-def test_a_user_gets_a_403_where_an_admin_gets_the_drain_dialog(house: House, visit: Visit, visitor: Visitor) -> None:
-    node = house.nodes()[0]["name"]
+def test_a_user_gets_a_403_where_an_admin_gets_the_drain_dialog(
+    platform: Platform, visit: Visit, visitor: Visitor
+) -> None:
+    node = platform.nodes()[0]["name"]
     visitor.open(f"/nodes/{node}/drain")
     dialog = visitor.page.get_by_role("dialog")
     expect(dialog.get_by_role("button", name="Drain")).to_be_visible()
 
-    house.api.post("/api/v1/users", json={"name": "ada", "password": PASSWORD}).raise_for_status()
-    user = visit(house.url)
+    platform.api.post("/api/v1/users", json={"name": "ada", "password": PASSWORD}).raise_for_status()
+    user = visit(platform.url)
     user.log_in("ada")
     user.go("Nodes")
     expect(user.page.get_by_text(node).first).to_be_visible()
@@ -201,26 +203,26 @@ def test_a_user_gets_a_403_where_an_admin_gets_the_drain_dialog(house: House, vi
     expect(user.page.get_by_role("heading", level=1)).to_contain_text("403")
     expect(user.page.get_by_role("dialog")).to_have_count(0)
     assert user.page.evaluate(f"fetch('/api/v1/nodes/{node}/drain', {{method: 'POST'}}).then(r => r.status)") == 403
-    assert house.nodes()[0]["health"] == "up"
+    assert platform.nodes()[0]["health"] == "up"
 
 
-def test_a_user_sees_their_own_jobs_alone(house: House, visit: Visit) -> None:
-    house.api.post("/api/v1/users", json={"name": "bob", "password": PASSWORD}).raise_for_status()
-    job = house.submit(DIGITS, "--numWorker 1", "--epochs 1")
-    user = visit(house.url)
+def test_a_user_sees_their_own_jobs_alone(platform: Platform, visit: Visit) -> None:
+    platform.api.post("/api/v1/users", json={"name": "bob", "password": PASSWORD}).raise_for_status()
+    job = platform.submit(DIGITS, "--numWorker 1", "--epochs 1")
+    user = visit(platform.url)
     user.log_in("bob")
     user.go("Jobs")
     expect(user.page.get_by_text("edt submit")).to_be_visible()
-    house.wait(job, "FINISHED")
+    platform.wait(job, "FINISHED")
     expect(user.row(job)).to_have_count(0)
     user.open(f"/jobs/{job}")
     expect(user.page.get_by_role("heading", level=1)).to_contain_text("404")
 
 
 def test_a_wrong_password_is_told_and_a_session_that_ended_leads_back_to_where_one_was(
-    house: House, visit: Visit
+    platform: Platform, visit: Visit
 ) -> None:
-    visitor = visit(house.url)
+    visitor = visit(platform.url)
     visitor.open("/login")
     visitor.page.get_by_label("Name").fill("admin")
     visitor.page.get_by_label("Password").fill("not the password")

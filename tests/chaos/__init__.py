@@ -1,4 +1,4 @@
-"""Kill storms: the real house, its parts killed as a seed chooses, and a checker that looks on.
+"""Kill storms: the real platform, its parts killed as a seed chooses, and a checker that looks on.
 
 python -m chaos                     what ``make chaos`` starts; `tests` has to be on the path
 CHAOS_SECONDS=600                   of storm, each database by itself; then there is quiet until all jobs are over

@@ -1,7 +1,7 @@
 """``make chaos``: storms as long as told, a line about how it goes, and one line of counts at the end.
 
 A third of the time goes to engines that are killed in every phase of their work (``phases``), a third to a storm over
-the whole house on each database.
+the whole platform on each database.
 """
 
 from __future__ import annotations

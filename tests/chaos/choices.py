@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.StrEnum):
-    """What can be done to a house. The first ones hit processes; the last three are what users do."""
+    """What can be done to a platform. The first ones hit processes; the last three are what users do."""
 
     ENGINE = "engine"
     ENGINE_STOP = "engine-stop"  # SIGSTOP: it neither works nor dies
@@ -21,7 +21,7 @@ class Kind(enum.StrEnum):
     API = "api"
     BROKER = "broker"
     DATABASE = "database"  # PostgreSQL: killed, or stopped at once
-    HOUSE = "house"  # `edt up` with all its children
+    PLATFORM = "platform"  # `edt up` with all its children
     FREEZE = "freeze"  # agent, scheduler or API stands still, longer than a lease or not, and goes on
     DRAIN = "drain"  # a node, for a while
     STOP = "stop"  # a job
@@ -39,7 +39,7 @@ WEIGHTS = {
     Kind.API: 1.5,
     Kind.BROKER: 1.0,
     Kind.DATABASE: 1.0,
-    Kind.HOUSE: 0.5,
+    Kind.PLATFORM: 0.5,
     Kind.FREEZE: 1.5,
     Kind.DRAIN: 1.0,
     Kind.STOP: 0.4,

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edt_runner.engine import record
+from edt_demo import sample_record as record
 from edt_runner.errors import RunnerError
 from support.crashes import arm, crashed, crashing, gone, losses
 from support.nursery import Nursery
-from support.training import Elastic, letter_for
+from support.training import Elastic, spec_for
 from support.waiting import until
 
 EPOCHS, SAMPLES = 30, 237
@@ -68,7 +68,7 @@ PHASES = (
     Phase("after the switch", ("engine.switched",), "join"),
     Phase("beside a leaver", ("engine.switched",), "leave", least=3, goes=2),
     Phase("leaving", ("engine.leave",), "leave"),
-    Phase("finding together", ("engine.in-reduce", "engine.reform"), least=3, goes=2),
+    Phase("finding together", ("engine.in-reduce", "engine.regroup"), least=3, goes=2),
 )
 ALL_ENTRIES = (*dict.fromkeys(entry for phase in PHASES for entry in phase.entries), "engine.hand-over")
 
@@ -112,7 +112,7 @@ def run(seconds: float, seed: int, say: Callable[[str], None]) -> Counts:
     folder = Path(tempfile.mkdtemp(prefix="edt-phases-"))
     nursery = Nursery()
     try:
-        with Elastic(letter_for(folder / "undisturbed", *CONV), nursery.start) as training:
+        with Elastic(spec_for(folder / "undisturbed", *CONV), nursery.start) as training:
             training.settle([1])
             digest = training.finish()["digest"]
         plan = _order(chance)
@@ -147,7 +147,7 @@ def _training(
 ) -> None:
     environ = crashing(folder, *ALL_ENTRIES, armed=False)
     what = f"training {folder.name} on {engines} engines"
-    with Elastic(letter_for(folder, *CONV, environ=environ), nursery.start) as training:
+    with Elastic(spec_for(folder, *CONV, environ=environ), nursery.start) as training:
         try:
             job = _Job(training, engines)
             while training.gate.allowed + _STEPS_A_KILL < STEPS and time.monotonic() < end:

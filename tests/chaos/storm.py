@@ -1,4 +1,4 @@
-"""One storm over one house, and the quiet after it, in which everything must come to its end."""
+"""One storm over one platform, and the quiet after it, in which everything must come to its end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from chaos.victims import hit, of, pick
 from checker.machine import Process
 from checker.violation import Invariant
 from support.credentials import PASSWORD
-from support.house import House
-from support.journey import house_in
+from support.journey import platform_in
 from support.postgres import Postgres
+from support.running_platform import Platform
 
 HTTP_SECONDS = 5.0
 RETRY_SECONDS = 0.5
@@ -51,27 +51,27 @@ class Plan:
 class Storm:
     """``run`` once; answers with the counts."""
 
-    def __init__(self, plan: Plan, house: House, database: str, postgres: Postgres | None) -> None:
-        self._plan, self._house, self._postgres = plan, house, postgres
+    def __init__(self, plan: Plan, platform: Platform, database: str, postgres: Postgres | None) -> None:
+        self._plan, self._platform, self._postgres = plan, platform, postgres
         self.counts = Counts(database, plan.seed)
         self._choices = choices(plan.seed)
-        self._source = endless(house, plan.scripts, plan.size)
+        self._source = endless(platform, plan.scripts, plan.size)
         self._trainings: list[Training] = []
         self._drained: dict[str, float] = {}
         """Node to when it shall take work again."""
         self._frozen: list[tuple[float, Process]] = []
         """Who stands still, and until when."""
         self._later: list[_Errand] = []
-        self._client = httpx.Client(base_url=house.url, auth=("admin", PASSWORD), timeout=HTTP_SECONDS)
+        self._client = httpx.Client(base_url=platform.url, auth=("admin", PASSWORD), timeout=HTTP_SECONDS)
         self._said = 0.0
 
     def run(self, say: Callable[[str], None]) -> Counts:
         """Storm, quiet, judgement. ``say`` hears a line about how it goes, each second."""
-        plan, house = self._plan, self._house
-        house.asserts = False  # what is wrong is counted
-        with house:
+        plan, platform = self._plan, self._platform
+        platform.asserts = False  # what is wrong is counted
+        with platform:
             for name in plan.others:
-                house.add_node(name, plan.slots)
+                platform.add_node(name, plan.slots)
             end = time.monotonic() + plan.seconds
             coming = next(self._choices)
             due = time.monotonic() + coming.pause
@@ -88,14 +88,14 @@ class Storm:
         return self.counts
 
     def _owes(self) -> bool:
-        return min(self.counts.blows.total(), self._house.checker.polls) < self._plan.least
+        return min(self.counts.blows.total(), self._platform.checker.polls) < self._plan.least
 
     # ── the storm ─────────────────────────────────────────────────────────────────────────────────────────────
     def _strike(self, choice: Choice) -> None:
         for blow in choice.blows:
             if blow.kind not in self._plan.without and self._deal(blow):
                 self.counts.blows[blow.kind] += 1
-                self._house.checker.disturbed()
+                self._platform.checker.disturbed()
 
     def _deal(self, blow: Blow) -> bool:
         """False: there was nobody to hit."""
@@ -119,7 +119,7 @@ class Storm:
                 training = pick(going, blow.aim)
                 return training is not None and self._send(training)
             case Kind.FREEZE:
-                process = pick(of(blow.kind, self._house), blow.aim)
+                process = pick(of(blow.kind, self._platform), blow.aim)
                 if process is None or not hit(process, signal.SIGSTOP):
                     return False
                 shortest, longest = FREEZE_SECONDS
@@ -127,7 +127,7 @@ class Storm:
                 self._frozen.append((time.monotonic() + seconds, process))
                 return True
             case kind:
-                process = pick(of(kind, self._house), blow.aim)
+                process = pick(of(kind, self._platform), blow.aim)
                 number = signal.SIGSTOP if kind is Kind.ENGINE_STOP else signal.SIGKILL
                 return process is not None and hit(process, number)
 
@@ -144,7 +144,7 @@ class Storm:
 
     def _first_node(self) -> str:
         """The node of `edt up`, which is named after the machine."""
-        papers = {path.name for path in (self._house.home / "agent").iterdir()}
+        papers = {path.name for path in (self._platform.home / "agent").iterdir()}
         return sorted(papers - set(self._plan.others))[0]
 
     # ── what goes on all the time ─────────────────────────────────────────────────────────────────────────────
@@ -153,8 +153,8 @@ class Storm:
         began = time.monotonic()
         if self._postgres is not None and self._postgres.pid is None:
             self._postgres.start()
-        if self._house.revive():
-            self._house.checker.disturbed()
+        if self._platform.revive():
+            self._platform.checker.disturbed()
         self._thaw(began)
         for name in [name for name, at in self._drained.items() if at <= began]:
             self._uncordon(name)
@@ -174,7 +174,7 @@ class Storm:
         self._frozen = [(at, process) for at, process in self._frozen if at > now]
         for process in due:
             if hit(process, signal.SIGCONT):
-                self._house.checker.disturbed()
+                self._platform.checker.disturbed()
 
     def _uncordon(self, name: str) -> None:
         del self._drained[name]
@@ -215,7 +215,7 @@ class Storm:
             self._said = now
             fates = [each.fate for each in self._trainings]
             going = f"{fates.count(Fate.GOING)} jobs going, {fates.count(Fate.FINISHED)} finished"
-            wrong = len(self._house.checker.violations) + fates.count(Fate.WRONG)
+            wrong = len(self._platform.checker.violations) + fates.count(Fate.WRONG)
             say(f"{self.counts.database}: {where}, {self.counts.blows.total()} blows, {going}, {wrong} wrong")
 
     # ── the quiet ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -232,7 +232,7 @@ class Storm:
         return sum(each.fate in {Fate.UNSENT, Fate.GOING} for each in self._trainings)
 
     def _judge(self) -> None:
-        counts, checker = self.counts, self._house.checker
+        counts, checker = self.counts, self._platform.checker
         counts.submitted = sum(bool(each.id) for each in self._trainings)
         counts.finished = sum(each.fate is Fate.FINISHED for each in self._trainings)
         counts.stopped = sum(each.fate is Fate.KILLED for each in self._trainings)
@@ -266,11 +266,11 @@ class _Errand:
 
 
 def storm(plan: Plan, folder: Path, database: str, say: Callable[[str], None]) -> Counts:
-    """One storm in a house of its own."""
+    """One storm in a platform of its own."""
     environ = {"EDT_LEASE_SECONDS": str(LEASE_SECONDS)}
     if database == "sqlite":
-        house = house_in(folder, plan.slots, **environ)
-        return Storm(plan, house, database, None).run(say)
+        platform = platform_in(folder, plan.slots, **environ)
+        return Storm(plan, platform, database, None).run(say)
     with Postgres() as server:
-        house = house_in(folder, plan.slots, EDT_DATABASE_URL=server.create("edt"), **environ)
-        return Storm(plan, house, database, server).run(say)
+        platform = platform_in(folder, plan.slots, EDT_DATABASE_URL=server.create("edt"), **environ)
+        return Storm(plan, platform, database, server).run(say)

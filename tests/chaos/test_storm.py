@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,3 +45,15 @@ def test_a_seed_replays_its_choices_and_all_kinds_come_up() -> None:
     assert first == second != list(itertools.islice(choices(8), 300))
     assert {blow.kind for choice in first for blow in choice.blows} == set(Kind)
     assert any(len(choice.blows) > 1 for choice in first)
+
+
+def test_make_chaos_finds_all_it_needs_and_refuses_a_database_that_it_does_not_know() -> None:
+    run = subprocess.run(
+        ["make", "chaos", "CHAOS_DATABASE=mongodb"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert run.returncode == 2 and "'mongodb'; it is both, sqlite, postgresql" in run.stderr

@@ -17,9 +17,9 @@ import httpx
 import torch
 
 from support.baselines import Baselines
-from support.house import EXECS, House
 from support.journey import SEED
 from support.nursery import Nursery
+from support.running_platform import EXECS, Platform
 from support.training import SCRIPTS
 
 
@@ -70,7 +70,7 @@ def scripts(nursery: Nursery, folder: Path, size: Size) -> list[Script]:
 class Training:
     """One submission, sent until it is answered."""
 
-    house: House
+    platform: Platform
     script: Script
     record: Path
     args: str
@@ -98,14 +98,14 @@ class Training:
             self._fail(f"the key that was {self.id} is {given} now")
         elif not self.id:
             self.id, self.fate = given, Fate.GOING
-            self.house.checker.acknowledge(given, self.record.name)
-            self.house.checker.keeps(given, self.record)
-            self.house.checker.expect(given, self.script.samples, self.script.epochs)
+            self.platform.checker.acknowledge(given, self.record.name)
+            self.platform.checker.keeps(given, self.record)
+            self.platform.checker.expect(given, self.script.samples, self.script.epochs)
         return True
 
     def judge(self, job: dict[str, Any]) -> None:
         """Look at the job as the platform shows it."""
-        self.house.checker.saw(self.id, job["state"])
+        self.platform.checker.saw(self.id, job["state"])
         self.attempts = int(job.get("attempts") or 0)
         match job["state"]:
             case "FINISHED":
@@ -120,7 +120,7 @@ class Training:
         if job.get("digest") != self.script.digest:
             self._fail(f"{self.id} ({self.script.name}) has other weights than the undisturbed training")
         elif self.script.name == "counting":
-            place = self.house.home / "jobs" / self.id / "model/train/model_epoch_final.pth"
+            place = self.platform.home / "jobs" / self.id / "model/train/model_epoch_final.pth"
             weight = torch.load(place, weights_only=True)["weight"]
             if not bool((weight == self.script.epochs / 8).all()):  # each sample, in steps of 8
                 self._fail(f"{self.id}: the counting model has counted {weight.tolist()}")
@@ -129,15 +129,15 @@ class Training:
         self.fate, self.wrong = Fate.WRONG, why
 
 
-def endless(house: House, those: list[Script], size: Size) -> Iterator[Training]:
+def endless(platform: Platform, those: list[Script], size: Size) -> Iterator[Training]:
     """One training after the other, each to be sent."""
     for number in itertools.count():
         script = those[number % len(those)]
-        record = house.folder / f"samples-{number}"
+        record = platform.folder / f"samples-{number}"
         env = f"--msd-env TEST_PACE={size.pace} --msd-env EDT_SAMPLE_RECORD={record} --msd-env EDT_SEED={SEED}"
         model = f"--exec-start edtPyTorch --model-main {script.name}.py --numWorker 4 --appName {record.name}"
         args = f"{model} {env} {script.arguments}"
-        yield Training(house, script, record, args, _packed(SCRIPTS / f"{script.name}.py"))
+        yield Training(platform, script, record, args, _packed(SCRIPTS / f"{script.name}.py"))
 
 
 def _packed(path: Path) -> bytes:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from chaos.choices import Kind
 from checker.machine import Process, children, lives, processes
-from support.house import House
+from support.running_platform import Platform
 
 _T = TypeVar("_T")
 _NAMES = {
@@ -23,21 +23,23 @@ _NAMES = {
 _MODULES = {Kind.AGENT: "edt_agent", Kind.SCHEDULER: "edt_scheduler", Kind.API: "edt_api"}
 
 
-def of(kind: Kind, house: House) -> list[Process]:
+def of(kind: Kind, platform: Platform) -> list[Process]:
     """All that a blow of this kind may hit, always in the same order."""
-    found = processes(house.tag)
+    found = processes(platform.tag)
     if kind in _NAMES:
         chosen = [process for process in found if process.life and process.name == _NAMES[kind]]
     elif kind is Kind.FREEZE:
-        return [each for module in _MODULES for each in of(module, house)]
+        return [each for module in _MODULES for each in of(module, platform)]
     elif kind in _MODULES:
         heads = {each.pid for each in found if not each.life and f"-m {_MODULES[kind]}" in each.command}
         # Their own children, Celery's worker say, die with them.
         chosen = [each for each in found if each.pid in heads and each.parent not in heads]
     elif kind is Kind.BROKER:
-        chosen = [each for each in children(house.up.pid) if "valkey" in each.name] if house.up is not None else []
-    elif kind is Kind.HOUSE:
-        chosen = [each for each in found if house.up is not None and each.pid == house.up.pid]
+        chosen = (
+            [each for each in children(platform.up.pid) if "valkey" in each.name] if platform.up is not None else []
+        )
+    elif kind is Kind.PLATFORM:
+        chosen = [each for each in found if platform.up is not None and each.pid == platform.up.pid]
     else:
         chosen = []
     return sorted(chosen, key=lambda process: (process.node, process.start, process.pid))

@@ -1,6 +1,6 @@
 """The newest recovery checkpoint of a job: is it what its manifest says?
 
-``checkpoint/at-<tick>/manifest.json`` names each file with its SHA-256 and its bytes, and the attempt that wrote it.
+``checkpoint/at-<offset>/manifest.json`` names each file with its SHA-256 and its bytes, and the attempt that wrote it.
 """
 
 from __future__ import annotations

@@ -18,14 +18,15 @@ import pytest
 
 from checker.violation import Invariant
 from checker.watch import Checker
+from edt_contract.encoding import to_json_object
+from edt_contract.reports import ExitKind, ReportKind
 from edt_migrations import migrate
-from edt_runner.contract import ExitKind, ReportKind
 from edt_scheduler import operations
-from edt_scheduler.doorbell import Doorbells
-from edt_scheduler.house import House
+from edt_scheduler.model.states import Role
+from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
-from edt_scheduler.views import Role
 from support.puppets import Clock, Puppet, Stage
 from support.waiting import until
 
@@ -44,16 +45,16 @@ def good_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def staged(home: Path, url: str) -> Iterator[Stage]:
-    """A new house on this database, closed at the end."""
+    """A new platform on this database, closed at the end."""
     settings = Settings(home=home, database_url=url, broker_url="")
     for folder in (settings.jobs, settings.staged, home / "run"):
         folder.mkdir(parents=True, exist_ok=True)
     migrate(url)
     database, clock = Database(url), Clock(time.time() - 100)
-    house = House(database, Doorbells(database, clock=clock), settings, clock)
-    yield Stage(house, clock, operations.add_user(house, "admin", "hash", Role.ADMIN))
-    house.doorbells.relay()
-    house.close()
+    platform = Platform(database, Notifier(database, clock=clock), settings, clock)
+    yield Stage(platform, clock, operations.add_user(platform, "admin", "hash", Role.ADMIN))
+    platform.notifier.relay()
+    platform.close()
     database.close()
 
 
@@ -71,7 +72,7 @@ def _play(stage: Stage) -> Puppet:
     stage.settle()
     assert (second, 2) in node.running
     third = stage.submit(1)
-    operations.stop(stage.house, third, viewer=stage.admin)
+    operations.stop(stage.platform, third, viewer=stage.admin)
     stage.settle()
     for _ in range(4):
         stage.submit(1)
@@ -80,18 +81,18 @@ def _play(stage: Stage) -> Puppet:
 
 
 def _write_papers(home: Path, node: Puppet) -> None:
-    for report in node.told:
+    for report in node.reported:
         spool = home / "jobs" / report.job / "spool" / f"{report.fence}-{report.node}"
         spool.mkdir(parents=True, exist_ok=True)
         with (spool / "reports.jsonl").open("a") as file:
-            file.write(json.dumps(report.to_message()) + "\n")
-    for tick in (3, 7):
-        place = home / "jobs/edt-2/checkpoint" / f"at-{tick:010d}"
+            file.write(json.dumps(to_json_object(report)) + "\n")
+    for offset in (3, 7):
+        place = home / "jobs/edt-2/checkpoint" / f"at-{offset:010d}"
         place.mkdir(parents=True)
-        (place / "state.safetensors").write_bytes(b"state %d" % tick)
-        digest = hashlib.sha256(b"state %d" % tick).hexdigest()
+        (place / "state.safetensors").write_bytes(b"state %d" % offset)
+        digest = hashlib.sha256(b"state %d" % offset).hexdigest()
         files = {"state.safetensors": {"sha256": digest, "bytes": 7}}
-        (place / "manifest.json").write_text(json.dumps({"fence": 1, "tick": tick, "files": files}))
+        (place / "manifest.json").write_text(json.dumps({"fence": 1, "offset": offset, "files": files}))
     record = home / "RECORD"
     record.mkdir()
     for engine in (1, 2):
@@ -146,12 +147,12 @@ class Planted:
         return process
 
     def ledger(self, life: str, job: str, fence: int) -> None:
-        """What an agent writes down before a supervisor gets its letter."""
+        """What an agent writes down before a supervisor gets its spec."""
         folder = self.home / "agent/n1/attempts"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{job}.{fence}.json").write_text(json.dumps({"job": job, "fence": fence, "life": life}))
 
-    def barks(self, seconds: float = 0.0) -> set[Invariant]:
+    def found(self, seconds: float = 0.0) -> set[Invariant]:
         """What is found wrong, now and ``seconds`` later."""
         self.checker.poll()
         if seconds:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from checker.database import Picture
+from checker.home_files import Attempt, Register, Reports
 from checker.machine import Process, lives
-from checker.papers import Attempt, Register, Reports
 from checker.violation import Invariant, Violation
 
 ORPHAN_SECONDS = 30.0
@@ -84,7 +84,7 @@ def _orphans(picture: Picture, of: dict[Attempt, list[Process]]) -> Iterator[Vio
 
 
 def _strangers(found: dict[tuple[str, str], list[Process]], living: Sequence[Process]) -> Iterator[Violation]:
-    """Each living agent may keep one supervisor of each kind that has no letter yet."""
+    """Each living agent may keep one supervisor of each kind that has no spec yet."""
     agents = {process.pid for process in living if not process.life and "edt_agent" in process.command}
     for (node, life), processes in found.items():
         heads = {process.parent for process in processes}

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from checker.database import Picture, Row
-from checker.papers import Reports
+from checker.home_files import Reports
 from checker.violation import Invariant, Violation
 
 TERMINAL = {"FINISHED", "KILLED", "ERROR"}
@@ -155,7 +155,7 @@ def _counters(picture: Picture, reports: Reports) -> Iterator[Violation]:
 
 def _outbox(picture: Picture) -> Iterator[Violation]:
     for row in picture["outbox"]:
-        said = f"doorbell {row['id']} for {row['queue']} is still in the outbox"
+        said = f"notification {row['id']} for {row['queue']} is still in the outbox"
         yield Violation(Invariant.I13, row["id"], said, OUTBOX_SECONDS)
 
 

@@ -1,11 +1,12 @@
 """The record of samples: of what each committed step was made.
 
 Each engine appends to ``samples-<fence>-<engine>.jsonl``
-    ["try", epoch, step, round, worker, [indices]]    a micro-batch, before the step's reduction begins
-    ["commit", step, round]                           it has committed the step
-    ["commit-void", step, round]                      all went back to this step, and committed it again in this round
-A step was made of the tries of the (fence, round) that was committed; where there are several, of the newest. A round
-that is older than one in which all went back to this step or to one before it was never committed.
+    ["try", epoch, step, generation, micro-batch, [indices]]   a micro-batch, before the step's reduction begins
+    ["commit", step, generation]                               it has committed the step
+    ["commit", step, generation, width]                        the same where the batch follows the engines
+    ["commit-void", step, generation]                          all went back to this step, into this generation
+A step was made of the tries of the (fence, generation) that committed it; where several did, of the newest. A commit
+does not count if its generation is older than one in which all went back to this step or to one before it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def audit(folder: Path, samples: int | None = None, epochs: int | None = None) -
             match line:
                 case ["try", int(epoch), int(step), int(round_), int(), list(indices)]:
                     tries[step, fence, round_].append((epoch, indices))
-                case ["commit", int(step), int(round_)]:
+                case ["commit", int(step), int(round_)] | ["commit", int(step), int(round_), int()]:
                     newest[step] = max(newest.get(step, (0, -1)), (fence, round_))
                 case ["commit-void", int(step), int(round_)]:
                     returns.append((step, (fence, round_)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Invariant(enum.StrEnum):
-    """The fifteen, each as it reads in this house."""
+    """The fifteen, each as it reads in this platform."""
 
     I1 = "a slot is held by one open allocation, and a free one by no process"
     I2 = "nobody holds more than there is, than it asked for, or on a node that takes no work"

@@ -16,9 +16,9 @@ from pathlib import Path
 from checker import history, rows, samples
 from checker.checkpoints import Shelf
 from checker.database import Picture, Unreachable, read
+from checker.home_files import Register, Reports, there
 from checker.living import Census
 from checker.machine import processes
-from checker.papers import Register, Reports, there
 from checker.violation import Invariant, Unsound, Violation
 
 

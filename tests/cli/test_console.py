@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from edt_cli.up.console import Console
+from edt_cli.up.services import Console
 
 
 class Disk(io.StringIO):

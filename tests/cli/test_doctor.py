@@ -11,11 +11,11 @@ import pytest
 from cryptography.fernet import Fernet
 
 from edt_scheduler import operations
-from edt_scheduler.house import open_house
+from edt_scheduler.platform import open_platform
 from edt_scheduler.settings import Settings
-from support.house import House
 from support.ports import free_port
 from support.puppets import Clock, Stage
+from support.running_platform import Platform
 from support.tagged import lives
 from support.typed import Done, edt
 from support.waiting import until
@@ -35,56 +35,59 @@ time.sleep(600)
 def test_a_new_database_is_refused_and_adopted_while_a_job_still_runs_and_no_result_is_lost(
     tmp_path: Path,
 ) -> None:
-    with House(tmp_path, slots=1) as house:
-        house.asserts = False  # the checker misses jobs that the new database does not know
+    with Platform(tmp_path, slots=1) as platform:
+        platform.asserts = False  # the checker misses jobs that the new database does not know
         (tmp_path / "main.py").write_text(SLEEPS)
-        job = house.submit(tmp_path / "main.py")
-        folder = house.home / "jobs" / job
+        job = platform.submit(tmp_path / "main.py")
+        folder = platform.home / "jobs" / job
         until((folder / "model" / "result.pth").exists, 60)
-        supervisor = until(lambda: house.supervisor_of(job))
-        house.kill_control_plane()
-        for file in house.home.glob("edt.db*"):
+        supervisor = until(lambda: platform.supervisor_of(job))
+        platform.kill_control_plane()
+        for file in platform.home.glob("edt.db*"):
             file.unlink()
 
-        refused = house.cli("up", "--home", str(house.home))
+        refused = platform.cli("up", "--home", str(platform.home))
         assert refused.returncode == 2
         (said,) = refused.stderr.splitlines()
-        assert f"EDT_HOME {house.home} (id " in said and "`edt doctor --adopt`" in said
+        assert f"EDT_HOME {platform.home} (id " in said and "`edt doctor --adopt`" in said
         assert lives(supervisor) and folder.exists()
 
-        looked = house.cli("doctor", "--home", str(house.home))
+        looked = platform.cli("doctor", "--home", str(platform.home))
         assert looked.returncode == 1
         assert "do not belong together" in looked.stdout and "no answer" in looked.stdout
-        unasked = house.cli("doctor", "--home", str(house.home), "--adopt")
+        unasked = platform.cli("doctor", "--home", str(platform.home), "--adopt")
         assert (unasked.returncode, folder.exists()) == (2, True)
 
-        adopted = house.cli("doctor", "--home", str(house.home), "--adopt", "--yes")
+        adopted = platform.cli("doctor", "--home", str(platform.home), "--adopt", "--yes")
         assert adopted.returncode == 0, adopted.stderr
         assert "1 job folder moved to" in adopted.stdout
         assert not lives(supervisor) and not folder.exists()
 
-        house.start()
-        found = house.cli("doctor", "--home", str(house.home), "-o", "json")
+        platform.start()
+        found = platform.cli("doctor", "--home", str(platform.home), "-o", "json")
         assert found.returncode == 0, found.stderr
         seen = json.loads(found.stdout)
         assert seen["home_id"] == seen["database_id"] and seen["api"]["ready"]
         assert [entry["job"] for entry in seen["lost_found"]] == [job]
-        moved = house.home / "lost+found" / job / job
+        moved = platform.home / "lost+found" / job / job
         assert (moved / "model" / "result.pth").read_text() == "weights"
-        assert "they belong together" in (told := house.cli("doctor", "--home", str(house.home)).stdout)
+        assert "they belong together" in (told := platform.cli("doctor", "--home", str(platform.home)).stdout)
         assert "an administrator gave the home another database" in told
-        assert house.submit(tmp_path / "main.py") != job
-        under_way = house.cli(
-            "doctor", "--home", str(house.home), "--adopt", "--yes", EDT_DATABASE_URL="sqlite:///x.db"
+        assert platform.submit(tmp_path / "main.py") != job
+        under_way = platform.cli(
+            "doctor", "--home", str(platform.home), "--adopt", "--yes", EDT_DATABASE_URL="sqlite:///x.db"
         )
         assert (under_way.returncode, under_way.stderr) == (
             1,
-            f"edt: an API serves at {house.url}: stop the platform before you change what belongs to it\n",
+            f"edt: an API serves at {platform.url}: stop the platform before you change what belongs to it\n",
         )
 
-        assert house.cli("doctor", "--home", str(house.home), "--empty-lost-found", "--only", "edt-77").returncode == 1
+        assert (
+            platform.cli("doctor", "--home", str(platform.home), "--empty-lost-found", "--only", "edt-77").returncode
+            == 1
+        )
         assert moved.exists()
-        emptied = house.cli("doctor", "--home", str(house.home), "--empty-lost-found", "--yes")
+        emptied = platform.cli("doctor", "--home", str(platform.home), "--empty-lost-found", "--yes")
         assert emptied.returncode == 0, emptied.stderr
         assert not moved.parent.exists()
 
@@ -96,10 +99,10 @@ def test_it_says_where_the_secret_key_lies_and_what_it_opens_and_seals_with_the_
     def doctor(*words: str) -> Done:
         return edt(["doctor", "--home", str(tmp_path / "home"), *words], environ, tmp_path)
 
-    with closing(open_house(Settings(home=tmp_path / "home", broker_url=""))) as house:
-        Stage(house, Clock(), operations.add_user(house, "ana", "hash")).submit(environ={"TOKEN": "canary"})
-        file, old = house.secret_key.path, house.secret_key.path.read_text()
-        before = house.secret_key.keys().ids[0]
+    with closing(open_platform(Settings(home=tmp_path / "home", broker_url=""))) as platform:
+        Stage(platform, Clock(), operations.add_user(platform, "ana", "hash")).submit(environ={"TOKEN": "canary"})
+        file, old = platform.secret_key.path, platform.secret_key.path.read_text()
+        before = platform.secret_key.keys().ids[0]
         file.write_text(f"{Fernet.generate_key().decode()}\n")
         wrong = doctor().stdout
         assert f"secret key  {file}" in wrong and f"1 sealed environment needs the key {before}, which {file}" in wrong
@@ -108,6 +111,6 @@ def test_it_says_where_the_secret_key_lies_and_what_it_opens_and_seals_with_the_
         sealed = doctor("--seal")
         assert sealed.returncode == 0 and f"needs {before} no longer" in sealed.stdout, sealed.stderr
         shown = doctor().stdout
-        newest = house.secret_key.keys().ids[0]
+        newest = platform.secret_key.keys().ids[0]
         assert f"newest key {newest}; it fits the database, 1 environment sealed; {before} may be taken out" in shown
         assert "canary" not in wrong + sealed.stdout + shown and old.strip() not in wrong + sealed.stdout + shown

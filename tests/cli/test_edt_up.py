@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.house import House
+from support.running_platform import Platform
 from support.tagged import lives
 from support.waiting import until
 
@@ -23,62 +23,62 @@ pytestmark = pytest.mark.lane("processes")  # a whole platform
 SLEEPS = "import time\nprint('awake', flush=True)\ntime.sleep(600)\n"
 
 
-def part(house: House, module: str) -> int:
+def part(platform: Platform, module: str) -> int:
     """pid of the process that `edt up` started for a part."""
-    assert house.up is not None
-    of_ours = Path(f"/proc/{house.up.pid}/task/{house.up.pid}/children").read_text().split()
-    return next(pid for pid, line in house.processes().items() if str(pid) in of_ours and f" {module}" in line)
+    assert platform.up is not None
+    of_ours = Path(f"/proc/{platform.up.pid}/task/{platform.up.pid}/children").read_text().split()
+    return next(pid for pid, line in platform.processes().items() if str(pid) in of_ours and f" {module}" in line)
 
 
 @pytest.mark.timeout(300)  # it starts four times, and a machine may be busy
-def test_the_house_stands_mends_itself_goes_and_goes_on(tmp_path):
-    house = House(tmp_path, slots=1, EDT_GRACE_SECONDS="600")  # longer than this test may take
-    del house.environ["EDT_ADMIN_PASSWORD"]
-    with house:
+def test_the_platform_stands_mends_itself_goes_and_goes_on(tmp_path):
+    platform = Platform(tmp_path, slots=1, EDT_GRACE_SECONDS="600")  # longer than this test may take
+    del platform.environ["EDT_ADMIN_PASSWORD"]
+    with platform:
         # The first start shows a password, this once.
-        [password] = re.findall(r"user admin, password (\S+) \(shown this once\)", house.log)
-        assert f"OpenEDT is at {house.url}" in house.log
-        assert house.api.get("/livez").is_success
+        [password] = re.findall(r"user admin, password (\S+) \(shown this once\)", platform.log)
+        assert f"OpenEDT is at {platform.url}" in platform.log
+        assert platform.api.get("/livez").is_success
 
         # A second one in the same home has no business there.
-        second = house.cli("up", "--home", str(house.home))
+        second = platform.cli("up", "--home", str(platform.home))
         assert second.returncode == 2
         assert re.fullmatch(r"edt: `edt up` runs already in .*\n", second.stderr)
 
         # A dead child is started again.
         for name in ("edt_scheduler", "edt_api", "edt_agent"):
-            os.kill(part(house, name), signal.SIGKILL)
-        until(lambda: house.log.count("it starts again") >= 3)
-        until(house.serves, 60)
+            os.kill(part(platform, name), signal.SIGKILL)
+        until(lambda: platform.log.count("it starts again") >= 3)
+        until(platform.serves, 60)
 
         # The whole control plane dies: what trains goes on, and is adopted.
         (tmp_path / "main.py").write_text(SLEEPS)
-        job = house.submit(tmp_path / "main.py")
-        house.wait(job, "RUNNING")
-        supervisor = until(lambda: house.supervisor_of(job))
-        house.kill_control_plane()
+        job = platform.submit(tmp_path / "main.py")
+        platform.wait(job, "RUNNING")
+        supervisor = until(lambda: platform.supervisor_of(job))
+        platform.kill_control_plane()
         assert lives(supervisor)
-        house.start()
-        until(lambda: "adopted" in house.log)
-        assert (house.job(job)["state"], house.job(job)["attempts"]) == ("RUNNING", 1)
-        assert house.supervisor_of(job) == supervisor
+        platform.start()
+        until(lambda: "adopted" in platform.log)
+        assert (platform.job(job)["state"], platform.job(job)["attempts"]) == ("RUNNING", 1)
+        assert platform.supervisor_of(job) == supervisor
 
         # Ctrl-C: it leaves, and goes on as the next attempt at the next start.
-        assert house.interrupt(200) == 0
-        assert house.processes() == {}
-        house.start()
-        until(lambda: (house.job(job)["state"], house.job(job)["attempts"]) == ("RUNNING", 2), 60)
-        assert house.log.count("password") == 1
-        assert house.api.get("/auth/v1/logon", auth=("admin", password)).is_success
+        assert platform.interrupt(200) == 0
+        assert platform.processes() == {}
+        platform.start()
+        until(lambda: (platform.job(job)["state"], platform.job(job)["attempts"]) == ("RUNNING", 2), 60)
+        assert platform.log.count("password") == 1
+        assert platform.api.get("/auth/v1/logon", auth=("admin", password)).is_success
 
         # A second Ctrl-C kills at once, although there is somebody who does not leave.
-        os.kill(house.supervisor_of(job), signal.SIGSTOP)
-        house.up.send_signal(signal.SIGINT)
-        until(lambda: house.log.count("Ctrl-C once more") == 2)
+        os.kill(platform.supervisor_of(job), signal.SIGSTOP)
+        platform.up.send_signal(signal.SIGINT)
+        until(lambda: platform.log.count("Ctrl-C once more") == 2)
         time.sleep(0.4)  # more than the 0.3 s within which it would be the same Ctrl-C, however slow the machine is
-        house.up.send_signal(signal.SIGINT)
-        assert house.up.wait(60) == 130
-        assert house.processes() == {}
+        platform.up.send_signal(signal.SIGINT)
+        assert platform.up.wait(60) == 130
+        assert platform.processes() == {}
 
 
 @pytest.mark.parametrize("trouble", ["port", "home", "database"])

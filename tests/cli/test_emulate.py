@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from edt_cli import emulate
-from edt_runner.emulate import table
-from edt_runner.emulate.outcome import Curve, metric_of, outcome, smooth
-from edt_runner.emulate.record import Point, Record
-from edt_runner.engine.schedule import Schedule
+from edt_emulate import terminal
+from edt_emulate.outcome import Curve, metric_of, outcome, smooth
+from edt_runner.lr_scaling.emulation import Point, Record
+from edt_runner.schedule.schedule import Schedule
 from support.nursery import RUNNERS, TESTS, Nursery
-from support.training import Elastic, letter_for, script
+from support.training import Elastic, script, spec_for
 from support.typed import Done, edt
 
 MAIN = script("emulated")
@@ -29,12 +29,12 @@ SEED, THREADS = 7, 1
 
 LONG = """
 import os, pathlib, time
-from edt_runner import emulation
-from edt_runner.emulate.record import Recorder
-from edt_runner.engine.schedule import Schedule
+from edt_runner.lr_scaling import emulation
+from edt_runner.lr_scaling.emulation import Recorder
+from edt_runner.schedule.schedule import Schedule
 
 pathlib.Path("pid").write_text(str(os.getpid()))
-schedule = Schedule(train_samples=90, test_samples=0, logical_workers=1, batch_size=4, epochs=1)
+schedule = Schedule(train_samples=90, test_samples=0, micro_batches=1, batch_size=4, epochs=1)
 shape = {"schedule": schedule.to_json_object(), "batch_size": 4, "reference": 8, "per_engine": False}
 Recorder(emulation.current().record, shape)
 time.sleep(600)
@@ -63,16 +63,16 @@ def lines_of(log: Path) -> Iterator[bytes]:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The history of a job of 1, 3, 2 engines, whose batch and learning rate followed them."""
     nursery = Nursery()
-    letter = letter_for(tmp_path_factory.mktemp("job"), MAIN, "--scaling", "per_engine", "--rule", "linear")
+    spec = spec_for(tmp_path_factory.mktemp("job"), MAIN, "--scaling", "per_engine", "--rule", "linear")
     try:
-        with Elastic(letter, nursery.start) as training:
+        with Elastic(spec, nursery.start) as training:
             for engines in ([1], [1, 2, 3], [2, 3]):
                 training.settle(engines)
             end = training.finish()
     finally:
         nursery.close()
     assert end["kind"] == "finished", end
-    unit, updates = emulate._updates(lines_of(Path(letter.log_dir) / "stdout"), most=8)
+    unit, updates = emulate._updates(lines_of(Path(spec.log_dir) / "stdout"), most=8)
     told = {"id": "edt-12", "attempts": 1, "seed": SEED, "threads": THREADS, "digest": end["digest"]}
     yield {"job": told, "micro_batches_a_step": unit, "updates": updates, "resizes": []}
 
@@ -198,7 +198,7 @@ class TestWrongUse:
 
 def recorded() -> Record:
     """Two epochs of 10 samples in micro-batches of 4; means over the epoch so far, as engines tell them."""
-    schedule = Schedule(train_samples=10, test_samples=0, logical_workers=1, batch_size=4, epochs=2).to_json_object()
+    schedule = Schedule(train_samples=10, test_samples=0, micro_batches=1, batch_size=4, epochs=2).to_json_object()
     record = Record({"schedule": schedule, "batch_size": 4, "reference": 4, "per_engine": False}, digest="ab")
     means = [(2, 1, 4.0), (3, 1, 4.4), (4, 2, 1.0), (6, 2, 2.2)]
     record.updates = [Point(step, epoch, {"loss": mean, "top5": mean, "batch": 8.0}) for step, epoch, mean in means]
@@ -221,7 +221,9 @@ class TestFigures:
     def test_a_training_that_diverged_is_said_to_have(self, capsys):
         record = recorded()
         record.updates[-1] = Point(6, 2, {"loss": float("nan")})
-        table.show([outcome("a", recorded(), None), outcome("b", record, None)], {"c": "why"}, None, tested=False)
+        terminal.show_table(
+            [outcome("a", recorded(), None), outcome("b", record, None)], {"c": "why"}, None, tested=False
+        )
         out = capsys.readouterr().out
         assert "diverged" in out and "failed" in out and "LOSS VS a" in out
 
@@ -247,7 +249,7 @@ class TestLog:
 def test_matplotlib_is_imported_to_draw_and_for_nothing_else():
     """So that where it is missing all else is there."""
     code = (
-        "import sys, edt_runner.emulate.__main__;"
+        "import sys, edt_emulate.__main__;"
         "sys.exit(any(name.split('.')[0] in ('matplotlib', 'torch') for name in sys.modules))"
     )
     environ = {**os.environ, "PYTHONPATH": str(RUNNERS)}

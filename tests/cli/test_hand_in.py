@@ -14,7 +14,7 @@ import pytest
 from edt_cli import session
 from edt_scheduler import operations
 from edt_scheduler.store import environs
-from support.front_door import FrontDoor, served
+from support.served_api import ServedApi, served
 from support.typed import Done, edt
 
 AWAY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -85,36 +85,36 @@ def _drain(client: socket.socket) -> None:
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("EDT_")]:
             patch.delenv(name)
-        with served(tmp_path_factory.mktemp("home")) as door:
-            yield door
+        with served(tmp_path_factory.mktemp("home")) as api:
+            yield api
 
 
 @contextmanager
-def line(api: FrontDoor, *fates: str) -> Iterator[Line]:
+def line(api: ServedApi, *fates: str) -> Iterator[Line]:
     opened = Line(api.url, *fates)
     yield opened
     opened.close()
 
 
-def submit(api: FrontDoor, url: str, folder: Path, *options: str, **environ: str) -> Done:
+def submit(api: ServedApi, url: str, folder: Path, *options: str, **environ: str) -> Done:
     (folder / "main.py").write_text("print('hello')\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
-    token = operations.issue_token(api.house, operations.user(api.house, "ana"), 600)
+    token = operations.issue_token(api.platform, operations.user(api.platform, "ana"), 600)
     ours = {"EDT_API": url, "EDT_TOKEN": token, "NO_COLOR": "1"}
     return edt(["submit", "main.py", *options], {**kept, **ours, **environ}, folder)
 
 
-def jobs(api: FrontDoor) -> list[str]:
-    return [job.exec_id for job in operations.jobs(api.house, viewer=operations.user(api.house, "ana"))]
+def jobs(api: ServedApi) -> list[str]:
+    return [job.exec_id for job in operations.jobs(api.platform, viewer=operations.user(api.platform, "ana"))]
 
 
 @pytest.mark.parametrize("fates", [("cut",), ("away",), ("cut", "away", "cut")], ids="+".join)
 def test_what_got_no_answer_is_sent_again_and_is_one_job(
-    api: FrontDoor, tmp_path: Path, fates: tuple[str, ...]
+    api: ServedApi, tmp_path: Path, fates: tuple[str, ...]
 ) -> None:
     before = jobs(api)
     with line(api, *fates) as flaky:
@@ -126,7 +126,7 @@ def test_what_got_no_answer_is_sent_again_and_is_one_job(
 
 
 def test_where_nobody_answers_it_gives_up_in_time(
-    api: FrontDoor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: ServedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "PATIENCE_SECONDS", 1.2)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -136,7 +136,7 @@ def test_where_nobody_answers_it_gives_up_in_time(
     assert "no answer from" in done.stderr
 
 
-def test_a_refusal_is_not_tried_again(api: FrontDoor, tmp_path: Path) -> None:
+def test_a_refusal_is_not_tried_again(api: ServedApi, tmp_path: Path) -> None:
     done = submit(api, api.url, tmp_path, "--framework", "edtCaffe")
     assert done.returncode == 1
     assert "edtCaffe" in done.stderr
@@ -144,14 +144,14 @@ def test_a_refusal_is_not_tried_again(api: FrontDoor, tmp_path: Path) -> None:
 
 
 def test_a_variable_without_a_value_is_taken_from_the_environment_so_that_nobody_sees_it_typed(
-    api: FrontDoor, tmp_path: Path
+    api: ServedApi, tmp_path: Path
 ) -> None:
     secret = 'it\'s a "$secret" & = of\ntwo lines'
     done = submit(api, api.url, tmp_path, "-e", "TOKEN", "--env", "EMPTY", "-e", "A=b=c", TOKEN=secret, EMPTY="")
     assert done.returncode == 0, done.stderr
-    with api.house.database.snapshot() as tx:
+    with api.platform.database.snapshot() as tx:
         number = int(done.stdout.strip().removeprefix("edt-"))
-        assert environs.get(tx, number, api.house.secret_key.keys()).items() >= {
+        assert environs.get(tx, number, api.platform.secret_key.keys()).items() >= {
             "TOKEN": secret, "EMPTY": "", "A": "b=c"
         }.items()  # fmt: skip
 
@@ -160,7 +160,7 @@ def test_a_variable_without_a_value_is_taken_from_the_environment_so_that_nobody
     ("given", "said"), [("NOWHERE", "--env NOWHERE: it is not set here"), ("=x", "it is NAME=VALUE, or NAME")]
 )
 def test_a_variable_that_is_not_there_is_refused_before_anything_is_sent(
-    api: FrontDoor, tmp_path: Path, given: str, said: str
+    api: ServedApi, tmp_path: Path, given: str, said: str
 ) -> None:
     before = jobs(api)
     done = submit(api, api.url, tmp_path, "--env", given)

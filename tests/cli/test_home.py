@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from edt_cli.errors import CannotStart
-from edt_cli.secret_file import write_secret
 from edt_cli.up import home as homes
 from edt_cli.up.home import Home, home_tag, remembered_port
+from edt_contract.durable import write_whole
 from support.ports import free_port
 
 
@@ -50,7 +50,7 @@ def test_a_home_that_cannot_be_written_is_named(tmp_path):
         Home(tmp_path / "file" / "home")
 
 
-def test_a_second_house_in_one_home_is_refused(tmp_path):
+def test_a_second_platform_in_one_home_is_refused(tmp_path):
     with Home(tmp_path).locked(), pytest.raises(CannotStart, match="runs already in"), Home(tmp_path).locked():
         pass
     with Home(tmp_path).locked():
@@ -67,10 +67,10 @@ def test_secrets_are_for_their_owner_only_and_stay(tmp_path):
 
 def test_a_secret_that_several_agents_write_at_once_is_whole_at_every_moment(tmp_path):
     path = tmp_path / "join-token"
-    write_secret(path, "s" * 40)
+    write_whole(path, "s" * 40 + "\n", mode=0o600)
 
     def written(number: int) -> str:
-        write_secret(path, "s" * 40)
+        write_whole(path, "s" * 40 + "\n", mode=0o600)
         return path.read_text()
 
     with ThreadPoolExecutor(8) as several:

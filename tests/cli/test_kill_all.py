@@ -11,8 +11,9 @@ from edt_cli.up.home import TAG_VARIABLE
 FOR_EVER = 'exec /bin/sh -c "$AGAIN"'
 PLATFORM = f"""
 import subprocess, sys
-from edt_cli.up.parts import become_reaper, kill_all
-become_reaper()
+from edt_cli.up.services import kill_all
+from edt_contract.processes import adopt_orphans
+adopt_orphans()
 bare = subprocess.Popen(["/bin/sh", "-c", "/bin/sleep 600 & exec /bin/sleep 600"], env={{}})
 print(kill_all("{TAG_VARIABLE}", sys.argv[1]))
 assert bare.wait(10) == -9

@@ -8,8 +8,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from edt_cli import passwords
 from edt_cli.errors import CannotStart
+from edt_cli.login import new_password
 from edt_cli.main import app
 
 SECRET = "correct horse " * 100
@@ -24,7 +24,7 @@ def edt(*words: str, stdin: str) -> CannotStart:
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])
 def test_a_line_is_a_password_however_it_ends(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(f" with blanks {end}"))
-    assert passwords.new(stdin=True) == " with blanks "
+    assert new_password(stdin=True) == " with blanks "
 
 
 @pytest.mark.parametrize("password", ["seven77", SECRET])

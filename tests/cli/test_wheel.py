@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from support.credentials import PASSWORD
-from support.house import House
+from support.running_platform import Platform
 
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]  # packages are built and installed
 
@@ -52,18 +52,23 @@ def elsewhere(tmp_path: Path) -> Path:
 def test_edt_up_from_a_wheel_in_an_empty_folder_runs_a_script(elsewhere: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    house = House(empty, slots=1)
-    house.environ.pop("PYTHONPATH", None)
-    house.command = (str(elsewhere / "bin" / "edt"),)
-    with house:
-        client = {"EDT_API": house.url, "EDT_TAG": house.tag, "XDG_CONFIG_HOME": str(empty / "config")}
+    platform = Platform(empty, slots=1)
+    platform.environ.pop("PYTHONPATH", None)
+    platform.command = (str(elsewhere / "bin" / "edt"),)
+    with platform:
+        client = {"EDT_API": platform.url, "EDT_TAG": platform.tag, "XDG_CONFIG_HOME": str(empty / "config")}
         (empty / "main.py").write_text(SCRIPT)
         edt = elsewhere / "bin" / "edt"
         subprocess.run(
-            [edt, "login"], env={**house.environ, **client}, input=f"{PASSWORD}\n", text=True, timeout=120, check=True
+            [edt, "login"],
+            env={**platform.environ, **client},
+            input=f"{PASSWORD}\n",
+            text=True,
+            timeout=120,
+            check=True,
         )
         said = run(edt, "submit", "main.py", "-f", folder=empty, **client)
-        page = httpx.get(f"{house.url}/ui/jobs", trust_env=False)
+        page = httpx.get(f"{platform.url}/ui/jobs", trust_env=False)
         assert '<div id="root"' in page.text
     [line] = [line for line in said.splitlines() if line.startswith("from ")]
     files = line.split()[1:]

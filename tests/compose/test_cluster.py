@@ -67,26 +67,30 @@ def test_a_job_from_outside_makes_room_for_another_and_grows_again(cluster: Clus
 
 def test_its_parts_are_healthy_and_may_do_no_more_than_they_must(cluster: Cluster) -> None:
     cluster.use("docker")
-    parts = cluster.parts()
-    assert parts.pop("migrate")["State"]["ExitCode"] == 0
-    parts.pop("agent", None)  # where it was started, it was stopped
+    containers = cluster.containers()
+    assert containers.pop("migrate")["State"]["ExitCode"] == 0
+    containers.pop("agent", None)  # where it was started, it was stopped
     eventually(
         lambda: (
-            {part["State"]["Health"]["Status"] for part in cluster.parts().values() if part["State"]["Running"]}
+            {
+                container["State"]["Health"]["Status"]
+                for container in cluster.containers().values()
+                if container["State"]["Running"]
+            }
             == {"healthy"}
         ),
         "all are healthy",
     )
-    for name, part in parts.items():
-        host = part["HostConfig"]
+    for name, container in containers.items():
+        host = container["HostConfig"]
         assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"] and not host["Privileged"], name
         assert host["SecurityOpt"] == ["no-new-privileges:true"] and host["PidsLimit"] and host["Memory"], name
         if name != "postgres":  # which leaves root by itself
-            assert part["Config"]["User"].partition(":")[0] not in {"", "0", "root"}, name
-    doors = {name: part["NetworkSettings"]["Ports"] for name, part in parts.items()}
-    outside = {name for name, ports in doors.items() for hosts in ports.values() for host in hosts or ()}
+            assert container["Config"]["User"].partition(":")[0] not in {"", "0", "root"}, name
+    published = {name: container["NetworkSettings"]["Ports"] for name, container in containers.items()}
+    outside = {name for name, ports in published.items() for hosts in ports.values() for host in hosts or ()}
     assert outside == {"api", "valkey"}
-    refused = run("docker", "exec", parts["valkey"]["Id"], "valkey-cli", "ping")
+    refused = run("docker", "exec", containers["valkey"]["Id"], "valkey-cli", "ping")
     assert refused.startswith("NOAUTH")
 
 

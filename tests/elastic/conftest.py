@@ -11,7 +11,7 @@ import pytest
 
 from support.baselines import Baselines
 from support.nursery import Nursery
-from support.training import Elastic, letter_for
+from support.training import Elastic, spec_for
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +34,11 @@ def undisturbed(baselines: Baselines, framework: str) -> Callable[..., str]:
 
 @pytest.fixture
 def attempt(nursery: Nursery, tmp_path: Path, framework: str) -> Callable[..., Elastic]:
-    """``attempt(script, *arguments, **letter)``: a training below ``tmp_path``; ``folder=`` names a part of it."""
+    """``attempt(script, *arguments, **spec)``: a training below ``tmp_path``; ``folder=`` names a part of it."""
 
     def make(script: str | Path, *arguments: object, folder: str = "job", **changes: Any) -> Elastic:
         changes = {"framework": framework, **changes}
-        return Elastic(letter_for(tmp_path / folder, script, *arguments, **changes), nursery.start)
+        return Elastic(spec_for(tmp_path / folder, script, *arguments, **changes), nursery.start)
 
     return make
 

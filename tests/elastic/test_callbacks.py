@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.contract import ReportKind
+from edt_contract.reports import ReportKind
 from support.crashes import crashed, crashing, cut_off
 from support.training import Both, Elastic, cases, script, with_pytorch_first
 from support.waiting import until
@@ -73,7 +73,7 @@ def test_four_engines_give_the_bits_of_one(attempt: Attempt, digest: str) -> Non
 
 
 @with_pytorch_first
-def test_a_newcomer_in_mid_epoch_is_told_what_the_callbacks_remember_and_runs_no_hook_twice(
+def test_a_joining_engine_in_mid_epoch_is_told_what_the_callbacks_remember_and_runs_no_hook_twice(
     attempt: Attempt, digest: str
 ) -> None:
     """1, then 1 2 3 from the second epoch on, then 3 alone for the last: all that went before it knows from others."""
@@ -149,16 +149,16 @@ def test_nobody_goes_on_from_half_a_state(attempt: Attempt, tmp_path: Path, undi
     expected = undisturbed("hooked", *arguments)
     main = cut_off(tmp_path, "pytorch", 5, 2, name="hooked")
     dies = """
-    start, pieces = dataplane.GlooGroup.start_sending, dataplane._pieces
-    def start_sending(*given, **named):
-        if position.board.engine != "1" or not (folder / "once-2").exists() or not once("half"):
+    start, pieces = process_groups.GlooGroup.send_state, process_groups._pieces
+    def send_state(*given, **named):
+        if engine_status.page.engine != "1" or not (folder / "once-2").exists() or not once("half"):
             return start(*given, **named)
-        dataplane._pieces = lambda tensors: (found := pieces(tensors))[: len(found) // 2]
+        process_groups._pieces = lambda tensors: (found := pieces(tensors))[: len(found) // 2]
         start(*given, **named)()
         os.kill(os.getpid(), signal.SIGKILL)
-    dataplane.GlooGroup.start_sending = start_sending
+    process_groups.GlooGroup.send_state = send_state
     """
-    patched = "dataplane._unanimous = _unanimous\n"
+    patched = "process_groups._unanimous = _unanimous\n"
     main.write_text(main.read_text().replace(patched, patched + textwrap.dedent(dies)))
     with attempt(main, *arguments) as training:
         training.settle([1, 2])
@@ -278,7 +278,7 @@ def test_files_of_an_epoch_that_died_with_their_writer_are_written_by_whoever_go
         training.settle([1])
         training.finish()
         assert crashed(training)
-    files = Path(training.letter.result_dir) / "model" / "train"
+    files = Path(training.spec.result_dir) / "model" / "train"
     written = sorted(path.name for path in files.glob("*final*"))
     for name in written:
         (files / name).unlink()

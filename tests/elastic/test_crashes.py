@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner import processes
-from edt_runner.contract import ReportKind
+from edt_contract import processes
+from edt_contract.reports import ReportKind
 from support import crashes
 from support.crashes import CONV, EPOCHS, arm, assert_unharmed, crashed, crashing, gone, losses
 from support.training import Both, BothAtOnce, Elastic, cases, counted, with_pytorch_first
@@ -40,7 +40,7 @@ def longer_digest(undisturbed: Callable[..., str]) -> str:
     [
         Both(("engine.forward@8#1", "engine.backward@22#3", "engine.forward@40#4")),  # the first, the middle, the last
         (("engine.before-reduce@8", "engine.committed@22", "engine.reduced@40"),),  # whoever comes there first
-        (("engine.in-reduce@8", "engine.before-gather@34", "engine.applied@53"),),  # … in a validation, the last tick
+        (("engine.in-reduce@8", "engine.before-gather@34", "engine.applied@53"),),  # … in a validation, the last offset
         (("engine.before-gather@8#4", "engine.in-reduce@22#2", "engine.before-reduce@40#3"),),
         (("engine.reduced@8#3", "engine.before-gather@22#1", "engine.in-reduce@40#2"),),
         BothAtOnce(("engine.applied@8#1", "engine.applied@22#3", "engine.before-gather@40")),
@@ -63,7 +63,7 @@ def test_an_engine_dies(attempt: Attempt, tmp_path: Path, digest: str, places: t
     assert_unharmed(training, end, digest)
 
 
-@cases("place", ["engine.reform#1", Both("engine.reform#3"), "engine.forward@22#3", "engine.applied@22#4"])
+@cases("place", ["engine.regroup#1", Both("engine.regroup#3"), "engine.forward@22#3", "engine.applied@22#4"])
 def test_a_second_engine_dies_while_the_others_find_together(
     attempt: Attempt, tmp_path: Path, digest: str, place: str
 ) -> None:
@@ -78,7 +78,7 @@ def test_a_second_engine_dies_while_the_others_find_together(
 @pytest.mark.parametrize(
     "place",
     [
-        "engine.reform#1",  # it has not heard of the loss
+        "engine.regroup#1",  # it has not heard of the loss
         "engine.applied@22#1",  # it has begun to measure what the loss cost
         "engine.applied@32#1",  # in the last step that it measures: the others know, and it has not told
         "engine.committed@32#1",  # it has told
@@ -141,29 +141,29 @@ def test_an_engine_is_one_step_behind(
 def test_somebody_dies_while_an_engine_joins(
     attempt: Attempt, tmp_path: Path, longer_digest: str, places: tuple[str, ...]
 ) -> None:
-    """The newcomer or one of the two that it joins; then another one joins, and so on."""
+    """The joining engine or one of the two that it joins; then another one joins, and so on."""
     with attempt(*CHANGING, environ=crashing(tmp_path, *places, armed=False)) as training:
         training.settle([1])
         training.settle([1, 2])
-        for newcomer, place in enumerate(places, 3):
+        for joining, place in enumerate(places, 3):
             arm(training, place)
-            training.hold({*range(1, newcomer + 1)} - set(gone(training)))
-            die(training, newcomer, place)
-            assert list(gone(training).values()).count("lost") == newcomer - 2
-            training.settle({*range(1, newcomer + 1)} - set(gone(training)))
+            training.hold({*range(1, joining + 1)} - set(gone(training)))
+            die(training, joining, place)
+            assert list(gone(training).values()).count("lost") == joining - 2
+            training.settle({*range(1, joining + 1)} - set(gone(training)))
         training.settle({*range(1, 4 + len(places))} - set(gone(training)))
         end = training.finish()
     assert_unharmed(training, end, longer_digest, epochs=2 * EPOCHS)
 
 
-def die(training: Elastic, newcomer: int, place: str, leavers: Collection[int] = ()) -> None:
-    """Let the training come to ``place``, where somebody dies while ``newcomer`` joins and ``leavers`` leave."""
-    until(lambda: training.gate.is_ready(newcomer), 60, f"{newcomer} is ready")
+def die(training: Elastic, joining: int, place: str, leaving: Collection[int] = ()) -> None:
+    """Let the training come to ``place``, where somebody dies while ``joining`` joins and ``leaving`` leave."""
+    until(lambda: training.gate.is_ready(joining), 60, f"{joining} is ready")
     known = set(gone(training))
 
     def over() -> bool:
-        ended = set(gone(training))  # some of the leavers may be before the newcomer is ready
-        return crashed(training, place) and (ended >= {*leavers} if leavers else ended > known)
+        ended = set(gone(training))  # some of those that leave may be before the joining engine is ready
+        return crashed(training, place) and (ended >= {*leaving} if leaving else ended > known)
 
     training.gate.until(over, sparing=True)
 
@@ -207,7 +207,7 @@ def test_the_first_engine_dies_before_it_has_the_weights(attempt: Attempt, tmp_p
 
 
 # ── driver, coordinator, supervisor ───────────────────────────────────────────────────────────────────────────
-@cases("place", ["begin", "gave", "metrics", Both("took")])
+@cases("place", ["begin", "sent-state", "metrics", Both("received-state")])
 def test_the_driver_dies_and_another_takes_its_place(attempt: Attempt, tmp_path: Path, digest: str, place: str) -> None:
     with attempt(*CONV, environ=crashing(tmp_path, f"driver.{place}")) as training:
         training.settle([1, 2])
@@ -224,7 +224,10 @@ def test_driver_and_first_engine_die_while_they_exchange_weights(
     attempt: Attempt, tmp_path: Path, digest: str, place: str
 ) -> None:
     """Each waits for the other, and neither will come."""
-    entries = {"take": ("driver.took", "engine.hand-over#1"), "hand-over": ("engine.hand-over", "driver.took")}[place]
+    entries = {
+        "take": ("driver.received-state", "engine.hand-over#1"),
+        "hand-over": ("engine.hand-over", "driver.received-state"),
+    }[place]
     with attempt(*CONV, environ=crashing(tmp_path, *entries)) as training:
         training.settle([1])
         training.settle([1, 2, 3])
@@ -240,7 +243,7 @@ def test_driver_and_first_engine_die_while_they_exchange_weights(
         ("prepare", False),
         ("commit", False),
         ("settle", False),  # one has left
-        ("settle", True),  # a newcomer has the weights, and nobody has been told
+        ("settle", True),  # a joining engine has the weights, and nobody has been told
     ],
 )
 def test_the_coordinator_dies_in_a_planned_change(
@@ -258,7 +261,7 @@ def test_the_coordinator_dies_in_a_planned_change(
     assert_unharmed(training, end, digest)
 
 
-@pytest.mark.parametrize("place", ["round", "reform"])
+@pytest.mark.parametrize("place", ["regroup", "regrouped"])
 def test_the_coordinator_dies_while_survivors_find_together(
     attempt: Attempt, tmp_path: Path, digest: str, place: str
 ) -> None:
@@ -275,9 +278,9 @@ def test_a_supervisor_that_dies_before_it_has_written_anything_is_the_next_attem
     attempt: Attempt, tmp_path: Path, digest: str
 ) -> None:
     with attempt(*CONV, environ=crashing(tmp_path, "supervisor.start")) as training:
-        assert training.bench.process.wait(60) is not None
+        assert training.supervisor.process.wait(60) is not None
         assert crashed(training)
-        assert training.bench.poll() == []
+        assert training.supervisor.poll() == []
     with attempt(*CONV, fence=2) as training:
         training.settle([1, 2])
         end = training.finish()
@@ -298,7 +301,7 @@ def test_the_supervisor_dies_and_everything_of_it_with_it(
         if place == "reap":
             crashes.kill(training, [2], signal.SIGKILL)
         training.gate.open()
-        assert training.bench.process.wait(60) is not None
+        assert training.supervisor.process.wait(60) is not None
         assert crashed(training)
         training.gate.until(lambda: all(processes.start_time(pid) is None for pid in pids))
     with attempt(*CONV, fence=2) as training:
@@ -381,7 +384,7 @@ def test_a_stopped_engine_is_killed_at_once(attempt: Attempt, digest: str) -> No
 
 
 def test_a_hung_micro_batch_costs_its_engine(attempt: Attempt, tmp_path: Path, digest: str) -> None:
-    main = crashes.troubled(tmp_path, 'if engine == "2" and tick == 22 and once("hung"): time.sleep(600)')
+    main = crashes.troubled(tmp_path, 'if engine == "2" and offset == 22 and once("hung"): time.sleep(600)')
     with attempt(main, *CONV[1:], environ={"EDT_HANG_SECONDS": "2"}) as training:
         training.settle([1, 2])
         end = training.finish()
@@ -405,7 +408,7 @@ def test_a_loader_process_that_is_killed_costs_its_engine(attempt: Attempt, dige
 
 # ── exceptions, and samples that kill ─────────────────────────────────────────────────────────────────────────
 def test_an_exception_in_one_engine_only_costs_that_engine(attempt: Attempt, tmp_path: Path, digest: str) -> None:
-    main = crashes.troubled(tmp_path, 'if engine == "2" and tick == 22: raise RuntimeError("this GPU has a bad day")')
+    main = crashes.troubled(tmp_path, 'if engine == "2" and offset == 22: raise RuntimeError("this GPU has a bad day")')
     with attempt(main, *CONV[1:]) as training:
         training.settle([1, 2, 3])
         end = training.finish()
@@ -421,14 +424,15 @@ def test_an_exception_that_ends_two_engines_is_the_scripts(attempt: Attempt) -> 
         end = training.finish()
         shown = (training.log_dir / "driver.err").read_text()
     assert (end["kind"], end["failed_step"]) == ("script-error", 19)
-    assert end["message"].startswith("RuntimeError: EDT_FAULT: raised at step 19, as told; the micro-batch of samples ")
+    raised = "RuntimeError: EDT_FAULT: raised at step 19, as EDT_FAULT says; the micro-batch of samples "
+    assert end["message"].startswith(raised)
     assert "ended 2 engines" in end["message"]
     assert shown.count("Traceback") == 1
 
 
 @pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)"])
 def test_a_micro_batch_that_ends_two_engines_is_named(attempt: Attempt, tmp_path: Path, how: str) -> None:
-    main = crashes.troubled(tmp_path, f"if tick == 22 and worker == 1: {how}")
+    main = crashes.troubled(tmp_path, f"if offset == 22 and worker == 1: {how}")
     with attempt(main, *CONV[1:]) as training:
         training.settle([1, 2, 3])
         end = training.finish()
@@ -437,7 +441,8 @@ def test_a_micro_batch_that_ends_two_engines_is_named(attempt: Attempt, tmp_path
 
 
 def test_a_sample_that_kills_whoever_loads_it_is_named(attempt: Attempt, tmp_path: Path) -> None:
-    main = crashes.ill(tmp_path, "if index == 100 and position.board.tick > 20: os.kill(os.getpid(), signal.SIGSEGV)")
+    trouble = "if index == 100 and engine_status.page.offset > 20: os.kill(os.getpid(), signal.SIGSEGV)"
+    main = crashes.ill(tmp_path, trouble)
     with attempt(main, *CONV[1:]) as training:
         training.settle([1, 2, 3])
         end = training.finish()
@@ -460,7 +465,7 @@ def test_five_kills_from_outside_in_one_micro_batch_do_not_end_the_training(
         f"""
         while worker == 2 and os.path.exists({str(long)!r}):
             with open({str(tmp_path / "draft")!r} + "-" + engine, "w") as draft:
-                draft.write(f"{{tick}} {{worker}}")
+                draft.write(f"{{offset}} {{worker}}")
             os.replace(draft.name, {str(inside)!r} + "-" + engine)
             time.sleep(0.01)
         """,
@@ -498,7 +503,7 @@ def test_a_driver_that_is_asked_to_end_from_outside_is_started_again(attempt: At
 
 
 # ── the counting model ────────────────────────────────────────────────────────────────────────────────────────
-@cases("places", [Both(("engine.applied#2", "engine.in-reduce#3")), (("engine.reduced#1", "engine.reform#3"),)])
+@cases("places", [Both(("engine.applied#2", "engine.in-reduce#3")), (("engine.reduced#1", "engine.regroup#3"),)])
 def test_every_sample_moves_its_own_weight_exactly_once_an_epoch(
     attempt: Attempt, tmp_path: Path, places: tuple[str, ...]
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edt_runner.contract import ReportKind
+from edt_contract.reports import ReportKind
 from support.training import Elastic
 
 Attempt = Callable[..., Elastic]

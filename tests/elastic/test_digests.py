@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from edt_runner.contract import ReportKind
-from edt_runner.engine import record
+from edt_contract.reports import ReportKind
+from edt_demo import sample_record as record
 from support.training import Both, BothAtOnce, Elastic, cases, on_both_frameworks, with_pytorch_first
 
 Attempt = Callable[..., Elastic]

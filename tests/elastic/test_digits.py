@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.contract import ReportKind
+from edt_contract.reports import ReportKind
 from support.training import Elastic, with_pytorch_first
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -20,9 +20,9 @@ SCRIPTS = {"pytorch": EXAMPLES / "digits" / "main.py", "tensorflow": EXAMPLES / 
 def test_digits_that_no_engine_has_seen_are_recognised(attempt: Callable[..., Elastic], framework: str) -> None:
     with attempt(SCRIPTS[framework], "--epochs", 10, "--learning-rate", 1e-3) as training:
         training.hold([1])
-        training.bench.until(lambda report: report.kind is ReportKind.ENGINE_COUNTED, 120)
+        training.supervisor.until(lambda report: report.kind is ReportKind.ENGINE_COUNTED, 120)
         training.hold([1, 2])
-        end = training.bench.ended(240)
+        end = training.supervisor.ended(240)
     assert (end["kind"], end["message"]) == ("finished", "")
     found = re.findall(r"\] Test,.*Accuracy: ([0-9.]+)", (training.log_dir / "stdout").read_text())
     assert float(found[-1]) >= 0.97

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.contract import ReportKind
-from edt_runner.engine import checkpoint, record
+from edt_contract.reports import ReportKind
+from edt_demo import sample_record as record
+from edt_runner.checkpoints import checkpoint
 from support.gate import GateKeeper
 from support.nursery import Nursery
 from support.small_disk import SmallDisk, small_disk
-from support.training import Elastic, letter_for
+from support.training import Elastic, spec_for
 from support.waiting import until
 
 pytestmark = pytest.mark.tmpfs_mount
@@ -28,8 +29,8 @@ ROOM = 6 << 20
 @pytest.fixture(scope="module")
 def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digest of this training on a disk that has room."""
-    letter = letter_for(tmp_path_factory.mktemp("undisturbed"), "conv", *OPTIONS)
-    with Elastic(letter, nursery.start) as training:
+    spec = spec_for(tmp_path_factory.mktemp("undisturbed"), "conv", *OPTIONS)
+    with Elastic(spec, nursery.start) as training:
         training.hold([1])
         return str(training.finish()["digest"])
 
@@ -92,12 +93,12 @@ def test_a_training_goes_on_over_a_full_disk_and_nothing_is_missing_afterwards(
         go_on_over(disk, training, place)
         end = training.finish()
         assert (end["kind"], end["digest"]) == ("finished", undisturbed)
-        numbers = [report.seq for report in training.bench.reports]
+        numbers = [report.seq for report in training.supervisor.reports]
         assert numbers == list(range(1, len(numbers) + 1))
         assert gone(training)[2] == "lost"
         assert lines(training) == list(range(1, EPOCHS * STEPS_AN_EPOCH + 1))
-        newest = checkpoint.newest(Path(training.letter.checkpoint_dir))
-        assert newest is not None and not list(Path(training.letter.checkpoint_dir).glob(".at-*"))
+        newest = checkpoint.newest(Path(training.spec.checkpoint_dir))
+        assert newest is not None and not list(Path(training.spec.checkpoint_dir).glob(".at-*"))
         assert (job / "model/train/model_epoch_final.pth").exists()
         audits = record.audit(record.read(training.sample_record), samples=237, epochs=EPOCHS)
         assert all((audit.lost, audit.repeated) == ((), ()) for audit in audits)
@@ -113,7 +114,7 @@ def test_the_trained_model_waits_for_room(training: Elastic, job: Path, undistur
         until(lambda: "model_epoch_final cannot be written" in said.read_text(), 60, "it waits")
         assert reported(training, "model") == [True] and not training.over()
         disk.make_room()
-        end = training.bench.ended()
+        end = training.supervisor.ended()
         assert (end["kind"], end["digest"]) == ("finished", undisturbed)
         assert reported(training, "model") == [True, False]
         assert (job / "model/train/model_epoch_final.pth").exists()
@@ -149,8 +150,8 @@ def test_a_supervisor_that_has_room_for_no_report_waits_with_its_last_one(traini
         model = job / "model/train/model_epoch_final.pth"
         until(model.exists, 60, "it has trained")
         disk.make_room()
-        end = training.bench.ended()
-        numbers = [report.seq for report in training.bench.reports]
+        end = training.supervisor.ended()
+        numbers = [report.seq for report in training.supervisor.reports]
         assert end["kind"] == "finished" and numbers == list(range(1, len(numbers) + 1))
         assert gone(training) == {1: "finished"}
 
@@ -159,7 +160,7 @@ def test_one_that_cannot_begin_says_so_by_its_exit_status(attempt: Attempt, job:
     with small_disk(job / "spool", 1 << 17) as disk:
         disk.fill()
         with attempt("conv") as training:
-            training.bench.process.wait(30)
+            training.supervisor.process.wait(30)
         assert not (job / "spool" / "attempt.json").exists()
 
 

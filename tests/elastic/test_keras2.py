@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.bench import spawn
+from edt_runner.launch.supervisor_client import spawn
 from support.nursery import RUNNERS, TESTS
-from support.training import Elastic, letter_for
+from support.training import Elastic, spec_for
 
 OLD = """
 import numpy as np
@@ -70,10 +70,10 @@ def test_with_keras_2_it_trains_and_ends_with_the_same_bits_on_any_engines(
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     environ = {"TF_USE_LEGACY_KERAS": "1"}
     plans = {"alone": [[1]], "resized": [[1], [1, 2], [2]]}
-    letters = [letter_for(tmp_path / name, script, framework="tensorflow", environ=environ) for name in plans]
+    specs = [spec_for(tmp_path / name, script, framework="tensorflow", environ=environ) for name in plans]
     digests = []
     with contextlib.ExitStack() as stack:
-        trainings = [stack.enter_context(Elastic(letter, spawn)) for letter in letters]  # both import at a time
+        trainings = [stack.enter_context(Elastic(spec, spawn)) for spec in specs]  # both import at a time
         for training, plan in zip(trainings, plans.values(), strict=True):
             for engines in plan:
                 training.settle(engines, 120)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner import processes
+from edt_contract import processes
 from support.gate import GateKeeper
 from support.nursery import RUNNERS, TESTS
 from support.training import SCRIPTS
@@ -210,12 +210,12 @@ def test_train_returns_when_all_threads_of_ours_have_ended(tmp_path: Path, gate:
 
 SLOW_TO_END = """
 import threading, time
-from edt_runner.waiter import Waiter
+from edt_runner.comm.watchdog import Watchdog
 
-def slowly(self, serve=Waiter._serve):
+def slowly(self, serve=Watchdog._serve):
     serve(self)
     time.sleep(0.5)
 
-Waiter._serve = slowly
+Watchdog._serve = slowly
 """
 THREADS = 'print("threads:", *(thread.name for thread in threading.enumerate()))'

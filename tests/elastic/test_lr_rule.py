@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from edt_runner.contract import ReportKind
-from edt_runner.engine import record
-from edt_runner.engine.schedule import Schedule
+from edt_contract.reports import ReportKind
+from edt_demo import sample_record as record
+from edt_runner.schedule.schedule import Schedule
 from support import crashes
 from support.baselines import Baselines
 from support.training import Elastic, script, with_pytorch_first
@@ -46,7 +46,7 @@ def test_what_the_rule_finds_is_in_progress_and_in_the_log(baselines: Baselines,
 
 @with_pytorch_first
 def test_joins_leaves_and_a_kill_change_nothing(attempt: Attempt, digest: str) -> None:
-    """1 → 3 → 2 (the first leaves) → 1 (the second is killed) → 2: the newcomers go on with the rule's memory."""
+    """1 → 3 → 2 (the first leaves) → 1 (the second is killed) → 2: the joining engines go on with the rule's memory."""
     with attempt(*CONV) as training:
         for engines in ([1], [1, 2, 3], [2, 3]):
             training.settle(engines)
@@ -103,8 +103,8 @@ def test_with_a_batch_that_follows_the_engines_the_same_history_has_the_same_bit
         widths = record.widths(training.sample_record)
         told = training.kinds(ReportKind.PROGRESS)[-1]["metrics"]
     assert {1, 2, 3} <= {width for _, width in widths}
-    schedule = Schedule(237, 37, logical_workers=1, batch_size=4, epochs=2, follows_engines=True)
-    positions = {schedule.at(position).step: position for position in reversed(range(schedule.ticks))}
+    schedule = Schedule(237, 37, micro_batches=1, batch_size=4, epochs=2, follows_engines=True)
+    positions = {schedule.at(position).training_steps_before: position for position in reversed(range(schedule.length))}
     file = tmp_path / "emulation.json"
     file.write_text(json.dumps({"widths": [[positions[step], width] for step, width in widths]}))
     with attempt(*follows, folder="emulated", environ={"EDT_EMULATE": str(file)}) as training:

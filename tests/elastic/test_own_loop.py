@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from edt_runner.engine import record
+from edt_demo import sample_record as record
 from support import crashes
 from support.nursery import Nursery
-from support.training import Elastic, letter_for
+from support.training import Elastic, spec_for
 
 Attempt = Callable[..., Elastic]
 STEPS = 2 * 14
@@ -26,12 +26,12 @@ RATE = 1e-2 * 0.8 ** (STEPS // 5)
 def looping(folder: Path, nursery: Nursery, *arguments: object, fence: int = 1) -> Elastic:
     """A job of at most four engines, so that 18 samples are four micro-batches of 5, 5, 4 and 4."""
     folder.mkdir(parents=True, exist_ok=True)
-    letter = letter_for(folder, "own_loop", *arguments, fence=fence, max_engines=4, environ={"TEST_SEEN": str(folder)})
-    return Elastic(letter, nursery.start)
+    spec = spec_for(folder, "own_loop", *arguments, fence=fence, max_engines=4, environ={"TEST_SEEN": str(folder)})
+    return Elastic(spec, nursery.start)
 
 
 def seen(training: Elastic, what: str) -> list[list[str]]:
-    path = Path(training.letter.environ["TEST_SEEN"], what)
+    path = Path(training.spec.environ["TEST_SEEN"], what)
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -120,7 +120,7 @@ def test_all_leave_and_the_next_attempt_goes_on_where_the_loop_was(
 def test_the_loop_ends_in_the_driver_with_the_trained_weights(alone: Elastic, digest: str) -> None:
     """The code behind it runs there, once; the body does not."""
     [[weights, epoch, step, rate, moves]] = seen(alone, "after")
-    model = torch.load(Path(alone.letter.result_dir) / "model/train/model_epoch_final.pth", weights_only=True)
+    model = torch.load(Path(alone.spec.result_dir) / "model/train/model_epoch_final.pth", weights_only=True)
     assert weights == hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in model.values())).hexdigest()
     assert (int(epoch), int(step), int(moves)) == (2, STEPS, STEPS)
     assert float(rate) == pytest.approx(RATE)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from edt_runner.bench import Bench
-from edt_runner.contract import ReportKind
+from edt_contract.reports import ReportKind
+from edt_runner.launch.supervisor_client import SupervisorClient
 from support import crashes
 from support.baselines import Baselines
 from support.crashes import CONV, assert_unharmed, gone
 from support.nursery import Nursery
 from support.partition import Networks
-from support.training import Elastic, letter_for
+from support.training import Elastic, spec_for
 
 pytestmark = pytest.mark.network_namespaces
 
@@ -33,28 +33,28 @@ def digest(baselines: Baselines) -> str:
 @contextmanager
 def nodes(
     nursery: Nursery, folder: Path, networks: Networks, names: str, hang_seconds: float
-) -> Iterator[tuple[Elastic, dict[str, Bench]]]:
+) -> Iterator[tuple[Elastic, dict[str, SupervisorClient]]]:
     """Engine 1 on the first node, which is the home, 2 on the second …; all train. A tick is noticed as hung after
     ``hang_seconds``."""
 
-    def letter(node: str) -> Any:
+    def spec(node: str) -> Any:
         environ = {**networks.environ(node), "EDT_HANG_SECONDS": str(hang_seconds)}
         more = {"host": networks.address(node), "node": node}
         if node != names[0]:
             more["spool_dir"] = str(folder / node)
-        return letter_for(folder / "job", *LONG, environ=environ, **more)
+        return spec_for(folder / "job", *LONG, environ=environ, **more)
 
     with ExitStack() as stack:
-        training = stack.enter_context(Elastic(letter(names[0]), nursery.start))
+        training = stack.enter_context(Elastic(spec(names[0]), nursery.start))
         training.settle([1])
         address = training.kinds(ReportKind.COORDINATOR_AT)[0]["address"]
-        benches = {}
+        supervisors = {}
         for number, node in enumerate(names[1:], 2):
-            benches[node] = stack.enter_context(Bench(letter(node), nursery.start))
-            benches[node].hold([number], coordinator=address)
+            supervisors[node] = stack.enter_context(SupervisorClient(spec(node), nursery.start))
+            supervisors[node].hold([number], coordinator=address)
         training.await_ready(range(1, len(names) + 1))
         training.gate.until(lambda: training.training() == set(range(1, len(names) + 1)), sparing=True)
-        yield training, benches
+        yield training, supervisors
 
 
 def steps_go_on(training: Elastic) -> None:
@@ -66,11 +66,11 @@ def steps_go_on(training: Elastic) -> None:
 def test_two_of_three_cannot_reach_each_other_and_one_of_them_goes(
     nursery: Nursery, tmp_path: Path, digest: str
 ) -> None:
-    with Networks("abc") as networks, nodes(nursery, tmp_path, networks, "abc", 2) as (training, benches):
+    with Networks("abc") as networks, nodes(nursery, tmp_path, networks, "abc", 2) as (training, supervisors):
         networks.cut("b", "c")
         steps_go_on(training)
         end = training.finish()
-        lost = {number for bench in benches.values() for number in _gone(bench)}
+        lost = {number for supervisor in supervisors.values() for number in _gone(supervisor)}
         sizes = {loss.workers for loss in crashes.losses(training)}
     assert_unharmed(training, end, digest, epochs=8)
     assert sizes == {2}
@@ -92,8 +92,10 @@ def test_a_network_that_heals_costs_no_engine(nursery: Nursery, tmp_path: Path, 
     assert not sizes
 
 
-def _gone(bench: Bench) -> list[int]:
-    bench.poll()
+def _gone(supervisor: SupervisorClient) -> list[int]:
+    supervisor.poll()
     return [
-        r.body["allocation"] for r in bench.reports if r.kind is ReportKind.ENGINE_GONE and r.body["kind"] != "finished"
+        r.body["allocation"]
+        for r in supervisor.reports
+        if r.kind is ReportKind.ENGINE_GONE and r.body["kind"] != "finished"
     ]

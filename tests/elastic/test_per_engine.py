@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from edt_runner.contract import ReportKind
-from edt_runner.engine import record
-from edt_runner.engine.schedule import Schedule
+from edt_contract.reports import ReportKind
+from edt_demo import sample_record as record
+from edt_runner.schedule.schedule import Schedule
 from support.crashes import arm, assert_all_counted_once, crashed, crashing, cut_off, gone, losses
 from support.nursery import Nursery
-from support.training import Both, Elastic, cases, letter_for, with_pytorch_first
+from support.training import Both, Elastic, cases, spec_for, with_pytorch_first
 from support.waiting import until
 
 Attempt = Callable[..., Elastic]
 FOLLOWS: tuple[object, ...] = ("conv", "--scaling", "per_engine")
-SCHEDULE = Schedule(237, 37, logical_workers=1, batch_size=4, epochs=2, follows_engines=True)
+SCHEDULE = Schedule(237, 37, micro_batches=1, batch_size=4, epochs=2, follows_engines=True)
 """Of the script ``conv``: 60 micro-batches an epoch, the last two of 3 and 2 samples, and 10 of its validation."""
 
 
@@ -43,7 +43,7 @@ class History:
 
 def changes(widths: list[tuple[int, int]]) -> list[list[int]]:
     """The same by position, as EDT_EMULATE takes it."""
-    positions = {SCHEDULE.at(position).step: position for position in reversed(range(SCHEDULE.ticks))}
+    positions = {SCHEDULE.at(position).training_steps_before: position for position in reversed(range(SCHEDULE.length))}
     by_step = [(positions[step], width) for step, width in widths]
     kept = [by_step[0], *(pair for before, pair in itertools.pairwise(by_step) if pair[1] != before[1])]
     return [[position, width] for position, width in kept]
@@ -63,7 +63,7 @@ def emulated(attempt: Attempt, tmp_path: Path, widths: list[tuple[int, int]], en
 
 
 def counted(training: Elastic, width: int) -> None:
-    """Let steps through until one was as wide: a newcomer's first has nothing of its own."""
+    """Let steps through until one was as wide: a joining engine's first has nothing of its own."""
     training.gate.until(lambda: width in dict(record.widths(training.sample_record)).values())
 
 
@@ -80,8 +80,8 @@ def resized(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, framewor
 
 def history(nursery: Nursery, folder: Path, framework: str) -> History:
     sizes = ([1], [1, 2], [1, 2, 3], [3]) if framework == "pytorch" else ([1], [1, 2], [2])
-    letter = letter_for(folder, *FOLLOWS, framework=framework)
-    with Elastic(letter, nursery.start) as training:
+    spec = spec_for(folder, *FOLLOWS, framework=framework)
+    with Elastic(spec, nursery.start) as training:
         for engines in sizes:
             training.settle(engines)
             counted(training, len(engines))
@@ -155,13 +155,15 @@ def test_an_engine_that_is_a_step_behind_catches_up_by_the_width_of_that_step(
     """Two of three have applied it; the third was cut off before it could."""
     now = f"{tmp_path / 'now'}-"
     main = cut_off(tmp_path, "pytorch", 0, 3)
-    main.write_text(main.read_text().replace("board.tick == 0", f"os.path.exists({now!r} + str(board.tick))"))
+    main.write_text(main.read_text().replace("page.offset == 0", f"os.path.exists({now!r} + str(page.offset))"))
     with attempt(main, *FOLLOWS[1:]) as training:
         training.settle([1, 2, 3])
         counted(training, 3)
         training.gate.until(lambda: training.gate.reached() > past)
         training.gate.close()
-        coming = max(at for at in range(SCHEDULE.ticks) if SCHEDULE.at(at).step == training.gate.reached())
+        coming = max(
+            at for at in range(SCHEDULE.length) if SCHEDULE.at(at).training_steps_before == training.gate.reached()
+        )
         Path(f"{now}{coming}").touch()  # some may still be in the step before
         end = training.finish()
         assert (tmp_path / "once-3").exists() and end["kind"] == "finished"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.contract import ReportKind
-from edt_runner.engine import record
+from edt_contract.reports import ReportKind
+from edt_demo import sample_record as record
 from support.training import Both, BothAtOnce, Elastic, Later, cases, counted
 from support.waiting import until
 
@@ -67,18 +67,18 @@ def test_every_sample_counts_exactly_once_an_epoch(attempt: Attempt, seed: int) 
 
 def training_steps(folder: Path) -> list[tuple[int, list[int]]]:
     """(samples of the step, their ids), by what the schedule says, not by what was recorded."""
-    from edt_runner.engine import shares
-    from edt_runner.engine.schedule import Schedule, TickKind
+    from edt_runner.schedule import split
+    from edt_runner.schedule.schedule import Schedule, StepKind
 
     entries = record.read(folder)
     samples = max(sample for entry in entries for sample in entry.samples) + 1
     epochs = max(entry.epoch for entry in entries) + 1
-    workers = max(entry.worker for entry in entries) + 1
+    workers = max(entry.micro_batch for entry in entries) + 1
     schedule = Schedule(samples, 5, workers, 2, epochs)
     steps = []
-    for tick in map(schedule.at, range(schedule.ticks)):
-        if tick.kind is TickKind.TRAIN:
-            ids = [int(i) for worker in range(workers) for i in shares.samples(schedule, 7, tick, worker)]
+    for step in map(schedule.at, range(schedule.length)):
+        if step.kind is StepKind.TRAIN:
+            ids = [int(i) for worker in range(workers) for i in split.samples(schedule, 7, step, worker)]
             steps.append((len(ids), ids))
     return steps
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from edt_runner.contract import ReportKind
-from edt_runner.engine import record
+from edt_contract.reports import ReportKind
+from edt_demo import sample_record as record
 from support.training import Elastic
 
 Attempt = Callable[..., Elastic]
@@ -166,7 +166,7 @@ def test_a_training_that_goes_on_with_other_threads_is_marked_or_refused(attempt
         training.gate.until(lambda: bool(training.kinds(ReportKind.CHECKPOINTED)))
         training.hold([])
         training.gate.open()
-        assert training.bench.ended(60)["kind"] == "left"
+        assert training.supervisor.ended(60)["kind"] == "left"
     with attempt(*script, fence=2, threads=2) as training:
         training.hold([1])
         end = training.finish()

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from edt_runner.contract import ReportKind
-from edt_runner.engine import record
+from edt_contract.reports import ReportKind
+from edt_demo import sample_record as record
 from support.training import Elastic, on_both_frameworks, with_pytorch_first
 from support.waiting import until
 
@@ -75,7 +75,7 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt, u
         training.settle([1])
         for epoch in (1, 2):
             come_to_checkpoint(training, epoch)
-    newest = sorted(Path(training.letter.checkpoint_dir).glob("at-*"))[-1]
+    newest = sorted(Path(training.spec.checkpoint_dir).glob("at-*"))[-1]
     state = newest / "state.safetensors"
     data = bytearray(state.read_bytes())
     data[-1] ^= 1
@@ -96,16 +96,16 @@ def test_checkpoints_of_another_training_are_set_aside(attempt: Attempt) -> None
         assert training.finish()["kind"] == "finished"
         said = (training.log_dir / "driver.err").read_text()
     assert "train_samples was 40, is 56" in said
-    assert Path(training.letter.checkpoint_dir + ".1").is_dir()
+    assert Path(training.spec.checkpoint_dir + ".1").is_dir()
 
 
 def test_a_checkpoint_names_what_it_is_and_holds_no_pickle(attempt: Attempt) -> None:
     with attempt("conv", "--samples", 40) as training:
         training.settle([1])
         training.finish()
-    newest = sorted(Path(training.letter.checkpoint_dir).glob("at-*"))[-1]
+    newest = sorted(Path(training.spec.checkpoint_dir).glob("at-*"))[-1]
     manifest = json.loads((newest / "manifest.json").read_text())
-    assert manifest["identity"]["logical_workers"] == 4
+    assert manifest["identity"]["micro_batches"] == 4
     assert set(manifest["files"]) == {"state.safetensors"}
     assert {path.name for path in newest.iterdir()} == {"state.safetensors", "manifest.json"}
     assert (newest.parent / "latest").read_text().strip() == newest.name
@@ -116,7 +116,7 @@ def test_a_checkpoint_of_a_release_without_callbacks_and_rules_is_gone_on_from(a
         training.settle([1])
         training.hold([])
         training.gate.until(training.over, sparing=True)
-    for path in Path(training.letter.checkpoint_dir).glob("at-*/manifest.json"):
+    for path in Path(training.spec.checkpoint_dir).glob("at-*/manifest.json"):
         manifest = json.loads(path.read_text())
         del manifest["sha256"]
         for later in ("user_callback", "batch_scaling", "emulated widths", "step_samples", "shuffled", "lr_rule"):

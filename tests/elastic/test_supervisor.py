@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner import processes
-from edt_runner.contract import ReportKind, Wish
+from edt_contract import processes
+from edt_contract.attempt import DesiredState
+from edt_contract.reports import ReportKind
 from support.nursery import REAPS_LATE
 from support.training import Elastic
 from support.waiting import until
@@ -53,16 +54,16 @@ def train(**more):
 def test_it_has_one_thread_whenever_it_forks(attempt: Attempt) -> None:
     with attempt("conv", "--samples", 40) as training:
         training.settle([1, 2, 3])
-        assert len(list(Path(f"/proc/{training.bench.process.pid}/task").iterdir())) == 1
+        assert len(list(Path(f"/proc/{training.supervisor.process.pid}/task").iterdir())) == 1
         assert training.finish()["kind"] == "finished"
 
 
 def test_its_children_are_gone_with_it(attempt: Attempt) -> None:
     with attempt("conv") as training:
         training.settle([1, 2])
-        children = processes.descendants(training.bench.process.pid)
+        children = processes.descendants(training.supervisor.process.pid)
         assert len(children) >= 4  # coordinator, driver, two engines
-        training.bench.kill()
+        training.supervisor.kill()
         training.gate.until(lambda: all(processes.start_time(pid) is None for pid in children))
 
 
@@ -75,15 +76,15 @@ def test_a_process_that_ended_is_no_zombie(attempt: Attempt) -> None:
         training.finish()
 
 
-def test_what_an_engine_says_last_is_reported_before_its_end(attempt: Attempt) -> None:
-    """Also by a supervisor that has learnt of both at once: here of a newcomer that gives up."""
+def test_what_an_engine_reports_last_comes_before_its_end(attempt: Attempt) -> None:
+    """Also from a supervisor that has learnt of both at once: here of a joining engine that gives up."""
     environ = {"EDT_PULL_WEIGHT_TIME_OUT": "1", "EDT_PULL_FAILED_LIMITS": "0", REAPS_LATE: "0.3"}
     with attempt("conv", "--samples", 40, environ=environ) as training:
         training.settle([1])
         training.gate.close()
         training.hold([1, 2])
-        training.bench.until(lambda report: report.kind is ReportKind.ENGINE_GONE)
-        kinds = [report.kind for report in training.bench.reports]
+        training.supervisor.until(lambda report: report.kind is ReportKind.ENGINE_GONE)
+        kinds = [report.kind for report in training.supervisor.reports]
     assert ReportKind.PULL_FAILED in kinds[: kinds.index(ReportKind.ENGINE_GONE)]
 
 
@@ -144,8 +145,8 @@ train()
     )
     with attempt(main, grace_seconds=0.5) as training:
         training.hold([1])
-        training.gate.until((Path(training.letter.work_dir) / "stuck").exists)
-        training.bench.wish(Wish(1, (), stop=True))
+        training.gate.until((Path(training.spec.work_dir) / "stuck").exists)
+        training.supervisor.set_desired(DesiredState(1, (), stop=True))
         end = training.finish()
         gone = training.kinds(ReportKind.ENGINE_GONE)[0]
     assert end["kind"] == "stopped"
@@ -158,18 +159,18 @@ def test_it_ends_with_all_it_has_when_its_folder_was_taken_away_and_says_so_ther
     """It may have slept while the platform gave its job up and moved the folder."""
     with attempt("conv", "--samples", 40) as training:
         training.settle([1])
-        spool, moved = Path(training.letter.spool_dir), tmp_path / "moved"
+        spool, moved = Path(training.spec.spool_dir), tmp_path / "moved"
         spool.rename(moved)
-        until(lambda: training.bench.process.poll() is not None, 60, "it has ended")
+        until(lambda: training.supervisor.process.poll() is not None, 60, "it has ended")
         last = json.loads((moved / "reports.jsonl").read_text().splitlines()[-1])
         assert (last["kind"], last["body"]["kind"]) == ("attempt-ended", "lost")
         assert last["body"]["message"] == f"{spool} is gone"
 
 
-def test_a_wish_for_another_fence_is_not_obeyed(attempt: Attempt) -> None:
+def test_a_desired_state_of_another_fence_is_ignored(attempt: Attempt) -> None:
     with attempt("conv", "--samples", 40) as training:
         training.settle([1])
-        training.bench.wish(Wish(99, (), stop=True))
+        training.supervisor.set_desired(DesiredState(99, (), stop=True))
         assert training.finish()["kind"] == "finished"
 
 
@@ -235,7 +236,7 @@ train()
 def test_sigterm_to_the_supervisor_means_leave(attempt: Attempt) -> None:
     with attempt("conv") as training:
         training.settle([1, 2])
-        os.kill(training.bench.process.pid, signal.SIGTERM)
+        os.kill(training.supervisor.process.pid, signal.SIGTERM)
         training.gate.until(training.over, sparing=True)
         assert training.kinds(ReportKind.ATTEMPT_ENDED)[0]["kind"] == "left"
         assert training.kinds(ReportKind.CHECKPOINTED)
@@ -254,7 +255,9 @@ def test_reports_are_numbered_without_a_gap(attempt: Attempt) -> None:
     with attempt("conv", "--samples", 40) as training:
         training.settle([1, 2])
         training.finish()
-        assert [report.seq for report in training.bench.reports] == list(range(1, len(training.bench.reports) + 1))
+        assert [report.seq for report in training.supervisor.reports] == list(
+            range(1, len(training.supervisor.reports) + 1)
+        )
 
 
 def test_a_loss_that_diverges_is_a_result_like_any_other(attempt: Attempt, script) -> None:

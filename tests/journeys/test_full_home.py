@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.engine import record
-from support.house import EXECS
-from support.journey import Job, house_in, submit
+from edt_demo import sample_record as record
+from support.journey import Job, platform_in, submit
+from support.running_platform import EXECS
 from support.small_disk import small_disk
 from support.waiting import until
 
@@ -25,29 +25,29 @@ def steps(job: Job) -> int:
 def test_a_training_goes_on_submits_are_refused_and_afterwards_all_goes_on_by_itself(
     undisturbed: Callable[..., str], tmp_path: Path
 ) -> None:
-    with small_disk(tmp_path / "home", ROOM) as disk, house_in(tmp_path, 2, EDT_AGENT_TICK_SECONDS="1") as house:
-        job = submit(house, "job", "--numWorker 2")
+    with small_disk(tmp_path / "home", ROOM) as disk, platform_in(tmp_path, 2, EDT_AGENT_TICK_SECONDS="1") as platform:
+        job = submit(platform, "job", "--numWorker 2")
         job.until_slots(2)
         disk.fill()
         before = steps(job)
         job.gate.allow(job.gate.allowed + 10)
         until(lambda: steps(job) >= before + 10, 60, "steps go on over the full disk")
-        refused = house.api.post(
+        refused = platform.api.post(
             EXECS, params={"args": "--exec-start edtPyTorch"}, files={"file": ("a", b"#" * 99_999)}
         )
         assert refused.status_code in {503, 507}
         assert "no room left on" in refused.text
-        assert [each["id"] for each in house.api.get(EXECS).json()] == [job.id]
-        assert house.api.get(f"/api/v1/jobs/{job.id}").status_code == 200
+        assert [each["id"] for each in platform.api.get(EXECS).json()] == [job.id]
+        assert platform.api.get(f"/api/v1/jobs/{job.id}").status_code == 200
         job.gate.allow(job.gate.allowed + 10)
         until(lambda: steps(job) >= before + 20, 60, "they still go on")
-        assert house.up is not None and house.up.poll() is None
-        assert " ended (" not in house.log  # no part had to be started again
+        assert platform.up is not None and platform.up.poll() is None
+        assert " ended (" not in platform.log  # no part had to be started again
         disk.make_room()
-        assert list((house.home / "staged").iterdir()) == []
+        assert list((platform.home / "staged").iterdir()) == []
         end = job.finish()
         assert (end["state"], end["attempts"]) == ("FINISHED", 1)
         assert end["digest"] == undisturbed()
-        other = submit(house, "other", "--numWorker 1", "--epochs 1")
+        other = submit(platform, "other", "--numWorker 1", "--epochs 1")
         assert other.finish()["state"] == "FINISHED"
-        assert "Traceback" not in house.log
+        assert "Traceback" not in platform.log

@@ -10,10 +10,10 @@ import pytest
 
 from chaos.choices import Kind
 from chaos.victims import of
-from edt_runner.engine import record
+from edt_demo import sample_record as record
 from support.cast import cast, kill_and_await_another
-from support.house import House
-from support.journey import PATIENCE, Job, house_in, submit, visit
+from support.journey import PATIENCE, Job, platform_in, submit, visit
+from support.running_platform import Platform
 from support.waiting import until
 
 Undisturbed = Callable[..., str]
@@ -32,18 +32,18 @@ def ever_trained(job: Job) -> int:
 
 
 def test_an_engine_that_dies_or_stands_still_is_replaced_and_nobody_else_notices(
-    house: House, undisturbed: Undisturbed
+    platform: Platform, undisturbed: Undisturbed
 ) -> None:
-    job = submit(house, "job")
+    job = submit(platform, "job")
     job.until_slots(4)
     for replaced, number in enumerate((signal.SIGKILL, signal.SIGSTOP), 1):
-        before = cast(house, job.id)
+        before = cast(platform, job.id)
         victim = min(before.engines)
-        house.checker.disturbed()
+        platform.checker.disturbed()
         os.kill(victim, number)
         goes_on(job)
         job.gate.until(lambda number=4 + replaced: ever_trained(job) == number, PATIENCE)
-        after = cast(house, job.id)
+        after = cast(platform, job.id)
         assert before.engines - after.engines == {victim}
         assert len(after.engines) == 4
         for part in ("driver", "coordinator", "supervisor"):
@@ -53,36 +53,38 @@ def test_an_engine_that_dies_or_stands_still_is_replaced_and_nobody_else_notices
     assert end["digest"] == undisturbed()
 
 
-def test_engines_train_on_while_everything_around_them_dies(house: House, undisturbed: Undisturbed) -> None:
+def test_engines_train_on_while_everything_around_them_dies(platform: Platform, undisturbed: Undisturbed) -> None:
     """Coordinator, driver, agent; then scheduler, API and broker at once."""
-    job = submit(house, "job")
+    job = submit(platform, "job")
     job.until_slots(4)
-    engines = cast(house, job.id).engines
+    engines = cast(platform, job.id).engines
     for part in ("coordinator", "driver"):
-        kill_and_await_another(house, job.id, part)
+        kill_and_await_another(platform, job.id, part)
         goes_on(job)
     for kinds in ([Kind.AGENT], [Kind.SCHEDULER, Kind.API, Kind.BROKER]):
-        house.checker.disturbed()
-        victims = [process.pid for kind in kinds for process in of(kind, house)]
+        platform.checker.disturbed()
+        victims = [process.pid for kind in kinds for process in of(kind, platform)]
         assert len(victims) >= len(kinds)
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         goes_on(job)
-        until(house.serves, 60, "the platform is back")
-    assert cast(house, job.id).engines == engines
+        until(platform.serves, 60, "the platform is back")
+    assert cast(platform, job.id).engines == engines
     end = job.finish()
     assert end["attempts"] == 1
     assert end["digest"] == undisturbed()
-    out = (house.home / "jobs" / job.id / "log/driver.out").read_text()
+    out = (platform.home / "jobs" / job.id / "log/driver.out").read_text()
     assert out.count("the code behind train() runs once") == 1
 
 
-def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(house: House, undisturbed: Undisturbed) -> None:
-    job = submit(house, "job")
+def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(
+    platform: Platform, undisturbed: Undisturbed
+) -> None:
+    job = submit(platform, "job")
     job.until_slots(4)
-    job.gate.until(lambda: any((house.home / "jobs" / job.id / "checkpoint").glob("at-*")), PATIENCE)
-    os.kill(cast(house, job.id).one("supervisor"), signal.SIGKILL)
-    until(lambda: house.job(job.id)["attempts"] == 2, 60, "a next attempt")
+    job.gate.until(lambda: any((platform.home / "jobs" / job.id / "checkpoint").glob("at-*")), PATIENCE)
+    os.kill(cast(platform, job.id).one("supervisor"), signal.SIGKILL)
+    until(lambda: platform.job(job.id)["attempts"] == 2, 60, "a next attempt")
     job.until_slots(4)
     end = job.finish()
     assert end["attempts"] == 2
@@ -91,33 +93,33 @@ def test_a_job_whose_only_supervisor_dies_goes_on_as_its_next_attempt(house: Hou
 
 # ── on two nodes ──────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(scope="module")
-def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with house_in(tmp_path_factory.mktemp("platform"), slots=2) as house:
-        house.add_node("second", slots=2)
-        yield house
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with platform_in(tmp_path_factory.mktemp("platform"), slots=2) as platform:
+        platform.add_node("second", slots=2)
+        yield platform
 
 
 @pytest.fixture
-def pair(two_nodes: House) -> Iterator[House]:
+def pair(two_nodes: Platform) -> Iterator[Platform]:
     """A platform of two nodes with two slots each, both of which may be used."""
-    with visit(two_nodes) as house:
-        for node in house.nodes():
-            house.api.post(f"/api/v1/nodes/{node['name']}/uncordon").raise_for_status()
-        yield house
+    with visit(two_nodes) as platform:
+        for node in platform.nodes():
+            platform.api.post(f"/api/v1/nodes/{node['name']}/uncordon").raise_for_status()
+        yield platform
 
 
-def spanning(house: House) -> tuple[Job, str, str]:
+def spanning(platform: Platform) -> tuple[Job, str, str]:
     """A job on two nodes, the name of its home, and that of the other one."""
-    job = submit(house, "job")
+    job = submit(platform, "job")
     job.until_slots(4)
-    names = [node["name"] for node in house.nodes() if any(slot["exec_id"] == job.id for slot in node["slots"])]
-    [home] = [name for name in names if cast(house, job.id).named("coordinator", name)]
+    names = [node["name"] for node in platform.nodes() if any(slot["exec_id"] == job.id for slot in node["slots"])]
+    [home] = [name for name in names if cast(platform, job.id).named("coordinator", name)]
     [other] = set(names) - {home}
     return job, home, other
 
 
 @pytest.mark.extended  # what decides it: scheduler/test_homes
-def test_the_home_of_a_job_is_drained_and_another_node_takes_over(pair: House, undisturbed: Undisturbed) -> None:
+def test_the_home_of_a_job_is_drained_and_another_node_takes_over(pair: Platform, undisturbed: Undisturbed) -> None:
     job, home, other = spanning(pair)
     stay = cast(pair, job.id).named("engine", other)
     pair.api.post(f"/api/v1/nodes/{home}/drain").raise_for_status()
@@ -131,7 +133,7 @@ def test_the_home_of_a_job_is_drained_and_another_node_takes_over(pair: House, u
     assert end["digest"] == undisturbed()
 
 
-def test_the_home_of_a_job_dies_and_another_node_takes_over(pair: House, undisturbed: Undisturbed) -> None:
+def test_the_home_of_a_job_dies_and_another_node_takes_over(pair: Platform, undisturbed: Undisturbed) -> None:
     job, home, other = spanning(pair)
     stay = cast(pair, job.id).named("engine", other)
     [supervisor] = cast(pair, job.id).named("supervisor", home)
@@ -146,7 +148,7 @@ def test_the_home_of_a_job_dies_and_another_node_takes_over(pair: House, undistu
 
 
 def test_a_drained_node_is_left_by_a_job_that_spans_two_and_taken_again_when_it_is_back(
-    pair: House, undisturbed: Undisturbed
+    pair: Platform, undisturbed: Undisturbed
 ) -> None:
     """Its engines leave, the job stays on its home. Uncordoned, it gets engines again, in the same attempt."""
     job, _, other = spanning(pair)

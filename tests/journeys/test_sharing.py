@@ -14,9 +14,9 @@ import torch
 from chaos.choices import Kind
 from chaos.victims import hit, of
 from checker.violation import Invariant
-from edt_runner.engine import record
-from support.house import EXECS, House
-from support.journey import PATIENCE, all_woken, house_in, submit, visit
+from edt_demo import sample_record as record
+from support.journey import PATIENCE, all_woken, platform_in, submit, visit
+from support.running_platform import EXECS, Platform
 from support.waiting import until
 
 Undisturbed = Callable[..., str]
@@ -24,32 +24,32 @@ pytestmark = pytest.mark.timeout(300)  # a journey has many stations, and a mach
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Its agent hears of nothing but by its doorbell: its timer is minutes away, further than a test may last."""
+def shared_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """Its agent learns of nothing but by notifications: its timer is minutes away, further than a test may last."""
     folder = tmp_path_factory.mktemp("platform")
-    with house_in(folder, EDT_AGENT_TICK_SECONDS="600", EDT_LEASE_SECONDS="1800") as house:
-        yield house
+    with platform_in(folder, EDT_AGENT_TICK_SECONDS="600", EDT_LEASE_SECONDS="1800") as platform:
+        yield platform
 
 
 @pytest.fixture(scope="module")
-def small_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with house_in(tmp_path_factory.mktemp("platform"), slots=2) as house:
-        yield house
+def small_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with platform_in(tmp_path_factory.mktemp("platform"), slots=2) as platform:
+        yield platform
 
 
 @pytest.fixture
-def small(small_platform: House) -> Iterator[House]:
+def small(small_platform: Platform) -> Iterator[Platform]:
     """A platform of two slots."""
-    with visit(small_platform) as house:
-        yield house
+    with visit(small_platform) as platform:
+        yield platform
 
 
-def test_a_second_job_gets_half_and_gives_it_back(house: House, undisturbed: Undisturbed) -> None:
-    """A: 1 → 4 → 2 → 4; B: 1 → 2. Doorbells wake everybody; nothing is lost."""
+def test_a_second_job_gets_half_and_gives_it_back(platform: Platform, undisturbed: Undisturbed) -> None:
+    """A: 1 → 4 → 2 → 4; B: 1 → 2. Notifications wake everybody; nothing is lost."""
     expected = undisturbed()
-    first = submit(house, "first")
+    first = submit(platform, "first")
     first.until_slots(4)
-    second = submit(house, "second", arguments="--epochs 2")
+    second = submit(platform, "second", arguments="--epochs 2")
     first.until_slots(2)  # it leaves at a step's boundary, so it is let through first
     second.until_slots(2)
     second.finish()
@@ -59,59 +59,59 @@ def test_a_second_job_gets_half_and_gives_it_back(house: House, undisturbed: Und
     for audit in record.audit(record.read(first.record), samples=237, epochs=20):
         assert (audit.lost, audit.repeated) == ((), ())
 
-    resizes = all_woken(house, first, second)
-    assert [r["to_slots"] for r in house.resizes(first.id)][:2] == [1, 4]
+    resizes = all_woken(platform, first, second)
+    assert [r["to_slots"] for r in platform.resizes(first.id)][:2] == [1, 4]
     submitted, *others = resizes  # to a node that may be about to ask for the first time
-    assert submitted["woken_by"] in {"doorbell", "start"}
-    assert {resize["woken_by"] for resize in others} == {"doorbell"}
+    assert submitted["woken_by"] in {"notification", "start"}
+    assert {resize["woken_by"] for resize in others} == {"notification"}
     assert all(resize["woken_at"] >= resize["decided_at"] for resize in resizes)
 
-    answer = house.api.get(f"{EXECS}/{first.id}/result")
+    answer = platform.api.get(f"{EXECS}/{first.id}/result")
     assert answer.headers["content-disposition"].startswith("attachment;filename=dlpd-model-")
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         state = torch.load(io.BytesIO(archive.read("train/model_epoch_final.pth")), weights_only=True)
     assert state["6.weight"].shape == (5, 96)
-    log = house.api.get(f"{EXECS}/{first.id}/log", headers={"Accept": "text/plain"}).text
+    log = platform.api.get(f"{EXECS}/{first.id}/log", headers={"Accept": "text/plain"}).text
     assert all(line.startswith("[") and ",\tTimestamp: " in line for line in log.splitlines())
 
 
-@pytest.mark.extended  # each room by itself: agent/test_doorbell, scheduler/test_process
+@pytest.mark.extended  # each part by itself: agent/test_notifications, scheduler/test_process
 def test_without_a_broker_the_timer_does_the_same(tmp_path: Path, undisturbed: Undisturbed) -> None:
-    with house_in(tmp_path, EDT_AGENT_TICK_SECONDS="0.5") as house:
-        house.checker.excuse(Invariant.I13)  # nobody takes what is in the outbox
-        first = submit(house, "first")
+    with platform_in(tmp_path, EDT_AGENT_TICK_SECONDS="0.5") as platform:
+        platform.checker.excuse(Invariant.I13)  # nobody takes what is in the outbox
+        first = submit(platform, "first")
         first.until_slots(4)
-        hold_down_broker(house)
-        second = submit(house, "second", arguments="--epochs 2")
+        hold_down_broker(platform)
+        second = submit(platform, "second", arguments="--epochs 2")
         first.until_slots(2)  # it leaves at a step's boundary, so it is let through first
         second.until_slots(2)
         second.finish()
         first.until_slots(4)
         assert first.finish()["digest"] == undisturbed()
-        later = [r["woken_by"] for r in all_woken(house, second)]
-        assert "timer" in later and set(later) <= {"timer", "doorbell"}
+        later = [r["woken_by"] for r in all_woken(platform, second)]
+        assert "timer" in later and set(later) <= {"timer", "notification"}
 
 
-def hold_down_broker(house: House) -> None:
+def hold_down_broker(platform: Platform) -> None:
     """Stop the broker in its tracks: connections stand, nothing answers. Worse than a dead one."""
-    [broker] = of(Kind.BROKER, house)
+    [broker] = of(Kind.BROKER, platform)
     hit(broker, signal.SIGSTOP)
 
 
-def test_stopping_a_job_frees_its_slots_for_the_other(house: House) -> None:
-    first, second = (submit(house, name, arguments="--epochs 6") for name in ("first", "second"))
+def test_stopping_a_job_frees_its_slots_for_the_other(platform: Platform) -> None:
+    first, second = (submit(platform, name, arguments="--epochs 6") for name in ("first", "second"))
     # The first may have had all, and leaves at a step's boundary.
-    first.gate.until(lambda: house.job(second.id)["slots"] == 2, PATIENCE)
+    first.gate.until(lambda: platform.job(second.id)["slots"] == 2, PATIENCE)
     second.until_slots(2)
-    assert house.api.post(f"{EXECS}/{first.id}/stop").status_code == 204
-    house.wait(first.id, "KILLED", seconds=40)
+    assert platform.api.post(f"{EXECS}/{first.id}/stop").status_code == 204
+    platform.wait(first.id, "KILLED", seconds=40)
     second.until_slots(4)
     second.finish()
-    assert house.job(first.id)["state"] == "KILLED"
+    assert platform.job(first.id)["state"] == "KILLED"
 
 
 @pytest.mark.extended  # what decides it: scheduler/test_decisions
-def test_ten_queued_jobs_start_in_the_order_they_came(small: House, tmp_path: Path) -> None:
+def test_ten_queued_jobs_start_in_the_order_they_came(small: Platform, tmp_path: Path) -> None:
     blocker = submit(small, "blocker", "--numWorker 2")
     blocker.until_slots(2)
     (tmp_path / "main.py").write_text("import time\nprint(time.time())\n")
@@ -125,7 +125,7 @@ def test_ten_queued_jobs_start_in_the_order_they_came(small: House, tmp_path: Pa
 
 
 @pytest.mark.extended  # what decides it: scheduler/test_plan
-def test_a_job_that_does_not_fit_waits_with_a_reason(small: House) -> None:
+def test_a_job_that_does_not_fit_waits_with_a_reason(small: Platform) -> None:
     first = [submit(small, name, "--numWorker 1", "--epochs 2") for name in ("first", "second")]
     for job in first:
         job.until_slots(1)

@@ -1,4 +1,4 @@
-"""A Keras training through the whole house, beside one in PyTorch."""
+"""A Keras training through the whole platform, beside one in PyTorch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.house import EXECS
-from support.journey import house_in, submit
+from support.journey import platform_in, submit
+from support.running_platform import EXECS
 
 
 @pytest.mark.tensorflow
@@ -19,10 +19,10 @@ def test_a_keras_training_makes_room_for_one_in_pytorch_and_its_model_can_be_fet
     undisturbed: Callable[..., str], tmp_path: Path
 ) -> None:
     expected = undisturbed(3, "tensorflow")
-    with house_in(tmp_path, slots=2, EDT_WARM="tensorflow") as house:
-        keras = submit(house, "keras", "--numWorker 2", "--epochs 3", "tensorflow")
+    with platform_in(tmp_path, slots=2, EDT_WARM="tensorflow") as platform:
+        keras = submit(platform, "keras", "--numWorker 2", "--epochs 3", "tensorflow")
         keras.until_slots(2, seconds=120)
-        torch = submit(house, "torch", "--numWorker 1", "--epochs 1")
+        torch = submit(platform, "torch", "--numWorker 1", "--epochs 1")
         keras.until_slots(1)
         torch.finish()
         keras.until_slots(2)
@@ -30,9 +30,9 @@ def test_a_keras_training_makes_room_for_one_in_pytorch_and_its_model_can_be_fet
         assert (end["framework"], end["attempts"]) == ("edtTensorflow", 1)
         assert end["exactness"]["verdict"] != "not-exact", end["exactness"]["reason"]
         assert end["digest"] == expected
-        assert [resize["to_slots"] for resize in house.resizes(keras.id)][:4] == [1, 2, 1, 2]
+        assert [resize["to_slots"] for resize in platform.resizes(keras.id)][:4] == [1, 2, 1, 2]
 
-        answer = house.api.get(f"{EXECS}/{keras.id}/result")
+        answer = platform.api.get(f"{EXECS}/{keras.id}/result")
         with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
             held = archive.namelist()
             model = zipfile.ZipFile(io.BytesIO(archive.read("train/model_epoch_final.keras")))

@@ -19,9 +19,9 @@ import runai.elastic.torch
 import runai.ga.torch
 from edt_runner.errors import UsageError
 from runai import elastic
-from runai.elastic import _devices
-from runai.elastic._split import split
+from runai.elastic import split
 from runai.elastic.torch import batches, data_parallel_batch, init
+from runai.utils import gpus as devices
 
 NAMES = ("steps", "batch_size", "sizes", "global_batch_size", "gpus", "master")
 
@@ -182,12 +182,12 @@ def test_c1_14_a_machine_without_gpus_is_one_device(call: Any, monkeypatch: pyte
         ("MIG-1,MIG-2", 2),
     ],
 )
-def test_c1_15_cuda_visible_devices_says_how_many_gpus_there_are(wanted: str | None, count: int) -> None:
-    assert _devices.visible_of(["GPU-a", "GPU-b", "GPU-cc", "GPU-d"], wanted) == count
+def test_c1_15_cuda_visiblegpus_says_how_many_gpus_there_are(wanted: str | None, count: int) -> None:
+    assert devices.visible_of(["GPU-a", "GPU-b", "GPU-cc", "GPU-d"], wanted) == count
 
 
 def test_c1_15_without_a_framework_one_visible_gpu_of_four_counts_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "installed", lambda: ["GPU-a", "GPU-b", "GPU-c", "GPU-d"])
+    monkeypatch.setattr(devices, "installed", lambda: ["GPU-a", "GPU-b", "GPU-c", "GPU-d"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     elastic._init(256, 64)
     assert elastic.gpus == 1
@@ -197,7 +197,7 @@ def test_c1_15_without_a_framework_one_visible_gpu_of_four_counts_as_one(monkeyp
 
 
 def test_without_a_framework_as_many_gpus_are_counted_as_torch_counts() -> None:
-    assert _devices.visible() == torch.cuda.device_count()
+    assert devices.count() == torch.cuda.device_count()
 
 
 @pytest.mark.parametrize("rank", [0, 1])

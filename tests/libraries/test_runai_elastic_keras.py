@@ -16,7 +16,7 @@ import pytest
 
 from edt_runner.errors import UsageError
 from runai import elastic
-from runai.elastic import _devices
+from runai.utils import gpus as devices
 from support.numpy_net import NumpyNet
 from support.nursery import RUNNERS
 
@@ -124,13 +124,13 @@ def test_c1_11_to_13_what_cannot_be_is_refused_by_name_and_changes_nothing(given
 
 
 def test_c1_14_without_a_gpu_this_cpu_is_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "installed", list)
+    monkeypatch.setattr(devices, "installed", list)
     rk.init(256, 64)
     assert (elastic.gpus, elastic.steps) == (1, 4)
 
 
-def test_c1_15_gpus_are_those_that_cuda_visible_devices_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "installed", lambda: ["GPU-a", "GPU-b", "GPU-c", "GPU-d"])
+def test_c1_15_gpus_are_those_that_cuda_visiblegpus_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "installed", lambda: ["GPU-a", "GPU-b", "GPU-c", "GPU-d"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     rk.init(256, 64)
     assert (elastic.gpus, elastic.steps) == (4, 1)
@@ -340,7 +340,7 @@ ENGINES_REFUSE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_on_several_devices_what_engines_cannot_do_is_refused_by_name() -> None:
+def test_on_severalgpus_what_engines_cannot_do_is_refused_by_name() -> None:
     rk.init(20, 7, gpus=2)
     model = rk.models.Model(net())
     with pytest.raises(UsageError, match="called before compile"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import variable_batch_size as vbs
-from edt_runner.scaling.moments import Moments, Norms
+from edt_runner.lr_scaling.update import Moments, Norms
 from support import regression
 from support.vbs_rank import ADA, Training
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import variable_batch_size as vbs
-from variable_batch_size import collective, hosts
+from variable_batch_size import collective
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -72,7 +72,7 @@ def test_the_originals_reductions_work_with_torch_xla(xla: SimpleNamespace) -> N
     vbs.all_reduce_tensors(gradients, 0.5)
     assert [gradient.item() for gradient in gradients] == [2.0, 3.0]
     assert vbs.all_reduce_tensors_mesh("norms", np.array([2.0, 4.0]), 0.5).tolist() == [1.5, 2.5]
-    hosts.mark_step()
+    collective.mark_step()
     assert xla.marks == 1
 
 
@@ -94,7 +94,7 @@ def test_c2_31_the_originals_reductions_work_without_torch_xla() -> None:
     vbs.all_reduce_tensors([gradient], 0.5)
     assert gradient.item() == 1.5
     assert vbs.all_reduce_tensors_mesh("norms", np.array([2.0]), 0.5).tolist() == [1.0]
-    hosts.mark_step()
+    collective.mark_step()
 
 
 def test_init_group_numbers_the_processes_of_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

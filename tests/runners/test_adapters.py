@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from edt_runner.checksums import checksums
-from edt_runner.engine.schedule import TickKind
 from edt_runner.errors import StateMismatch
-from edt_runner.trainable import EngineAdapter
+from edt_runner.frameworks.checksums import checksums
+from edt_runner.frameworks.trainable import EngineAdapter
+from edt_runner.schedule.schedule import StepKind
 from support.sides import Keras, PyTorch, Side, carry, on_side, step
 
 _COMMON = ("nesterov", "amsgrad", "nadam")
@@ -69,11 +69,11 @@ def test_what_is_said_of_a_step_is_the_mean_over_its_samples(side: Side) -> None
 
 def test_evaluating_says_what_training_says_before_its_step(side: Side) -> None:
     adapter = side.adapter()
-    numbers = torch.full((adapter.size(TickKind.VALIDATE),), float("nan"))
+    numbers = torch.full((adapter.size(StepKind.VALIDATE),), float("nan"))
     adapter.evaluate(side.batch(1), 2, 0, numbers)
-    said = adapter.values(adapter.sums(TickKind.VALIDATE, numbers))
+    said = adapter.values(adapter.sums(StepKind.VALIDATE, numbers))
     assert said == pytest.approx(step(adapter, side.batch(1)))
-    assert adapter.width == len(adapter.sums(TickKind.TRAIN, numbers))
+    assert adapter.width == len(adapter.sums(StepKind.TRAIN, numbers))
 
 
 def test_frozen_parameters_stay_and_unused_ones_get_no_gradient(side: Side) -> None:
@@ -130,8 +130,8 @@ def test_nothing_but_a_step_changes_the_state(side: Side, model: str) -> None:
     adapter = side.adapter(model)
     before = adapter.digest()
     adapter.warm_up(side.batch())
-    adapter.evaluate(side.batch(), 2, 0, torch.empty(adapter.size(TickKind.VALIDATE)))
-    adapter.micro_batch(side.batch(), 2, 2, 0, torch.empty(adapter.size(TickKind.TRAIN)))
+    adapter.evaluate(side.batch(), 2, 0, torch.empty(adapter.size(StepKind.VALIDATE)))
+    adapter.micro_batch(side.batch(), 2, 2, 0, torch.empty(adapter.size(StepKind.TRAIN)))
     adapter.export_state()
     assert adapter.digest() == before
 
@@ -140,8 +140,8 @@ def test_a_state_that_was_exported_stays_what_it_is_while_passes_are_computed(si
     """They move the statistics of a normalization, and put them back: its checksums are taken beside them."""
     adapter = side.adapter("normed")
     step(adapter, side.batch(1))
-    state, leaf = adapter.export_state(), torch.empty(adapter.size(TickKind.TRAIN), dtype=adapter.dtype)
-    passes = threading.Thread(target=lambda: [adapter.micro_batch(side.batch(2), 2, 2, 0, leaf) for _ in range(200)])
+    state, local = adapter.export_state(), torch.empty(adapter.size(StepKind.TRAIN), dtype=adapter.dtype)
+    passes = threading.Thread(target=lambda: [adapter.micro_batch(side.batch(2), 2, 2, 0, local) for _ in range(200)])
     expected, found = checksums(state), []
     passes.start()
     while passes.is_alive():
@@ -160,11 +160,11 @@ def test_an_adapter_that_was_warmed_up_makes_the_same_steps(side: Side) -> None:
 
 def test_dropout_depends_on_the_seed_of_the_micro_batch_alone(side: Side) -> None:
     adapter = side.adapter("dropping")
-    leaves = [torch.empty(adapter.size(TickKind.TRAIN)) for _ in range(3)]
-    for leaf, seed in zip(leaves, (11, 12, 11), strict=True):
-        adapter.micro_batch(side.batch(rows=8), 8, 8, seed, leaf)
-    assert torch.equal(leaves[0], leaves[2])
-    assert not torch.equal(leaves[0], leaves[1])
+    vectors = [torch.empty(adapter.size(StepKind.TRAIN)) for _ in range(3)]
+    for local, seed in zip(vectors, (11, 12, 11), strict=True):
+        adapter.micro_batch(side.batch(rows=8), 8, 8, seed, local)
+    assert torch.equal(vectors[0], vectors[2])
+    assert not torch.equal(vectors[0], vectors[1])
     assert adapter.take_warnings() == []
 
 

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.emulate import plan, trace
-from edt_runner.emulation import VARIABLE, Emulation, current, rule_named
-from edt_runner.engine.schedule import Schedule
+from edt_emulate import availability, histories, traces
 from edt_runner.errors import UsageError
-from edt_runner.scaling import availability, histories
+from edt_runner.lr_scaling.emulation import VARIABLE, Emulation, current, rule_named
+from edt_runner.schedule.schedule import Schedule
 
 GPUS = ",Time,GPUs\n0,1652434474,0\n1,1652434537,8\n2,1652434600,24\n3,1652434726,4\n"
 SCHEDULE = Schedule(
-    train_samples=100, test_samples=35, logical_workers=1, batch_size=10, epochs=4, validation_freq=2
+    train_samples=100, test_samples=35, micro_batches=1, batch_size=10, epochs=4, validation_freq=2
 )  # 10 micro-batches an epoch; behind epochs 2 and 4 a validation of 4
-SHAPE = trace.Shape(SCHEDULE, batch_size=10, reference=40, per_engine=False)
+SHAPE = traces.Shape(SCHEDULE, batch_size=10, reference=40, per_engine=False)
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def file(tmp_path: Path):
 
 
 def read(path: Path, **options):
-    return trace.read(path, trace.Options(**options))
+    return traces.read(path, traces.Options(**options))
 
 
 def update_by_update(schedule: Schedule, changes: list[tuple[int, int]]) -> list[int]:
@@ -62,7 +61,7 @@ class TestDevices:
 
     def test_while_there_are_none_no_update_is_made(self, file):
         found = availability.read(file(GPUS))
-        walk = found.walk(found.engines(8, None), 30.0)
+        walk = availability.Walk(found, found.engines(8, None), 30.0)
         assert list(walk) == [1, 1, 1, 3, 3, 3, 3]  # from 63 s and from 153 s on; an update under way is finished
         assert walk.waited == 63.0 + (378.0 - 273.0)
 
@@ -72,7 +71,7 @@ class TestDevices:
         area = 63 * 2 + 126 * 6 + 126 * 1
         assert found.lasting(engines, 1000) == area / 1000
         seconds = found.lasting(engines, 1000)
-        assert abs(sum(found.walk(engines, seconds)) - 1000) < 10
+        assert abs(sum(availability.Walk(found, engines, seconds)) - 1000) < 10
 
     def test_dates_and_other_counts_are_read(self, file):
         text = "Time, TPU_cores\n2022-04-27T12:55:00,24\n2022-04-27T12:55:30,120\n"
@@ -119,7 +118,7 @@ class TestBatches:
         assert update_by_update(SCHEDULE, changes)[:7] == [4, 4, 2, 8, 1, 1, 1]
 
     def test_a_validation_stands_between_the_epochs(self):
-        assert [plan.position(SCHEDULE, done) for done in (0, 9, 10, 19, 20, 39)] == [0, 9, 10, 19, 24, 43]
+        assert [traces.offset_at(SCHEDULE, done) for done in (0, 9, 10, 19, 20, 39)] == [0, 9, 10, 19, 24, 43]
 
     def test_where_it_ends_it_holds_cycles_or_is_an_error(self, file):
         path = file("batchsize\n50\n20\n")
@@ -208,8 +207,8 @@ class TestWish:
             Emulation(None, None),
             Emulation(((0, 1),), keeps_rule=True),
         )
-        for wish in wishes:
-            assert Emulation.from_json_object(json.loads(json.dumps(wish.to_json_object()))) == wish
+        for desired in wishes:
+            assert Emulation.from_json_object(json.loads(json.dumps(desired.to_json_object()))) == desired
 
     def test_without_widths_it_is_the_reference_batch_all_the_time(self):
         assert Emulation(None).changes(64, 16) == ((0, 4),)
@@ -246,12 +245,12 @@ class TestWish:
 
     @pytest.mark.parametrize("text", ["", "[]", "null", '{"widths": 4}', '{"widths": [[0]]}', '{"lr_rule": 5}'])
     def test_a_file_that_says_something_else_is_named(self, file, monkeypatch, text):
-        monkeypatch.setenv(VARIABLE, str(file(text, "wish.json")))
-        with pytest.raises(UsageError, match=r"EDT_EMULATE: got .*wish\.json, takes a file that `edt emulate`"):
+        monkeypatch.setenv(VARIABLE, str(file(text, "desired.json")))
+        with pytest.raises(UsageError, match=r"EDT_EMULATE: got .*desired\.json, takes a file that `edt emulate`"):
             current()
 
 
 def test_of_updates_takes_no_more_than_the_training_has():
     widths = itertools.count(1)
-    changes = plan.of_updates(SCHEDULE, widths)
+    changes = traces.of_updates(SCHEDULE, widths)
     assert update_by_update(SCHEDULE, changes) == [1, 2, 3, 4, 5, 5, 7, 3, 9, 1]

@@ -6,34 +6,38 @@ import selectors
 import socket
 import time
 
-from edt_runner.channel import Channel
+import pytest
+
+from edt_contract.encoding import dump_line
+from edt_runner.protocol.channel import Channel, LineChannel
+from edt_runner.protocol.messages import Message, MetricsLogged, Note
 
 
 def test_a_hint_to_a_peer_that_does_not_read_is_dropped_at_once() -> None:
     ours, theirs = socket.socketpair()
-    channel = Channel(ours, write_seconds=60.0)
+    channel = LineChannel(ours, write_seconds=60.0)
     start = time.monotonic()
 
     for number in range(5000):
-        channel.hint({"kind": "report", "seq": number})
+        channel.hint(b"report %d\n" % number)
 
     assert time.monotonic() - start < 60.0
     assert not channel.closed
-    peer = Channel(theirs)
-    assert peer.read()[0] == {"kind": "report", "seq": 0}
+    peer = LineChannel(theirs)
+    assert peer.read_lines()[0] == b"report 0"
     channel.close()
     peer.close()
 
 
 def test_a_hint_to_a_peer_that_is_gone_is_dropped() -> None:
     ours, theirs = socket.socketpair()
-    channel = Channel(ours)
+    channel = LineChannel(ours)
     theirs.close()
 
-    channel.hint({"kind": "report", "seq": 1})
+    channel.hint(b"report 1\n")
 
     assert not channel.closed
-    assert channel.read() == []
+    assert channel.read_lines() == []
     assert channel.closed
     channel.close()
 
@@ -43,7 +47,7 @@ def test_a_peer_that_is_found_gone_while_sending_is_still_seen_by_whoever_select
     channel = Channel(ours)
     theirs.close()
 
-    channel.send({"kind": "report"})
+    channel.send(Note("nobody reads this"))
 
     assert channel.closed
     with selectors.DefaultSelector() as selector:
@@ -59,10 +63,24 @@ def test_posting_to_a_peer_that_does_not_read_never_blocks_and_loses_nothing() -
     with ours, theirs:
         channel = Channel(ours)
         for number in range(3000):
-            channel.post({"kind": "metrics", "number": number, "text": "x" * 200})
+            channel.post(Note(f"{number} {'x' * 200}"))
         assert channel.backlog > 0 and not channel.closed
-        reader, got = Channel(theirs), []
+        reader = Channel(theirs)
+        got: list[Message] = []
         while len(got) < 3000:
             got += reader.read()
             channel.pump()
-        assert [message["number"] for message in got] == list(range(3000))
+        assert [message.text.split()[0] for message in got if isinstance(message, Note)] == [
+            str(number) for number in range(3000)
+        ]
+
+
+def test_a_line_that_is_no_message_closes_the_connection_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        channel = Channel(ours)
+        theirs.sendall(dump_line(MetricsLogged(1)) + b'{"kind":"unheard-of"}\n')
+        assert channel.read() == [] and channel.closed
+    assert "unknown kind 'unheard-of'" in caplog.text

@@ -16,24 +16,24 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.contract import FENCE_FILE
-from edt_runner.engine import checkpoint
+from edt_contract.names import FENCE_FILE
+from edt_runner.checkpoints import checkpoint
 from edt_runner.errors import CheckpointError
 from support.small_disk import small_disk
 
-_FACTS = {"fence": 1, "tally": {"loss": 0.25}, "meta": {"groups": [{"lr": 0.1}]}}
+_FACTS = {"fence": 1, "metric_sums": {"loss": 0.25}, "meta": {"groups": [{"lr": 0.1}]}}
 
 
-def state(tick: int) -> bytes:
+def state(offset: int) -> bytes:
     """What the checkpoint of this position must hold."""
-    return hashlib.sha256(str(tick).encode()).digest() * 2000
+    return hashlib.sha256(str(offset).encode()).digest() * 2000
 
 
-def save(folder: Path, tick: int, fence: int = 1, who: str = "5") -> Path:
+def save(folder: Path, offset: int, fence: int = 1, who: str = "5") -> Path:
     def write_state(path: Path) -> None:
-        path.write_bytes(state(tick))
+        path.write_bytes(state(offset))
 
-    return checkpoint.write(folder, tick, {**_FACTS, "fence": fence}, write_state, who=who)
+    return checkpoint.write(folder, offset, {**_FACTS, "fence": fence}, write_state, who=who)
 
 
 def load(folder: Path) -> int:
@@ -41,9 +41,9 @@ def load(folder: Path) -> int:
     found = checkpoint.newest(folder)
     if found is None:
         return 0
-    assert found.state_file.read_bytes() == state(found.tick)
-    assert found.manifest["tally"] == {"loss": 0.25}
-    return found.tick
+    assert found.state_file.read_bytes() == state(found.offset)
+    assert found.manifest["metric_sums"] == {"loss": 0.25}
+    return found.offset
 
 
 def names(folder: Path) -> list[str]:
@@ -51,8 +51,8 @@ def names(folder: Path) -> list[str]:
 
 
 def test_the_newest_three_are_kept_and_the_latest_is_named(tmp_path: Path) -> None:
-    for tick in range(1, 6):
-        save(tmp_path, tick)
+    for offset in range(1, 6):
+        save(tmp_path, offset)
     assert names(tmp_path) == ["at-0000000003", "at-0000000004", "at-0000000005", "latest"]
     assert (tmp_path / "latest").read_text() == "at-0000000005\n"
     assert load(tmp_path) == 5
@@ -85,8 +85,8 @@ if mode == "line by line":
     while status:
         number += 1
         place = folder / str(number)
-        for tick in (1, 2, 3):
-            save(place, tick)
+        for offset in (1, 2, 3):
+            save(place, offset)
         if not (pid := os.fork()):
             die_at_line(number)
             save(place, 4)
@@ -98,13 +98,13 @@ if mode == "line by line":
         assert load(place) == 4, number
         save(place, 5, who="6")
         left = sorted(os.listdir(place))
-        assert left == [f"at-000000000{tick}" for tick in (3, 4, 5)] + ["latest"], (number, left)
+        assert left == [f"at-000000000{offset}" for offset in (3, 4, 5)] + ["latest"], (number, left)
         shutil.rmtree(place)
     print(number)
 elif mode == "at random":
-    def took(tick):
+    def took(offset):
         began = time.monotonic()
-        save(folder, tick)
+        save(folder, offset)
         return time.monotonic() - began
 
     longest = max(0.01, 5 * min(map(took, (1, 2, 3))))  # however slow the disk and the machine are
@@ -123,8 +123,8 @@ elif mode == "at random":
         newest = now
     print(newest)
 else:
-    for tick in range(1, 4):
-        save(folder, tick)
+    for offset in range(1, 4):
+        save(folder, offset)
 """
 
 
@@ -177,7 +177,7 @@ def test_a_flipped_bit_or_a_missing_end_is_passed_over_for_the_one_before(tmp_pa
         victim.write_bytes(whole[:position])
         notes: list[str] = []
         found = checkpoint.newest(tmp_path, note=notes.append)
-        assert found is not None and found.tick == 1
+        assert found is not None and found.offset == 1
         assert len(notes) == 1 and notes[0].startswith("checkpoint at-0000000002 is passed over: ")
     victim.write_bytes(whole)
     assert load(tmp_path) == 2
@@ -189,14 +189,14 @@ def test_a_flipped_bit_or_a_missing_end_is_passed_over_for_the_one_before(tmp_pa
 
 def test_torn_ones_do_not_count_among_the_newest(tmp_path: Path) -> None:
     """Three newer ones are torn: what goes on from the one before must be kept, and they go."""
-    for tick in (1, 7, 8, 9):
+    for offset in (1, 7, 8, 9):
         (tmp_path / "state").write_bytes(b"")
-        if tick > 1:
-            path = tmp_path / f"at-{tick:010d}"
+        if offset > 1:
+            path = tmp_path / f"at-{offset:010d}"
             path.mkdir()
             (path / "state.safetensors").write_bytes(b"torn")
         else:
-            save(tmp_path, tick)
+            save(tmp_path, offset)
     assert load(tmp_path) == 1
     save(tmp_path, 2)
     assert load(tmp_path) == 2
@@ -232,9 +232,9 @@ def test_a_full_disk_is_said_and_leaves_the_whole_ones_and_no_draft(tmp_path: Pa
 
     with _small_disk(tmp_path):
         save(tmp_path, 1)
-        for tick in (2, 3):
+        for offset in (2, 3):
             with pytest.raises(OSError, match=r"No space left|File too large"):
-                checkpoint.write(tmp_path, tick, _FACTS, too_much)
+                checkpoint.write(tmp_path, offset, _FACTS, too_much)
         assert names(tmp_path) == ["at-0000000001", "latest"]
         assert save(tmp_path, 4) and load(tmp_path) == 4
 
@@ -244,8 +244,8 @@ def test_on_a_full_disk_older_ones_make_room_for_the_next_and_the_newest_stays_u
     tmp_path: Path,
 ) -> None:
     with small_disk(tmp_path / "disk", 240_000) as disk:  # three, and no fourth
-        for tick in (1, 2, 3):
-            save(disk.folder, tick)
+        for offset in (1, 2, 3):
+            save(disk.folder, offset)
         save(disk.folder, 4)
         assert names(disk.folder) == ["at-0000000003", "at-0000000004", "latest"] and load(disk.folder) == 4
 
@@ -256,8 +256,8 @@ def test_on_a_full_disk_the_newest_at_which_all_engines_were_equal_makes_no_room
         path.write_bytes(b"0" * 65_000)
 
     with small_disk(tmp_path / "disk", 240_000) as disk:  # three, and no fourth
-        for tick in (1, 2, 3, 4):
-            checkpoint.write(disk.folder, tick, _FACTS, write, equal_at=1)
+        for offset in (1, 2, 3, 4):
+            checkpoint.write(disk.folder, offset, _FACTS, write, equal_at=1)
         assert names(disk.folder) == ["at-0000000001", "at-0000000003", "at-0000000004", "latest"]
 
 
@@ -276,8 +276,8 @@ def test_a_disk_that_cannot_say_that_it_keeps_the_name_has_not_written_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of the last fsync, which is the folder's: the ones before are kept, and the next try syncs again."""
-    for tick in (1, 2, 3):
-        save(tmp_path, tick)
+    for offset in (1, 2, 3):
+        save(tmp_path, offset)
 
     def fail(handle: int) -> None:
         if os.path.samestat(os.fstat(handle), tmp_path.stat()):
@@ -287,7 +287,7 @@ def test_a_disk_that_cannot_say_that_it_keeps_the_name_has_not_written_it(
     for _ in range(2):
         with pytest.raises(OSError, match="Input/output error"):
             save(tmp_path, 4)
-        assert names(tmp_path) == [*(f"at-000000000{tick}" for tick in (1, 2, 3, 4)), "latest"]
+        assert names(tmp_path) == [*(f"at-000000000{offset}" for offset in (1, 2, 3, 4)), "latest"]
     monkeypatch.undo()
     save(tmp_path, 4)
     assert load(tmp_path) == 4 and "at-0000000001" not in names(tmp_path)
@@ -368,11 +368,21 @@ def test_the_newest_at_which_all_engines_were_equal_is_kept_and_later_ones_can_b
     def write(path: Path) -> None:
         path.write_bytes(b"state")
 
-    for tick in range(1, 9):
-        checkpoint.write(tmp_path, tick, _FACTS, write, equal_at=2 if tick > 2 else None)
-    assert [name for name in names(tmp_path) if name.startswith("at-")] == [f"at-{tick:010d}" for tick in (2, 6, 7, 8)]
+    for offset in range(1, 9):
+        checkpoint.write(tmp_path, offset, _FACTS, write, equal_at=2 if offset > 2 else None)
+    assert [name for name in names(tmp_path) if name.startswith("at-")] == [
+        f"at-{offset:010d}" for offset in (2, 6, 7, 8)
+    ]
     found = checkpoint.newest(tmp_path, most=5)
-    assert found is not None and found.tick == 2
+    assert found is not None and found.offset == 2
     checkpoint.forget_after(tmp_path, 2)
     found = checkpoint.newest(tmp_path)
-    assert found is not None and found.tick == 2
+    assert found is not None and found.offset == 2
+
+
+def test_a_checkpoint_of_format_2_is_read_by_the_names_of_now() -> None:
+    found = checkpoint.newest(Path(__file__).parent / "checkpoints" / "format2")
+    assert found is not None and found.offset == 3
+    assert found.manifest["identity"]["micro_batches"] == 4
+    assert "logical_workers" not in found.manifest["identity"]
+    assert found.manifest["metric_sums"] and "tally" not in found.manifest

@@ -5,19 +5,30 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from edt_runner.channel import Channel, connect
-from edt_runner.coordinator import Coordinator
-from edt_runner.recovery import SILENT_SECONDS
+from edt_contract.encoding import dump_line
+from edt_runner.coordinator.lifecycle import SILENT_SECONDS
+from edt_runner.coordinator.server import CoordinatorServer
+from edt_runner.driver.driver import Driver
+from edt_runner.engine.link import EngineLink
+from edt_runner.errors import PeerLost
+from edt_runner.protocol import channel
+from edt_runner.protocol.channel import Channel, connect
+from edt_runner.protocol.messages import EngineGone, Hello, Message, Progress, Resized, Role, StateLost, TrainingReport
+from support.talk import status
 from support.waiting import until
 
 TOKEN = "a token for tests"
-STANDING = {"kind": "standing", "generation": 7, "doing": "training", "announced": 7, "round": 3, "members": ["1"]}
+STATUS = status(7, "1")
 
 
 class Leader:
@@ -29,27 +40,28 @@ class Leader:
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         ours, self._theirs = socket.socketpair()
         self._line = Channel(ours)
-        self._heard: list[dict[str, Any]] = []
+        self._heard: list[Message] = []
 
-    def say(self, kind: str, **fields: Any) -> None:
-        self._line.send({"kind": kind, **fields})
+    def say(self, message: Message) -> None:
+        self._line.send(message)
 
-    def hears(self, kind: str, later: float = 0.0) -> bool:
+    def hears(self, kind: type[Message], later: float = 0.0) -> bool:
         """Whether it has been told this by now, or so much later."""
         self.now += later
         if select.select([self._line], [], [], 0)[0]:
             self._heard += self._line.read()
-        return any(message["kind"] == kind for message in self._heard)
+        return any(isinstance(message, kind) for message in self._heard)
 
-    def told(self, report: str) -> list[dict[str, Any]]:
+    def told(self, report: str) -> list[Mapping[str, Any]]:
         """Bodies of the reports of this kind that it has been given."""
-        self.hears("report")
-        return [message["body"] for message in self._heard if message.get("report") == report]
+        self.hears(TrainingReport)
+        reports = (message for message in self._heard if isinstance(message, TrainingReport))
+        return [message.body for message in reports if message.report == report]
 
     @contextmanager
     def coordinator(self) -> Iterator[None]:
         """It begins to serve, until the block ends."""
-        coordinator = Coordinator(self.listener, TOKEN, recovering=True, clock=lambda: self.now)
+        coordinator = CoordinatorServer(self.listener, TOKEN, recovering=True, clock=lambda: self.now)
         thread = threading.Thread(target=coordinator.serve, args=(self._theirs,))
         thread.start()
         try:
@@ -68,34 +80,88 @@ def leader() -> Leader:
 
 def called_and_died(leader: Leader) -> None:
     """An engine takes up the line while no coordinator is there to answer, and is killed."""
-    line = Channel(connect(leader.address, role="engine", token=TOKEN, name="1"))
-    line.send(STANDING)
-    line.send({"kind": "report", "report": "progress", "body": {"step": 5}})
+    line = Channel(connect(leader.address, role=Role.ENGINE, token=TOKEN, name="1"))
+    line.send(STATUS)
+    line.send(Progress(5, 10, 1, 2, 1, 0.5, 10.0, {}))
     line.close()
 
 
 def test_an_engine_that_died_before_it_was_heard_is_not_counted_on(leader: Leader) -> None:
     called_and_died(leader)
-    leader.say("gone", engine="1")
+    leader.say(EngineGone("1"))
     with leader.coordinator():
-        until(lambda: leader.hears("report"), what="what it had to report is passed on")
+        until(lambda: leader.hears(TrainingReport), what="what it had to report is passed on")
         leader.now = SILENT_SECONDS + 1
-        until(lambda: leader.hears("lost"), what="nobody has the weights")
+        until(lambda: leader.hears(StateLost), what="nobody has the weights")
 
 
 def test_an_engine_that_died_with_its_supervisor_before_either_was_heard_is_not_counted_on(leader: Leader) -> None:
     called_and_died(leader)
     with leader.coordinator():
-        until(lambda: leader.hears("report"), what="what it had to report is passed on")
-        until(lambda: leader.hears("lost", later=1.0), what="nobody has the weights")
+        until(lambda: leader.hears(TrainingReport), what="what it had to report is passed on")
+        until(lambda: leader.hears(StateLost, later=1.0), what="nobody has the weights")
 
 
-def test_an_engine_is_told_as_lost_once_however_many_rounds_its_death_takes(leader: Leader) -> None:
+def test_an_engine_is_told_as_lost_once_however_many_regroups_its_death_takes(leader: Leader) -> None:
     with leader.coordinator():
-        line = Channel(connect(leader.address, role="engine", token=TOKEN, name="1"))
-        line.send(STANDING)
-        for generation, lost in ((8, [3]), (9, [2, 3]), (10, [2, 3]), (11, [])):
-            line.send({"kind": "report", "report": "resized", "body": {"generation": generation, "lost": lost}})
-        until(lambda: leader.told("resized")[-1:] == [{"generation": 11, "lost": []}])
+        line = Channel(connect(leader.address, role=Role.ENGINE, token=TOKEN, name="1"))
+        line.send(STATUS)
+        for generation, lost in ((8, (3,)), (9, (2, 3)), (10, (2, 3)), (11, ())):
+            line.send(Resized(generation, 5, 1, None, lost=lost))
+        until(lambda: any(body["generation"] == 11 for body in leader.told("resized")))
         line.close()
-        assert leader.told("resized")[:-1] == [{"generation": 8, "lost": [3]}, {"generation": 9, "lost": [2]}]
+        told = [(body["generation"], body["lost"]) for body in leader.told("resized")]
+        assert told == [(8, [3]), (9, [2]), (11, [])]
+
+
+# ── processes of another release ──────────────────────────────────────────────────────────────────────────────────
+SECONDS, MOST_TRIES = 1.5, 5
+
+
+def refused(caplog: pytest.LogCaptureFixture) -> int:
+    """How often the coordinator has refused a hello of another version."""
+    return sum("hello: version is 2, this process reads 1" in record.getMessage() for record in caplog.records)
+
+
+def of_another_release(message: Message) -> bytes:
+    """A message as a line; a hello has another version."""
+    return dump_line(replace(message, version=2) if isinstance(message, Hello) else message)
+
+
+def test_an_engine_of_another_release_waits_between_its_tries(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(channel, "dump_line", of_another_release)
+    with leader.coordinator():
+        link = EngineLink(leader.address, tmp_path / "note", TOKEN, "1", cast(Any, None))
+        time.sleep(SECONDS)
+        vars(link)["_reconnect"] = threading.Event().wait  # its thread rests for ever, also after the test
+    assert 1 <= refused(caplog) <= MOST_TRIES
+
+
+def test_a_driver_of_another_release_waits_between_its_tries(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(channel, "dump_line", of_another_release)
+    training = SimpleNamespace(
+        adapter=lambda on_device: None,
+        with_callbacks=lambda adapter, runs: (adapter, None),
+        request=SimpleNamespace(driver_logger=SimpleNamespace(on_train_begin=int, on_train_end=int)),
+        samples=SimpleNamespace(notes=()),
+    )
+    spec = SimpleNamespace(spool_dir=str(tmp_path), token=TOKEN, socket=str(tmp_path / "gone"))
+    for step in ("_resume", "_define", "_begin"):
+        monkeypatch.setattr(Driver, step, lambda driver: None)
+    ended: list[BaseException] = []
+
+    def drive() -> None:
+        with pytest.raises(PeerLost) as raised:
+            Driver(cast(Any, training), cast(Any, spec), leader.address).run()
+        ended.append(raised.value)
+
+    with leader.coordinator():
+        thread = threading.Thread(target=drive)
+        thread.start()
+        time.sleep(SECONDS)
+    thread.join(20)
+    assert ended and 1 <= refused(caplog) <= MOST_TRIES

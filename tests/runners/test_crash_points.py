@@ -10,32 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.crash_points import CrashPoint
+from edt_contract.crash_points import CrashPoint
 
 ROOT = Path(__file__).parents[2]
-ROOMS = [ROOT / room for room in ("api", "scheduler", "runners", "migrations")]
+SOURCES = [ROOT / folder for folder in ("api", "scheduler", "runners", "migrations")]
 
 WHERE = {
-    "runners/edt_agent/agent.py": {"AGENT_START", "AGENT_STARTED", "AGENT_TELL", "AGENT_FORGET"},
-    "runners/edt_agent/process_launcher.py": {"AGENT_LETTER"},
-    "runners/edt_agent/docker_launcher.py": {"AGENT_LETTER"},
-    "runners/edt_agent/carrying.py": {"AGENT_CARRY", "AGENT_CARRIED"},
-    "scheduler/edt_scheduler/loop.py": {"SCHEDULER_PASS"},
-    "scheduler/edt_scheduler/reconcile.py": {
+    "runners/edt_agent/agent.py": {"AGENT_START", "AGENT_STARTED", "AGENT_SEND", "AGENT_FORGET"},
+    "runners/edt_agent/launchers/process.py": {"AGENT_SPEC"},
+    "runners/edt_agent/launchers/docker/launcher.py": {"AGENT_SPEC"},
+    "runners/edt_agent/report_delivery.py": {"AGENT_REPORT", "AGENT_REPORTED"},
+    "scheduler/edt_scheduler/decide/loop.py": {"SCHEDULER_PASS"},
+    "scheduler/edt_scheduler/decide/reconcile.py": {
         "SCHEDULER_PLAN",
         "SCHEDULER_RAISED",
         "SCHEDULER_WRITE",
         "SCHEDULER_COMMITTED",
     },
-    "scheduler/edt_scheduler/doorbell.py": {"SCHEDULER_RELAY"},
-    "scheduler/edt_scheduler/operations/sweeping.py": {"SCHEDULER_SWEEP", "SCHEDULER_FENCED"},
-    "scheduler/edt_scheduler/lost_found.py": {"SCHEDULER_NOTED", "SCHEDULER_SET_ASIDE"},
-    "scheduler/edt_scheduler/pairing.py": {"HOME_ID"},
+    "scheduler/edt_scheduler/notify/notifier.py": {"SCHEDULER_RELAY"},
+    "scheduler/edt_scheduler/periodic/sweeping.py": {"SCHEDULER_SWEEP", "SCHEDULER_FENCED"},
+    "scheduler/edt_scheduler/home/lost_found.py": {"SCHEDULER_NOTED", "SCHEDULER_SET_ASIDE"},
+    "scheduler/edt_scheduler/platform/pairing.py": {"HOME_ID"},
     "scheduler/edt_scheduler/operations/execs.py": {"API_RESERVED", "API_LAID_OUT"},
     "scheduler/edt_scheduler/operations/agents.py": {"API_REPORTS"},
-    "api/edt_api/uploads.py": {"API_UPLOAD"},
-    "api/edt_api/execs.py": {"API_EXTRACTED", "API_SUBMITTED", "API_STOP"},
-    "api/edt_api/agents.py": {"API_REPORTED"},
+    "api/edt_api/submissions/uploads.py": {"API_UPLOAD"},
+    "api/edt_api/routes/execs.py": {"API_EXTRACTED", "API_SUBMITTED", "API_STOP"},
+    "api/edt_api/routes/agents.py": {"API_REPORTED"},
 }
 """File to the points that stand in it, once each: what dies there does so where the point's comment says. One that
 stands in two files stands in both sides of a port."""
@@ -51,8 +51,8 @@ INSIDE = {
 def used() -> dict[str, list[str]]:
     """Point to the files that name it, a file as often as it does."""
     found: dict[str, list[str]] = {}
-    for room in ROOMS:
-        for path in room.rglob("*.py"):
+    for folder in SOURCES:
+        for path in folder.rglob("*.py"):
             if path.name == "crash_points.py":
                 continue
             for name in re.findall(r"CrashPoint\.([A-Z_]+)", path.read_text()):
@@ -82,7 +82,7 @@ def test_the_points_of_a_training_all_stand_in_its_own_code(prefix: str) -> None
 
 
 HERE = """
-from edt_runner.crash_points import CrashPoint, crash_point
+from edt_contract.crash_points import CrashPoint, crash_point
 for number in range(4):
     print(number, flush=True)
     crash_point(CrashPoint.AGENT_START, who="a")
@@ -94,14 +94,14 @@ for number in range(4):
     ("told", "seen"),
     [
         ("", 4),
-        ("agent.tell", 4),
+        ("agent.send", 4),
         ("agent.start", 1),
         ("agent.start@3", 3),
         ("agent.start#b", 4),
         ("agent.start@2#a", 2),
         ("engine.applied@20", 3),
         ("engine.applied@1", 4),
-        ("agent.tell,engine.applied@10#7", 2),
+        ("agent.send,engine.applied@10#7", 2),
     ],
 )
 def test_it_kills_where_it_is_told_to_and_only_there(told: str, seen: int) -> None:

@@ -9,22 +9,23 @@ from typing import Any, cast
 
 import pytest
 
-from edt_runner import driver
-from edt_runner.driver import Driver
-from edt_runner.engine import checkpoint
-from edt_runner.replicas import History
+from edt_contract.encoding import to_json_object
+from edt_runner.checkpoints import checkpoint
+from edt_runner.driver import driver
+from edt_runner.driver.driver import Driver
+from edt_runner.protocol.data import ReplicaHistory
 
 
 def resumed(monkeypatch: pytest.MonkeyPatch, folder: Path, **manifest: Any) -> Driver:
-    """A driver that has found a checkpoint of position 8 with this manifest."""
-    whole = {"fence": 1, "identity": {}, "meta": {}, "tally": {}, "threads": 4, **manifest}
+    """A driver that has found a checkpoint of offset 8 with this manifest."""
+    whole = {"fence": 1, "identity": {}, "meta": {}, "metric_sums": {}, "threads": 4, **manifest}
     checkpoint.write(folder, 8, whole, lambda path: path.write_bytes(b"state") and None)
     monkeypatch.setattr(driver, "read_state", lambda *given: None)
     own = object.__new__(Driver)
-    schedule = SimpleNamespace(steps_before=lambda tick: tick, steps=10)
+    schedule = SimpleNamespace(steps_before=lambda offset: offset, steps=10)
     own._training = cast(Any, SimpleNamespace(identity=lambda arguments: {}, schedule=schedule))
-    own._letter = cast(Any, SimpleNamespace(checkpoint_dir=str(folder), arguments=[]))
-    own._adapter, own._history = cast(Any, None), History()
+    own._spec = cast(Any, SimpleNamespace(checkpoint_dir=str(folder), arguments=[]))
+    own._adapter, own._history = cast(Any, None), ReplicaHistory()
     own._resume()
     return own
 
@@ -32,8 +33,8 @@ def resumed(monkeypatch: pytest.MonkeyPatch, folder: Path, **manifest: Any) -> D
 def test_a_driver_tells_the_position_of_its_checkpoint_apart_from_where_all_were_known_to_be_equal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    known = History(several=True, equal_at=6, computing={"threads": 1})
-    own = resumed(monkeypatch, tmp_path, replicas=known.to_json_object(), computing={"threads": 1})
+    known = ReplicaHistory(several=True, equal_at=6, computing={"threads": 1})
+    own = resumed(monkeypatch, tmp_path, replicas=to_json_object(known), computing={"threads": 1})
     assert (own._history, own._resumed_at) == (known, 8)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from callbacks import LoggerCallback
 from edt_runner.errors import UsageError
 from fabric_model import FabricModel, arguments
-from fabric_model.torch_metrics import named, top1_accuracy
+from fabric_model.pytorch import named, top1_accuracy
 from runai.ga.torch import optim
 
 net = nn.Linear(3, 2)
@@ -115,7 +115,7 @@ def test_the_recovery_interval_reaches_the_engines(
 def test_the_number_of_logical_workers_follows_wmlas_rule(
     engines: int | None, effective: int | None, batch: int, expected: int | None
 ) -> None:
-    assert arguments.logical_workers(engines, effective, batch) == expected
+    assert arguments.micro_batches(engines, effective, batch) == expected
 
 
 def test_metrics_of_one_name_are_told_apart() -> None:

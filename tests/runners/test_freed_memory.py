@@ -7,9 +7,9 @@ import sys
 
 _FAULTS = """
 import resource, torch
-from edt_runner import freed_memory
+from edt_runner.supervisor.resources import keep_freed_memory
 if {environ} is not None:
-    freed_memory.keep({environ})
+    keep_freed_memory({environ})
 torch.set_num_threads(1)
 def step():
     return len([torch.ones(12 << 20) for _ in range(3)])  # 48 MiB each: by itself glibc always maps them anew

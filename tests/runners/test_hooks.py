@@ -12,11 +12,10 @@ import torch
 from torch import nn
 
 from callbacks import Callback, LoggerCallback
+from edt_runner.callbacks.hooks import UserCallbacks, carrying
 from edt_runner.errors import UsageError
-from edt_runner.pytorch.adapter import TorchAdapter
-from edt_runner.pytorch.framework import FRAMEWORK
-from edt_runner.user_callbacks.adapter import carrying
-from edt_runner.user_callbacks.hooks import UserCallbacks
+from edt_runner.frameworks.pytorch.adapter import TorchAdapter
+from edt_runner.frameworks.pytorch.framework import FRAMEWORK
 from fabric_model.user_callbacks import attached
 
 

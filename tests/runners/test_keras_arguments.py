@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edt_runner.errors import UsageError
-from edt_runner.tensorflow.adapter import TensorFlowAdapter
+from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
 from fabric_model import FabricModel
 
 pytest.importorskip("tensorflow")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from edt_runner.engine.schedule import TickKind
-from edt_runner.tensorflow.generations import generation_of
-from edt_runner.tensorflow.trainable import KerasTrainable
+from edt_runner.frameworks.tensorflow.keras_version import keras_version_of
+from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
+from edt_runner.schedule.schedule import StepKind
 from support.sides import Keras, adapter_of, carry, step
 
 pytest.importorskip("keras")
@@ -46,11 +46,11 @@ def test_a_model_that_is_not_told_of_training_drops_out_where_fit_would(side: Ke
     plain.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
     in_fit = len({float(plain.train_on_batch(x, y)) for _ in range(4)}) > 1
     adapter = adapter_of(Untold(), "mse", "sgd", [], (x, y))
-    leaves = torch.empty(2, adapter.size(TickKind.TRAIN))
-    for seed, leaf in enumerate(leaves):
-        adapter.micro_batch((x, y), 4, 4, seed, leaf)
+    vectors = torch.empty(2, adapter.size(StepKind.TRAIN))
+    for seed, local in enumerate(vectors):
+        adapter.micro_batch((x, y), 4, 4, seed, local)
     assert in_fit is (side.keras.__name__ == "tf_keras")
-    assert torch.equal(leaves[0], leaves[1]) is not in_fit
+    assert torch.equal(vectors[0], vectors[1]) is not in_fit
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -75,7 +75,7 @@ def test_averaged_weights_are_what_a_training_ends_with(side: Keras, wrapped: bo
     assert adapter.digest() == before
     loaded = keras.models.load_model(tmp_path / "model_epoch_final.keras")
     moving = [weight.copy() for weight in ours.get_weights()]
-    KerasTrainable(generation_of(ours), ours).finish()
+    KerasTrainable(keras_version_of(ours), ours).finish()
     for final, driver, its, last in zip(
         loaded.get_weights(), ours.get_weights(), plain.get_weights(), moving, strict=True
     ):

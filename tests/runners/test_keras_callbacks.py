@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.errors import UsageError
-from edt_runner.user_callbacks.hooks import UserCallbacks
 from fabric_model.user_callbacks import attached
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -166,13 +166,13 @@ def test_keras_callbacks_are_for_keras_models() -> None:
 
 def test_an_evaluation_in_a_hook_leaves_nothing_behind_in_the_metrics() -> None:
     """Else an engine that was there would show other values than one that came later."""
-    from edt_runner.tensorflow.adapter import TensorFlowAdapter
-    from edt_runner.tensorflow.generations import generation_of
+    from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
+    from edt_runner.frameworks.tensorflow.keras_version import keras_version_of
 
     model = compiled(keras)
     model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], jit_compile=False)
     batch = (np.ones((2, 3), np.float32), np.zeros((2, 2), np.float32))
-    adapter = TensorFlowAdapter(generation_of(model), model, batch)
+    adapter = TensorFlowAdapter(keras_version_of(model), model, batch)
     adapter.warm_up(batch)
     sums = [2.0, 4.0, *[3.0] * (adapter.width - 2)]
     before = adapter.values(sums)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,12 +16,20 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
-from edt_runner.contract import ExitKind
-from edt_runner.dataplane import GlooGroup, GlooPlane
-from edt_runner.engine.link import Link
-from edt_runner.engine.loop import Engine
-from edt_runner.engine.seat import Seat
+from edt_contract.reports import ExitKind
+from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.engine.engine import Engine
+from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.errors import PeerLost
+from edt_runner.protocol.data import CatchUp, RegroupPlan
+from edt_runner.protocol.engine_messages import (
+    ApplyRegroupPlan,
+    CancelGeneration,
+    JoinAgain,
+    PrepareGeneration,
+    ReceiveStateFromDriver,
+    SendStateToDriver,
+)
 from support.one_engine import NAME, Coordinator, one_engine
 from support.waiting import until
 
@@ -31,7 +40,7 @@ PEER = "2"
 class Lab:
     """An engine, and a peer of it that comes to its groups."""
 
-    def __init__(self, engine: Engine, link: Link, coordinator: Coordinator, plane: GlooPlane) -> None:
+    def __init__(self, engine: Engine, link: EngineLink, coordinator: Coordinator, plane: GlooPlane) -> None:
         self.engine, self.link, self.coordinator, self.plane = engine, link, coordinator, plane
         self.peer = GlooPlane("127.0.0.1", torch.float32, "lo")
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -50,12 +59,12 @@ class Lab:
         """The engine and its peer train in a group of this key; the peer's end of it."""
         coming = self.meets(key, 1)
         group = self.plane.build(self.store, key, 0, 2)
-        self.engine._seat = Seat(3, (NAME, PEER), group, NAME)
+        self.engine._membership = Membership(3, (NAME, PEER), group, NAME)
         return coming.result()
 
     def takes(self, group: GlooGroup) -> Future[torch.Tensor]:
         """The peer takes five numbers from the engine."""
-        return self._pool.submit(group.take, 5, 0)
+        return self._pool.submit(group.receive_reduced, 5, 0)
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -90,7 +99,7 @@ def test_the_first_engine_to_which_the_driver_could_not_give_the_weights(lab: La
     def happen(key: str) -> None:
         gone = lab.leaves(key, 0)
         with pytest.raises(PeerLost):
-            lab.engine._take_from_driver({"store": lab.store, "key": key, "rank": 1, "size": 2})
+            lab.engine._receive_from_driver(ReceiveStateFromDriver(key, 3, lab.store))
         gone.result()
 
     assert_nothing_is_left(happen)
@@ -98,25 +107,35 @@ def test_the_first_engine_to_which_the_driver_could_not_give_the_weights(lab: La
 
 def test_an_engine_that_gives_the_trained_weights_to_a_driver_that_dies(lab: Lab) -> None:
     def happen(key: str) -> None:
-        lab.engine._seat = Seat(3, (NAME,), lab.plane.solo(), NAME)
+        lab.engine._membership = Membership(3, (NAME,), lab.plane.solo(), NAME)
         gone = lab.leaves(key, 1)
-        lab.engine._hand_over({"store": lab.store, "key": key, "rank": 0, "size": 2})
+        lab.engine._send_to_driver(SendStateToDriver(key, lab.store))
         gone.result()
 
     assert_nothing_is_left(happen)
 
 
-@pytest.mark.parametrize("by", ["state", "vector"])
-def test_a_survivor_that_could_not_catch_up(lab: Lab, by: str) -> None:
+@pytest.mark.parametrize("catch_up", [CatchUp.STATE, CatchUp.REDUCED])
+def test_a_survivor_that_could_not_catch_up(lab: Lab, catch_up: CatchUp) -> None:
     lab.engine._adapter.size = lambda kind: 1000  # type: ignore[attr-defined]
-    lab.engine._seat = Seat(3, (NAME, PEER), lab.plane.solo(), NAME)
+    lab.engine._membership = Membership(3, (NAME, PEER), lab.plane.solo(), NAME)
 
-    def happen(key: str) -> None:
-        plan = {"members": [NAME, PEER], "tick": 1, "behind": [NAME], "donors": [PEER], "by": by, "doors": {}}
-        plan |= {"source": "", "mended": [], "restore": None}
-        gone = lab.leaves(f"round/{key}", 1)
+    numbers = itertools.count(1)
+    plan = RegroupPlan(
+        members=(NAME, PEER),
+        offset=1,
+        behind=(NAME,),
+        sources=(PEER,),
+        catch_up=catch_up,
+        split=((0, 1), (2, 3)),
+        recomputed=0,
+    )
+
+    def happen(_: str) -> None:
+        number = next(numbers)
+        gone = lab.leaves(f"regroup/{number}", 1)
         with pytest.raises(PeerLost):
-            lab.engine._regroup({**plan, "store": lab.store, "round": key, "generation": 4})
+            lab.engine._regroup(ApplyRegroupPlan(number, 4, plan, store=lab.store))
         gone.result()
 
     assert_nothing_is_left(happen)
@@ -126,11 +145,11 @@ def test_a_survivor_that_is_told_to_ask_anew(lab: Lab) -> None:
     def happen(key: str) -> None:
         other = lab.seated(key)
         taking = lab.takes(other)
-        lab.engine._seated().group.give(torch.ones(5), [1])
+        lab.engine.membership.group.send_reduced(torch.ones(5), [1])
         taking.result()
-        lab.coordinator.say("rejoin", round=lab.link.woken + 1, addresses=[])
-        assert lab.engine._await_word(ExitKind.LEFT) == lab.engine._join
-        lab.link.answer()
+        lab.coordinator.send(JoinAgain(lab.link.regroup + 1, ()))
+        assert lab.engine._await_coordinator(ExitKind.LEFT) == lab.engine._join
+        lab.link.acknowledge_regroup()
         other.close()
 
     assert_nothing_is_left(happen)
@@ -141,11 +160,10 @@ def test_a_generation_that_is_withdrawn_while_its_group_is_built(lab: Lab) -> No
 
     def happen(_: str) -> None:
         number = next(numbers)
-        told: dict[str, Any] = {"members": [NAME, PEER], "stayers": [NAME], "newcomers": [PEER], "store": lab.store}
-        lab.coordinator.say("prepare", generation=number, **told)
-        until(lambda: number in lab.link._pending, 20)
-        lab.coordinator.say("cancel", generation=number)
-        until(lambda: number not in lab.link._pending, 20)
+        lab.coordinator.send(PrepareGeneration(number, (NAME, PEER), (NAME,), (PEER,), lab.store))
+        until(lambda: number in lab.link._prepared, 20)
+        lab.coordinator.send(CancelGeneration(number))
+        until(lambda: number not in lab.link._prepared, 20)
         lab.meets(f"generation/{number}", 1).result().close()
         until(lambda: not [thread for thread in threading.enumerate() if thread.name == "edt-build"], 20)
 
@@ -156,16 +174,16 @@ def test_what_gloo_has_forgotten_keeps_one_operation_and_that_for_no_longer_than
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connections are left open here, so nothing ends the operations until the peer does."""
-    monkeypatch.setattr("edt_runner.sockets.shut", lambda **addresses: 0)
+    monkeypatch.setattr("edt_runner.comm.sockets.shut", lambda **addresses: 0)
     other = lab.seated("forgotten")
-    group: Any = lab.engine._seated().group
+    group: Any = lab.engine.membership.group
     arrays = [np.zeros(1000, dtype=np.float32) for _ in range(3)]
     kept = [weakref.ref(array) for array in reversed(arrays)]
     threading.Timer(0.5, lab.plane.shut, [[]]).start()
     with pytest.raises(PeerLost, match="shut"):
         group._wait([group._group.recv([torch.from_numpy(arrays.pop())], 1, tag) for tag in range(3)])
     group.close()
-    lab.engine._seat = None
+    lab.engine._membership = None
     del group
     until(lambda: [array() is not None for array in kept] == [True, False, False], 20)
     other.close()

@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
-from edt_runner.engine.adapter import BatchRequest
-from edt_runner.engine.schedule import TickKind
+from edt_runner.adapter import BatchRequest
+from edt_runner.data.loader import SampleLoader
+from edt_runner.data.shared_batches import SharedBuffers
 from edt_runner.errors import UsageError
-from edt_runner.loader import SampleLoader
-from edt_runner.pytorch.samples import TorchSamples
-from edt_runner.tensorflow.samples import TensorFlowSamples
-from edt_runner.trainable import Samples
-from edt_runner.trays import Trays
+from edt_runner.frameworks.pytorch.trainable import TorchSamples
+from edt_runner.frameworks.tensorflow.trainable import TensorFlowSamples
+from edt_runner.frameworks.trainable import Samples
+from edt_runner.schedule.schedule import StepKind
 from support.waiting import until
 
 
@@ -110,7 +110,7 @@ def side(request: pytest.FixtureRequest) -> Side:
 def load(processes: int, samples: Samples, skip: int = 0) -> list[Any]:
     loader = SampleLoader(samples, processes)
     step = samples.units_per_batch(3)
-    requests = [BatchRequest(TickKind.TRAIN, 0, np.arange(n, n + step)) for n in range(0, samples.train_units, step)]
+    requests = [BatchRequest(StepKind.TRAIN, 0, np.arange(n, n + step)) for n in range(0, samples.train_units, step)]
     try:
         if skip:  # batches on the way are forgotten
             loader.restart(iter(requests))
@@ -165,7 +165,7 @@ def test_its_processes_end_with_it_though_what_a_sample_has_raised_is_still_look
     """An error refers to the loop that it went through, and so to whoever would end the processes when it goes."""
     before = set(multiprocessing.active_children())
     loader = SampleLoader(Torch.samples(Of(lambda index: (index // 0, index))), 1)
-    loader.restart(iter([BatchRequest(TickKind.TRAIN, 0, np.arange(3))]))
+    loader.restart(iter([BatchRequest(StepKind.TRAIN, 0, np.arange(3))]))
     with pytest.raises(ZeroDivisionError) as raised:
         loader.next()
     assert len(set(multiprocessing.active_children()) - before) == 1
@@ -176,7 +176,7 @@ def test_its_processes_end_with_it_though_what_a_sample_has_raised_is_still_look
 
 def told(loader: SampleLoader, batches: int) -> list[Any]:
     """Batches of three, each different."""
-    loader.restart(iter(BatchRequest(TickKind.TRAIN, 0, np.arange(n, n + 3)) for n in range(0, 3 * batches, 3)))
+    loader.restart(iter(BatchRequest(StepKind.TRAIN, 0, np.arange(n, n + 3)) for n in range(0, 3 * batches, 3)))
     return [loader.next()[0] for _ in range(batches)]
 
 
@@ -204,7 +204,7 @@ def test_no_batch_lies_in_dev_shm(side: Side) -> None:
         kept = told(loader, 20)
         assert len(kept) == 20
         mapped = Path("/proc/self/maps").read_text()
-        assert "edt-tray" in mapped and "/dev/shm/torch" not in mapped
+        assert "edt-batch" in mapped and "/dev/shm/torch" not in mapped
     finally:
         loader.close()
 
@@ -238,7 +238,7 @@ def test_tensorflow_in_a_loader_process_raises_at_once_what_to_do_instead() -> N
         samples.batch(True, 0, [number])  # in the engine it may
     loader = SampleLoader(samples, 1)
     try:
-        loader.restart(iter(BatchRequest(TickKind.TRAIN, 0, np.array([number])) for number in range(len(runs))))
+        loader.restart(iter(BatchRequest(StepKind.TRAIN, 0, np.array([number])) for number in range(len(runs))))
         for _ in refused:
             with pytest.raises(UsageError, match=r"would hang: use NumPy in __getitem__, or num_dataloader_threads=0"):
                 loader.next()
@@ -248,20 +248,20 @@ def test_tensorflow_in_a_loader_process_raises_at_once_what_to_do_instead() -> N
         loader.close()
 
 
-def test_trays_come_back_when_nothing_refers_to_their_batch_and_after_a_restart() -> None:
-    trays = Trays(2)
+def test_buffers_are_free_again_when_nothing_refers_to_their_batch_and_after_a_restart() -> None:
+    buffers = SharedBuffers(2)
     batch = {"image": torch.ones(1000), "more": np.arange(5)}
-    first, second = trays.order(), trays.order()
-    assert trays.order() is None, "all are in use"
-    here = trays.take(trays.put(batch, first))
+    first, second = buffers.reserve(), buffers.reserve()
+    assert buffers.reserve() is None, "all are in use"
+    here = buffers.unpack(buffers.pack(batch, first))
     part = here["image"][10:20]
     del here
-    assert trays.order() is None, "a part of it is still referred to"
+    assert buffers.reserve() is None, "a part of it is still referred to"
     del part
-    assert trays.order() == first
-    trays.forget_orders()
-    assert {trays.order(), trays.order()} == {first, second}
-    trays.close()
+    assert buffers.reserve() == first
+    buffers.release_reserved()
+    assert {buffers.reserve(), buffers.reserve()} == {first, second}
+    buffers.close()
 
 
 DTYPES = [
@@ -270,8 +270,8 @@ DTYPES = [
 ]
 
 
-@pytest.mark.parametrize("on_a_tray", [True, False])
-def test_whatever_a_batch_holds_arrives_as_it_was(on_a_tray: bool) -> None:
+@pytest.mark.parametrize("in_shared_memory", [True, False])
+def test_whatever_a_batch_holds_arrives_as_it_was(in_shared_memory: bool) -> None:
     image = torch.arange(2 * 3 * 4 * 5.0).reshape(2, 3, 4, 5)
     shared = torch.arange(6.0)
     batch = {
@@ -289,8 +289,8 @@ def test_whatever_a_batch_holds_arrives_as_it_was(on_a_tray: bool) -> None:
         "twice": (shared, shared),
         "words": ["a", b"b", None, 1.5, {"x": (1, 2)}],
     }
-    trays = Trays(1)
-    arrived = trays.take(trays.put(batch, trays.order() if on_a_tray else None))
+    buffers = SharedBuffers(1)
+    arrived = buffers.unpack(buffers.pack(batch, buffers.reserve() if in_shared_memory else None))
     for name, ours in batch.items():
         torch.testing.assert_close(arrived[name], ours, rtol=0, atol=0) if name != "words" else None
     assert arrived["words"] == batch["words"]
@@ -300,13 +300,13 @@ def test_whatever_a_batch_holds_arrives_as_it_was(on_a_tray: bool) -> None:
     assert arrived["twice"][0] is arrived["twice"][1]
     arrived["channels last"].add_(1)
     arrived["array"] += 1
-    trays.close()
+    buffers.close()
 
 
-def test_a_tray_grows_with_its_batches_and_holds_nothing_at_all_too() -> None:
-    trays = Trays(1)
+def test_a_buffer_grows_with_its_batches_and_holds_an_empty_one_too() -> None:
+    buffers = SharedBuffers(1)
     for size in (10, 1_000_000, 3, 5_000_000, 0):
-        arrived = trays.take(trays.put(torch.arange(size), trays.order()))
+        arrived = buffers.unpack(buffers.pack(torch.arange(size), buffers.reserve()))
         assert torch.equal(arrived, torch.arange(size))
         del arrived
-        trays.close()
+        buffers.close()

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from callbacks import Callback
+from edt_runner.callbacks.hooks import Memory
 from edt_runner.errors import StateMismatch, UsageError
-from edt_runner.user_callbacks.memory import Memory
 
 
 class Mood(enum.Enum):
@@ -53,14 +53,14 @@ def process() -> tuple[nn.Linear, torch.optim.Optimizer, list[Any]]:
 
 def memory_of(owner: Any, known: list[Any] | None = None) -> Memory:
     memory = Memory(owner, "Own", known or [], but_not=["params"])
-    memory.settle()
+    memory.freeze()
     return memory
 
 
 def carried(here: Memory, there: Memory) -> None:
     """By way of JSON and bare tensors, as it travels."""
-    told, tensors = here.take()
-    there.give(json.loads(json.dumps(told)), {name: tensor.clone() for name, tensor in tensors.items()})
+    record, tensors = here.export()
+    there.restore(json.loads(json.dumps(record)), {name: tensor.clone() for name, tensor in tensors.items()})
 
 
 def twin_of(value: Any, before: Any = None) -> Any:
@@ -108,13 +108,13 @@ def named(value: Any) -> str:
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=named)
-def test_plain_data_is_told_as_it_is(value: Any) -> None:
+def test_plain_data_travels_as_it_is(value: Any) -> None:
     twin = twin_of(value)
     assert twin == value
     assert type(twin) is type(value)
 
 
-def test_a_number_that_is_none_is_told() -> None:
+def test_a_number_that_is_none_travels() -> None:
     assert np.isnan(twin_of(float("nan")))
 
 
@@ -129,13 +129,13 @@ def test_a_mapping_with_a_default_keeps_it() -> None:
     [np.arange(6.0).reshape(2, 3).T, np.array(3, np.int8), np.array([], bool), np.array(["ab", "c"])],
     ids=["turned", "scalar", "empty", "strings"],
 )
-def test_arrays_are_told_to_the_bit(array: np.ndarray[Any, Any]) -> None:
+def test_arrays_travel_to_the_bit(array: np.ndarray[Any, Any]) -> None:
     twin = twin_of({"best": [array]})["best"][0]
     assert twin.dtype == array.dtype and twin.shape == array.shape and (twin == array).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-def test_tensors_are_told_to_the_bit(dtype: torch.dtype) -> None:
+def test_tensors_travel_to_the_bit(dtype: torch.dtype) -> None:
     tensor = torch.tensor([[0, 1], [1, 0]]).to(dtype).T
     twin = twin_of([tensor])[0]
     assert twin.dtype == dtype and torch.equal(twin, tensor)
@@ -159,7 +159,7 @@ def test_a_part_of_the_model_is_the_same_part_of_the_twins_model() -> None:
     assert list(there.content["rates"]) == [twin_model.weight]
 
 
-def test_a_scheduler_is_told_where_it_stands() -> None:
+def test_a_scheduler_goes_on_where_its_twin_is() -> None:
     callbacks = []
     for _ in range(2):
         _, optimizer, known = process()
@@ -174,7 +174,7 @@ def test_a_scheduler_is_told_where_it_stands() -> None:
     assert there.content is not here.content
 
 
-def test_objects_of_the_scripts_own_classes_are_told_by_their_attributes() -> None:
+def test_objects_of_the_scripts_own_classes_travel_by_their_attributes() -> None:
     here, there = Own([Meter()]), Own([Meter()])
     ours, theirs, first = memory_of(here), memory_of(there), there.content[0]
     here.content[0].total = 2.5
@@ -184,7 +184,7 @@ def test_objects_of_the_scripts_own_classes_are_told_by_their_attributes() -> No
     assert type(there.content[1]) is Meter and there.content[1].of == [1]
 
 
-def test_furniture_stays_where_it_is() -> None:
+def test_a_resource_stays_where_it_is() -> None:
     functions = [lambda: 1, lambda: 2]
     here, there = Own([functions[0], logging.getLogger("here")]), Own([functions[1], logging.getLogger("there")])
     carried(memory_of(here), memory_of(there))
@@ -199,7 +199,7 @@ def test_an_attribute_that_is_gone_goes_from_the_twin() -> None:
     assert not hasattr(there, "content") and there.params == {"not": "its own"}
 
 
-def test_a_callback_that_tells_itself_is_asked() -> None:
+def test_a_callback_with_a_state_dict_says_its_state_itself() -> None:
     class Telling(Own):
         def state_dict(self) -> dict[str, Any]:
             return {"twice": self.content * 2}
@@ -212,12 +212,12 @@ def test_a_callback_that_tells_itself_is_asked() -> None:
     assert there.content == 6
 
 
-def test_large_data_that_the_script_brought_are_told_only_once_a_hook_has_changed_them() -> None:
+def test_large_data_of_the_script_travel_only_once_a_hook_has_changed_them() -> None:
     """Else a callback's validation set would be in every checkpoint."""
     for make in (lambda: np.zeros(1 << 18), lambda: torch.zeros(1 << 18)):
         here, there = Own({"x": make()}), Own({"x": make()})
         ours, theirs = memory_of(here), memory_of(there)
-        assert ours.take()[1] == {}
+        assert ours.export()[1] == {}
         own = there.content["x"]
         carried(ours, theirs)
         assert there.content["x"] is own
@@ -262,12 +262,12 @@ class Handler(logging.Handler):
     ],
     ids=lambda value: "" if isinstance(value, list) else type(value).__name__,
 )
-def test_what_cannot_be_told_is_refused_by_name(value: Any, words: list[str]) -> None:
+def test_what_cannot_travel_is_refused_by_name(value: Any, words: list[str]) -> None:
     own = Own()
     memory = memory_of(own)
     own.content = value
     with pytest.raises(UsageError) as caught:
-        memory.take()
+        memory.export()
     assert all(word in str(caught.value) for word in ["user_callback: ", *words]), str(caught.value)
 
 
@@ -279,17 +279,17 @@ def test_a_view_of_the_models_memory_is_refused_since_a_twins_copy_would_not_mov
     memory = memory_of(own, known)
     own.content = {"best": view(model.weight)}
     with pytest.raises(UsageError, match=r"Own\.content\['best'\] is a view of the model's .*keep a copy"):
-        memory.take()
+        memory.export()
     own.content = {"best": view(model.weight.clone())}
-    memory.take()
+    memory.export()
 
 
 def test_a_twin_that_was_made_otherwise_is_a_mismatch() -> None:
     here, there = Own([logging.getLogger("here")]), Own([])
     ours, theirs = memory_of(here), memory_of(there)
-    told, tensors = ours.take()
+    record, tensors = ours.export()
     with pytest.raises(StateMismatch, match=r"Own\.content\[0\] is there in the training and not in this process"):
-        theirs.give(told, tensors)
+        theirs.restore(record, tensors)
 
 
 def test_a_list_that_stands_in_the_class_is_remembered_too() -> None:
@@ -317,4 +317,4 @@ def test_a_large_array_that_was_changed_and_changed_back_is_so_in_a_twin_that_ha
     carried(ours, theirs)
     carried(ours, latest)
     assert there.content[0] == 0
-    assert list(ours.take()[1]) == list(theirs.take()[1]) == list(latest.take()[1])
+    assert list(ours.export()[1]) == list(theirs.export()[1]) == list(latest.export()[1])

@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from edt_runner.engine.schedule import TickKind
-from edt_runner.pytorch.own_adapter import own_loop_trainable
-from edt_runner.pytorch.rates import Rates
-from edt_runner.pytorch.rescaling import rescaled
-from edt_runner.scaling.adapter import scaled
-from edt_runner.scaling.rules import by_name
-from edt_runner.scaling.update import Scaling
+from edt_runner.frameworks.pytorch.optimizers import rescaled
+from edt_runner.lr_scaling.adapter import scaled
+from edt_runner.lr_scaling.rules import by_name
+from edt_runner.lr_scaling.update import Scaling
+from edt_runner.schedule.schedule import StepKind
+from edt_runner.user_loop.adapter import Rates, UserLoopTrainable, not_called
 
 RATE, GAMMA, SAMPLES = 0.1, 0.7, 10
 
@@ -22,19 +21,19 @@ def rates_of(batches: list[int], *, epoch_samples: int, rule: bool) -> list[floa
     model = nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     rates = Rates(torch.optim.lr_scheduler.ExponentialLR(optimizer, GAMMA), epoch_samples)
-    trainable = own_loop_trainable(
-        model, optimizer, (), averages=True, rates=rates, give=lambda turn: None, name="loader"
+    trainable = UserLoopTrainable(
+        model, optimizer, not_called, {}, averages=True, rates=rates, run_body=lambda run: None, name="loader"
     )
     adapter = inner = trainable.adapter_on(torch.device("cpu"))
     if rule:
         adapter = scaled(inner, by_name("linear"), reference=2, micro_batch=2, epoch_samples=SAMPLES)
     found = []
     for batch in batches:
-        vector = torch.zeros(adapter.size(TickKind.TRAIN))
-        body = vector[: inner.size(TickKind.TRAIN)]
+        reduced = torch.zeros(adapter.size(StepKind.TRAIN))
+        body = reduced[: inner.size(StepKind.TRAIN)]
         body[: inner.gradient_size], body[inner.gradient_size], body[-inner.width] = 1.0, 1.0, batch
         before = model.weight.detach().clone()
-        adapter.apply(vector)
+        adapter.apply(reduced)
         found.append(float((before - model.weight.detach())[0, 0]))
     return found
 

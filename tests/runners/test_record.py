@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edt_demo.sample_record import Entry, RecordError, audit, read
 from edt_runner.engine import record
-from edt_runner.engine.record import Entry, Recorder, audit, read
-from edt_runner.errors import RecordError
+from edt_runner.engine.record import Recorder
 from support.small_disk import small_disk
 
 
@@ -17,10 +17,10 @@ def samples(*indices: int) -> np.ndarray:
     return np.array(indices, dtype=np.int64)
 
 
-def step(recorder: Recorder, number: int, round_: int, worker: int, *indices: int) -> None:
+def step(recorder: Recorder, number: int, generation: int, worker: int, *indices: int) -> None:
     recorder.hold(0, number, worker, samples(*indices))
-    recorder.trying(number, round_)
-    recorder.commit(number, round_)
+    recorder.trying(number, generation)
+    recorder.commit(number, generation)
 
 
 def test_a_committed_step_is_made_of_what_was_tried_in_its_round(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_dead_engines_tries_count_if_anybody_committed_their_round(tmp_path: P
     dead.hold(0, 0, 0, samples(0, 1))
     dead.trying(0, 0)
     step(alive, 0, 0, 1, 2, 3)
-    assert [entry.worker for entry in read(tmp_path)] == [0, 1]
+    assert [entry.micro_batch for entry in read(tmp_path)] == [0, 1]
 
 
 def test_a_step_reduced_again_counts_as_its_committed_round(tmp_path: Path) -> None:
@@ -56,17 +56,17 @@ def test_a_step_reduced_again_counts_as_its_committed_round(tmp_path: Path) -> N
     assert read(tmp_path) == [Entry(0, 0, 0, (0,)), Entry(0, 0, 1, (1,))]
 
 
-def test_what_is_dropped_or_not_kept_is_not_tried_again(tmp_path: Path) -> None:
+def test_what_is_not_kept_is_not_tried_again(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path), 1, "5")
     for worker in range(5):
         recorder.hold(0, 0, worker, samples(worker))
-    recorder.drop([0, 9])
+    recorder.keep([1, 2, 3, 4, 9])
     recorder.keep([0, 1, 2, 9])
     recorder.hold(0, 0, 1, samples(10))  # computed anew: the later one counts
     recorder.trying(0, 3)
     recorder.commit(0, 3)
     recorder.hold(0, 1, 7, samples(7))
-    recorder.drop()
+    recorder.keep([])
     recorder.trying(1, 3)
     recorder.commit(1, 3)
     assert read(tmp_path) == [Entry(0, 0, 1, (10,)), Entry(0, 0, 2, (2,))]
@@ -100,12 +100,12 @@ def test_the_only_engine_that_had_applied_a_round_may_die_with_it(tmp_path: Path
     assert read(tmp_path) == [*expected, Entry(0, 4, 0, (2,))]
 
 
-def test_two_rounds_of_a_step_that_engines_went_on_from_are_said_loudly(tmp_path: Path) -> None:
-    for name, round_ in (("5", 0), ("6", 1)):
+def test_a_step_committed_in_two_generations_that_engines_went_on_from_is_an_error(tmp_path: Path) -> None:
+    for name, generation in (("5", 0), ("6", 1)):
         recorder = Recorder(str(tmp_path), 2, name)
-        step(recorder, 3, round_, 0, 1)
+        step(recorder, 3, generation, 0, 1)
         step(recorder, 4, 1, int(name), 2)
-    with pytest.raises(RecordError, match="step 4 was committed in rounds 0, 1 of attempt 2 by engines that went on"):
+    with pytest.raises(RecordError, match="step 4 was committed in generations 0, 1 of attempt 2 by engines"):
         read(tmp_path)
 
 
@@ -139,7 +139,7 @@ def test_without_a_folder_nothing_is_held_or_written(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     recorder = Recorder(None, 1, "5")
     step(recorder, 0, 0, 0, 1)
-    recorder.drop()
+    recorder.keep([])
     recorder.keep([0])
     assert not list(tmp_path.iterdir())
 
@@ -169,15 +169,15 @@ def test_on_a_disk_that_has_room_again_no_step_is_missing(tmp_path: Path) -> Non
 
 
 def test_commits_after_a_checkpoint_that_all_went_back_to_are_void(tmp_path: Path) -> None:
-    recorder = record.Recorder(str(tmp_path), 1, "1")
-    for round_, steps in ((1, (0, 1, 2)), (2, (1, 2, 3))):
-        if round_ == 2:
+    recorder = Recorder(str(tmp_path), 1, "1")
+    for generation, steps in ((1, (0, 1, 2)), (2, (1, 2, 3))):
+        if generation == 2:
             recorder.go_back(1, 2)
         for step in steps:
-            recorder.hold(0, step, 0, np.array([10 * round_ + step]))
-            recorder.trying(step, round_)
-            recorder.commit(step, round_)
-    assert [entry.samples for entry in record.read(tmp_path)] == [(10,), (21,), (22,), (23,)]
+            recorder.hold(0, step, 0, np.array([10 * generation + step]))
+            recorder.trying(step, generation)
+            recorder.commit(step, generation)
+    assert [entry.samples for entry in read(tmp_path)] == [(10,), (21,), (22,), (23,)]
 
 
 def test_commits_of_an_engine_that_had_left_before_all_went_back_are_void_too(tmp_path: Path) -> None:
@@ -191,11 +191,11 @@ def test_commits_of_an_engine_that_had_left_before_all_went_back_are_void_too(tm
     assert [(entry.step, *entry.samples) for entry in read(tmp_path)] == [(0, 10), (0, 11), (1, 20), (2, 20)]
 
 
-def test_a_round_that_is_wrongly_committed_after_all_went_back_is_still_said(tmp_path: Path) -> None:
-    for name, round_ in (("1", 3), ("2", 4)):
+def test_a_step_that_is_wrongly_committed_after_all_went_back_is_still_said(tmp_path: Path) -> None:
+    for name, generation in (("1", 3), ("2", 4)):
         recorder = Recorder(str(tmp_path), 1, name)
         recorder.go_back(1, 3)
         for number in (1, 2):
-            step(recorder, number, round_, 0, 20)
-    with pytest.raises(RecordError, match="step 2 was committed in rounds 3, 4 of attempt 1"):
+            step(recorder, number, generation, 0, 20)
+    with pytest.raises(RecordError, match="step 2 was committed in generations 3, 4 of attempt 1"):
         read(tmp_path)

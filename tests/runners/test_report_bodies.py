@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edt_runner.contract import ExitKind, Letter, ReportKind, SlotWish
-from edt_runner.report_bodies import BODIES, BODY_BYTES, INT64, Fitted, clean, fit, fit_time
-from edt_runner.spool import Spool
-from edt_runner.supervisor.engines import Ended, gone_body
+from edt_contract.attempt import AttemptSpec, DesiredSlot
+from edt_contract.encoding import dumps
+from edt_contract.reports import BODIES, BODY_BYTES, INT64, ExitKind, Fitted, ReportKind, clean, fit, fit_time
+from edt_runner.protocol.data import MicroBatch
+from edt_runner.supervisor.engines import EngineEnd
+from edt_runner.supervisor.spool import Spool
 
 
-def letter(folder: Path) -> Letter:
-    return Letter(
+def spec(folder: Path) -> AttemptSpec:
+    return AttemptSpec(
         job="edt-1", fence=1, node="n", framework="pytorch", main="main.py", arguments=(), work_dir="", result_dir="",
         log_dir="", checkpoint_dir="", spool_dir=str(folder), socket="", environ={}, seed=1, max_engines=4, threads=1,
         cores=2, grace_seconds=1, token="t",
@@ -36,7 +38,7 @@ BODIES_OF_ANY_KIND = ANY_JSON | st.dictionaries(st.sampled_from(NAMES), ANY_JSON
 
 
 def test_every_kind_of_report_has_an_entry_whose_needs_it_knows():
-    assert set(BODIES) == set(ReportKind), "a new kind needs an entry in report_bodies.BODIES"
+    assert set(BODIES) == set(ReportKind), "a new kind needs an entry in reports.BODIES"
     for kind, body in BODIES.items():
         assert set(body.needs) <= set(body.fields), kind
         assert body.burst >= 1 and body.a_minute >= 1
@@ -96,13 +98,24 @@ def test_a_time_that_no_calendar_knows_is_now(time):
 
 
 def test_what_a_supervisor_says_of_an_engine_fits_as_it_is():
-    ended = Ended(SlotWish(INT64, "0"), ExitKind.LOST, None, 9, 1.5, True, "m" * 1000, "t" * 9000, (1, 2), asked=False)
-    body = gone_body(ended)
+    end = EngineEnd(
+        DesiredSlot(INT64, "0"),
+        ExitKind.LOST,
+        None,
+        9,
+        1.5,
+        True,
+        "m" * 1000,
+        "t" * 9000,
+        MicroBatch(1, 2),
+        asked=False,
+    )
+    body = end.report_body()
     assert fit(ReportKind.ENGINE_GONE, body) == Fitted(body)
 
 
 def test_a_spool_takes_no_report_that_lacks_what_it_needs_and_no_number_for_it(tmp_path):
-    spool = Spool(letter(tmp_path))
+    spool = Spool(spec(tmp_path))
     spool.append(ReportKind.ENGINE_GONE, {"slot": "0"})
     assert spool.seq == 0
     spool.append(ReportKind.PROGRESS, {"step": 1, "loss": "much"})
@@ -112,21 +125,23 @@ def test_a_spool_takes_no_report_that_lacks_what_it_needs_and_no_number_for_it(t
 
 BESIDE_ENGINES = """
 import json, sys
-from edt_runner.contract import Letter, ReportKind
-from edt_runner.supervisor.loop import Supervisor
+from edt_contract.attempt import AttemptSpec
+from edt_contract.reports import ReportKind
+from edt_runner.protocol.messages import TrainingReport
+from edt_runner.supervisor.supervisor import Supervisor
 
-supervisor = Supervisor(Letter.from_json(sys.argv[1]))
-for kind in (*ReportKind, "dance", None, {}):
+supervisor = Supervisor(AttemptSpec.from_json_object(json.loads(sys.argv[1])))
+for kind in (*ReportKind, "dance", ""):
     body = {"allocation": 1, "engines": 4, "address": "h:1", "first": 1, "step": 1, "equal": True}
-    supervisor._obey({"kind": "report", "report": kind, "body": body})
-    supervisor._obey({"kind": "report", "report": kind, "body": [1]})
-    supervisor._obey({"kind": "report", "report": kind})
+    supervisor._receive(TrainingReport(kind, body))
+    supervisor._receive(TrainingReport(kind, {"step": [1]}))
+    supervisor._receive(TrainingReport(kind))
 """
 
 
 def test_what_runs_beside_engines_can_report_on_the_training_and_not_on_processes(tmp_path):
-    told = replace(letter(tmp_path), socket=str(tmp_path / "s"))
-    subprocess.run([sys.executable, "-c", BESIDE_ENGINES, told.to_json()], check=True, capture_output=True, timeout=60)
+    told = replace(spec(tmp_path), socket=str(tmp_path / "s"))
+    subprocess.run([sys.executable, "-c", BESIDE_ENGINES, dumps(told)], check=True, capture_output=True, timeout=60)
     lines = (tmp_path / "reports.jsonl").read_text().splitlines()
     kinds = {ReportKind(json.loads(line)["kind"]) for line in lines}
     own = {ReportKind.STORAGE}  # of which the supervisor tells itself what all that it has heard comes to
@@ -135,7 +150,7 @@ def test_what_runs_beside_engines_can_report_on_the_training_and_not_on_processe
 
 
 def test_numbers_go_on_behind_those_that_the_platform_has_though_the_disk_lost_them(tmp_path):
-    spool = Spool(replace(letter(tmp_path), heard=40))
+    spool = Spool(replace(spec(tmp_path), last_report_seq=40))
     spool.append(ReportKind.PROGRESS, {"step": 1})
     lines = (tmp_path / "reports.jsonl").read_text().split("\n")
     assert (spool.seq, len(lines) - 1, json.loads(lines[40])["seq"]) == (41, 41, 41)

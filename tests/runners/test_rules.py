@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from edt_runner.errors import UsageError
-from edt_runner.scaling import rules
-from edt_runner.scaling.moments import Moments, Norms
-from edt_runner.scaling.rules import AdamScale, AdaScale, Legw, LinearWarmup, Rule, by_name, described
-from edt_runner.scaling.update import Scaling, Update
+from edt_runner.lr_scaling import rules
+from edt_runner.lr_scaling.rules import AdamScale, AdaScale, Legw, LinearWarmup, Rule, by_name, described
+from edt_runner.lr_scaling.update import Moments, Norms, Scaling, Update
 
 REFERENCE = 8
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from edt_runner.engine.schedule import TickKind
 from edt_runner.errors import StateMismatch, UsageError
-from edt_runner.scaling.adapter import scaled
-from edt_runner.scaling.rules import AdaScale, Rule, by_name
-from edt_runner.scaling.update import Scaling
-from edt_runner.trainable import EngineAdapter
+from edt_runner.frameworks.trainable import EngineAdapter
+from edt_runner.lr_scaling.adapter import scaled
+from edt_runner.lr_scaling.rules import AdaScale, Rule, by_name
+from edt_runner.lr_scaling.update import Scaling
+from edt_runner.schedule.schedule import StepKind
 from support.sides import Keras, PyTorch, Side, adapter_of, carry, on_side, step
 
 MICRO, REFERENCE, LR = 4, 8, 0.1
@@ -231,10 +231,10 @@ def test_a_scaled_loss_and_whole_batches_as_units_leave_the_statistics_as_they_a
     parts = side.batch(1, rows=4), side.batch(2, rows=2)
     for adapter in ones:
         step(adapter, *parts)
-    leaves = [torch.empty(by_rows.size(TickKind.TRAIN)) for _ in parts]
-    for leaf, part in zip(leaves, parts, strict=True):
-        by_rows.micro_batch(part, 1, 2, 0, leaf)
-    by_rows.apply(torch.stack(leaves).sum(dim=0))
+    vectors = [torch.empty(by_rows.size(StepKind.TRAIN)) for _ in parts]
+    for local, part in zip(vectors, parts, strict=True):
+        by_rows.micro_batch(part, 1, 2, 0, local)
+    by_rows.apply(torch.stack(vectors).sum(dim=0))
     first, *others = [adapter.export_state().meta["scaling"]["moments"] for adapter in (*ones, by_rows)]
     for other in others:
         assert (other["noise"], other["signal"]) == (
@@ -246,7 +246,7 @@ def test_a_scaled_loss_and_whole_batches_as_units_leave_the_statistics_as_they_a
 
 # ── what stays ──────────────────────────────────────────────────────────────────────────────────────────────────
 def test_parameter_groups_have_their_own_hyperparameters_again_whatever_happens() -> None:
-    from edt_runner.pytorch.adapter import TorchAdapter
+    from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 
     model = nn.Linear(3, 1)
     rate, betas = torch.tensor(0.1), (0.9, 0.99)
@@ -319,9 +319,9 @@ def test_gradients_that_are_no_numbers_say_nothing_to_the_rule() -> None:
     adapter = under(side, "adascale", "scaled", "linear")
     step(adapter, side.batch(0), side.batch(1))
     before, digest = adapter.export_state().meta["scaling"], side.state(adapter)
-    vector = torch.full((adapter.size(TickKind.TRAIN),), float("inf"))
-    vector[-4:] = torch.tensor([4.0, 1.0, 1.0, 2.0])  # rows, loss; norms, micro-batches
-    adapter.apply(vector)
+    reduced = torch.full((adapter.size(StepKind.TRAIN),), float("inf"))
+    reduced[-4:] = torch.tensor([4.0, 1.0, 1.0, 2.0])  # rows, loss; norms, micro-batches
+    adapter.apply(reduced)
     after = adapter.export_state().meta["scaling"]
     assert (after["moments"], after["rule"]) == (before["moments"], before["rule"])
     assert all(np.array_equal(value, digest[name]) for name, value in side.state(adapter).items())

@@ -16,13 +16,21 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
-from edt_runner import driver
-from edt_runner.contract import ExitKind
-from edt_runner.dataplane import GlooGroup, GlooPlane
-from edt_runner.driver import Driver
-from edt_runner.engine.link import Link
-from edt_runner.engine.loop import Engine
-from edt_runner.engine.seat import Seat
+from edt_contract.reports import ExitKind
+from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.driver import driver
+from edt_runner.driver.driver import Driver
+from edt_runner.engine.engine import Engine
+from edt_runner.engine.link import EngineLink, Membership
+from edt_runner.protocol.engine_messages import (
+    ExitEngine,
+    JoinAgain,
+    JoinCancelled,
+    JoinRequest,
+    StartRegroup,
+    SurvivorStatus,
+)
+from edt_runner.protocol.messages import Message
 from support.one_engine import Coordinator, one_engine
 
 HELD_SECONDS = 0.5
@@ -51,7 +59,7 @@ class HeldPlane(GlooPlane):
         self._renewed.set()
 
 
-Parts = tuple[Engine, Link, HeldPlane, Coordinator]
+Parts = tuple[Engine, EngineLink, HeldPlane, Coordinator]
 
 
 @pytest.fixture
@@ -71,9 +79,9 @@ def assert_open(plane: GlooPlane) -> None:
             for rank, each in enumerate((plane, other))
         ]
         first, second = (build.result() for build in builds)
-        taking = pool.submit(first.take, 5, 1)
+        taking = pool.submit(first.receive_reduced, 5, 1)
         time.sleep(STEP_SECONDS)
-        second.give(torch.arange(5.0), [0])
+        second.send_reduced(torch.arange(5.0), [0])
         assert taking.result().tolist() == [0, 1, 2, 3, 4]
     for group in (first, second):
         group.close()
@@ -82,13 +90,13 @@ def assert_open(plane: GlooPlane) -> None:
 
 def test_a_survivor_answers_a_round_while_its_plane_is_being_shut(parts: Parts) -> None:
     engine, link, plane, coordinator = parts
-    engine._seat = Seat(3, ("1", "2"), plane.solo(), "1")
-    coordinator.say("wake", round=1, addresses=[])
+    engine._membership = Membership(3, ("1", "2"), plane.solo(), "1")
+    coordinator.send(StartRegroup(1, ()))
     assert link.wait(20) is not None
     plane.hold.set()
     assert plane.held.wait(20)  # the control thread shuts it again, and stands in the middle of that
-    engine._say_where(1)
-    assert coordinator.hears("standing-at")["round"] == 1
+    engine._send_survivor_status(1)
+    assert coordinator.receive(SurvivorStatus).regroup == 1
     assert_open(plane)
 
 
@@ -98,54 +106,54 @@ def test_a_joining_engine_asks_anew_while_its_plane_is_being_shut_for_a_round(
     """Its first request was turned down; before it has asked again its line has heard of a round."""
     engine, link, plane, coordinator = parts
 
-    def wait(seconds: float | None = None) -> dict[str, Any] | None:
-        message = Link.wait(link, seconds)
-        if message is not None and message["kind"] == "pull-answer":
+    def wait(seconds: float | None = None) -> Message | None:
+        message = EngineLink.wait(link, seconds)
+        if isinstance(message, JoinCancelled):
             assert plane.held.wait(20)
         return message
 
     monkeypatch.setattr(link, "wait", wait)
     with running(engine, coordinator):
-        coordinator.hears("ready")
+        coordinator.receive(JoinRequest)
         plane.hold.set()
-        coordinator.say("pull-answer", cancelled=True)
-        coordinator.say("rejoin", round=1, addresses=[])
-        ready = coordinator.hears("ready")
-        assert ready["round"] == 1
+        coordinator.send(JoinCancelled())
+        coordinator.send(JoinAgain(1, ()))
+        request = coordinator.receive(JoinRequest)
+        assert request.regroup == 1
         time.sleep(2 * HELD_SECONDS)
-        assert ready["addresses"] == list(plane.addresses)
+        assert request.addresses == plane.addresses
         assert_open(plane)
 
 
-def test_a_driver_goes_on_to_the_next_exchange_while_the_one_before_is_being_shut(
+def test_a_driver_goes_on_to_the_next_transfer_while_the_one_before_is_being_shut(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Both go by way of the same store, to which the second one's connection is still needed."""
     monkeypatch.setattr(driver, "GlooPlane", lambda *given: HeldPlane())
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    place = {"store": f"127.0.0.1:{store.port}", "rank": 0, "size": 2}
+    address = f"127.0.0.1:{store.port}"
     engines = [GlooPlane("127.0.0.1", torch.float32, "lo") for _ in range(2)]
 
     def come(number: int, seconds: float = 0.0) -> GlooGroup:
         time.sleep(seconds)
-        return engines[number - 1].build(place["store"], f"start/{number}", 1, 2)
+        return engines[number - 1].build(address, f"start/{number}", 1, 2)
 
     with a_driver(tmp_path) as own, ThreadPoolExecutor(2) as pool:
-        own._newest_exchange = 1
+        own._newest_transfer = 1
         coming = pool.submit(come, 1)
-        with own._exchanging({**place, "exchange": 1, "key": "start/1"}):
+        with own._group(1, address, "start/1", rank=0):
             coming.result().close()
-            under_way = own._exchange
+            under_way = own._transfer
             assert under_way is not None
             plane = cast(HeldPlane, under_way[1])
             plane.hold.set()
-            own._newest_exchange = 2
+            own._newest_transfer = 2
             breaking_off = pool.submit(own._break_off, 2)
             assert plane.held.wait(20)
         coming = pool.submit(come, 2, 2 * HELD_SECONDS)
-        with own._exchanging({**place, "exchange": 2, "key": "start/2"}) as group:
-            giving = pool.submit(coming.result().give, torch.arange(5.0), [0])
-            assert group.take(5, 1).tolist() == [0, 1, 2, 3, 4]
+        with own._group(2, address, "start/2", rank=0) as group:
+            giving = pool.submit(coming.result().send_reduced, torch.arange(5.0), [0])
+            assert group.receive_reduced(5, 1).tolist() == [0, 1, 2, 3, 4]
             giving.result()
         breaking_off.result()
         coming.result().close()
@@ -161,10 +169,10 @@ def a_driver(folder: Path) -> Iterator[Driver]:
         with_callbacks=lambda adapter, runs: (adapter, None),
         request=SimpleNamespace(driver_logger=SimpleNamespace()),
     )
-    letter = SimpleNamespace(host="127.0.0.1", spool_dir=str(folder), token="a token for tests")
+    spec = SimpleNamespace(host="127.0.0.1", spool_dir=str(folder), token="a token for tests")
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         accepting = pool.submit(Coordinator, listener)
-        own = Driver(cast(Any, training), cast(Any, letter), f"127.0.0.1:{listener.getsockname()[1]}")
+        own = Driver(cast(Any, training), cast(Any, spec), f"127.0.0.1:{listener.getsockname()[1]}")
         coordinator = accepting.result()
     try:
         yield own
@@ -177,11 +185,11 @@ def a_driver(folder: Path) -> Iterator[Driver]:
 def running(engine: Engine, coordinator: Coordinator) -> Iterator[None]:
     """The engine's life, until the block ends."""
     ended: list[ExitKind] = []
-    thread = threading.Thread(target=lambda: ended.append(engine.run({})))
+    thread = threading.Thread(target=lambda: ended.append(engine.run()))
     thread.start()
     try:
         yield
     finally:
-        coordinator.say("exit")
+        coordinator.send(ExitEngine())
         thread.join(20)
     assert ended == [ExitKind.FINISHED]

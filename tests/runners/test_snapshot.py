@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edt_runner.engine.snapshot import Snapshots
+from edt_runner.checkpoints.snapshot import Snapshots
 from edt_runner.errors import CheckpointError
 from support.waiting import until
 
@@ -28,10 +28,10 @@ class Training:
         self.notes: list[str] = []
         self.snapshots = Snapshots(10.0, self._export, self._copy, self._write, self.notes.append, lambda: self.now)
 
-    def step(self, tick: int, *, force: bool = False) -> None:
-        """The boundary at ``tick``, then the step that changes the weight."""
-        self.snapshots.begin(tick, {"loss": tick}, force=force)
-        self.snapshots.copied()
+    def step(self, offset: int, *, force: bool = False) -> None:
+        """The boundary at ``offset``, then the step that changes the weight."""
+        self.snapshots.begin(offset, {"loss": offset}, force=force)
+        self.snapshots.wait_copied()
         self.weight += 1
 
     def _export(self) -> Training:
@@ -43,11 +43,11 @@ class Training:
         assert self.may_copy.wait(60)
         return state.weight
 
-    def _write(self, tick: int, tally: Mapping[str, Any], state: int) -> None:
+    def _write(self, offset: int, metric_sums: Mapping[str, Any], state: int) -> None:
         assert self.may_write.wait(60)
         if self.full:
             raise OSError(28, "No space left on device")
-        self.written.append((tick, tally["loss"], state))
+        self.written.append((offset, metric_sums["loss"], state))
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def training() -> Training:
 
 
 def test_one_begins_when_the_interval_is_over_and_not_before(training: Training) -> None:
-    for tick in range(30):
-        training.now = float(tick)
-        training.step(tick)
-        if training.written or tick >= 10:
+    for offset in range(30):
+        training.now = float(offset)
+        training.step(offset)
+        if training.written or offset >= 10:
             until(lambda: not training.snapshots.under_way, 30, "the checkpoint is written")
     assert training.written == [(10, 10, 10), (20, 20, 20)]
 
@@ -131,7 +131,7 @@ def test_a_full_disk_costs_the_checkpoint_and_the_next_is_tried_an_interval_late
     training.snapshots.finish()
     training.snapshots.write_now(2, {"loss": 2})
     assert training.notes == [
-        "recovery checkpoints cannot be written: No space left on device (at position 1); the training goes on, and it "
+        "recovery checkpoints cannot be written: No space left on device (at offset 1); the training goes on, and it "
         "is tried again every 10 s"
     ]
     training.full = False
@@ -149,7 +149,7 @@ def test_the_last_engine_waits_for_room_as_long_as_it_may() -> None:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    def write(tick: int, tally: Mapping[str, Any], state: int) -> None:
+    def write(offset: int, metric_sums: Mapping[str, Any], state: int) -> None:
         tries.append(now[0])
         if now[0] < full_until:
             raise OSError(28, "No space left on device")
@@ -171,13 +171,13 @@ def test_the_last_engine_does_not_wait_for_room_once_its_attempt_is_shut_out() -
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    def write(tick: int, tally: Mapping[str, Any], state: int) -> None:
+    def write(offset: int, metric_sums: Mapping[str, Any], state: int) -> None:
         tries.append(now[0])
         raise OSError(28, "No space left on device") if now[0] < 2 else CheckpointError("the attempt is shut out")
 
     Snapshots(10.0, int, int, write, notes.append, lambda: now[0], patience=18.0, sleep=sleep).write_now(7, {})
     assert tries == [0.0, 1.0, 2.0]
-    assert notes[1:] == ["no recovery checkpoint at position 7: the attempt is shut out"]
+    assert notes[1:] == ["no recovery checkpoint at offset 7: the attempt is shut out"]
 
 
 def fail(state: object = None) -> int:
@@ -187,12 +187,12 @@ def fail(state: object = None) -> int:
 @pytest.mark.parametrize("export, copy", [(int, fail), (fail, int)])
 def test_a_copy_that_fails_holds_nobody_up(export: Callable[[], int], copy: Callable[[int], int]) -> None:
     notes: list[str] = []
-    snapshots = Snapshots(10.0, export, copy, lambda tick, tally, copy: None, notes.append)
+    snapshots = Snapshots(10.0, export, copy, lambda offset, metric_sums, copy: None, notes.append)
     snapshots.begin(7, {}, force=True)
-    snapshots.copied()
+    snapshots.wait_copied()
     snapshots.finish()
     snapshots.write_now(8, {})
-    assert notes == [f"no recovery checkpoint at position {tick}: MemoryError" for tick in (7, 8)]
+    assert notes == [f"no recovery checkpoint at offset {offset}: MemoryError" for offset in (7, 8)]
 
 
 def test_the_thread_that_trains_says_what_the_state_is(training: Training) -> None:

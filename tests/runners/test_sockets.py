@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import torch
 
-from edt_runner import sockets
-from edt_runner.dataplane import GlooPlane
+from edt_runner.comm import sockets
+from edt_runner.comm.process_groups import GlooPlane
 from support.waiting import until
 
 Pair = tuple[socket.socket, socket.socket]

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from edt_runner.engine.adapter import State
-from edt_runner.engine.schedule import TickKind
-from edt_runner.engine.snapshot import Snapshots
+from edt_runner.adapter import State
+from edt_runner.checkpoints.snapshot import Snapshots
+from edt_runner.checkpoints.state_files import HostCopy, read_state, write_state
 from edt_runner.errors import UnsupportedState
-from edt_runner.pytorch.adapter import TorchAdapter
-from edt_runner.state_files import HostCopy, read_state, write_state
+from edt_runner.frameworks.pytorch.adapter import TorchAdapter
+from edt_runner.schedule.schedule import StepKind
 
 CPU = torch.device("cpu")
 
@@ -32,7 +32,7 @@ def training(device: torch.device = CPU, width: int = 64) -> TorchAdapter:
 
 
 def step(adapter: TorchAdapter, width: int = 64) -> None:
-    leaf = torch.empty(adapter.size(TickKind.TRAIN))
+    leaf = torch.empty(adapter.size(StepKind.TRAIN))
     adapter.micro_batch((torch.randn(4, width), torch.randn(4, 1)), 4, 4, 0, leaf)
     adapter.apply(leaf)
 
@@ -41,7 +41,7 @@ def test_what_changes_after_the_copy_does_not_show_in_the_checkpoint(tmp_path: P
     """The disk is held up until ten more steps are done."""
     adapter, copy_may_be_written = training(), threading.Event()
 
-    def write(tick: int, tally: Mapping[str, Any], state: State) -> None:
+    def write(offset: int, metric_sums: Mapping[str, Any], state: State) -> None:
         assert copy_may_be_written.wait(60)
         write_state(tmp_path / "state", state)
 
@@ -50,7 +50,7 @@ def test_what_changes_after_the_copy_does_not_show_in_the_checkpoint(tmp_path: P
     expected = adapter.digest()
     snapshots.begin(1, {}, force=True)
     for _ in range(10):
-        snapshots.copied()
+        snapshots.wait_copied()
         step(adapter)
     copy_may_be_written.set()
     snapshots.finish()
@@ -126,12 +126,12 @@ def test_on_a_gpu_the_copy_is_of_the_boundary_although_the_step_has_begun() -> N
     device = torch.device("cuda:0")
     adapter = training(device, width=2048)
     snapshots = Snapshots(10.0, adapter.export_state, copy := HostCopy(), lambda *_: None, pytest.fail)
-    for tick in range(5):
+    for offset in range(5):
         expected = {name: tensor.cpu().clone() for name, tensor in adapter.export_state().tensors.items()}
-        snapshots.begin(tick, {}, force=True)
-        leaf = torch.empty(adapter.size(TickKind.TRAIN))
+        snapshots.begin(offset, {}, force=True)
+        leaf = torch.empty(adapter.size(StepKind.TRAIN))
         adapter.micro_batch((torch.randn(4, 2048), torch.randn(4, 1)), 4, 4, 0, leaf)
-        snapshots.copied()
+        snapshots.wait_copied()
         adapter.apply(leaf)
         snapshots.finish()
         found = copy._places

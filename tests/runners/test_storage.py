@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.storage import AppendFile, News, Outage, PatientLog, disk_error
-from edt_runner.supervisor.children import Child
-from edt_runner.supervisor.outputs import LogPipe
-from edt_runner.supervisor.storage import Storage
+from edt_contract.durable import AppendFile, News, Outage, PatientLog, disk_error
+from edt_runner.supervisor.fork_server import LogPipe
+from edt_runner.supervisor.spool import Storage
 from support.small_disk import small_disk
 
 
@@ -180,16 +179,15 @@ class TestLogsOfChildren:
         self, tmp_path: Path
     ) -> None:
         told: list[str] = []
-        storage = Storage(lambda kind, **body: told.append(body["error"]))
+        storage = Storage(lambda kind, body: told.append(body["error"]))
         with small_disk(tmp_path / "disk", 1 << 18) as disk:
             pipes = [LogPipe(disk.folder / f"1.{stream}", 1 << 20) for stream in ("out", "err")]
-            child = Child(0, pipes, -1, 0.0)
             disk.fill()
             for pipe in pipes:
                 os.write(pipe.writer, b"last words")
-                pipe.forked()
+                os.close(pipe.writer)
                 pipe.pump()
-            storage.look_at_logs([child])
+            storage.look_at_logs([pipe.log for pipe in pipes])
             for pipe in pipes:
                 pipe.drain()
             for _ in range(3):

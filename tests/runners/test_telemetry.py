@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from rich.console import Console
 
-from edt_runner.engine.link import Link
-from edt_runner.engine.schedule import Schedule, TickKind
-from edt_runner.engine.tally import Tally
-from edt_runner.engine.telemetry import Telemetry
-from edt_runner.progress import TrainingProgress
+from edt_runner.engine.link import EngineLink
+from edt_runner.engine.telemetry import MetricSums, Telemetry
+from edt_runner.launch.progress import TrainingProgress
+from edt_runner.protocol.data import MetricItem
+from edt_runner.protocol.messages import Message, Metrics, Progress
+from edt_runner.schedule.schedule import Schedule, StepKind
 
-SCHEDULE = Schedule(train_samples=96, test_samples=96, logical_workers=2, batch_size=16, epochs=10)
-"""Three steps of 32 samples, then three ticks of validation, ten times."""
+SCHEDULE = Schedule(train_samples=96, test_samples=96, micro_batches=2, batch_size=16, epochs=10)
+"""Three steps of 32 samples, then three steps of validation, ten times."""
 
 
-class Told:
-    """An engine's line, which keeps the rates that are reported on it."""
+class Sent:
+    """An engine's connection, which keeps the rates that are sent on it."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
 
-    def report(self, report: str, **body: Any) -> None:
-        assert report == "progress"
-        self.rates.append(round(body["samples_per_second"], 6))
-
-    def tell(self, kind: str, **body: Any) -> None:
-        assert kind == "metrics"
+    def send(self, message: Message) -> None:
+        match message:
+            case Progress(samples_per_second=rate):
+                assert rate is not None
+                self.rates.append(round(rate, 6))
+            case _:
+                assert isinstance(message, Metrics)
 
 
 def values(sums: Sequence[float]) -> dict[str, float]:
@@ -41,24 +43,24 @@ def values(sums: Sequence[float]) -> dict[str, float]:
 def test_a_validation_however_long_does_not_show_in_the_samples_per_second_of_training(
     validation_seconds: float,
 ) -> None:
-    told, now = Told(), 0.0
-    telemetry = Telemetry(cast(Link, told), values, clock=lambda: now)
-    for number in range(SCHEDULE.ticks):
-        tick = SCHEDULE.at(number)
-        now += 0.2 if tick.kind is TickKind.TRAIN else validation_seconds
-        telemetry.committed(SCHEDULE, tick, Tally(1), 32, 2, leads=True)
+    sent, now = Sent(), 0.0
+    telemetry = Telemetry(cast(EngineLink, sent), values, clock=lambda: now)
+    for number in range(SCHEDULE.length):
+        step = SCHEDULE.at(number)
+        now += 0.2 if step.kind is StepKind.TRAIN else validation_seconds
+        telemetry.committed(SCHEDULE, step, MetricSums(1), 32, 2, leads=True)
     telemetry.flush()
-    assert set(told.rates) == {160.0}
+    assert set(sent.rates) == {160.0}
 
 
 def test_who_leads_from_now_on_counts_from_now_on() -> None:
-    told, now = Told(), 0.0
-    telemetry = Telemetry(cast(Link, told), values, clock=lambda: now)
+    sent, now = Sent(), 0.0
+    telemetry = Telemetry(cast(EngineLink, sent), values, clock=lambda: now)
     now = 100.0
     telemetry.lead()
     now = 100.8
-    telemetry.committed(SCHEDULE, SCHEDULE.at(0), Tally(1), 32, 2, leads=True)
-    assert told.rates == [40.0]
+    telemetry.committed(SCHEDULE, SCHEDULE.at(0), MetricSums(1), 32, 2, leads=True)
+    assert sent.rates == [40.0]
 
 
 @pytest.mark.parametrize("validation_seconds", [0.01, 5.0])
@@ -70,11 +72,11 @@ def test_the_local_bar_shows_no_rate_before_it_has_one_and_then_that_of_training
     rates, now = list[str](), 1000.0
     with shown:
         assert shown._bar is not None
-        for number in range(SCHEDULE.ticks):
-            tick = SCHEDULE.at(number)
-            now += 0.2 if tick.kind is TickKind.TRAIN else validation_seconds
-            item = {"phase": tick.kind.value, "step": tick.steps, "epoch": 1, "workers": 2, "time": now}
-            shown.observe({**item, "metrics": {"loss": 0.5}})
+        for number in range(SCHEDULE.length):
+            step = SCHEDULE.at(number)
+            now += 0.2 if step.kind is StepKind.TRAIN else validation_seconds
+            metrics = {"loss": 0.5}
+            shown.observe(MetricItem(step.kind.value, step.training_steps_after, 0, 1, 2, metrics, now), metrics)
             rates.append(shown._bar.tasks[0].fields["rate"])
     assert set(rates) == {"starting", "160 samples/s"}
     assert rates == sorted(rates, reverse=True), "first the one, then the other"

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from edt_runner.engine.schedule import TickKind
 from edt_runner.errors import StateMismatch, UsageError
-from edt_runner.tensorflow.generations import generation_of
+from edt_runner.frameworks.tensorflow.keras_version import keras_version_of
+from edt_runner.schedule.schedule import StepKind
 from support.sides import Keras, adapter_of, carry, step
 
 keras: Any = pytest.importorskip("keras")
@@ -107,7 +107,7 @@ def test_a_models_micro_batches_make_the_step_that_keras_makes_of_all_rows(name:
         return make()
 
     parts = [batch(2, 1), batch(4, 2)]
-    joined = tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *parts)
+    joined = tf.nest.map_structure(lambda *vectors: np.concatenate(vectors), *parts)
     ours, plain = fresh(), fresh()
     adapter = adapter_of(ours, loss, keras.optimizers.SGD(0.1), metrics, parts[0])
     plain.compile(optimizer=keras.optimizers.SGD(0.1), loss=loss, metrics=metrics)
@@ -128,14 +128,14 @@ def test_batches_of_other_shapes_than_the_first_samples_train_too() -> None:
         hidden = layers.GlobalAveragePooling1D()(layers.Embedding(20, 4)(inputs))
         return adapter_of(keras.Model(inputs, scores()(hidden)), SCORES, "sgd", [], (_words(2, 5), classes(2)))
 
-    def leaf(adapter: Any, length: int) -> torch.Tensor:
-        place = torch.empty(adapter.size(TickKind.TRAIN))
+    def local(adapter: Any, length: int) -> torch.Tensor:
+        place = torch.empty(adapter.size(StepKind.TRAIN))
         adapter.micro_batch((_words(4, length), classes(4)), 4, 4, 0, place)
         return place
 
     one, other = text(), text()
-    found = [leaf(one, length) for length in (5, 7, 9)]
-    again = [leaf(other, length) for length in (9, 7, 5)]
+    found = [local(one, length) for length in (5, 7, 9)]
+    again = [local(other, length) for length in (9, 7, 5)]
     for ours, theirs in zip(found, reversed(again), strict=True):
         assert torch.equal(ours, theirs)
     assert not torch.equal(found[0], found[1])
@@ -172,7 +172,7 @@ def test_a_branch_over_a_tensor_is_translated_where_keras_does_so() -> None:
 def test_keras_on_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(UsageError, match="Keras computes with jax here, takes TensorFlow: set KERAS_BACKEND"):
-        generation_of(keras.Sequential([keras.Input((8,)), scores()]))
+        keras_version_of(keras.Sequential([keras.Input((8,)), scores()]))
 
 
 def test_a_unit_that_is_a_whole_batch_counts_by_its_rows() -> None:
@@ -186,13 +186,13 @@ def test_a_unit_that_is_a_whole_batch_counts_by_its_rows() -> None:
     ours = fresh()
     adapter = adapter_of(ours, SCORES, keras.optimizers.SGD(0.1), [], parts[0], by_rows=True)
     whole = adapter_of(fresh(), SCORES, keras.optimizers.SGD(0.1), [], parts[0])
-    leaves = [torch.empty(adapter.size(TickKind.TRAIN)) for _ in parts]
-    for part, leaf in zip(parts, leaves, strict=True):
-        adapter.micro_batch(part, 1, 2, 0, leaf)
-    vector = torch.stack(leaves).sum(dim=0)
-    adapter.apply(vector)
+    vectors = [torch.empty(adapter.size(StepKind.TRAIN)) for _ in parts]
+    for part, local in zip(parts, vectors, strict=True):
+        adapter.micro_batch(part, 1, 2, 0, local)
+    reduced = torch.stack(vectors).sum(dim=0)
+    adapter.apply(reduced)
     expected = step(whole, *parts)
-    sums = adapter.sums(TickKind.TRAIN, vector)
+    sums = adapter.sums(StepKind.TRAIN, reduced)
     assert sums[0] == 8
     assert adapter.values(sums) == pytest.approx(expected, rel=1e-5)
     for weight, its in zip(ours.weights, whole.model.weights, strict=True):
@@ -221,16 +221,16 @@ def test_an_op_without_a_deterministic_kernel_ends_the_guarantee_by_name(monkeyp
 def test_numbers_with_a_point_are_taken_as_keras_takes_them() -> None:
     keras.utils.set_random_seed(0)
     adapter = adapter_of(keras.Sequential([keras.Input((8,)), scores()]), SCORES, "sgd", [], (rows(2), classes(2)))
-    leaves = [torch.empty(adapter.size(TickKind.TRAIN)) for _ in range(2)]
-    adapter.micro_batch((rows(4), classes(4)), 4, 4, 0, leaves[0])
-    adapter.micro_batch((rows(4).astype("float64"), classes(4)), 4, 4, 0, leaves[1])
-    assert torch.equal(*leaves)
+    vectors = [torch.empty(adapter.size(StepKind.TRAIN)) for _ in range(2)]
+    adapter.micro_batch((rows(4), classes(4)), 4, 4, 0, vectors[0])
+    adapter.micro_batch((rows(4).astype("float64"), classes(4)), 4, 4, 0, vectors[1])
+    assert torch.equal(*vectors)
 
 
 def test_a_batch_that_is_no_tuple_is_refused() -> None:
     adapter = Keras("keras").adapter()
     with pytest.raises(UsageError, match=r"a batch is a list, takes \(x, y\)"):
-        adapter.micro_batch([rows(2), rows(2)], 2, 2, 0, torch.empty(adapter.size(TickKind.TRAIN)))
+        adapter.micro_batch([rows(2), rows(2)], 2, 2, 0, torch.empty(adapter.size(StepKind.TRAIN)))
 
 
 # ── randomness ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -276,16 +276,16 @@ def test_whatever_generator_draws_depends_on_the_seed_of_the_micro_batch_alone(n
         net = keras.Sequential([keras.Input((8,)), Noise(SEEDED[name]()), layers.Dropout(0.5), scores()])
         return adapter_of(net, SCORES, "sgd", [], (rows(2), classes(2)))
 
-    def leaf(adapter: Any, seed: int) -> torch.Tensor:
-        place = torch.empty(adapter.size(TickKind.TRAIN))
+    def local(adapter: Any, seed: int) -> torch.Tensor:
+        place = torch.empty(adapter.size(StepKind.TRAIN))
         adapter.micro_batch((rows(4), classes(4)), 4, 4, seed, place)
         return place
 
     one, other = fresh(), fresh()
-    first, second = leaf(one, 1), leaf(one, 2)
+    first, second = local(one, 1), local(one, 2)
     assert not torch.equal(first, second)
-    assert torch.equal(leaf(other, 2), second)  # without what came before
-    assert torch.equal(leaf(one, 1), first)
+    assert torch.equal(local(other, 2), second)  # without what came before
+    assert torch.equal(local(one, 1), first)
     assert one.take_warnings() == []
 
 
@@ -328,9 +328,9 @@ def test_a_metric_that_is_no_mean_is_that_of_all_rows(side: Keras) -> None:
     expected = plain.evaluate(*joined, batch_size=64, return_dict=True, verbose=0)
     sums = np.zeros(adapter.width)
     for batch in parts:
-        numbers = torch.empty(adapter.size(TickKind.VALIDATE))
+        numbers = torch.empty(adapter.size(StepKind.VALIDATE))
         adapter.evaluate(batch, len(batch[1]), 0, numbers)
-        sums += adapter.sums(TickKind.VALIDATE, numbers)
+        sums += adapter.sums(StepKind.VALIDATE, numbers)
     assert adapter.values(sums) == pytest.approx(expected, rel=1e-5)
     assert adapter.values(sums) == adapter.values(sums)  # asking changes nothing
 
@@ -418,9 +418,9 @@ def test_a_model_that_keras_cannot_describe_leaves_its_weights(
 def _step(adapter: Any, *parts: Any) -> dict[str, float]:
     """As ``step``, for targets of any structure."""
     counts = [len(tf.nest.flatten(part)[0]) for part in parts]
-    leaves = [torch.empty(adapter.size(TickKind.TRAIN)) for _ in parts]
-    for part, count, leaf in zip(parts, counts, leaves, strict=True):
-        adapter.micro_batch(part, count, sum(counts), 0, leaf)
-    vector = torch.stack(leaves).sum(dim=0)
-    adapter.apply(vector)
-    return dict(adapter.values(adapter.sums(TickKind.TRAIN, vector)))
+    vectors = [torch.empty(adapter.size(StepKind.TRAIN)) for _ in parts]
+    for part, count, local in zip(parts, counts, vectors, strict=True):
+        adapter.micro_batch(part, count, sum(counts), 0, local)
+    reduced = torch.stack(vectors).sum(dim=0)
+    adapter.apply(reduced)
+    return dict(adapter.values(adapter.sums(StepKind.TRAIN, reduced)))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from edt_runner.errors import UsageError
-from edt_runner.tensorflow import nested
-from edt_runner.tensorflow.samples import TensorFlowSamples
+from edt_runner.frameworks.tensorflow import nested
+from edt_runner.frameworks.tensorflow.trainable import TensorFlowSamples
 from edt_runner.training import fingerprint
 
 tf: Any = pytest.importorskip("tensorflow")

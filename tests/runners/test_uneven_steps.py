@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edt_runner.engine import shares
-from edt_runner.engine.schedule import Schedule
+from edt_runner.schedule import split
+from edt_runner.schedule.schedule import Schedule
 
 
 @st.composite
@@ -17,7 +17,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(
         train_samples=draw(st.integers(1, 300)),
         test_samples=0,
-        logical_workers=workers,
+        micro_batches=workers,
         batch_size=-(-step // workers),
         epochs=2,
         step_samples=step,
@@ -29,8 +29,8 @@ def schedules(draw: st.DrawFn) -> Schedule:
 def test_every_sample_comes_once_an_epoch(schedule: Schedule, seed: int) -> None:
     for epoch in range(schedule.epochs):
         first = epoch * schedule.steps_per_epoch
-        ticks = [schedule.at(tick) for tick in range(first, first + schedule.steps_per_epoch)]
-        found = [shares.samples(schedule, seed, tick, w) for tick in ticks for w in range(schedule.logical_workers)]
+        steps = [schedule.at(step) for step in range(first, first + schedule.steps_per_epoch)]
+        found = [split.samples(schedule, seed, step, w) for step in steps for w in range(schedule.micro_batches)]
         order = np.concatenate(found).tolist()
         assert sorted(order) == list(range(schedule.train_samples))
         assert schedule.shuffled or order == sorted(order)
@@ -38,7 +38,7 @@ def test_every_sample_comes_once_an_epoch(schedule: Schedule, seed: int) -> None
 
 @given(schedules())
 def test_no_micro_batch_is_above_the_size_and_whole_steps_are_even(schedule: Schedule) -> None:
-    steps = [shares.step_sizes(schedule, index) for index in range(schedule.steps_per_epoch)]
+    steps = [split.step_sizes(schedule, index) for index in range(schedule.steps_per_epoch)]
     assert all(max(sizes) <= schedule.batch_size for sizes in steps)
     whole = [sizes for sizes in steps if sum(sizes) == schedule.step_samples]
     assert all(max(sizes) - min(sizes) <= 1 for sizes in whole)

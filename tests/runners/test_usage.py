@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner import processes
-from edt_runner.contract import USAGE_FILE, Letter, SlotWish
-from edt_runner.supervisor.usage import Meter
+from edt_contract import processes
+from edt_contract.attempt import AttemptSpec, DesiredSlot
+from edt_contract.names import USAGE_FILE
+from edt_runner.supervisor.resources import UsageMeter
 
 MOST_OF_IT = 0.35
 """Of the 0.4 s that both have used: the kernel tells user and system time of each in whole hundredths."""
@@ -25,7 +26,7 @@ until = time.process_time() + float(sys.argv[1])
 helpers = [os.fork() == 0 for _ in range(int(sys.argv[2]))][:1]
 while time.process_time() < until:
     pass
-print("done", flush=True)
+os.write(1, b"done\\n")  # whole, whoever else writes
 time.sleep(60)
 """
 
@@ -45,8 +46,8 @@ def busy() -> Iterator[subprocess.Popen[str]]:
     process.stdout.close()
 
 
-def letter(folder: Path) -> Letter:
-    return Letter(
+def spec(folder: Path) -> AttemptSpec:
+    return AttemptSpec(
         job="edt-1", fence=1, node="n", framework="pytorch", main="main.py", arguments=(), work_dir="", result_dir="",
         log_dir="", checkpoint_dir="", spool_dir=str(folder), socket="", environ={}, seed=1, max_engines=4, threads=1,
         cores=2, grace_seconds=1, token="t",
@@ -78,7 +79,7 @@ def test_the_file_says_of_each_engine_its_slot_and_what_it_has_used(
     tmp_path: Path, busy: subprocess.Popen[str]
 ) -> None:
     now = time.monotonic()
-    Meter(letter(tmp_path)).look(now, {busy.pid: SlotWish(12, "3")})
+    UsageMeter(spec(tmp_path)).measure(now, {busy.pid: DesiredSlot(12, "3")})
     told = json.loads((tmp_path / USAGE_FILE).read_text())
     assert told["time"] == now
     assert told["engines"]["12"]["slot"] == "3"
@@ -89,15 +90,15 @@ def test_the_file_says_of_each_engine_its_slot_and_what_it_has_used(
 def test_it_is_written_now_and_then_and_once_more_when_the_last_engine_has_gone(
     tmp_path: Path, busy: subprocess.Popen[str]
 ) -> None:
-    meter, file = Meter(letter(tmp_path)), tmp_path / USAGE_FILE
-    meter.look(100.0, {})
+    meter, file = UsageMeter(spec(tmp_path)), tmp_path / USAGE_FILE
+    meter.measure(100.0, {})
     assert not file.exists(), "there was never anything to tell"
-    meter.look(100.0, {busy.pid: SlotWish(1, "0")})
-    meter.look(104.9, {busy.pid: SlotWish(1, "0")})
+    meter.measure(100.0, {busy.pid: DesiredSlot(1, "0")})
+    meter.measure(104.9, {busy.pid: DesiredSlot(1, "0")})
     assert json.loads(file.read_text())["time"] == 100.0
-    meter.look(105.0, {})
+    meter.measure(105.0, {})
     assert json.loads(file.read_text()) == {"time": 105.0, "engines": {}}
-    meter.look(200.0, {})
+    meter.measure(200.0, {})
     assert json.loads(file.read_text())["time"] == 105.0
 
 
@@ -107,12 +108,12 @@ def test_what_a_job_puts_in_its_way_neither_stops_it_nor_leads_it_elsewhere(
 ) -> None:
     draft, elsewhere = (tmp_path / USAGE_FILE).with_suffix(".tmp"), tmp_path / "elsewhere"
     os.mkfifo(draft)
-    Meter(letter(tmp_path)).look(1.0, {busy.pid: SlotWish(1, "0")})
+    UsageMeter(spec(tmp_path)).measure(1.0, {busy.pid: DesiredSlot(1, "0")})
     draft.unlink()
     draft.symlink_to(elsewhere)
-    Meter(letter(tmp_path)).look(1.0, {busy.pid: SlotWish(1, "0")})
+    UsageMeter(spec(tmp_path)).measure(1.0, {busy.pid: DesiredSlot(1, "0")})
     assert not elsewhere.exists()
 
 
 def test_a_folder_that_cannot_be_written_ends_nothing(tmp_path: Path, busy: subprocess.Popen[str]) -> None:
-    Meter(letter(tmp_path / "nowhere")).look(1.0, {busy.pid: SlotWish(1, "0")})
+    UsageMeter(spec(tmp_path / "nowhere")).measure(1.0, {busy.pid: DesiredSlot(1, "0")})

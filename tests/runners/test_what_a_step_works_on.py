@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edt_runner.engine import shares
-from edt_runner.engine.permutation import Permutation, key_of
-from edt_runner.engine.schedule import Schedule, TickKind
-from edt_runner.engine.tree import children, plan_of
+from edt_runner.schedule import split
+from edt_runner.schedule.schedule import Schedule, StepKind
+from edt_runner.schedule.seeds import Permutation, key_of
+from edt_runner.schedule.tree import children, plan_of
 
 schedules = st.builds(
     Schedule,
     train_samples=st.integers(1, 400),
     test_samples=st.integers(0, 60),
-    logical_workers=st.integers(1, 9),
+    micro_batches=st.integers(1, 9),
     batch_size=st.integers(1, 9),
     epochs=st.integers(1, 4),
     validation_freq=st.integers(0, 3),
@@ -58,28 +58,28 @@ def test_a_position_outside_is_refused() -> None:
 def test_every_sample_is_trained_on_once_an_epoch(schedule: Schedule) -> None:
     for epoch in range(schedule.epochs):
         seen: list[int] = []
-        for tick in map(schedule.at, range(schedule.ticks)):
-            if tick.kind is TickKind.TRAIN and tick.epoch == epoch:
-                for worker in range(schedule.logical_workers):
-                    seen.extend(shares.samples(schedule, 5, tick, worker).tolist())
+        for step in map(schedule.at, range(schedule.length)):
+            if step.kind is StepKind.TRAIN and step.epoch == epoch:
+                for worker in range(schedule.micro_batches):
+                    seen.extend(split.samples(schedule, 5, step, worker).tolist())
         assert sorted(seen) == list(range(schedule.train_samples))
 
 
 @given(schedules)
 @settings(max_examples=150)
 def test_every_test_sample_is_validated_once(schedule: Schedule) -> None:
-    ticks = [tick for tick in map(schedule.at, range(schedule.ticks)) if tick.kind is TickKind.VALIDATE]
-    validated = [epoch for epoch in range(schedule.epochs) if any(tick.epoch == epoch for tick in ticks)]
+    steps = [step for step in map(schedule.at, range(schedule.length)) if step.kind is StepKind.VALIDATE]
+    validated = [epoch for epoch in range(schedule.epochs) if any(step.epoch == epoch for step in steps)]
     freq = schedule.validation_freq
     expected = [e for e in range(schedule.epochs) if schedule.test_samples and freq and (e + 1) % freq == 0]
     assert validated == expected
     for epoch in validated:
         seen = [
             int(index)
-            for tick in ticks
-            if tick.epoch == epoch
-            for worker in range(schedule.logical_workers)
-            for index in shares.samples(schedule, 5, tick, worker)
+            for step in steps
+            if step.epoch == epoch
+            for worker in range(schedule.micro_batches)
+            for index in split.samples(schedule, 5, step, worker)
         ]
         assert seen == list(range(schedule.test_samples))
 
@@ -88,29 +88,32 @@ def test_every_test_sample_is_validated_once(schedule: Schedule) -> None:
 @settings(max_examples=150)
 def test_no_micro_batch_is_larger_than_the_batch_size(schedule: Schedule) -> None:
     for index in range(schedule.steps_per_epoch):
-        assert max(shares.step_sizes(schedule, index)) <= schedule.batch_size
+        assert max(split.step_sizes(schedule, index)) <= schedule.batch_size
 
 
 @given(schedules.filter(lambda s: s.batch_size > 2 and s.steps_per_epoch > 1))
 @settings(max_examples=150)
 def test_no_micro_batch_has_a_single_sample_where_that_can_be_avoided(schedule: Schedule) -> None:
     for index in range(schedule.steps_per_epoch):
-        assert 1 not in shares.step_sizes(schedule, index)
+        assert 1 not in split.step_sizes(schedule, index)
 
 
 @given(schedules)
 @settings(max_examples=100)
 def test_ticks_count_up_and_the_last_of_an_epoch_says_so(schedule: Schedule) -> None:
-    ticks = [schedule.at(tick) for tick in range(schedule.ticks)]
-    assert sum(tick.ends_epoch for tick in ticks) == schedule.epochs
-    assert sum(tick.kind is TickKind.TRAIN for tick in ticks) == schedule.steps
-    assert [schedule.steps_before(t) for t in range(schedule.ticks + 1)] == [*(t.step for t in ticks), schedule.steps]
+    steps = [schedule.at(step) for step in range(schedule.length)]
+    assert sum(step.ends_epoch for step in steps) == schedule.epochs
+    assert sum(step.kind is StepKind.TRAIN for step in steps) == schedule.steps
+    assert [schedule.steps_before(t) for t in range(schedule.length + 1)] == [
+        *(t.training_steps_before for t in steps),
+        schedule.steps,
+    ]
 
 
 @given(st.integers(1, 40), st.data())
 def test_engines_share_the_logical_workers_evenly_and_in_order(workers: int, data: st.DataObject) -> None:
     engines = data.draw(st.integers(1, workers))
-    runs = shares.logical_map(workers, engines)
+    runs = split.even_split(workers, engines)
     assert [worker for run in runs for worker in run] == list(range(workers))
     assert max(map(len, runs)) == -(-workers // engines)
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
@@ -118,7 +121,7 @@ def test_engines_share_the_logical_workers_evenly_and_in_order(workers: int, dat
 
 @given(st.integers(1, 24), st.data())
 def test_the_sum_has_the_same_shape_on_any_number_of_engines(workers: int, data: st.DataObject) -> None:
-    """Each leaf is a letter; the bracketing that comes out depends on E alone."""
+    """Each leaf is a spec; the bracketing that comes out depends on E alone."""
 
     def whole(span: tuple[int, int]) -> str:
         if span[1] - span[0] == 1:
@@ -127,7 +130,7 @@ def test_the_sum_has_the_same_shape_on_any_number_of_engines(workers: int, data:
         return f"({whole(left)}+{whole(right)})"
 
     engines = data.draw(st.integers(1, workers))
-    plan = plan_of(workers, shares.logical_map(workers, engines))
+    plan = plan_of(workers, split.even_split(workers, engines))
     parts = {span: whole(span) for spans in plan.spans for span in spans}
 
     def upper(span: tuple[int, int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from edt_runner import decisions
-from edt_runner.engine import shares
-from edt_runner.engine.record import Recorder, audit, read, widths
-from edt_runner.engine.schedule import Schedule, Tick, TickKind
-from edt_runner.engine.seeds import step_seed
-from edt_runner.engine.widths import Fixed, PerEngine, Traced
+from edt_demo.sample_record import audit, read, widths
+from edt_runner.coordinator.changes import target
+from edt_runner.coordinator.members import Generation, Members
+from edt_runner.coordinator.regroup import plan_regroup
+from edt_runner.engine.record import Recorder
 from edt_runner.errors import UsageError
-from edt_runner.generations import Generation
-from edt_runner.reform import Standing, reform
-from edt_runner.roster import Roster
+from edt_runner.protocol.data import CatchUp, RegroupStatus
+from edt_runner.schedule import split
+from edt_runner.schedule.schedule import Schedule, Step, StepKind, Widths
+from edt_runner.schedule.seeds import step_seed
 from fabric_model import FabricModel
 from support.talk import Talk
 
@@ -32,7 +33,7 @@ followers = st.builds(
     Schedule,
     train_samples=st.integers(1, 300),
     test_samples=st.integers(0, 60),
-    logical_workers=st.just(1),
+    micro_batches=st.just(1),
     batch_size=st.integers(1, 9),
     epochs=st.integers(1, 3),
     validation_freq=st.integers(0, 2),
@@ -40,42 +41,42 @@ followers = st.builds(
 )
 
 
-def course(schedule: Schedule, sizes: Sequence[int]) -> Iterator[tuple[int, Tick]]:
-    """(position, tick) of a training whose ticks would be so wide, in turn."""
+def steps_of(schedule: Schedule, sizes: Sequence[int]) -> Iterator[tuple[int, Step]]:
+    """(position, step) of a training whose steps would be so wide, in turn."""
     position = 0
     for size in itertools.cycle(sizes):
-        if position >= schedule.ticks:
+        if position >= schedule.length:
             return
-        tick = schedule.at(position, size)
-        yield position, tick
-        position += tick.positions
+        step = schedule.at(position, size)
+        yield position, step
+        position += step.advance
 
 
 # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
 @given(followers, st.lists(st.integers(1, 7), min_size=1, max_size=5))
 @settings(max_examples=50, deadline=None)
 def test_every_sample_counts_once_an_epoch_whatever_the_widths_are(schedule: Schedule, sizes: list[int]) -> None:
-    seen: dict[tuple[TickKind, int], list[int]] = {}
-    for _, tick in course(schedule, sizes):
-        found = [shares.samples(schedule, SEED, tick, worker) for worker in range(tick.workers)]
+    seen: dict[tuple[StepKind, int], list[int]] = {}
+    for _, step in steps_of(schedule, sizes):
+        found = [split.samples(schedule, SEED, step, worker) for worker in range(step.micro_batches)]
         assert all(len(part) for part in found), "a micro-batch is never empty"
-        if tick.kind is TickKind.TRAIN:
-            assert shares.tick_total(schedule, tick) == sum(map(len, found))
-        seen.setdefault((tick.kind, tick.epoch), []).extend(np.concatenate(found).tolist())
+        if step.kind is StepKind.TRAIN:
+            assert split.sample_count(schedule, step) == sum(map(len, found))
+        seen.setdefault((step.kind, step.epoch), []).extend(np.concatenate(found).tolist())
     for epoch in range(schedule.epochs):
-        assert sorted(seen[TickKind.TRAIN, epoch]) == list(range(schedule.train_samples))
+        assert sorted(seen[StepKind.TRAIN, epoch]) == list(range(schedule.train_samples))
     for (kind, _), samples in seen.items():
-        assert kind is TickKind.TRAIN or samples == list(range(schedule.test_samples))
+        assert kind is StepKind.TRAIN or samples == list(range(schedule.test_samples))
 
 
 @given(followers, st.lists(st.integers(1, 7), min_size=1, max_size=5))
 @settings(max_examples=50, deadline=None)
-def test_a_micro_batch_is_the_same_in_a_tick_of_any_width(schedule: Schedule, sizes: list[int]) -> None:
-    for position, tick in course(schedule, sizes):
-        for worker in range(tick.workers):
+def test_a_micro_batch_is_the_same_in_a_step_of_any_width(schedule: Schedule, sizes: list[int]) -> None:
+    for position, step in steps_of(schedule, sizes):
+        for worker in range(step.micro_batches):
             alone = schedule.at(position + worker)
-            assert alone.kind is tick.kind and alone.epoch == tick.epoch
-            one, other = (shares.samples(schedule, SEED, *place) for place in ((tick, worker), (alone, 0)))
+            assert alone.kind is step.kind and alone.epoch == step.epoch
+            one, other = (split.samples(schedule, SEED, *place) for place in ((step, worker), (alone, 0)))
             assert one.tolist() == other.tolist()
             streams = (schedule.stream(position, worker), schedule.stream(position + worker, 0))
             assert step_seed(SEED, *streams[0]) == step_seed(SEED, *streams[1])
@@ -83,26 +84,29 @@ def test_a_micro_batch_is_the_same_in_a_tick_of_any_width(schedule: Schedule, si
 
 @given(followers, st.lists(st.integers(1, 7), min_size=1, max_size=5))
 @settings(max_examples=50, deadline=None)
-def test_ticks_are_clipped_where_their_kind_or_epoch_ends(schedule: Schedule, sizes: list[int]) -> None:
-    ticks = [tick for _, tick in course(schedule, sizes)]
-    assert sum(tick.positions for tick in ticks) == schedule.ticks
-    assert sum(tick.ends_epoch for tick in ticks) == schedule.epochs
-    trained = [tick for tick in ticks if tick.kind is TickKind.TRAIN]
-    assert [tick.step for tick in trained] == [0, *(tick.steps for tick in trained[:-1])]
-    assert trained[-1].steps == schedule.steps
-    assert sum(tick.last for tick in trained) == schedule.epochs
-    assert all(tick.workers == tick.positions for tick in ticks)
+def test_steps_are_clipped_where_their_kind_or_epoch_ends(schedule: Schedule, sizes: list[int]) -> None:
+    steps = [step for _, step in steps_of(schedule, sizes)]
+    assert sum(step.advance for step in steps) == schedule.length
+    assert sum(step.ends_epoch for step in steps) == schedule.epochs
+    trained = [step for step in steps if step.kind is StepKind.TRAIN]
+    assert [step.training_steps_before for step in trained] == [
+        0,
+        *(step.training_steps_after for step in trained[:-1]),
+    ]
+    assert trained[-1].training_steps_after == schedule.steps
+    assert sum(step.last for step in trained) == schedule.epochs
+    assert all(step.micro_batches == step.advance for step in steps)
 
 
-def test_with_a_fixed_batch_a_position_is_a_tick_of_e_micro_batches() -> None:
-    schedule = Schedule(100, 10, logical_workers=4, batch_size=5, epochs=2)
+def test_with_a_fixed_batch_a_position_is_a_step_of_e_micro_batches() -> None:
+    schedule = Schedule(100, 10, micro_batches=4, batch_size=5, epochs=2)
     assert schedule.at(3, 7) == schedule.at(3)
-    assert (schedule.at(3).workers, schedule.at(3).positions, schedule.at(3).steps) == (4, 1, 4)
+    assert (schedule.at(3).micro_batches, schedule.at(3).advance, schedule.at(3).training_steps_after) == (4, 1, 4)
     assert schedule.stream(3, 2) == (3, 2)
 
 
 def test_a_checkpoint_of_an_earlier_release_means_a_fixed_batch() -> None:
-    schedule = Schedule(100, 10, logical_workers=4, batch_size=5, epochs=2)
+    schedule = Schedule(100, 10, micro_batches=4, batch_size=5, epochs=2)
     told = schedule.to_json_object()
     del told["follows_engines"]
     assert Schedule.from_json_object(told) == schedule
@@ -112,52 +116,68 @@ def test_a_checkpoint_of_an_earlier_release_means_a_fixed_batch() -> None:
 
 # ── widths ────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_widths_are_fixed_or_of_the_engines_or_laid_down() -> None:
-    assert [Fixed(4).at(9, engines) for engines in (1, 3)] == [4, 4]
-    assert [PerEngine().at(9, engines) for engines in (1, 3)] == [1, 3]
-    traced = Traced([(0, 4), (120, 2), (121, 8)])
+    assert [Widths([(0, 4)]).at(9, engines) for engines in (1, 3)] == [4, 4]
+    assert [Widths().at(9, engines) for engines in (1, 3)] == [1, 3]
+    traced = Widths([(0, 4), (120, 2), (121, 8)])
     assert [traced.at(position, 3) for position in (0, 119, 120, 121, 10**9)] == [4, 4, 2, 8, 8]
     assert traced.most == 8
 
 
 # ── after a crash ─────────────────────────────────────────────────────────────────────────────────────────────
-def test_the_tick_under_way_stays_as_wide_as_it_was_begun() -> None:
+def test_the_step_under_way_stays_as_wide_as_it_was_begun() -> None:
     """Three had begun it at position 12, one is dead: two do its three micro-batches."""
-    standings = {name: Standing(12, True, spans, workers=3, after=15) for name, spans in (("1", ((0, 1),)), ("3", ()))}
-    plan = reform(("1", "2", "3"), standings, 3)
-    assert (plan.runs, plan.recomputed, plan.tick) == (((0, 1), (2,)), 2, 12)
+    statuses = {
+        name: RegroupStatus(12, True, spans, micro_batches=3, offset_after=15)
+        for name, spans in (("1", ((0, 1),)), ("3", ()))
+    }
+    plan = plan_regroup(("1", "2", "3"), statuses)
+    assert (plan.split, plan.recomputed, plan.offset) == (((0, 1), (2,)), 2, 12)
 
 
-def test_whoever_is_behind_by_one_wide_tick_gets_its_vector() -> None:
-    standings = {"1": Standing(15, True, workers=2, after=17), "2": Standing(12, False, workers=3, after=15)}
-    plan = reform(("1", "2"), standings, 3)
-    assert (plan.tick, plan.behind, plan.by, plan.runs) == (15, ("2",), "vector", ((0,), (1,)))
+def test_whoever_is_behind_by_one_wide_step_gets_its_reduced_gradients() -> None:
+    statuses = {
+        "1": RegroupStatus(15, True, micro_batches=2, offset_after=17),
+        "2": RegroupStatus(12, False, micro_batches=3, offset_after=15),
+    }
+    plan = plan_regroup(("1", "2"), statuses)
+    assert (plan.offset, plan.behind, plan.catch_up, plan.split) == (15, ("2",), CatchUp.REDUCED, ((0,), (1,)))
 
 
 def test_whoever_is_behind_by_more_gets_the_state() -> None:
-    standings = {"1": Standing(15, True, workers=2, after=17), "2": Standing(10, False, workers=3, after=13)}
-    assert reform(("1", "2"), standings, 2).by == "state"
+    statuses = {
+        "1": RegroupStatus(15, True, micro_batches=2, offset_after=17),
+        "2": RegroupStatus(10, False, micro_batches=3, offset_after=13),
+    }
+    assert plan_regroup(("1", "2"), statuses).catch_up == CatchUp.STATE
 
 
-def test_where_a_switch_was_half_done_whoever_has_begun_the_tick_says_how_wide_it_is() -> None:
+def test_where_a_switch_was_half_done_whoever_has_begun_the_step_says_how_wide_it_is() -> None:
     """Engine 1 had not yet switched to the smaller group; 2 had, and has summed one of two micro-batches."""
-    standings = {"1": Standing(12, True, workers=3, after=15), "2": Standing(12, True, ((1, 2),), workers=2, after=14)}
-    assert reform(("1", "2"), standings, 3).runs == ((0,), (1,))
+    statuses = {
+        "1": RegroupStatus(12, True, micro_batches=3, offset_after=15),
+        "2": RegroupStatus(12, True, ((1, 2),), micro_batches=2, offset_after=14),
+    }
+    assert plan_regroup(("1", "2"), statuses).split == ((0,), (1,))
 
 
 def test_where_the_training_has_ended_nothing_is_computed_again() -> None:
-    standings = {"1": Standing(20, True, ended=True, after=20), "2": Standing(18, False, workers=2, after=20)}
-    plan = reform(("1", "2"), standings, 2)
-    assert (plan.by, plan.recomputed, plan.runs) == ("vector", 0, ((), ()))
+    statuses = {
+        "1": RegroupStatus(20, True, ended=True, offset_after=20),
+        "2": RegroupStatus(18, False, micro_batches=2, offset_after=20),
+    }
+    plan = plan_regroup(("1", "2"), statuses)
+    assert (plan.catch_up, plan.recomputed, plan.split) == (CatchUp.REDUCED, 0, ((), ()))
 
 
 # ── the coordinator ───────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(("told", "most"), [({}, 4), ({"engines": 60}, 60)])
-def test_so_many_engines_are_let_in_as_are_of_use(told: dict[str, int], most: int) -> None:
-    roster = Roster()
-    roster.definition = {**Talk().definition, **told}
-    roster.current = Generation(1, ("1",))
-    roster.ready = {str(name): {} for name in range(2, 100)}
-    assert len(decisions.target(roster) or ()) == most
+@pytest.mark.parametrize("most", [4, 60])
+def test_so_many_engines_are_let_in_as_are_of_use(most: int) -> None:
+    members = Members()
+    members.definition = replace(Talk().definition, max_engines=most)
+    members.current = Generation(1, ("1",))
+    for name in range(2, 100):
+        members.wait(str(name))
+    assert len(target(members) or ()) == most
 
 
 # ── the sample record ─────────────────────────────────────────────────────────────────────────────────────────
@@ -206,7 +226,7 @@ def test_the_reference_is_the_batch_that_the_learning_rate_was_chosen_for(
 
 def test_by_default_the_batch_is_fixed_and_there_is_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     request = asked(monkeypatch, 1, 8, 4)
-    assert (request.follows_engines, request.lr_rule, request.logical_workers) == (False, None, 4)
+    assert (request.follows_engines, request.lr_rule, request.micro_batches) == (False, None, 4)
 
 
 @pytest.mark.parametrize(

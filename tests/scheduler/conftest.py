@@ -1,4 +1,4 @@
-"""Fixtures of the scheduler's tests: both databases, a house in a folder of its own, a clock that stands still."""
+"""Fixtures of the scheduler's tests: both databases, a platform in a folder of its own, a clock that stands still."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sqlalchemy import make_url
 
 from edt_migrations import migrate
 from edt_scheduler import operations
-from edt_scheduler.doorbell import Doorbells
-from edt_scheduler.house import House
+from edt_scheduler.model.states import Role
+from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
-from edt_scheduler.views import Role
 from support.broker import start_valkey
 from support.postgres import Postgres
 from support.puppets import Clock, Stage
@@ -82,13 +82,13 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
-    """A house on each database, with an admin and no broker."""
+    """A platform on each database, with an admin and no broker."""
     yield from _staged(database_url, tmp_path / "home")
 
 
 @pytest.fixture
 def sqlite_stage(sqlite_url: str, tmp_path: Path) -> Iterator[Stage]:
-    """A house on SQLite, where the database makes no difference."""
+    """A platform on SQLite, where the database makes no difference."""
     yield from _staged(sqlite_url, tmp_path / "home")
 
 
@@ -97,10 +97,10 @@ def _staged(url: str, home: Path) -> Iterator[Stage]:
     for folder in (settings.jobs, settings.staged, settings.home / "run"):
         folder.mkdir(parents=True, exist_ok=True)
     database, clock = Database(url), Clock()
-    house = House(database, Doorbells(database, clock=clock), settings, clock)
-    house.secret_key.keys()
-    yield Stage(house, clock, operations.add_user(house, "admin", "hash", Role.ADMIN))
-    house.close()
+    platform = Platform(database, Notifier(database, clock=clock), settings, clock)
+    platform.secret_key.keys()
+    yield Stage(platform, clock, operations.add_user(platform, "admin", "hash", Role.ADMIN))
+    platform.close()
 
 
 @pytest.fixture

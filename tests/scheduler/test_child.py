@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edt_scheduler.child import RESTART_SECONDS, SOON_SECONDS, Child
+from edt_scheduler.notify.child import RESTART_SECONDS, SOON_SECONDS, Child
 from support.puppets import Clock
 from support.waiting import until
 
@@ -36,7 +36,7 @@ def ended(child: Child) -> None:
 def test_one_that_cannot_be_started_is_tried_again_later_each_time(
     child: Child, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("edt_scheduler.child.sys.executable", "/nonexistent/python")
+    monkeypatch.setattr("edt_scheduler.notify.child.sys.executable", "/nonexistent/python")
     for times, wait in enumerate([*RESTART_SECONDS, RESTART_SECONDS[-1]], 1):
         child.keep()
         assert child.pid is None and len(caplog.records) == times

@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from checker.watch import Checker, Watch
-from edt_runner.crash_points import CrashPoint
-from support import keeper
+from edt_contract.crash_points import CrashPoint
+from support import restarter
 from support.credentials import PASSWORD
-from support.front_door import ARGS, EXECS
 from support.ports import free_port
+from support.served_api import ARGS, EXECS
 from support.tagged import bearers, kill_bearers
 from support.waiting import until
 
@@ -68,11 +68,11 @@ class Platform:
             },
         }
         told = {name: {**common, **own[name], "EDT_CRASH": ",".join(POINTS[name])} for name in own}
-        self._keeper: subprocess.Popen[bytes] = keeper.start(told, self._deaths)
+        self._restarter: subprocess.Popen[bytes] = restarter.start(told, self._deaths)
 
     def close(self) -> None:
-        self._keeper.kill()
-        self._keeper.wait()
+        self._restarter.kill()
+        self._restarter.wait()
         kill_bearers(self.tag)
         self._client.close()
 

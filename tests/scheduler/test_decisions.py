@@ -10,25 +10,26 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from edt_runner.contract import ExitKind, ReportKind
-from edt_scheduler import fences, operations
-from edt_scheduler.fences import FENCE_SECONDS
-from edt_scheduler.jobs import JobState
-from edt_scheduler.picture import Rows, read
-from edt_scheduler.plan import Blocking
-from edt_scheduler.reconcile import look
+from edt_contract.reports import ExitKind, ReportKind
+from edt_scheduler import operations
+from edt_scheduler.decide.reconcile import look
+from edt_scheduler.decide.snapshot import Rows, read
+from edt_scheduler.home import fence_files
+from edt_scheduler.home.fence_files import FENCE_SECONDS
+from edt_scheduler.model.states import JobState, ResizeCause
+from edt_scheduler.plan.state import Blocking
 from edt_scheduler.store import jobs
-from edt_scheduler.views import ResizeCause, SlotUse
+from edt_scheduler.views import SlotUse
 from support.puppets import Stage
 
 
 def causes(stage: Stage, exec_id: str) -> list[tuple[ResizeCause, int, int]]:
-    found = operations.resizes(stage.house, exec_id, viewer=stage.admin)
+    found = operations.resizes(stage.platform, exec_id, viewer=stage.admin)
     return [(resize.cause, resize.from_slots, resize.to_slots) for resize in found]
 
 
 class TestImages:
-    def test_a_job_with_an_image_waits_for_a_node_that_starts_containers_and_its_letter_names_it(
+    def test_a_job_with_an_image_waits_for_a_node_that_starts_containers_and_its_spec_names_it(
         self, stage: Stage
     ) -> None:
         stage.node("n1")
@@ -40,14 +41,14 @@ class TestImages:
             stage.job(job).waiting.reason == "its image an/image:1 needs a node that starts containers, and none is up"
         )
         second = stage.node("n2", launcher="docker")
-        look(stage.house)
-        assert second.fetch()[job, 1].letter.image == "an/image:1"
+        look(stage.platform)
+        assert second.fetch()[job, 1].spec.image == "an/image:1"
         stage.settle()
         assert stage.holding() == {job: 2}
         plain = stage.submit()
-        look(stage.house)
-        letters = {**stage.puppets[0].fetch(), **second.fetch()}
-        assert letters[plain, 1].letter.image == ""
+        look(stage.platform)
+        specs = {**stage.puppets[0].fetch(), **second.fetch()}
+        assert specs[plain, 1].spec.image == ""
 
     def test_a_job_grows_beside_a_container_that_keeps_the_gpus_it_began_with(self, stage: Stage) -> None:
         stage.node("n1", slots=4, launcher="docker-fixed")
@@ -63,7 +64,7 @@ class TestSharing:
     def test_a_job_holds_one_slot_until_its_script_tells_e_and_then_grows_to_its_maximum(self, stage: Stage) -> None:
         node = stage.node(slots=4)
         job = stage.submit(workers=4)
-        look(stage.house)
+        look(stage.platform)
         assert stage.holding() == {job: 1}
         assert stage.job(job).state is JobState.PENDING
         node.obey()
@@ -101,7 +102,7 @@ class TestSharing:
         node.obedient = False
         b = stage.submit(workers=2)
         for _ in range(3):
-            look(stage.house)
+            look(stage.platform)
             node.obey()
         assert stage.holding() == {a: 2}
         waiting = stage.job(b).waiting
@@ -131,8 +132,8 @@ class TestSharing:
         stage.settle()
         for allocation in list(node.running[a, 1]):
             node.gone((a, 1), allocation, ExitKind.FINISHED)
-        wish = node.fetch()[a, 1].wish
-        assert len(wish.slots) == 1, "an empty wish would tell its supervisor to leave"
+        desired = node.fetch()[a, 1].desired
+        assert len(desired.slots) == 1, "an empty desired would tell its supervisor to leave"
         stage.settle(until=lambda: stage.holding() == {b: 2})
         assert stage.job(a).state is JobState.RUNNING
         assert causes(stage, b)[-1] == (ResizeCause.JOB_ENDED, 1, 2)
@@ -142,8 +143,8 @@ class TestSharing:
     def test_deciding_twice_decides_nothing_new(self, stage: Stage) -> None:
         stage.node(slots=4)
         stage.submit(workers=4)
-        assert look(stage.house)
-        assert not look(stage.house)
+        assert look(stage.platform)
+        assert not look(stage.platform)
 
 
 class TestEnds:
@@ -163,12 +164,12 @@ class TestEnds:
             sqlite_stage.settle()
             node.end((job, losses), ExitKind.LOST, message="killed by signal 9")
             assert sqlite_stage.job(job).state is JobState.PENDING
-            look(sqlite_stage.house)
+            look(sqlite_stage.platform)
             waiting = sqlite_stage.job(job).waiting
             assert waiting is not None
             assert waiting.blocking == Blocking.COOLDOWN
             sqlite_stage.clock.pass_(wait - 0.5)
-            look(sqlite_stage.house)
+            look(sqlite_stage.platform)
             assert sqlite_stage.holding() == {}
             sqlite_stage.clock.pass_(0.5)
         sqlite_stage.settle()
@@ -202,13 +203,13 @@ class TestEnds:
 class TestStop:
     def test_a_job_that_has_not_run_is_killed_at_once(self, sqlite_stage: Stage) -> None:
         job = sqlite_stage.submit()
-        assert operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin).state is JobState.KILLED
+        assert operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.KILLED
 
     def test_a_job_whose_attempt_no_agent_has_heard_of_is_killed_at_once(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
         job = sqlite_stage.submit()
-        look(sqlite_stage.house)
-        assert operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin).state is JobState.KILLED
+        look(sqlite_stage.platform)
+        assert operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.KILLED
         assert sqlite_stage.holding() == {}
         assert node.fetch() == {}
 
@@ -216,9 +217,9 @@ class TestStop:
         node = sqlite_stage.node()
         job = sqlite_stage.submit()
         sqlite_stage.settle()
-        assert operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin).state is JobState.RUNNING
-        wish = node.fetch()[job, 1].wish
-        assert (wish.stop, wish.slots) == (True, ())
+        assert operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.RUNNING
+        desired = node.fetch()[job, 1].desired
+        assert (desired.stop, desired.slots) == (True, ())
         assert sqlite_stage.holding() == {job: 4}
         sqlite_stage.settle()
         assert sqlite_stage.job(job).state is JobState.KILLED
@@ -229,7 +230,7 @@ class TestStop:
         node = sqlite_stage.node()
         job = sqlite_stage.submit()
         sqlite_stage.settle()
-        operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin)
+        operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
         node.end((job, 1), ExitKind.SCRIPT_ERROR, message="KeyboardInterrupt")
         assert sqlite_stage.job(job).state is JobState.KILLED
 
@@ -238,7 +239,7 @@ class TestStop:
         job = sqlite_stage.submit()
         sqlite_stage.settle()
         node.end((job, 1), ExitKind.FINISHED)
-        assert operations.stop(sqlite_stage.house, job, viewer=sqlite_stage.admin).state is JobState.FINISHED
+        assert operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.FINISHED
 
 
 class TestNodes:
@@ -246,14 +247,14 @@ class TestNodes:
         sqlite_stage.node(slots=4)
         a = sqlite_stage.submit(workers=2)
         sqlite_stage.settle()
-        operations.cordon(sqlite_stage.house, "n1")
+        operations.cordon(sqlite_stage.platform, "n1")
         b = sqlite_stage.submit()
         sqlite_stage.settle()
         assert sqlite_stage.holding() == {a: 2}
         waiting = sqlite_stage.job(b).waiting
         assert waiting is not None
         assert waiting.blocking == Blocking.NODES
-        operations.uncordon(sqlite_stage.house, "n1")
+        operations.uncordon(sqlite_stage.platform, "n1")
         sqlite_stage.settle()
         assert sqlite_stage.holding() == {a: 2, b: 2}
 
@@ -262,19 +263,19 @@ class TestNodes:
     ) -> None:
         first, second = sqlite_stage.node("n1", slots=2), sqlite_stage.node("n2", slots=2)
         job = sqlite_stage.submit(workers=4)
-        look(sqlite_stage.house)
-        assert first.fetch()[job, 1].wish.coordinator is None, "it hosts coordinator and driver"
+        look(sqlite_stage.platform)
+        assert first.fetch()[job, 1].desired.coordinator is None, "it hosts coordinator and driver"
         first.report((job, 1), ReportKind.ATTEMPT_STARTED, pid=1)
         first.report((job, 1), ReportKind.ENGINES_KNOWN, engines=4, steps_total=9, epochs=1)
-        look(sqlite_stage.house)
+        look(sqlite_stage.platform)
         assert sqlite_stage.holding() == {job: 4}
         assert second.fetch() == {}
-        version = operations.assignments_version(sqlite_stage.house, "n2")
+        version = operations.assignments_version(sqlite_stage.platform, "n2")
         first.report((job, 1), ReportKind.COORDINATOR_AT, address="127.0.0.1:4711")
-        assert operations.assignments_version(sqlite_stage.house, "n2") > version
+        assert operations.assignments_version(sqlite_stage.platform, "n2") > version
         guest = second.fetch()[job, 1]
-        assert (guest.letter.driver, guest.wish.coordinator) == ("fork", "127.0.0.1:4711")
-        assert first.fetch()[job, 1].wish.coordinator is None
+        assert (guest.spec.driver, guest.desired.coordinator) == ("fork", "127.0.0.1:4711")
+        assert first.fetch()[job, 1].desired.coordinator is None
 
     def test_draining_the_second_node_shrinks_the_job_and_it_grows_back_there_in_the_same_attempt(
         self, stage: Stage
@@ -283,22 +284,24 @@ class TestNodes:
         second = stage.node("n2", slots=2)
         job = stage.submit(workers=4)
         stage.settle()
-        operations.drain(stage.house, "n2")
+        operations.drain(stage.platform, "n2")
         stage.settle()
         assert stage.holding() == {job: 2}
         assert second.running == {}
         assert (stage.job(job).fence, stage.job(job).state) == (1, JobState.RUNNING)
         assert causes(stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
-        told = len(second.told)
-        operations.uncordon(stage.house, "n2")
-        look(stage.house)
-        assert second.fetch()[job, 1].letter.heard == told, "another supervisor is wanted, and its numbers go on"
+        told = len(second.reported)
+        operations.uncordon(stage.platform, "n2")
+        look(stage.platform)
+        assert second.fetch()[job, 1].spec.last_report_seq == told, (
+            "another supervisor is wanted, and its numbers go on"
+        )
         stage.settle()
         assert stage.holding() == {job: 4}
         assert (stage.job(job).fence, len(second.running[job, 1])) == (1, 2)
-        assert [report.seq for report in second.told] == list(range(1, len(second.told) + 1))
+        assert [report.seq for report in second.reported] == list(range(1, len(second.reported) + 1))
         before = stage.job(job)
-        operations.record_reports(stage.house, "n2", second.told)
+        operations.record_reports(stage.platform, "n2", second.reported)
         assert (stage.job(job), stage.holding()) == (before, {job: 4}), "the first one's last word counts once"
 
     def test_a_node_is_not_given_to_a_job_again_before_its_supervisor_there_has_ended(
@@ -308,12 +311,12 @@ class TestNodes:
         second = sqlite_stage.node("n2", slots=2)
         job = sqlite_stage.submit(workers=4)
         sqlite_stage.settle()
-        operations.drain(sqlite_stage.house, "n2")
-        look(sqlite_stage.house)
-        for allocation in second.fetch()[job, 1].wish.leaving:
+        operations.drain(sqlite_stage.platform, "n2")
+        look(sqlite_stage.platform)
+        for allocation in second.fetch()[job, 1].desired.leaving:
             second.gone((job, 1), allocation, ExitKind.LEFT)
-        operations.uncordon(sqlite_stage.house, "n2")
-        look(sqlite_stage.house)
+        operations.uncordon(sqlite_stage.platform, "n2")
+        look(sqlite_stage.platform)
         assert sqlite_stage.holding() == {job: 2}
         second.end((job, 1), ExitKind.LEFT)
         sqlite_stage.settle()
@@ -326,7 +329,7 @@ class TestNodes:
         sqlite_stage.puppets.remove(second)
         sqlite_stage.settle()
         assert sqlite_stage.holding() == {job: 4}
-        look(sqlite_stage.house, sqlite_stage.silence("n2"))
+        look(sqlite_stage.platform, sqlite_stage.silence("n2"))
         assert sqlite_stage.holding() == {job: 2}
         assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (1, JobState.RUNNING)
         assert causes(sqlite_stage, job)[-1] == (ResizeCause.NODE_LOST, 4, 2)
@@ -339,15 +342,15 @@ class TestNodes:
         sqlite_stage.settle()
         assert set(first.running) == {(job, 1)}
         sqlite_stage.puppets.remove(first)
-        look(sqlite_stage.house, sqlite_stage.silence("n1"))
+        look(sqlite_stage.platform, sqlite_stage.silence("n1"))
         assert sqlite_stage.job(job).state is JobState.PENDING
-        look(sqlite_stage.house)
+        look(sqlite_stage.platform)
         sqlite_stage.clock.pass_(FENCE_SECONDS)
         sqlite_stage.settle()
         assert set(second.running) == {(job, 2)}
         assert sqlite_stage.holding() == {job: 6}, "four of them cannot be asked"
-        wish = first.fetch()[job, 1].wish
-        assert wish.stop, "the old attempt is fenced"
+        desired = first.fetch()[job, 1].desired
+        assert desired.stop, "the old attempt is fenced"
         first.obey()
         assert sqlite_stage.holding() == {job: 2}
         assert (sqlite_stage.job(job).fence, sqlite_stage.job(job).state) == (2, JobState.RUNNING)
@@ -356,8 +359,8 @@ class TestNodes:
         node = sqlite_stage.node()
         observed = sqlite_stage.silence("n1")
         node.fetch()
-        look(sqlite_stage.house, observed)
-        assert operations.node(sqlite_stage.house, "n1").health == "up"
+        look(sqlite_stage.platform, observed)
+        assert operations.node(sqlite_stage.platform, "n1").health == "up"
 
     def test_a_rebooted_node_gives_back_everything_at_once(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
@@ -376,13 +379,13 @@ class TestRaces:
     def test_a_slot_that_no_agent_has_heard_of_is_free_again_at_once(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node(slots=2, engines=2)
         a = sqlite_stage.submit(workers=2)
-        look(sqlite_stage.house)
+        look(sqlite_stage.platform)
         node.obey()
-        look(sqlite_stage.house)
+        look(sqlite_stage.platform)
         assert sqlite_stage.holding() == {a: 2}
         b = sqlite_stage.submit(workers=2)
-        look(sqlite_stage.house)
-        look(sqlite_stage.house)
+        look(sqlite_stage.platform)
+        look(sqlite_stage.platform)
         assert sqlite_stage.holding() == {a: 1, b: 1}
 
     def test_a_slot_asked_back_is_named_until_it_is_reported_gone(self, sqlite_stage: Stage) -> None:
@@ -391,40 +394,40 @@ class TestRaces:
         sqlite_stage.settle()
         sqlite_stage.submit(workers=2)
         node.obedient = False
-        look(sqlite_stage.house)
-        wish = node.fetch()[a, 1].wish
-        assert len(wish.slots) == len(wish.leaving) == 1
-        node.gone((a, 1), wish.leaving[0], ExitKind.LEFT)
-        assert node.fetch()[a, 1].wish.leaving == ()
+        look(sqlite_stage.platform)
+        desired = node.fetch()[a, 1].desired
+        assert len(desired.slots) == len(desired.leaving) == 1
+        node.gone((a, 1), desired.leaving[0], ExitKind.LEFT)
+        assert node.fetch()[a, 1].desired.leaving == ()
 
     def test_the_version_moves_exactly_when_the_list_does(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node(slots=2, engines=2)
-        seen = operations.assignments(sqlite_stage.house, "n1")
+        seen = operations.assignments(sqlite_stage.platform, "n1")
         for change in ("nothing", "submit", "nothing", "second"):
             if change in {"submit", "second"}:
                 sqlite_stage.submit(workers=2)
-                look(sqlite_stage.house)
-            version = operations.assignments_version(sqlite_stage.house, "n1")
+                look(sqlite_stage.platform)
+            version = operations.assignments_version(sqlite_stage.platform, "n1")
             assert (version != seen.version) == (change != "nothing")
             node.obey()
-            look(sqlite_stage.house)
-            seen = operations.assignments(sqlite_stage.house, "n1")
+            look(sqlite_stage.platform)
+            seen = operations.assignments(sqlite_stage.platform, "n1")
 
 
 class TestTimes:
-    @pytest.mark.parametrize("woken_by", ["doorbell", "timer"])
+    @pytest.mark.parametrize("woken_by", ["notification", "timer"])
     def test_a_resize_keeps_what_woke_its_agent_and_when_each_step_happened(
         self, sqlite_stage: Stage, woken_by: str
     ) -> None:
         node = sqlite_stage.node()
         job = sqlite_stage.submit()
-        look(sqlite_stage.house)
+        look(sqlite_stage.platform)
         decided = sqlite_stage.clock.now
         sqlite_stage.clock.pass_(0.2)
         node.obey(woken_by)
         sqlite_stage.clock.pass_(1)
         node.fetch("start")
-        (resize,) = operations.resizes(sqlite_stage.house, job, viewer=sqlite_stage.admin)
+        (resize,) = operations.resizes(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
         assert (resize.decided_at, resize.woken_by, resize.woken_at) == (decided, woken_by, decided + 0.2)
         assert resize.started_at == resize.joined_at == resize.first_step_at == decided + 0.2
 
@@ -433,13 +436,13 @@ class TestTimes:
         a = sqlite_stage.submit()
         sqlite_stage.settle()
         sqlite_stage.submit()
-        look(sqlite_stage.house)
-        leaving = list(node.fetch()[a, 1].wish.leaving)
+        look(sqlite_stage.platform)
+        leaving = list(node.fetch()[a, 1].desired.leaving)
         body = {"generation": 9, "step": 42, "workers": 2, "pause_seconds": 0.01, "joined": [], "left": leaving}
         node.report((a, 1), ReportKind.RESIZED, **body)
         sqlite_stage.clock.pass_(3)
         node.obey()
-        resize = operations.resizes(sqlite_stage.house, a, viewer=sqlite_stage.admin)[-1]
+        resize = operations.resizes(sqlite_stage.platform, a, viewer=sqlite_stage.admin)[-1]
         assert (resize.workers, resize.pause_seconds, resize.step) == (2, 0.01, 42)
         assert resize.gone_at == sqlite_stage.clock.now
         assert sqlite_stage.job(a).workers == 2
@@ -454,8 +457,8 @@ class TestTheWritersLock:
         stage.settle()
         before = rows(stage)
         node.fetch()
-        operations.record_usage(stage.house, node.name, [SlotUse("0", 0.5, 7, None, None)])
-        operations.record_reports(stage.house, node.name, [])
+        operations.record_usage(stage.platform, node.name, [SlotUse("0", 0.5, 7, None, None)])
+        operations.record_reports(stage.platform, node.name, [])
         progress = {"step": 7, "of": 100, "workers": 2, "epoch": 1, "epochs": 3, "loss": 0.5, "samples_per_second": 9.0}
         node.report((job, 1), ReportKind.PROGRESS, **progress)
         assert stage.job(job).progress["step"] == 7
@@ -466,15 +469,15 @@ class TestTheWritersLock:
     ) -> None:
         stage.node(slots=2, engines=2)
         a, b = stage.submit(workers=2), stage.submit(workers=2)
-        raise_to = fences.raise_to
+        raise_to = fence_files.raise_to
 
         def stopped_meanwhile(folder: Path, fence: int) -> None:
             raise_to(folder, fence)
-            operations.stop(stage.house, a, viewer=stage.admin)
+            operations.stop(stage.platform, a, viewer=stage.admin)
 
         with monkeypatch.context() as patch:
-            patch.setattr(fences, "raise_to", stopped_meanwhile)
-            look(stage.house)
+            patch.setattr(fence_files, "raise_to", stopped_meanwhile)
+            look(stage.platform)
         assert stage.holding() == {b: 1}
         assert stage.job(a).state is JobState.KILLED
 
@@ -491,7 +494,7 @@ class TestTheWritersLock:
                 came.append("soon")
             return found
 
-        class Comes(type(stage.house.database)):  # type: ignore[misc]  # the real one
+        class Comes(type(stage.platform.database)):  # type: ignore[misc]  # the real one
             @contextmanager
             def snapshot(self) -> Iterator[Connection]:
                 if came == ["soon"]:
@@ -503,11 +506,11 @@ class TestTheWritersLock:
         first = stage.submit(workers=1)
         with monkeypatch.context() as patch:
             patch.setattr(jobs, "submitted", one_comes)
-            patch.setattr(stage.house.database, "__class__", Comes)
-            look(stage.house)
+            patch.setattr(stage.platform.database, "__class__", Comes)
+            look(stage.platform)
         _, late = came
         assert stage.holding() == {first: 1}
-        look(stage.house)
+        look(stage.platform)
         node.obey()
         assert {stage.job(each).state for each in (first, late)} == {JobState.RUNNING}
 
@@ -524,12 +527,12 @@ class TestTheWritersLock:
             return explain(tx, news)
 
         monkeypatch.setattr(jobs, "explain", counted)
-        look(stage.house)
+        look(stage.platform)
         assert sorted(written) == [1, 9, 10, 10, 10, 10]
         ranks = [waiting.rank for job in queue if (waiting := stage.job(job).waiting) is not None]
         assert ranks == list(range(1, 50))
 
 
 def rows(stage: Stage) -> Rows:
-    with stage.house.database.snapshot() as tx:
-        return read(tx, stage.house.secret_key.keys())
+    with stage.platform.database.snapshot() as tx:
+        return read(tx, stage.platform.secret_key.keys())

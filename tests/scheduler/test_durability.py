@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
-from edt_scheduler.house import open_house
+from edt_scheduler.platform import open_platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
-from support.front_door import served
+from support.served_api import served
 
 FULL = 2
 """SQLite's own word for synchronous=FULL."""
@@ -23,14 +23,14 @@ FULL = 2
 def of_the_api(home: Path, url: str) -> Iterator[Database]:
     """The database as a serving API holds it."""
     with served(home, database_url=url) as door:
-        yield door.house.database
+        yield door.platform.database
 
 
 @contextmanager
 def of_the_scheduler(home: Path, url: str) -> Iterator[Database]:
     """The database as ``python -m edt_scheduler`` opens it."""
-    with closing(open_house(Settings(home=home, database_url=url, broker_url=""))) as house:
-        yield house.database
+    with closing(open_platform(Settings(home=home, database_url=url, broker_url=""))) as platform:
+        yield platform.database
 
 
 either = pytest.mark.parametrize("opened", [of_the_api, of_the_scheduler])

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.contract import FENCE_FILE, ExitKind
+from edt_contract.names import FENCE_FILE
+from edt_contract.reports import ExitKind
 from edt_scheduler import operations
-from edt_scheduler.fences import FENCE_SECONDS, lowest, raise_to
-from edt_scheduler.jobs import JobState
-from edt_scheduler.plan import Blocking
-from edt_scheduler.reconcile import look
+from edt_scheduler.decide.reconcile import look
+from edt_scheduler.home.fence_files import FENCE_SECONDS, lowest, raise_to
+from edt_scheduler.model.states import JobState
+from edt_scheduler.plan.state import Blocking
 from support.puppets import Stage
 
 
@@ -21,8 +22,8 @@ def test_an_attempt_that_opens_writes_its_fence(stage: Stage) -> None:
     job = stage.submit()
     assert stage.fence(job) == 0
     stage.settle()
-    letter = node.fetch()[job, 1].letter
-    assert (Path(letter.checkpoint_dir) / FENCE_FILE).read_text() == "1\n"
+    spec = node.fetch()[job, 1].spec
+    assert (Path(spec.checkpoint_dir) / FENCE_FILE).read_text() == "1\n"
     node.end((job, 1), ExitKind.LOST)
     stage.clock.pass_(1)
     stage.settle()
@@ -32,7 +33,7 @@ def test_an_attempt_that_opens_writes_its_fence(stage: Stage) -> None:
 def test_after_a_lost_node_the_file_comes_first_and_the_next_attempt_seconds_later(stage: Stage) -> None:
     job = _lose_its_only_node(stage)
     assert stage.fence(job) == 1, "what is not committed is not written"
-    look(stage.house)
+    look(stage.platform)
     assert stage.fence(job) == 2
     waiting = stage.job(job).waiting
     assert waiting is not None
@@ -48,7 +49,7 @@ def test_after_a_lost_node_the_file_comes_first_and_the_next_attempt_seconds_lat
 def test_the_seconds_count_from_the_file_not_from_the_decision(stage: Stage) -> None:
     job = _lose_its_only_node(stage)
     stage.clock.pass_(3600)  # the scheduler died in between
-    look(stage.house)
+    look(stage.platform)
     assert (stage.fence(job), stage.job(job).fence) == (2, 1)
     stage.clock.pass_(FENCE_SECONDS)
     stage.settle()
@@ -62,15 +63,15 @@ def test_while_the_file_cannot_be_written_nothing_starts(sqlite_stage: Stage, mo
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("edt_scheduler.fences.raise_to", refuse)
+        patch.setattr("edt_scheduler.home.fence_files.raise_to", refuse)
         for _ in range(3):
             sqlite_stage.clock.pass_(100)
-            look(sqlite_stage.house)
+            look(sqlite_stage.platform)
         assert sqlite_stage.job(job).fence == 1
         other = sqlite_stage.submit()
-        look(sqlite_stage.house)
+        look(sqlite_stage.platform)
         assert sqlite_stage.job(other).fence == 0, "nor does a first attempt"
-    look(sqlite_stage.house)
+    look(sqlite_stage.platform)
     sqlite_stage.clock.pass_(FENCE_SECONDS)
     sqlite_stage.settle()
     assert (sqlite_stage.job(job).fence, sqlite_stage.job(other).fence) == (2, 1)
@@ -80,12 +81,12 @@ def test_a_job_that_was_stopped_shuts_out_what_nobody_could_ask(stage: Stage) ->
     stage.node()
     job = stage.submit()
     stage.settle()
-    operations.stop(stage.house, job, viewer=stage.admin)
-    look(stage.house, stage.silence("n1"))
+    operations.stop(stage.platform, job, viewer=stage.admin)
+    look(stage.platform, stage.silence("n1"))
     assert stage.job(job).state is JobState.KILLED
-    look(stage.house)
+    look(stage.platform)
     assert stage.fence(job) == 2
-    assert not look(stage.house)
+    assert not look(stage.platform)
 
 
 def test_an_attempt_all_of_whose_supervisors_have_spoken_needs_no_wait(sqlite_stage: Stage) -> None:
@@ -134,15 +135,15 @@ def test_a_scheduler_that_slept_with_an_older_number_in_its_hand_has_the_file_ra
 
     def sleep_while_another_one_decides(checkpoints: Path, _: int) -> None:
         monkeypatch.undo()
-        look(stage.house)
+        look(stage.platform)
         assert stage.fence(job) == 2
         (checkpoints / FENCE_FILE).write_text("1\n")  # what it had in its hand
 
-    monkeypatch.setattr("edt_scheduler.fences.raise_to", sleep_while_another_one_decides)
-    look(stage.house)
-    look(stage.house)
+    monkeypatch.setattr("edt_scheduler.home.fence_files.raise_to", sleep_while_another_one_decides)
+    look(stage.platform)
+    look(stage.platform)
     assert stage.fence(job) == 2
-    assert not look(stage.house)
+    assert not look(stage.platform)
 
 
 def _lose_its_only_node(stage: Stage) -> str:
@@ -152,6 +153,6 @@ def _lose_its_only_node(stage: Stage) -> str:
     stage.settle()
     stage.puppets.clear()
     stage.node("n2")
-    look(stage.house, stage.silence("n1"))
+    look(stage.platform, stage.silence("n1"))
     assert stage.job(job).state is JobState.PENDING
     return job

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edt_runner.contract import ExitKind
+from edt_contract.reports import ExitKind
 from edt_scheduler.errors import IllegalTransition
-from edt_scheduler.jobs import (
-    ACTIVE,
-    TERMINAL,
-    JobState,
-    advance,
-    backoff_seconds,
-    exec_id,
-    job_number,
-    state_after,
-)
-from edt_scheduler.nodes import Health, Intent, Leases, health, threads_per_engine
+from edt_scheduler.model.jobs import backoff_seconds, exec_id, job_number, state_after
+from edt_scheduler.model.nodes import Leases, threads_per_engine
+from edt_scheduler.model.states import ACTIVE, TERMINAL, Health, Intent, JobState, advance, health
 from edt_scheduler.settings import Settings
 from support.puppets import Clock
 

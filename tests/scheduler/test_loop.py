@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from edt_scheduler import operations
+from edt_scheduler.decide.leader import _lock_file, lead
+from edt_scheduler.decide.loop import Loop
 from edt_scheduler.errors import AlreadyLeading
-from edt_scheduler.fences import FENCE_SECONDS
-from edt_scheduler.jobs import JobState
-from edt_scheduler.leader import _lock_file, lead
-from edt_scheduler.loop import Loop
-from edt_scheduler.nodes import Health
+from edt_scheduler.home.fence_files import FENCE_SECONDS
+from edt_scheduler.model.states import Health, JobState
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
 from support.puppets import Clock, Stage
@@ -30,19 +29,19 @@ def watch(loop: Loop, monotonic: Clock, seconds: int) -> None:
 def test_a_silent_node_is_lost_after_its_lease_and_back_when_it_is_heard_from(sqlite_stage: Stage) -> None:
     stage, monotonic = sqlite_stage, Clock(0)
     node = stage.node()
-    loop = Loop(stage.house, monotonic)
+    loop = Loop(stage.platform, monotonic)
     job = stage.submit()
     loop.once()
     node.obey()
     loop.once()
     watch(loop, monotonic, 30)
-    assert operations.node(stage.house, "n1").health is Health.UP
+    assert operations.node(stage.platform, "n1").health is Health.UP
     watch(loop, monotonic, 1)
-    assert operations.node(stage.house, "n1").health is Health.LOST
+    assert operations.node(stage.platform, "n1").health is Health.LOST
     assert stage.job(job).state is JobState.PENDING
     assert stage.job(job).message == "node n1 was not heard from"
     node.obey()
-    assert operations.node(stage.house, "n1").health is Health.UP
+    assert operations.node(stage.platform, "n1").health is Health.UP
     loop.once()  # the fence file is written
     stage.clock.pass_(FENCE_SECONDS)
     loop.once()
@@ -54,27 +53,27 @@ def test_while_no_api_serves_no_node_is_taken_for_lost(sqlite_stage: Stage) -> N
     """What nodes say goes through an API, so it may be that they speak and nobody hears."""
     stage, monotonic = sqlite_stage, Clock(0)
     stage.node()
-    loop = Loop(stage.house, monotonic)
-    operations.beat(stage.house)
+    loop = Loop(stage.platform, monotonic)
+    operations.beat(stage.platform)
     watch(loop, monotonic, 600)
-    assert operations.node(stage.house, "n1").health is Health.UP
+    assert operations.node(stage.platform, "n1").health is Health.UP
     for _ in range(30):
-        operations.beat(stage.house)
+        operations.beat(stage.platform)
         watch(loop, monotonic, 1)
-    assert operations.node(stage.house, "n1").health is Health.UP, "a whole lease from then on"
-    operations.beat(stage.house)
+    assert operations.node(stage.platform, "n1").health is Health.UP, "a whole lease from then on"
+    operations.beat(stage.platform)
     watch(loop, monotonic, 1)
-    assert operations.node(stage.house, "n1").health is Health.LOST
+    assert operations.node(stage.platform, "n1").health is Health.LOST
 
 
 def test_a_job_that_is_stopped_while_its_node_is_lost_is_over(sqlite_stage: Stage) -> None:
     stage, monotonic = sqlite_stage, Clock(0)
     stage.node()
-    loop = Loop(stage.house, monotonic)
+    loop = Loop(stage.platform, monotonic)
     job = stage.submit()
     stage.settle()
     loop.once()
-    operations.stop(stage.house, job, viewer=stage.admin)
+    operations.stop(stage.platform, job, viewer=stage.admin)
     assert stage.job(job).state is JobState.RUNNING
     watch(loop, monotonic, 31)
     assert stage.job(job).state is JobState.KILLED
@@ -84,29 +83,29 @@ def test_who_has_not_looked_for_a_while_cannot_say_who_was_silent(sqlite_stage: 
     """A scheduler that was stopped, or whose database was away, gives every node a whole lease again."""
     stage, monotonic = sqlite_stage, Clock(0)
     stage.node()
-    loop = Loop(stage.house, monotonic)
+    loop = Loop(stage.platform, monotonic)
     loop.once()
     monotonic.pass_(3600)
     loop.once()
     watch(loop, monotonic, 30)
-    assert operations.node(stage.house, "n1").health is Health.UP
+    assert operations.node(stage.platform, "n1").health is Health.UP
     watch(loop, monotonic, 1)
-    assert operations.node(stage.house, "n1").health is Health.LOST
+    assert operations.node(stage.platform, "n1").health is Health.LOST
 
 
 def test_a_database_that_cannot_be_asked_is_asked_again_later(
     sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = Database("sqlite:////nonexistent/edt.db")
-    loop = Loop(replace(sqlite_stage.house, database=broken), Clock(0))
+    loop = Loop(replace(sqlite_stage.platform, database=broken), Clock(0))
     assert not loop.once()
     assert "trying again" in caplog.text
 
 
 def test_one_decides_at_a_time_and_the_next_one_when_it_has_gone(stage: Stage) -> None:
-    settings: Settings = stage.house.settings
-    with lead(settings) as leadership:
-        assert leadership.holds()
+    settings: Settings = stage.platform.settings
+    with lead(settings) as leads:
+        assert leads()
         with pytest.raises(AlreadyLeading), lead(settings):
             pass
     with lead(settings):
@@ -114,7 +113,7 @@ def test_one_decides_at_a_time_and_the_next_one_when_it_has_gone(stage: Stage) -
 
 
 def test_who_wants_the_home_alone_waits_for_its_scheduler_whatever_the_database(stage: Stage, tmp_path: Path) -> None:
-    settings: Settings = stage.house.settings
+    settings: Settings = stage.platform.settings
     other = settings.model_copy(update={"database_url": f"sqlite:///{tmp_path / 'other.db'}"})
     with lead(settings), pytest.raises(AlreadyLeading), lead(other, home_alone=True):
         pass
@@ -129,8 +128,8 @@ def test_a_lock_that_a_vanished_machine_left_on_the_home_keeps_no_scheduler_of_p
 ) -> None:
     settings = Settings(home=tmp_path, database_url=postgres_url, broker_url="")
     (tmp_path / "run").mkdir()
-    with _lock_file(settings, fcntl.LOCK_SH), lead(settings) as leadership:
-        assert leadership.holds()
+    with _lock_file(settings, fcntl.LOCK_SH), lead(settings) as leads:
+        assert leads()
 
 
 def test_a_home_that_cannot_be_locked_is_led_by_the_session_of_postgresql(
@@ -138,6 +137,6 @@ def test_a_home_that_cannot_be_locked_is_led_by_the_session_of_postgresql(
 ) -> None:
     settings = Settings(home=tmp_path, database_url=postgres_url, broker_url="")
     (tmp_path / "run" / "scheduler.lock").mkdir(parents=True)
-    with lead(settings) as leadership, pytest.raises(AlreadyLeading), lead(settings):
-        assert leadership.holds()
+    with lead(settings) as leads, pytest.raises(AlreadyLeading), lead(settings):
+        assert leads()
     assert "is not locked" in caplog.text

@@ -1,23 +1,24 @@
-"""What ends unasked while the attempt goes on: engines, supervisors, newcomers without weights, kills for memory."""
+"""What ends unasked while the attempt goes on: engines, supervisors, joins without weights, kills for memory."""
 
 from __future__ import annotations
 
 import pytest
 
-from edt_runner.contract import ExitKind, ReportKind
+from edt_contract.reports import ExitKind, ReportKind
 from edt_scheduler import operations
-from edt_scheduler.jobs import JobState, cap_seconds, losses_in_a_row
-from edt_scheduler.reconcile import look
-from edt_scheduler.views import EventView, ResizeCause, ResizeView
+from edt_scheduler.decide.reconcile import look
+from edt_scheduler.model.jobs import cap_seconds, losses_in_a_row
+from edt_scheduler.model.states import JobState, ResizeCause
+from edt_scheduler.views import EventView, ResizeView
 from support.puppets import Puppet, Stage
 
 
 def resizes(stage: Stage, job: str) -> list[ResizeView]:
-    return operations.resizes(stage.house, job, viewer=stage.admin)
+    return operations.resizes(stage.platform, job, viewer=stage.admin)
 
 
 def events(stage: Stage, job: str) -> list[EventView]:
-    return operations.events(stage.house, job, viewer=stage.admin)
+    return operations.events(stage.platform, job, viewer=stage.admin)
 
 
 def start(stage: Stage, **spec: object) -> tuple[Puppet, str]:
@@ -40,10 +41,10 @@ class TestEngines:
     def test_a_killed_engine_frees_its_slot_and_its_attempt_goes_on(self, stage: Stage) -> None:
         node, job = start(stage)
         kill(node, job)
-        look(stage.house)
+        look(stage.platform)
         assert stage.holding() == {job: 3}
         assert (stage.job(job).fence, stage.job(job).state) == (1, JobState.RUNNING)
-        assert len(node.fetch()[job, 1].wish.slots) == 3
+        assert len(node.fetch()[job, 1].desired.slots) == 3
 
     @pytest.mark.parametrize("first", ["engine", "group"])
     @pytest.mark.parametrize(
@@ -122,8 +123,8 @@ class TestEngines:
     def test_an_engine_that_was_asked_back_and_dies_is_no_loss(self, sqlite_stage: Stage) -> None:
         node, a = start(sqlite_stage)
         sqlite_stage.submit()
-        look(sqlite_stage.house)
-        for allocation in node.fetch()[a, 1].wish.leaving:
+        look(sqlite_stage.platform)
+        for allocation in node.fetch()[a, 1].desired.leaving:
             node.gone((a, 1), allocation, ExitKind.LOST, signal=9)
         assert ResizeCause.ENGINE_LOST not in {each.cause for each in resizes(sqlite_stage, a)}
 
@@ -133,7 +134,7 @@ class TestEngines:
         job = sqlite_stage.submit()
         sqlite_stage.settle()
         assert sqlite_stage.holding() == {job: 4}
-        guest = operations.timeline(sqlite_stage.house, viewer=sqlite_stage.admin).allocations[-1]
+        guest = operations.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin).allocations[-1]
         assert guest.node == "n2"
         sqlite_stage.clock.pass_(1)
         first.report((job, 1), ReportKind.ENGINE_JOINED, allocation=guest.allocation, generation=3, step=8)
@@ -202,7 +203,7 @@ class TestMemory:
         stage.settle()
         assert stage.holding() == {job: 4}
         kill(node, job, oom=True)
-        assert node.fetch()[job, 1].wish.stop
+        assert node.fetch()[job, 1].desired.stop
         stage.settle()
         view = stage.job(job)
         assert view.state is JobState.ERROR
@@ -229,27 +230,28 @@ class TestMemory:
 
 
 class TestWeights:
-    def test_a_newcomer_without_weights_caps_its_job_for_a_while_that_doubles(self, stage: Stage) -> None:
+    def test_a_joining_engine_without_weights_caps_its_job_for_a_while_that_doubles(self, stage: Stage) -> None:
         node, job = start(stage)
         for seconds in (60, 120, 240):
             node.gone((job, 1), max(node.running[job, 1]), ExitKind.PULL_FAILED)
             assert events(stage, job)[-1].message == (
-                f"a newcomer could not get the weights and gave its slot back: at most 3 slots for the next {seconds} s"
+                "a joining engine could not get the weights and gave its slot back: "
+                f"at most 3 slots for the next {seconds} s"
             )
             stage.clock.pass_(seconds - 1)
             stage.settle()
             assert stage.holding() == {job: 3}
-            operations.cordon(stage.house, "n1")  # else the newcomer of the next line would get its weights
+            operations.cordon(stage.platform, "n1")  # else the joining engine of the next line would get its weights
             stage.clock.pass_(1)
-            operations.uncordon(stage.house, "n1")
+            operations.uncordon(stage.platform, "n1")
             node.obedient = False
-            look(stage.house)
+            look(stage.platform)
             assert stage.holding() == {job: 4}
-            (newest,) = node.fetch()[job, 1].wish.slots[3:]
+            (newest,) = node.fetch()[job, 1].desired.slots[3:]
             node.running[job, 1][newest.allocation] = newest.slot
         assert [cap_seconds(failures) for failures in (1, 2, 5, 6, 60)] == [60, 120, 960, 1800, 1800]
 
-    def test_a_newcomer_that_gets_them_makes_the_next_failure_the_first_again(self, sqlite_stage: Stage) -> None:
+    def test_a_joining_engine_that_gets_them_makes_the_next_failure_the_first_again(self, sqlite_stage: Stage) -> None:
         node, job = start(sqlite_stage)
         for _ in range(2):
             node.gone((job, 1), max(node.running[job, 1]), ExitKind.PULL_FAILED)

@@ -18,13 +18,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from edt_runner.contract import Report, ReportKind, dump_line
-from edt_runner.crash_points import CrashPoint
-from edt_scheduler import doctor, fences, lost_found, operations, pairing
+from edt_contract.crash_points import CrashPoint
+from edt_contract.encoding import dump_line
+from edt_contract.reports import Report, ReportKind
+from edt_scheduler import doctor, operations
 from edt_scheduler.errors import SubmitExpired
-from edt_scheduler.operations import sweeping
-from edt_scheduler.operations.retention import remove_folders
-from edt_scheduler.operations.sweeping import STAGED_SECONDS, Leftovers
+from edt_scheduler.home import fence_files, lost_found
+from edt_scheduler.periodic import sweeping
+from edt_scheduler.periodic.retention import remove_folders
+from edt_scheduler.periodic.sweeping import STAGED_SECONDS, Leftovers
+from edt_scheduler.platform import pairing
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home, jobs, reservations
 from support.puppets import Clock, Stage
@@ -47,22 +50,22 @@ def say(folder: Path, spool: str, kind: ReportKind) -> None:
     fence, _, node = spool.partition("-")
     report = Report(folder.name, int(fence), node, 1, kind, 0.0, {})
     with (folder / "spool" / spool / "reports.jsonl").open("ab") as file:
-        file.write(dump_line(report.to_message()))
+        file.write(dump_line(report))
 
 
 def result(stage: Stage, entry: str, job: str) -> str:
-    return (stage.house.settings.lost_found / entry / job / "model" / "result.pth").read_text()
+    return (stage.platform.settings.lost_found / entry / job / "model" / "result.pth").read_text()
 
 
 def test_a_folder_without_a_row_is_moved_whole_with_when_and_why(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = stage.house.settings
+    settings = stage.platform.settings
     job = stage.submitted()
     for name in ("edt-7", "edt-8"):
         say(job_folder(settings, name, "2-n1"), "2-n1", ReportKind.ATTEMPT_ENDED)
     with caplog.at_level(logging.WARNING):
-        Leftovers(stage.house).sweep()
+        Leftovers(stage.platform).sweep()
     assert caplog.messages == [f"2 job folders of no known job moved to {settings.lost_found}"]
     assert [path.name for path in settings.jobs.iterdir()] == [job.exec_id]
     assert [result(stage, name, name) for name in ("edt-7", "edt-8")] == ["weights"] * 2
@@ -76,11 +79,11 @@ def test_a_folder_without_a_row_is_moved_whole_with_when_and_why(
 
 
 def test_it_is_shut_out_at_once_and_moved_when_its_supervisor_has_said_its_last_word(stage: Stage) -> None:
-    folder = job_folder(stage.house.settings, "edt-7", "1-n1", "2-n2")
+    folder = job_folder(stage.platform.settings, "edt-7", "1-n1", "2-n2")
     say(folder, "1-n1", ReportKind.ATTEMPT_ENDED)
-    leftovers = Leftovers(stage.house, Clock(0))
+    leftovers = Leftovers(stage.platform, Clock(0))
     leftovers.sweep()
-    assert fences.lowest(folder / "checkpoint") == lost_found.NO_ATTEMPT
+    assert fence_files.lowest(folder / "checkpoint") == lost_found.NO_ATTEMPT
     leftovers.sweep()
     assert folder.exists(), "the supervisor on n2 may live"
     say(folder, "2-n2", ReportKind.ATTEMPT_ENDED)
@@ -92,8 +95,8 @@ def test_it_is_shut_out_at_once_and_moved_when_its_supervisor_has_said_its_last_
 def test_one_that_never_says_a_last_word_is_gone_when_it_stood_still_for_longer_than_an_agent_needs(
     sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder, monotonic = job_folder(sqlite_stage.house.settings, "edt-7", "1-n1"), Clock(0)
-    leftovers = Leftovers(sqlite_stage.house, monotonic)
+    folder, monotonic = job_folder(sqlite_stage.platform.settings, "edt-7", "1-n1"), Clock(0)
+    leftovers = Leftovers(sqlite_stage.platform, monotonic)
     for number in range(10):  # its engines work
         (folder / "spool" / "1-n1" / "usage.json").write_text("x" * number)
         leftovers.sweep()
@@ -109,12 +112,12 @@ def test_one_that_never_says_a_last_word_is_gone_when_it_stood_still_for_longer_
 
 def test_a_job_with_a_row_is_left_alone_whatever_lies_beside_it(stage: Stage) -> None:
     job = stage.submitted()
-    stray = stage.house.settings.jobs / "notes.txt"
+    stray = stage.platform.settings.jobs / "notes.txt"
     stray.write_text("of a person")
-    Leftovers(stage.house).sweep()
+    Leftovers(stage.platform).sweep()
     assert job.directory.exists() and stray.exists()
-    assert fences.lowest(job.directory / "checkpoint") == 0
-    assert not stage.house.settings.lost_found.exists()
+    assert fence_files.lowest(job.directory / "checkpoint") == 0
+    assert not stage.platform.settings.lost_found.exists()
 
 
 def test_a_submit_that_is_about_to_commit_keeps_its_folder_and_holds_nobody_up(
@@ -132,14 +135,14 @@ def test_a_submit_that_is_about_to_commit_keeps_its_folder_and_holds_nobody_up(
             paused.setattr("edt_scheduler.operations.execs.crash_point", pause)
             submitting = pool.submit(stage.submitted)
             assert laid_out.wait(30)
-        Leftovers(stage.house).sweep()
+        Leftovers(stage.platform).sweep()
         assert stage.submit() == "edt-2", "it has the lock"
         go_on.set()
         job = submitting.result()
     assert job.exec_id == "edt-1"
     assert (job.work_dir / "main.py").exists()
-    assert fences.lowest(job.directory / "checkpoint") == 0
-    assert lost_found.entries(stage.house.settings) == []
+    assert fence_files.lowest(job.directory / "checkpoint") == 0
+    assert lost_found.entries(stage.platform.settings) == []
 
 
 def test_a_submit_that_stood_still_for_an_hour_is_refused_and_its_number_is_no_jobs(
@@ -148,15 +151,15 @@ def test_a_submit_that_stood_still_for_an_hour_is_refused_and_its_number_is_no_j
     def stand_still(point: CrashPoint) -> None:
         if point is CrashPoint.API_LAID_OUT:
             stage.clock.pass_(reservations.KEPT_SECONDS)
-            Leftovers(stage.house).sweep()
+            Leftovers(stage.platform).sweep()
 
     with monkeypatch.context() as slow:
         slow.setattr("edt_scheduler.operations.execs.crash_point", stand_still)
         with pytest.raises(SubmitExpired, match=r"longer than an hour.*send it again"):
             stage.submit()
-    assert stage.house.database.trouble is None, "the database can write"
-    assert list(operations.jobs(stage.house, viewer=stage.admin)) == []
-    assert [entry.name for entry in lost_found.entries(stage.house.settings)] == ["edt-1"]
+    assert stage.platform.database.trouble is None, "the database can write"
+    assert list(operations.jobs(stage.platform, viewer=stage.admin)) == []
+    assert [entry.name for entry in lost_found.entries(stage.platform.settings)] == ["edt-1"]
     assert stage.submit() == "edt-2"
 
 
@@ -165,10 +168,10 @@ def test_a_sweep_ends_in_time_and_the_next_one_goes_on_behind_it(
 ) -> None:
     """Each has time for one folder, and the first one's supervisor lives."""
     monkeypatch.setattr(sweeping, "in_time", lambda folders: islice(folders, 1))
-    settings = sqlite_stage.house.settings
+    settings = sqlite_stage.platform.settings
     for name, *spools in (("edt-7", "1-n1"), ("edt-8",), ("edt-9",)):
         job_folder(settings, name, *spools)
-    leftovers = Leftovers(sqlite_stage.house, Clock(0))
+    leftovers = Leftovers(sqlite_stage.platform, Clock(0))
     assert [leftovers.sweep() for _ in range(4)] == [0, 1, 1, 0]
     assert [path.name for path in settings.jobs.iterdir()] == ["edt-7"]
     assert len([message for message in caplog.messages if "may not be moved yet" in message]) == 1
@@ -179,48 +182,48 @@ def test_only_what_a_snapshot_found_is_asked_about_under_the_writers_lock(
 ) -> None:
     for _ in range(3):
         stage.submit()
-    job_folder(stage.house.settings, "edt-9", "1-n1")
+    job_folder(stage.platform.settings, "edt-9", "1-n1")
     known, asked = jobs.known, list[set[int]]()
 
     def noted(tx: Connection, numbers: Collection[int]) -> set[int]:
-        if tx.engine is stage.house.database.writing:
+        if tx.engine is stage.platform.database.writing:
             asked.append(set(numbers))
         return known(tx, numbers)
 
     monkeypatch.setattr(jobs, "known", noted)
-    Leftovers(stage.house).sweep()
+    Leftovers(stage.platform).sweep()
     assert asked == [{9}]
 
 
 def test_a_second_folder_of_a_name_lies_beside_the_first(sqlite_stage: Stage) -> None:
-    settings = sqlite_stage.house.settings
+    settings = sqlite_stage.platform.settings
     for text in ("first", "second"):
         (job_folder(settings, "edt-7") / "model" / "result.pth").write_text(text)
-        Leftovers(sqlite_stage.house).sweep()
+        Leftovers(sqlite_stage.platform).sweep()
     assert [entry.name for entry in lost_found.entries(settings)] == ["edt-7", "edt-7.2"]
     assert [result(sqlite_stage, name, "edt-7") for name in ("edt-7", "edt-7.2")] == ["first", "second"]
 
 
 def test_nothing_is_moved_or_removed_where_home_and_database_no_longer_belong_together(stage: Stage) -> None:
     """The database was replaced while the scheduler ran."""
-    pairing.pair(stage.house.database, stage.house.settings, 0.0)
+    pairing.pair(stage.platform.database, stage.platform.settings, 0.0)
     deleted, node = stage.submitted(), stage.node()
-    operations.delete(stage.house, deleted.exec_id, viewer=stage.admin)
+    operations.delete(stage.platform, deleted.exec_id, viewer=stage.admin)
     stage.settle()
     assert node.running == {}
-    folder = job_folder(stage.house.settings, "edt-7")
-    with stage.house.database.transaction() as tx:
+    folder = job_folder(stage.platform.settings, "edt-7")
+    with stage.platform.database.transaction() as tx:
         home.set_identity(tx, "another", "/another", 0.0)
-    Leftovers(stage.house).sweep()
-    remove_folders(stage.house)
+    Leftovers(stage.platform).sweep()
+    remove_folders(stage.platform)
     assert folder.exists() and deleted.directory.exists()
 
 
 def test_what_its_disk_refuses_stays_and_is_tried_again(sqlite_stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    settings = sqlite_stage.house.settings
+    settings = sqlite_stage.platform.settings
     folder = job_folder(settings, "edt-7")
     settings.lost_found.write_text("no folder")
-    leftovers = Leftovers(sqlite_stage.house)
+    leftovers = Leftovers(sqlite_stage.platform)
     leftovers.sweep()
     assert (folder / "model" / "result.pth").exists()
     assert "edt-7" in caplog.text
@@ -235,29 +238,29 @@ def test_what_its_disk_refuses_stays_and_is_tried_again(sqlite_stage: Stage, cap
 def test_a_scheduler_that_dies_in_between_loses_nothing_and_the_next_one_ends_it(
     stage: Stage, point: CrashPoint
 ) -> None:
-    settings = stage.house.settings
+    settings = stage.platform.settings
     job_folder(settings, "edt-1")
-    stage.house.database.close()  # a connection is not for two processes
+    stage.platform.database.close()  # a connection is not for two processes
 
     def die() -> None:
         os.environ["EDT_CRASH"] = point
-        Leftovers(stage.house).sweep()
+        Leftovers(stage.platform).sweep()
 
     process = multiprocessing.get_context("fork").Process(target=die)
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    Leftovers(stage.house).sweep()
+    Leftovers(stage.platform).sweep()
     assert [entry.name for entry in lost_found.entries(settings)] == ["edt-1"]
     assert result(stage, "edt-1", "edt-1") == "weights"
     assert stage.submit() == "edt-2", "its number is given to nobody"
 
 
 def test_only_what_is_named_is_removed(sqlite_stage: Stage) -> None:
-    settings = sqlite_stage.house.settings
+    settings = sqlite_stage.platform.settings
     for name in ("edt-7", "edt-8"):
         job_folder(settings, name)
-    Leftovers(sqlite_stage.house).sweep()
+    Leftovers(sqlite_stage.platform).sweep()
     (settings.lost_found / "#1234").mkdir()  # a file system's own
     assert [entry.name for entry in lost_found.entries(settings)] == ["edt-7", "edt-8"]
     assert lost_found.entries(settings)[0].bytes > len("weights")
@@ -288,7 +291,7 @@ def test_one_that_is_roots_alone_is_told_of_and_not_taken_for_empty() -> None:
 
 
 def test_what_a_broken_off_upload_left_goes_after_a_day_be_it_a_file_or_a_folder(sqlite_stage: Stage) -> None:
-    staged = sqlite_stage.house.settings.staged
+    staged = sqlite_stage.platform.settings.staged
     for name in ("old-file", "new-file"):
         (staged / name).write_bytes(b"half an archive")
     (staged / "old-folder").mkdir()
@@ -296,6 +299,6 @@ def test_what_a_broken_off_upload_left_goes_after_a_day_be_it_a_file_or_a_folder
     long_ago = time.time() - STAGED_SECONDS - 60
     for name in ("old-file", "old-folder"):
         os.utime(staged / name, (long_ago, long_ago))
-    assert Leftovers(sqlite_stage.house).sweep() == 2
+    assert Leftovers(sqlite_stage.platform).sweep() == 2
     assert [path.name for path in staged.iterdir()] == ["new-file"]
-    assert Leftovers(sqlite_stage.house).sweep() == 0
+    assert Leftovers(sqlite_stage.platform).sweep() == 0

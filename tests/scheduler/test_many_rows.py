@@ -12,16 +12,18 @@ import pytest
 from sqlalchemy import Connection, Row, event, select
 from sqlalchemy.exc import DBAPIError
 
-from edt_scheduler import lifecycle, operations
+from edt_scheduler import operations
+from edt_scheduler.attempts import lifecycle
 from edt_scheduler.errors import DatabaseUnavailable, NoSuchUser, OutcomeUnknown
-from edt_scheduler.jobs import JobKey, JobOrder, JobState
+from edt_scheduler.model.jobs import JobKey, JobOrder
+from edt_scheduler.model.states import JobState, Role
 from edt_scheduler.operations import execs
-from edt_scheduler.store import chunks, outbox
+from edt_scheduler.periodic.tasks import TASKS
 from edt_scheduler.store import jobs as store
+from edt_scheduler.store import outbox, queries
 from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import jobs
-from edt_scheduler.tasks import TASKS
-from edt_scheduler.views import JobView, Role
+from edt_scheduler.views import JobView
 from support.puppets import Stage
 from support.seeded import crowd
 
@@ -33,7 +35,6 @@ BOUNDED = {
     "_DECIDED_ON": "states",
     "_FAILED": "ways to end",
     "list(states)": "states",
-    "list(wanted.states)": "states",
     "concerned": "a subquery",
     "[id_ for id_, _ in found]": "its query has a limit",
     "allocation_ids": "of a feed, which tells of MOST_CHANGES at once",
@@ -50,20 +51,20 @@ BOUNDED = {
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that goes by the chunk takes two at a time."""
-    monkeypatch.setattr(chunks, "MOST_NAMED", 2)
+    monkeypatch.setattr(queries, "MOST_NAMED", 2)
     monkeypatch.setattr(execs, "READ_AT_ONCE", 2)
     monkeypatch.setattr(execs, "DELETED_AT_ONCE", 2)
     monkeypatch.setattr(execs, "STOPPED_AT_ONCE", 1)
 
 
 def listed(stage: Stage, **how: Any) -> list[JobView]:
-    return list(operations.jobs(stage.house, viewer=stage.admin, **how))
+    return list(operations.jobs(stage.platform, viewer=stage.admin, **how))
 
 
 def test_no_statement_names_a_list_of_unknown_length() -> None:
     asked = {
         (path.name, match[1])
-        for path in STORE.glob("*.py")
+        for path in STORE.rglob("*.py")
         for match in re.finditer(r"\bin_\(((?:[^()]|\([^()]*\))*)\)", path.read_text())
     }
     assert len(asked) > 15
@@ -71,18 +72,18 @@ def test_no_statement_names_a_list_of_unknown_length() -> None:
 
 
 def test_chunks_hold_each_number_once_in_order(few_at_once: None) -> None:
-    assert list(chunks.chunks([5, 1, 3, 1, 4])) == [[1, 3], [4, 5]]
-    assert list(chunks.chunks(iter([]))) == []
+    assert list(queries.chunks([5, 1, 3, 1, 4])) == [[1, 3], [4, 5]]
+    assert list(queries.chunks(iter([]))) == []
 
 
 def test_a_list_is_the_same_however_little_is_read_at_once(
     stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names that are alike, and such as a language sorts otherwise than code points: by both databases alike."""
-    operations.add_user(stage.house, "Zoe", "hash", Role.USER)
-    crowd(stage.house.database, stage.house.clock(), "admin", 25, waiting=3)
-    crowd(stage.house.database, stage.house.clock(), "Zoe", 6)
-    with stage.house.database.transaction() as tx:
+    operations.add_user(stage.platform, "Zoe", "hash", Role.USER)
+    crowd(stage.platform.database, stage.platform.clock(), "admin", 25, waiting=3)
+    crowd(stage.platform.database, stage.platform.clock(), "Zoe", 6)
+    with stage.platform.database.transaction() as tx:
         for number, name in ((3, "Über"), (4, "uber"), (9, "Z"), (10, "a_b"), (11, "aB"), (12, "_")):
             store.change(tx, number, app_name=name)
     everything = listed(stage)
@@ -98,11 +99,11 @@ def test_a_list_is_the_same_however_little_is_read_at_once(
 
 
 def test_a_list_that_is_read_slowly_holds_no_connection(sqlite_stage: Stage, few_at_once: None) -> None:
-    crowd(sqlite_stage.house.database, sqlite_stage.house.clock(), "admin", 5)
-    reading = operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin)
+    crowd(sqlite_stage.platform.database, sqlite_stage.platform.clock(), "admin", 5)
+    reading = operations.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)
     next(reading)
-    assert sqlite_stage.house.database.reading.pool.checkedout() == 0  # type: ignore[attr-defined]
-    operations.delete(sqlite_stage.house, "edt-4", viewer=sqlite_stage.admin)
+    assert sqlite_stage.platform.database.reading.pool.checkedout() == 0  # type: ignore[attr-defined]
+    operations.delete(sqlite_stage.platform, "edt-4", viewer=sqlite_stage.admin)
     sqlite_stage.submit()
     assert [job.exec_id for job in reading] == ["edt-2", "edt-3", "edt-5"]
 
@@ -110,27 +111,27 @@ def test_a_list_that_is_read_slowly_holds_no_connection(sqlite_stage: Stage, few
 def test_a_list_tells_a_job_that_changes_meanwhile_once_and_only_in_a_state_that_was_asked_for(
     stage: Stage, few_at_once: None
 ) -> None:
-    crowd(stage.house.database, stage.house.clock(), "admin", 8, waiting=6)
-    by_state = operations.jobs(stage.house, viewer=stage.admin, order=JobOrder(JobKey.STATE))
-    waiting = operations.jobs(stage.house, viewer=stage.admin, states={JobState.SUBMITTED})
+    crowd(stage.platform.database, stage.platform.clock(), "admin", 8, waiting=6)
+    by_state = operations.jobs(stage.platform, viewer=stage.admin, order=JobOrder(JobKey.STATE))
+    waiting = operations.jobs(stage.platform, viewer=stage.admin, states={JobState.SUBMITTED})
     told, unmoved = [next(by_state)], [next(waiting)]
-    operations.stop(stage.house, "edt-5", viewer=stage.admin)
+    operations.stop(stage.platform, "edt-5", viewer=stage.admin)
     told, unmoved = told + list(by_state), unmoved + list(waiting)
     assert [job.number for job in told] == [1, 2, 3, 4, 5, 6, 7, 8] and told[4].state is JobState.KILLED
     assert [job.number for job in unmoved] == [3, 4, 6, 7, 8]
 
 
 def test_a_sorted_list_is_sorted_once(stage: Stage, few_at_once: None) -> None:
-    crowd(stage.house.database, stage.house.clock(), "admin", 9)
+    crowd(stage.platform.database, stage.platform.clock(), "admin", 9)
     asked: list[str] = []
 
     def heard(_c: Any, _x: Any, statement: str, *_: Any) -> None:
         if "app_name" in statement.partition("ORDER BY")[2]:
             asked.append(statement)
 
-    event.listen(stage.house.database.reading, "before_cursor_execute", heard)
+    event.listen(stage.platform.database.reading, "before_cursor_execute", heard)
     assert len(listed(stage, order=JobOrder(JobKey.APP_NAME))) == 9
-    event.remove(stage.house.database.reading, "before_cursor_execute", heard)
+    event.remove(stage.platform.database.reading, "before_cursor_execute", heard)
     assert len(asked) == 1
 
 
@@ -138,20 +139,20 @@ class TestDeletingAll:
     def test_the_lock_is_free_between_its_transactions(
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        crowd(stage.house.database, stage.house.clock(), "admin", 9, waiting=2)
+        crowd(stage.platform.database, stage.platform.clock(), "admin", 9, waiting=2)
         some, sizes = execs._delete_some, []
-        other = Database(stage.house.settings.database)
+        other = Database(stage.platform.settings.database)
 
         def then_another_writes(*given: Any) -> list[int]:
             deleted = some(*given)
             sizes.append(len(deleted))
             with other.transaction() as tx:
-                outbox.put_scheduler(tx, stage.house.clock())
+                outbox.put_scheduler(tx, stage.platform.clock())
             return deleted
 
         monkeypatch.setattr(execs, "_delete_some", then_another_writes)
         try:
-            assert operations.delete_all(stage.house, viewer=stage.admin) == 9
+            assert operations.delete_all(stage.platform, viewer=stage.admin) == 9
         finally:
             other.close()
         assert sizes == [2, 2, 2, 2, 1, 0], "one that is not over is as many as some that are"
@@ -160,26 +161,26 @@ class TestDeletingAll:
     def test_what_is_broken_off_is_finished_when_it_is_asked_again(
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        crowd(stage.house.database, stage.house.clock(), "admin", 5)
+        crowd(stage.platform.database, stage.platform.clock(), "admin", 5)
         with monkeypatch.context() as patch:
             with _failing_from_the_second_on(patch), pytest.raises(DatabaseUnavailable):
-                operations.delete_all(stage.house, viewer=stage.admin)
+                operations.delete_all(stage.platform, viewer=stage.admin)
             assert [job.number for job in listed(stage)] == [3, 4, 5]
-        assert operations.delete_all(stage.house, viewer=stage.admin) == 3
-        assert operations.delete_all(stage.house, viewer=stage.admin) == 0
+        assert operations.delete_all(stage.platform, viewer=stage.admin) == 3
+        assert operations.delete_all(stage.platform, viewer=stage.admin) == 0
 
     def test_what_was_deleted_without_anybody_knowing_is_counted_once(
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        crowd(stage.house.database, stage.house.clock(), "admin", 5)
+        crowd(stage.platform.database, stage.platform.clock(), "admin", 5)
         with lost_answers(stage, monkeypatch, 1):
-            assert operations.delete_all(stage.house, viewer=stage.admin) == 5
+            assert operations.delete_all(stage.platform, viewer=stage.admin) == 5
         assert listed(stage) == []
 
     def test_a_job_that_comes_meanwhile_stays(
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        crowd(stage.house.database, stage.house.clock(), "admin", 3)
+        crowd(stage.platform.database, stage.platform.clock(), "admin", 3)
         some, come = execs._delete_some, []
 
         def beside(*given: Any) -> list[int]:
@@ -187,13 +188,13 @@ class TestDeletingAll:
             return some(*given)
 
         monkeypatch.setattr(execs, "_delete_some", beside)
-        assert operations.delete_all(stage.house, viewer=stage.admin) == 3
+        assert operations.delete_all(stage.platform, viewer=stage.admin) == 3
         assert [job.exec_id for job in listed(stage)] == come
 
     def test_the_outbox_gets_a_row_a_transaction_and_none_a_job(self, stage: Stage) -> None:
-        crowd(stage.house.database, stage.house.clock(), "admin", 40)
-        assert operations.delete_all(stage.house, viewer=stage.admin) == 40
-        with stage.house.database.snapshot() as tx:
+        crowd(stage.platform.database, stage.platform.clock(), "admin", 40)
+        assert operations.delete_all(stage.platform, viewer=stage.admin) == 40
+        with stage.platform.database.snapshot() as tx:
             assert len(outbox.pending(tx)) <= 1
 
 
@@ -201,14 +202,14 @@ class TestRemovingAUserOfManyJobs:
     def test_the_user_is_gone_before_the_first_job_is_stopped_and_each_transaction_stops_a_few(
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        house = stage.house
-        ada = operations.add_user(house, "ada", "hash")
-        crowd(house.database, house.clock(), "ada", 6, waiting=4)
+        platform = stage.platform
+        ada = operations.add_user(platform, "ada", "hash")
+        crowd(platform.database, platform.clock(), "ada", 6, waiting=4)
         some, others, users_then, left = store.of_removed_users, [], [], []
 
         def noted(tx: Connection, limit: int) -> list[Row[Any]]:
             rows = some(tx, limit)
-            users_then.append([user.name for user in operations.users(house)])
+            users_then.append([user.name for user in operations.users(platform)])
             left.append(len(some(tx, 9)))
             if not others:
                 with pytest.raises(NoSuchUser):
@@ -218,7 +219,7 @@ class TestRemovingAUserOfManyJobs:
 
         with monkeypatch.context() as patch:
             patch.setattr(store, "of_removed_users", noted)
-            operations.remove_user(house, "ada")
+            operations.remove_user(platform, "ada")
         assert users_then == [["admin"]] * 9
         assert left == [4, 4, 3, 3, 2, 2, 1, 1, 0], "looked at, then stopped; one at a time"
         states = [job.state for job in listed(stage)]
@@ -227,9 +228,9 @@ class TestRemovingAUserOfManyJobs:
     def test_what_is_broken_off_the_platform_finishes_by_itself(
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        house = stage.house
-        operations.add_user(house, "ada", "hash")
-        crowd(house.database, house.clock(), "ada", 4, waiting=3)
+        platform = stage.platform
+        operations.add_user(platform, "ada", "hash")
+        crowd(platform.database, platform.clock(), "ada", 4, waiting=3)
         stop, stopped = lifecycle.stop, list[int]()
 
         def dying(tx: Connection, row: Row[Any], now: float) -> None:
@@ -240,21 +241,21 @@ class TestRemovingAUserOfManyJobs:
 
         with monkeypatch.context() as patch:
             patch.setattr(lifecycle, "stop", dying)
-            operations.remove_user(house, "ada")  # who is removed, whatever becomes of the jobs just now
+            operations.remove_user(platform, "ada")  # who is removed, whatever becomes of the jobs just now
         waiting = [job.number for job in listed(stage, states={JobState.SUBMITTED})]
         assert (stopped, waiting) == ([2], [3, 4])
-        operations.add_user(house, "ada", "another")
-        other = stage.submit(owner=operations.user(house, "ada"))
+        operations.add_user(platform, "ada", "another")
+        other = stage.submit(owner=operations.user(platform, "ada"))
         task = next(task for task in TASKS if task.name == "edt.stop-left-jobs")
-        assert task.work(house) == 2
-        assert task.work(house) == 0
+        assert task.work(platform) == 2
+        assert task.work(platform) == 0
         assert [job.exec_id for job in listed(stage, states={JobState.SUBMITTED})] == [other]
 
 
 @contextmanager
 def lost_answers(stage: Stage, monkeypatch: pytest.MonkeyPatch, times: int) -> Iterator[None]:
     """So many of the next commits are done, and nobody is told."""
-    database, left = stage.house.database, [None] * times
+    database, left = stage.platform.database, [None] * times
     transaction = database.transaction
 
     @contextmanager

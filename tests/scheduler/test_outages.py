@@ -23,20 +23,18 @@ from sqlalchemy import event, make_url, text
 
 from edt_api import main
 from edt_scheduler import operations
-from edt_scheduler.doorbell import Doorbells
+from edt_scheduler.decide.leader import LEADER_LOCK
 from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown
-from edt_scheduler.house import House, open_house
-from edt_scheduler.jobs import JobState
-from edt_scheduler.leader import LEADER_LOCK
-from edt_scheduler.nodes import Health
+from edt_scheduler.model.states import Health, JobState, Role
+from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.platform import Platform, open_platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import database as store
-from edt_scheduler.store import front_door
+from edt_scheduler.store import nodes
 from edt_scheduler.store.database import Database, retried
-from edt_scheduler.views import Role
-from support.front_door import ARGS, EXECS, FrontDoor, served
 from support.postgres import Postgres
 from support.puppets import Clock, Stage
+from support.served_api import ARGS, EXECS, ServedApi, served
 from support.waiting import until
 
 SCRIPT = {"file": ("main.py", b"print('hello')\n")}
@@ -62,14 +60,14 @@ def stopped(server: Postgres) -> Iterator[None]:
         until(server.start, 60)
 
 
-def exist(door: FrontDoor) -> list[str]:
-    return [job.exec_id for job in operations.jobs(door.house, viewer=operations.user(door.house, "ana"))]
+def exist(door: ServedApi) -> list[str]:
+    return [job.exec_id for job in operations.jobs(door.platform, viewer=operations.user(door.platform, "ana"))]
 
 
 class Wire:
     """A unix socket on the way to a server that is cut when a write transaction commits, if it is told to be.
 
-    Not by just any: an API also says every few seconds that it serves, and clears away doorbells.
+    Not by just any: an API also says every few seconds that it serves, and clears away notifications.
     """
 
     def __init__(self, url: str) -> None:
@@ -147,14 +145,14 @@ def wire(postgres_url: str) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def postgres_door(postgres_url: str, tmp_path: Path) -> Iterator[FrontDoor]:
+def postgres_door(postgres_url: str, tmp_path: Path) -> Iterator[ServedApi]:
     with served(tmp_path / "home", database_url=postgres_url) as door:
         yield door
 
 
 class TestAServerThatIsRestarted:
     def test_every_answer_is_a_job_or_a_503_and_a_key_makes_one_job_of_many_tries(
-        self, postgres_server: Postgres, postgres_door: FrontDoor
+        self, postgres_server: Postgres, postgres_door: ServedApi
     ) -> None:
         door, client = postgres_door, postgres_door.client("ana")
         acknowledged: list[str] = []
@@ -198,7 +196,7 @@ class TestAServerThatIsRestarted:
         assert len(set(acknowledged)) == len(acknowledged)
 
     def test_sessions_that_the_server_ends_are_opened_again_unnoticed(
-        self, postgres: str, postgres_door: FrontDoor
+        self, postgres: str, postgres_door: ServedApi
     ) -> None:
         client = postgres_door.client("ana")
         name = make_url(postgres_door.settings.database).database
@@ -212,7 +210,7 @@ class TestAServerThatIsRestarted:
         assert len(exist(postgres_door)) == 3
 
     def test_ours_and_wmlas_surface_both_say_so_in_their_own_words(
-        self, postgres_server: Postgres, postgres_door: FrontDoor
+        self, postgres_server: Postgres, postgres_door: ServedApi
     ) -> None:
         client = postgres_door.client("ana")
         with stopped(postgres_server):
@@ -227,7 +225,7 @@ class TestAServerThatIsRestarted:
         self, postgres_server: Postgres, postgres_url: str, tmp_path: Path
     ) -> None:
         with stopped(postgres_server), pytest.raises(DatabaseUnavailable, match="does not answer"):
-            open_house(Settings(home=tmp_path / "home", database_url=postgres_url, broker_url=""))
+            open_platform(Settings(home=tmp_path / "home", database_url=postgres_url, broker_url=""))
 
 
 class TestAConnectionLostDuringCommit:
@@ -262,9 +260,9 @@ class TestAConnectionLostDuringCommit:
             wire.cut, wire.which = cut, b"UPDATE jobs"
             assert door.client("ana").post(f"{EXECS}/{job.exec_id}/stop").status_code == 204
             assert wire.cut == ""
-            viewer = operations.user(door.house, "ana")
-            assert operations.job(door.house, job.exec_id, viewer=viewer).state is JobState.KILLED
-            seqs = [each.seq for each in operations.events(door.house, job.exec_id, viewer=viewer)]
+            viewer = operations.user(door.platform, "ana")
+            assert operations.job(door.platform, job.exec_id, viewer=viewer).state is JobState.KILLED
+            seqs = [each.seq for each in operations.events(door.platform, job.exec_id, viewer=viewer)]
             assert seqs == list(range(1, len(seqs) + 1))
 
     def test_what_is_not_the_same_when_done_twice_is_left_to_who_asked(self, wire: Wire, tmp_path: Path) -> None:
@@ -334,20 +332,20 @@ class TestAWriterThatStandsStill:
 
 class TestSQLite:
     @pytest.fixture
-    def door(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
+    def door(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedApi]:
         """It says once that it serves, and then writes nothing unasked: a write that succeeds takes back that none
         can, and that one needs no room."""
         monkeypatch.setattr(main, "BEAT_SECONDS", 3600.0)
         with served(tmp_path / "home") as door:
-            until(lambda: self._beats(door.house.database))
+            until(lambda: self._beats(door.platform.database))
             yield door
 
     def _beats(self, database: Database) -> int | None:
         with database.snapshot() as tx:
-            return front_door.counter(tx)
+            return nodes.api_counter(tx)
 
     def test_while_another_process_holds_the_lock_reading_goes_on_and_writing_is_a_503(
-        self, door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+        self, door: ServedApi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client = door.client("ana")
         with (
@@ -356,20 +354,20 @@ class TestSQLite:
         ):
             other.execute("BEGIN IMMEDIATE")
             impatient.setattr(store, "BUSY_TIMEOUT_SECONDS", 0.3)
-            door.house.database.close()
+            door.platform.database.close()
             self._may_be_read_only(client, "is locked by another process")
             other.execute("ROLLBACK")
-        door.house.database.close()
+        door.platform.database.close()
         self._serves(door, client)
 
-    def test_while_the_disk_is_full_reading_goes_on_and_writing_is_a_503(self, door: FrontDoor) -> None:
-        with self._full(door.house.database):
+    def test_while_the_disk_is_full_reading_goes_on_and_writing_is_a_503(self, door: ServedApi) -> None:
+        with self._full(door.platform.database):
             client = door.client("ana")
             self._may_be_read_only(client, "has no room left on its disk")
-            event.remove(door.house.database.writing, "connect", _no_room)
-            door.house.database.close()
+            event.remove(door.platform.database.writing, "connect", _no_room)
+            door.platform.database.close()
             self._serves(door, client)
-            event.listen(door.house.database.writing, "connect", _no_room)
+            event.listen(door.platform.database.writing, "connect", _no_room)
 
     @contextmanager
     def _full(self, database: Database) -> Iterator[None]:
@@ -387,7 +385,7 @@ class TestSQLite:
         assert ready.status_code == 503
         assert why in ready.json()["database"]
 
-    def _serves(self, door: FrontDoor, client: httpx.Client) -> None:
+    def _serves(self, door: ServedApi, client: httpx.Client) -> None:
         assert submit(client).status_code == 200
         assert len(exist(door)) == 1
         assert list(door.settings.staged.iterdir()) == []
@@ -401,20 +399,20 @@ def _no_room(connection: sqlite3.Connection, _record: object) -> None:
 
 @pytest.fixture
 def scheduler(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Stage, subprocess.Popen[str], Callable[[], str]]]:
-    """A scheduler's process, the house that it decides for, and what it has said so far."""
+    """A scheduler's process, the platform that it decides for, and what it has said so far."""
     settings = Settings(home=tmp_path / "home", database_url=postgres_url, broker_url="")
-    house = open_house(settings)
-    admin = operations.add_user(house, "admin", "hash", Role.ADMIN)
+    platform = open_platform(settings)
+    admin = operations.add_user(platform, "admin", "hash", Role.ADMIN)
     said = tmp_path / "said"
     told = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "0.2", "EDT_DATABASE_URL": postgres_url}
     with said.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "edt_scheduler"], env={**os.environ, "EDT_BROKER_URL": "", **told}, stderr=output
         )
-    yield Stage(house, Clock(time.time()), admin), process, said.read_text
+    yield Stage(platform, Clock(time.time()), admin), process, said.read_text
     process.kill()
     process.wait()
-    house.close()
+    platform.close()
 
 
 class TestTheScheduler:
@@ -432,14 +430,14 @@ class TestTheScheduler:
         assert process.poll() is None
         assert "Traceback" not in said()
         assert said().count("deciding, every") == 2
-        assert operations.node(stage.house, "n1").health is Health.UP
+        assert operations.node(stage.platform, "n1").health is Health.UP
 
     def test_it_notices_that_its_session_was_ended_and_somebody_else_may_decide(
         self, scheduler: tuple[Stage, subprocess.Popen[str], Callable[[], str]], postgres: str
     ) -> None:
         stage, process, said = scheduler
         until(lambda: "deciding" in said())
-        name = make_url(stage.house.settings.database).database
+        name = make_url(stage.platform.settings.database).database
         _execute(
             postgres,
             "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "  # noqa: S608
@@ -453,15 +451,15 @@ class TestTheScheduler:
         assert "Traceback" not in said()
 
 
-def test_doorbells_that_cannot_be_read_wait_in_silence(
+def test_notifications_that_cannot_be_read_wait_in_silence(
     postgres_server: Postgres, postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = open_house(Settings(home=tmp_path / "home", database_url=postgres_url, broker_url=""))
-    bells = Doorbells(house.database)
+    platform = open_platform(Settings(home=tmp_path / "home", database_url=postgres_url, broker_url=""))
+    bells = Notifier(platform.database)
     with stopped(postgres_server):
-        bells.ring()
+        bells.notify()
         time.sleep(0.3)
     bells.close()
-    House(house.database, bells, house.settings).close()
+    Platform(platform.database, bells, platform.settings).close()
     assert "Traceback" not in caplog.text
     assert caplog.records == []

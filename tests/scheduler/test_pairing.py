@@ -21,19 +21,20 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
+from edt_contract.crash_points import CrashPoint
 from edt_migrations import migrate
-from edt_runner.crash_points import CrashPoint
-from edt_scheduler import doctor, lost_found, operations, pairing
+from edt_scheduler import doctor, operations
+from edt_scheduler.decide.leader import lead
 from edt_scheduler.errors import HomeForeign
-from edt_scheduler.house import House, open_house, prepare
-from edt_scheduler.leader import lead
-from edt_scheduler.operations.retention import remove_folders
-from edt_scheduler.operations.sweeping import Leftovers
-from edt_scheduler.pairing import Known, Sight, judge
+from edt_scheduler.home import lost_found
+from edt_scheduler.model.states import Role
+from edt_scheduler.periodic.retention import remove_folders
+from edt_scheduler.periodic.sweeping import Leftovers
+from edt_scheduler.platform import Platform, open_platform, pairing, prepare
+from edt_scheduler.platform.pairing import Known, Sight, judge
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home
 from edt_scheduler.store.database import Database
-from edt_scheduler.views import Role
 from support.dumps import Dump, bare
 from support.puppets import Clock, Stage
 
@@ -79,8 +80,8 @@ def settings(tmp_path: Path, database_url: str) -> Settings:
 
 def lived(settings: Settings) -> Path:
     """A home in which a job has trained; the job's result."""
-    house = open_house(settings)
-    stage = Stage(house, Clock(), operations.add_user(house, "admin", "hash", Role.ADMIN))
+    platform = open_platform(settings)
+    stage = Stage(platform, Clock(), operations.add_user(platform, "admin", "hash", Role.ADMIN))
     stage.node()
     job = stage.submitted()
     result = job.directory / "model" / "result.pth"
@@ -88,14 +89,14 @@ def lived(settings: Settings) -> Path:
     (job.directory / "spool" / "1-n1").mkdir(parents=True)
     (job.directory / "spool" / "1-n1" / "reports.jsonl").write_text('{"kind": "attempt-ended"}\n')
     stage.settle()
-    house.close()
+    platform.close()
     return result
 
 
-def opened(settings: Settings) -> House:
-    house = open_house(settings)
-    house.close()
-    return house
+def opened(settings: Settings) -> Platform:
+    platform = open_platform(settings)
+    platform.close()
+    return platform
 
 
 def ids(settings: Settings) -> tuple[str | None, str | None]:
@@ -197,7 +198,7 @@ def test_a_home_and_a_database_of_an_earlier_release_get_one_when_their_jobs_agr
 def test_another_database_of_an_earlier_release_is_refused_before_its_schema_is_touched(earlier: Settings) -> None:
     later = _begun(earlier, 999, "1-n1")
     with pytest.raises(HomeForeign, match="does not know edt-999 of the home"):
-        open_house(earlier)
+        open_platform(earlier)
     with bare(earlier.database).connect() as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "0005"
     assert later.exists()
@@ -209,7 +210,7 @@ def test_a_home_whose_attempts_ran_on_nodes_that_an_earlier_database_never_gave_
     shutil.rmtree(earlier.jobs / "edt-4")
     _begun(earlier, 4, "1-beta")  # the database has it on alpha
     with pytest.raises(HomeForeign, match="the home holds attempts of edt-4 on nodes that the database never gave"):
-        open_house(earlier)
+        open_platform(earlier)
 
 
 def test_what_was_deleted_before_a_home_and_an_earlier_database_were_paired_is_moved_and_not_removed(
@@ -218,11 +219,11 @@ def test_what_was_deleted_before_a_home_and_an_earlier_database_were_paired_is_m
     """Two platforms of one machine number jobs and name nodes alike: the folder may be of another job."""
     result = _begun(earlier, 5, "1-alpha") / "result.pth"  # the database's own edt-5 is over and deleted
     result.write_text("weights")
-    house = open_house(earlier)
-    remove_folders(house)
+    platform = open_platform(earlier)
+    remove_folders(platform)
     assert result.read_text() == "weights"
-    Leftovers(house).sweep()
-    house.close()
+    Leftovers(platform).sweep()
+    platform.close()
     assert not result.exists()
     assert (earlier.lost_found / "edt-5" / "edt-5" / "result.pth").read_text() == "weights"
     (entry,) = lost_found.entries(earlier)
@@ -238,7 +239,7 @@ def test_a_new_database_is_refused_in_one_sentence_and_nothing_is_lost(
     moved = [postgres_url] if settings.database.startswith("sqlite") else [f"sqlite:///{tmp_path / 'other.db'}"]
     for url in {new, *moved} - {settings.database}:
         with pytest.raises(HomeForeign) as refused:
-            open_house(settings.model_copy(update={"database_url": url}))
+            open_platform(settings.model_copy(update={"database_url": url}))
         said = str(refused.value)
         assert "\n" not in said and "`edt doctor --adopt`" in said
         assert f"EDT_HOME {settings.home} (id {ids(settings)[0]}, of {shown(settings.database)})" in said
@@ -254,7 +255,7 @@ def test_another_homes_database_is_refused_by_both_ids(settings: Settings, tmp_p
     lived(other)
     mixed = settings.model_copy(update={"database_url": other.database_url})
     with pytest.raises(HomeForeign, match="their ids differ") as refused:
-        open_house(mixed)
+        open_platform(mixed)
     said = str(refused.value)
     assert f"(id {ids(settings)[0]}, of " in said and f"(id {ids(other)[1]}, of {other.home})" in said
 
@@ -263,7 +264,7 @@ def test_an_empty_home_is_refused_where_the_database_knows_another(settings: Set
     """A share that is not mounted, for one."""
     lived(settings)
     with pytest.raises(HomeForeign, match="the home has no id"):
-        open_house(settings.model_copy(update={"home": tmp_path / "empty"}))
+        open_platform(settings.model_copy(update={"home": tmp_path / "empty"}))
 
 
 def copied(settings: Settings, folder: Path) -> Settings:
@@ -288,15 +289,15 @@ def test_an_older_dump_of_its_own_database_loses_no_job_and_gives_no_number_twic
 ) -> None:
     first = lived(settings)
     older = copied(settings, tmp_path)
-    house = open_house(settings)
-    second = Stage(house, Clock(), operations.user(house, "admin")).submitted()
+    platform = open_platform(settings)
+    second = Stage(platform, Clock(), operations.user(platform, "admin")).submitted()
     (second.directory / "model" / "result.pth").write_text("later")
-    house.close()
+    platform.close()
 
-    house = open_house(older)
-    assert Stage(house, Clock(), operations.user(house, "admin")).submit() == "edt-3"
-    Leftovers(house).sweep()
-    house.close()
+    platform = open_platform(older)
+    assert Stage(platform, Clock(), operations.user(platform, "admin")).submit() == "edt-3"
+    Leftovers(platform).sweep()
+    platform.close()
     assert first.read_text() == "weights"
     assert (settings.lost_found / "edt-2" / "edt-2" / "model" / "result.pth").read_text() == "later"
 
@@ -359,15 +360,15 @@ class TestAdopting:
         before = ids(settings)
         assert doctor.main(["--adopt"]) == 0
         assert "1 job folder moved to" in capsys.readouterr().out
-        house = open_house(refused)
-        stage = Stage(house, Clock(), operations.add_user(house, "admin", "hash", Role.ADMIN))
+        platform = open_platform(refused)
+        stage = Stage(platform, Clock(), operations.add_user(platform, "admin", "hash", Role.ADMIN))
         assert stage.submit() == "edt-2"
-        house.close()
+        platform.close()
         moved = refused.lost_found / "edt-1" / "edt-1" / "model" / "result.pth"
         assert moved.read_text() == "weights"
         assert before[0] not in ids(refused)
         with pytest.raises(HomeForeign, match="their ids differ"):
-            open_house(settings)
+            open_platform(settings)
 
     def test_a_copy_of_its_own_keeps_the_folders_that_it_knows(
         self, settings: Settings, monkeypatch: pytest.MonkeyPatch
@@ -433,12 +434,12 @@ class TestAdopting:
             pairing.adopt(database, refused, 0.0)
         database.close()
         with pytest.raises(HomeForeign, match="their ids differ"):
-            open_house(refused)
+            open_platform(refused)
         opened(settings)
 
 
 def test_a_start_that_finds_home_and_database_in_order_waits_for_no_writer(stage: Stage) -> None:
-    settings = stage.house.settings
+    settings = stage.platform.settings
     prepare(settings)
-    with stage.house.database.transaction(), ThreadPoolExecutor(1) as starting:
+    with stage.platform.database.transaction(), ThreadPoolExecutor(1) as starting:
         starting.submit(prepare, settings).result(timeout=20)

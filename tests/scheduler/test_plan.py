@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edt_scheduler.nodes import Health
-from edt_scheduler.plan import Blocking, Job, Node, Phase, Plan, State, Verb, plan
+from edt_scheduler.model.states import Health
+from edt_scheduler.plan.policy import plan
 from edt_scheduler.plan.shares import sizes
+from edt_scheduler.plan.state import Blocking, Job, Node, Phase, Plan, State, Verb
 
 
 def node(name: str = "n1", slots: int = 4, free: int | None = None, health: Health = Health.UP) -> Node:
@@ -20,11 +21,13 @@ def node(name: str = "n1", slots: int = 4, free: int | None = None, health: Heal
 
 
 def waiting(number: int, most: int = 4, engines: int | None = None, not_before: float | None = None) -> Job:
-    return Job(f"edt-{number}", "ada", number, most, Phase.WAITING, engines, not_before=not_before)
+    return Job(f"edt-{number}", number, most, Phase.WAITING, engines, not_before=not_before)
 
 
-def running(number: int, alloc: Mapping[str, int], most: int = 4, engines: int | None = 4, home: str = "n1") -> Job:
-    return Job(f"edt-{number}", "ada", number, most, Phase.RUNNING, engines, alloc=alloc, home=home)
+def running(
+    number: int, alloc: Mapping[str, int], most: int = 4, engines: int | None = 4, head_node: str = "n1"
+) -> Job:
+    return Job(f"edt-{number}", number, most, Phase.RUNNING, engines, alloc=alloc, head_node=head_node)
 
 
 def decide(nodes: list[Node], *jobs: Job, now: float = 0.0) -> Plan:
@@ -75,7 +78,7 @@ class TestExamples:
         decided = decide([node(slots=3)], waiting(2, engines=4), waiting(1, engines=4))
         assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {"n1": 1}}
 
-    def test_a_newcomer_makes_the_first_shrink_and_waits_for_the_slot(self) -> None:
+    def test_a_new_job_makes_the_first_shrink_and_waits_for_the_slot(self) -> None:
         decided = decide([node(free=0)], running(1, {"n1": 4}), waiting(2))
         assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {}}
         (shrink,) = decided.actions
@@ -110,20 +113,20 @@ class TestExamples:
         nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 1, 0), node("n3", 2, 0), node("n4", 2, 0)]
         decided = decide(nodes, running(1, {"n1": 2, "n2": 1, "n3": 1}))
         assert decided.alloc == {"edt-1": {"n2": 1, "n3": 1}}
-        assert decided.homes == {"edt-1": "n2"}
+        assert decided.head_nodes == {"edt-1": "n2"}
         decided = decide(nodes, running(1, {"n1": 1, "n2": 1, "n4": 2}))
-        assert decided.homes == {"edt-1": "n4"}
+        assert decided.head_nodes == {"edt-1": "n4"}
         assert decided.actions[0].verb is Verb.SHRINK
 
     def test_a_job_all_of_whose_nodes_drain_leaves_everywhere_and_starts_again(self) -> None:
         nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 2, 0, Health.DRAINING), node("n3", 4)]
         decided = decide(nodes, running(1, {"n1": 2, "n2": 2}))
-        assert (decided.alloc, decided.homes) == ({"edt-1": {}}, {})
+        assert (decided.alloc, decided.head_nodes) == ({"edt-1": {}}, {})
         assert decided.actions[0].verb is Verb.MOVE
 
     def test_a_home_that_holds_no_engine_any_more_is_handed_over(self) -> None:
         decided = decide([node("n1", 2), node("n2", 2, 0)], running(1, {"n2": 2}, engines=2))
-        assert decided.homes == {"edt-1": "n2"}
+        assert decided.head_nodes == {"edt-1": "n2"}
         assert [action.verb for action in decided.actions] == [Verb.HAND_OVER]
 
     def test_a_capped_job_stays_as_large_as_it_is_and_gives_way_as_before(self) -> None:
@@ -148,7 +151,7 @@ class TestExamples:
         nodes = [node("n1", 2), node("n2", 4)]
         assert decide(nodes, waiting(1, most=4)).alloc == {"edt-1": {"n2": 1}}
         nodes = [node("n1", 2), node("n2", 4, 3)]
-        assert decide(nodes, running(1, {"n2": 1}, home="n2")).alloc == {"edt-1": {"n2": 4}}
+        assert decide(nodes, running(1, {"n2": 1}, head_node="n2")).alloc == {"edt-1": {"n2": 4}}
 
     def test_a_node_that_is_being_left_is_avoided(self) -> None:
         job = replace(running(1, {"n1": 2}), avoid=frozenset({"n2"}))
@@ -182,7 +185,7 @@ class TestImages:
         assert explained.reason == "its image an/image:1 needs a node that starts containers, and none is up"
 
     def test_where_such_nodes_are_full_of_others_like_it_that_is_the_reason(self) -> None:
-        holder = with_image(running(1, {"n2": 1}, most=1, engines=1, home="n2"))
+        holder = with_image(running(1, {"n2": 1}, most=1, engines=1, head_node="n2"))
         decided = decide([node("n1", 8), in_containers(slots=1, free=0)], holder, with_image(waiting(2)))
         assert decided.explain["edt-2"].blocking is Blocking.CAPACITY
         assert decided.explain["edt-2"].reason == "all 1 slot that start containers are shared by earlier jobs"
@@ -200,10 +203,12 @@ class TestImages:
         assert decide(rest, moved, with_image(waiting(2))).alloc["edt-2"] == {"n2": 1}
 
     def test_a_container_with_fixed_gpus_does_not_grow_and_another_may_start_beside_it(self) -> None:
-        decided = decide([in_containers(slots=4, free=3, fixed=True)], running(1, {"n2": 1}, home="n2"), waiting(2))
+        decided = decide(
+            [in_containers(slots=4, free=3, fixed=True)], running(1, {"n2": 1}, head_node="n2"), waiting(2)
+        )
         assert decided.alloc == {"edt-1": {"n2": 1}, "edt-2": {"n2": 1}}
         nodes = [in_containers(slots=2, free=1, fixed=True), node("n1", 4)]
-        assert decide(nodes, running(1, {"n2": 1}, home="n2")).alloc == {"edt-1": {"n2": 1, "n1": 3}}
+        assert decide(nodes, running(1, {"n2": 1}, head_node="n2")).alloc == {"edt-1": {"n2": 1, "n1": 3}}
 
 
 class TestNodesAlone:
@@ -211,7 +216,7 @@ class TestNodesAlone:
         alone = replace(node("n1", 4, 3), alone=True)
         assert decide([alone, node("n2", 4)], running(1, {"n1": 1}, most=8, engines=8)).alloc == {"edt-1": {"n1": 4}}
         nodes = [replace(node("n1", 4), alone=True), node("n2", 4, 3), node("n3", 2)]
-        job = running(1, {"n2": 1}, most=8, engines=8, home="n2")
+        job = running(1, {"n2": 1}, most=8, engines=8, head_node="n2")
         assert decide(nodes, job).alloc == {"edt-1": {"n2": 4}}, "6 slots are no size of it"
         assert decide(nodes, replace(job, engines=6)).alloc == {"edt-1": {"n2": 4, "n3": 2}}
 
@@ -230,7 +235,7 @@ class TestNodesAlone:
             tuple(replace(node(name, 4, 0), alone=True) for name in ("n1", "n2")),
             (
                 running(1, {"n1": 4}, most=8, engines=24),
-                running(2, {"n2": 4}, most=8, engines=24, home="n2"),
+                running(2, {"n2": 4}, most=8, engines=24, head_node="n2"),
                 waiting(3, most=8, engines=24),
             ),
         )
@@ -250,8 +255,8 @@ class TestNodesAlone:
         nodes = [replace(node("n1", 2, 0), alone=True), replace(node("n2", 6, 3), alone=True)]
         confined = running(1, {"n1": 2}, most=8, engines=24)
         larger, smaller = (
-            running(2, {"n2": 2}, most=8, engines=24, home="n2"),
-            running(3, {"n2": 1}, most=8, engines=24, home="n2"),
+            running(2, {"n2": 2}, most=8, engines=24, head_node="n2"),
+            running(3, {"n2": 1}, most=8, engines=24, head_node="n2"),
         )
         decided = decide(nodes, confined, larger, smaller)
         assert (decided.alloc["edt-2"], decided.alloc["edt-3"]) == ({"n2": 3}, {"n2": 3})
@@ -303,7 +308,6 @@ def states(draw: st.DrawFn) -> State:
         engines = draw(st.one_of(st.none(), st.integers(1, 12)))
         job = Job(
             id=f"edt-{number}",
-            user="ada",
             submit=number,
             max=draw(st.integers(1, 10)),
             phase=draw(st.sampled_from(Phase)),
@@ -320,9 +324,9 @@ def states(draw: st.DrawFn) -> State:
             leaving = _book(draw, nodes, job, reach) if draw(st.booleans()) else {}
             if not alloc and job.phase is Phase.RUNNING:
                 job = replace(job, phase=Phase.ENDING)
-            home = draw(st.sampled_from([*(sorted(alloc) or names), *names]))
-            avoid = frozenset(draw(st.sets(st.sampled_from(names)))) - alloc.keys() - {home}
-            job = replace(job, alloc=alloc, leaving=leaving, home=home, avoid=avoid)
+            head_node = draw(st.sampled_from([*(sorted(alloc) or names), *names]))
+            avoid = frozenset(draw(st.sets(st.sampled_from(names)))) - alloc.keys() - {head_node}
+            job = replace(job, alloc=alloc, leaving=leaving, head_node=head_node, avoid=avoid)
         jobs.append(job)
     return State(100.0, tuple(nodes.values()), tuple(jobs))
 
@@ -361,10 +365,12 @@ def apply(state: State, decided: Plan) -> State:
             phase = Phase.RUNNING
         elif job.phase is Phase.RUNNING:
             phase = Phase.ENDING
-        home = decided.homes.get(job.id, job.home)
-        emptied = frozenset(name for name in job.alloc if name not in target and name != home)
+        head_node = decided.head_nodes.get(job.id, job.head_node)
+        emptied = frozenset(name for name in job.alloc if name not in target and name != head_node)
         jobs.append(
-            replace(job, alloc=dict(target), leaving=leaving, phase=phase, home=home, avoid=job.avoid | emptied)
+            replace(
+                job, alloc=dict(target), leaving=leaving, phase=phase, head_node=head_node, avoid=job.avoid | emptied
+            )
         )
     nodes = tuple(replace(node, free=free[node.id]) for node in state.nodes)
     return State(state.now, nodes, tuple(jobs))
@@ -422,10 +428,10 @@ class TestEveryState:
             stays = {name for name in job.alloc if healths[name] in {Health.UP, Health.CORDONED}}
             if job.phase is Phase.RUNNING:
                 assert bool(alloc) == bool(stays)
-                assert not alloc or decided.homes[job.id] in alloc.keys() & stays
-                if job.home in stays and alloc:
-                    assert decided.homes[job.id] == job.home, "nobody moves for nothing"
-            assert (job.id in decided.homes) == bool(alloc)
+                assert not alloc or decided.head_nodes[job.id] in alloc.keys() & stays
+                if job.head_node in stays and alloc:
+                    assert decided.head_nodes[job.id] == job.head_node, "nobody moves for nothing"
+            assert (job.id in decided.head_nodes) == bool(alloc)
 
     @given(states(), st.randoms(use_true_random=False))
     @settings(max_examples=100, deadline=None)
@@ -455,5 +461,5 @@ class TestEveryState:
 
     @given(states())
     @settings(max_examples=60, deadline=None)
-    def test_once_everybody_has_left_the_house_comes_to_rest(self, state: State) -> None:
+    def test_once_everybody_has_left_the_platform_comes_to_rest(self, state: State) -> None:
         settled(state)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, text
 
-from edt_scheduler.store import environs, retention, rollups
+from edt_scheduler.store import allocations, environs, retention, usage
 from edt_scheduler.store.database import Database
-from edt_scheduler.store.rollups import DAY_SECONDS
+from edt_scheduler.store.usage import DAY_SECONDS
 from support.puppets import Stage
 from support.seeded import Past, crowd, seed
 
@@ -30,9 +30,9 @@ LOOKS: dict[str, Callable[[Connection, float], Any]] = {
     "points of a curve": lambda tx, now: retention.points_in_short(tx, 5),
     "folders to remove": lambda tx, now: retention.with_folder_to_go(tx, 0, 200),
     "jobs to purge": lambda tx, now: retention.to_purge(tx, now - DAY_SECONDS, now, 200),
-    "the first slot that was held": lambda tx, now: rollups.first_held(tx),
-    "the first sample": lambda tx, now: rollups.first_sample(tx, int(now)),
-    "samples of an hour": lambda tx, now: rollups.busy(tx, int(now)),
+    "the first slot that was held": lambda tx, now: allocations.earliest(tx),
+    "the first sample": lambda tx, now: usage.first_sample(tx, int(now)),
+    "samples of an hour": lambda tx, now: usage.busy(tx, int(now)),
     "environments to seal": lambda tx, now: environs.not_sealed_with(tx, "newest", ("newest", "older"), 5, 500),
 }
 
@@ -62,7 +62,7 @@ def scans(plan: list[str]) -> list[str]:
 
 
 def test_no_periodic_task_goes_through_all_jobs_to_find_its_own(stage: Stage) -> None:
-    database: Database = stage.house.database
+    database: Database = stage.platform.database
     now = stage.clock()
     seed(database, now, Past(owners=("admin",)))
     crowd(database, now, "admin", JOBS)

@@ -17,18 +17,17 @@ import redis
 from sqlalchemy import text
 
 from edt_scheduler import operations
-from edt_scheduler.doorbell import Doorbells
-from edt_scheduler.house import House, open_house
-from edt_scheduler.jobs import JobState
-from edt_scheduler.nodes import SlotSpec
+from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.model.states import JobState, Role
+from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.platform import Platform, open_platform
 from edt_scheduler.settings import Settings
-from edt_scheduler.views import Role
 from support.puppets import Clock, Stage
 from support.waiting import until
 
 
 @dataclass
-class Desk:
+class SchedulerProcess:
     """Starts schedulers of one home, and is the API to them."""
 
     stage: Stage
@@ -50,20 +49,20 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
     settings = Settings(home=tmp_path / "home", database_url="", broker_url="")
-    house = open_house(settings)
+    platform = open_platform(settings)
     operations.register_node(
-        house, name="n1", host="h", cores=2, boot_id="b", incarnation="i", slots=[SlotSpec(str(n)) for n in range(9)]
+        platform, name="n1", host="h", cores=2, boot_id="b", incarnation="i", slots=[SlotSpec(str(n)) for n in range(9)]
     )
-    admin = operations.add_user(house, "admin", "hash", Role.ADMIN)
+    admin = operations.add_user(platform, "admin", "hash", Role.ADMIN)
     environ = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "600", "EDT_BROKER_URL": ""}
-    desk = Desk(Stage(house, Clock(time.time()), admin), environ, [])
-    yield desk
-    for process in desk.started:
+    scheduler = SchedulerProcess(Stage(platform, Clock(time.time()), admin), environ, [])
+    yield scheduler
+    for process in scheduler.started:
         process.kill()
         process.communicate()
-    house.close()
+    platform.close()
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> float:
@@ -93,7 +92,7 @@ def task_workers(pid: int) -> list[int]:
         for file in Path(f"/proc/{below.pop()}/task").glob("*/children"):
             with suppress(OSError):
                 below += [int(child) for child in file.read_text().split()]
-        found += [child for child in below if b"edt_scheduler.task_worker" in command_line(child)]
+        found += [child for child in below if b"edt_scheduler.periodic.worker" in command_line(child)]
     return found
 
 
@@ -111,34 +110,36 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_a_doorbell_wakes_it_long_before_its_timer_and_its_worker_ends_with_it(desk: Desk, valkey: str) -> None:
-    house = desk.stage.house
-    rung = House(house.database, Doorbells(house.database, valkey), house.settings)
-    stage = Stage(rung, desk.stage.clock, desk.stage.admin)
-    process = desk.start(EDT_BROKER_URL=valkey)
+def test_a_notification_wakes_it_long_before_its_timer_and_its_worker_ends_with_it(
+    scheduler: SchedulerProcess, valkey: str
+) -> None:
+    platform = scheduler.stage.platform
+    connected = Platform(platform.database, Notifier(platform.database, valkey), platform.settings)
+    stage = Stage(connected, scheduler.stage.clock, scheduler.stage.admin)
+    process = scheduler.start(EDT_BROKER_URL=valkey)
     first = stage.submit()
-    eventually(lambda: desk.decided(first))
+    eventually(lambda: scheduler.decided(first))
     until(lambda: listeners(valkey) == 1)
     (worker,) = children(process.pid)
     waits = []
     for _ in range(3):
         job = stage.submit()
-        waits.append(eventually(lambda job=job: desk.decided(job)))
-    rung.doorbells.close()
+        waits.append(eventually(lambda job=job: scheduler.decided(job)))
+    connected.notifier.close()
     assert sorted(waits)[1] < 30, "its timer is ten minutes away"
     process.kill()
     eventually(lambda: gone(worker))
 
 
 def test_the_one_that_leads_hears_each_notification_though_another_stands_by_and_so_does_the_next(
-    desk: Desk, valkey: str
+    scheduler: SchedulerProcess, valkey: str
 ) -> None:
-    house = desk.stage.house
-    rung = House(house.database, Doorbells(house.database, valkey), house.settings)
-    stage = Stage(rung, desk.stage.clock, desk.stage.admin)
+    platform = scheduler.stage.platform
+    connected = Platform(platform.database, Notifier(platform.database, valkey), platform.settings)
+    stage = Stage(connected, scheduler.stage.clock, scheduler.stage.admin)
     schedulers = []
     for said in ("deciding", "standing by"):
-        process = desk.start(EDT_BROKER_URL=valkey)
+        process = scheduler.start(EDT_BROKER_URL=valkey)
         schedulers.append(process)
         assert process.stderr is not None and said in process.stderr.readline()
     until(lambda: listeners(valkey) == 2)
@@ -146,7 +147,7 @@ def test_the_one_that_leads_hears_each_notification_though_another_stands_by_and
     def decides_what_is_submitted() -> None:
         for _ in range(3):
             job = stage.submit()
-            eventually(lambda job=job: desk.decided(job))  # its timer is ten minutes away
+            eventually(lambda job=job: scheduler.decided(job))  # its timer is ten minutes away
 
     decides_what_is_submitted()
     leader, next_one = schedulers
@@ -156,11 +157,13 @@ def test_the_one_that_leads_hears_each_notification_though_another_stands_by_and
     assert next_one.stderr is not None and "deciding" in next_one.stderr.readline()
     decides_what_is_submitted()
     until(lambda: task_workers(next_one.pid))
-    rung.doorbells.close()
+    connected.notifier.close()
 
 
-def test_sigterm_ends_it_and_its_workers_in_time_and_without_another_word(desk: Desk, valkey: str) -> None:
-    process = desk.start(EDT_BROKER_URL=valkey, PYTHONWARNINGS="error")
+def test_sigterm_ends_it_and_its_workers_in_time_and_without_another_word(
+    scheduler: SchedulerProcess, valkey: str
+) -> None:
+    process = scheduler.start(EDT_BROKER_URL=valkey, PYTHONWARNINGS="error")
     until(lambda: listeners(valkey) == 1 and len(task_workers(process.pid)) == 2)
     workers = [*children(process.pid), *task_workers(process.pid)]
     assert len(workers) == 3
@@ -169,13 +172,15 @@ def test_sigterm_ends_it_and_its_workers_in_time_and_without_another_word(desk: 
     assert process.stderr is not None
     said = process.stderr.read()
     assert all(gone(pid) for pid in workers)
-    assert said == "INFO edt.scheduler: deciding, every 600 s and when rung\nINFO edt.scheduler: ended\n"
+    assert said == "INFO edt.scheduler: deciding, every 600 s and when notified\nINFO edt.scheduler: ended\n"
 
 
-def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives_it(desk: Desk, valkey: str) -> None:
-    job = desk.stage.submitted()
-    operations.delete(desk.stage.house, job.exec_id, viewer=desk.stage.admin)
-    process = desk.start(EDT_BROKER_URL=valkey, EDT_DATABASE_PASSWORD="not-for-ps")
+def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives_it(
+    scheduler: SchedulerProcess, valkey: str
+) -> None:
+    job = scheduler.stage.submitted()
+    operations.delete(scheduler.stage.platform, job.exec_id, viewer=scheduler.stage.admin)
+    process = scheduler.start(EDT_BROKER_URL=valkey, EDT_DATABASE_PASSWORD="not-for-ps")
     until(lambda: len(task_workers(process.pid)) == 2)
     assert process.stderr is not None
     said = ""
@@ -195,32 +200,36 @@ def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives
     assert "the periodic tasks' worker ended with -9; it starts again" in said
 
 
-def test_without_a_broker_its_timer_does_all_and_a_second_one_stands_by_until_the_first_is_dead(desk: Desk) -> None:
-    first = desk.start(EDT_TICK_SECONDS="0.1")
-    job = desk.stage.submit()
-    eventually(lambda: desk.decided(job))
-    second = desk.start(EDT_TICK_SECONDS="0.1")
+def test_without_a_broker_its_timer_does_all_and_a_second_one_stands_by_until_the_first_is_dead(
+    scheduler: SchedulerProcess,
+) -> None:
+    first = scheduler.start(EDT_TICK_SECONDS="0.1")
+    job = scheduler.stage.submit()
+    eventually(lambda: scheduler.decided(job))
+    second = scheduler.start(EDT_TICK_SECONDS="0.1")
     assert second.stderr is not None
     assert "standing by" in second.stderr.readline()
     first.kill()
     first.wait()
     assert "deciding" in second.stderr.readline()
-    job = desk.stage.submit()
-    eventually(lambda: desk.decided(job))
+    job = scheduler.stage.submit()
+    eventually(lambda: scheduler.decided(job))
 
 
 @pytest.mark.parametrize("obstacle", ["newer database", "home is a file", "a setting that cannot be read"])
-def test_what_keeps_it_from_starting_is_one_sentence_and_exit_code_2(desk: Desk, obstacle: str) -> None:
+def test_what_keeps_it_from_starting_is_one_sentence_and_exit_code_2(
+    scheduler: SchedulerProcess, obstacle: str
+) -> None:
     environ = {}
     if obstacle == "newer database":
-        with desk.stage.house.database.transaction() as tx:
+        with scheduler.stage.platform.database.transaction() as tx:
             tx.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     elif obstacle == "home is a file":
-        home = desk.stage.house.settings.home / "file"
+        home = scheduler.stage.platform.settings.home / "file"
         home.touch()
         environ = {"EDT_HOME": str(home)}
     else:
         environ = {"EDT_TICK_SECONDS": "often"}
-    _, said = desk.start(**environ).communicate(timeout=60)
-    assert desk.started[-1].returncode == 2
+    _, said = scheduler.start(**environ).communicate(timeout=60)
+    assert scheduler.started[-1].returncode == 2
     assert said.count("\n") == 1

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from edt_runner.contract import ExitKind
+from edt_contract.reports import ExitKind
 from edt_scheduler import operations
+from edt_scheduler.decide.reconcile import look
 from edt_scheduler.errors import NodeInUse, NoSuchNode
-from edt_scheduler.jobs import JobState
-from edt_scheduler.nodes import Health, SlotSpec
+from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.model.states import Health, JobState
 from edt_scheduler.operations.images import ask_for_pulls
-from edt_scheduler.operations.retention import purge_deleted, remove_folders
-from edt_scheduler.operations.rollups import count_user_days
-from edt_scheduler.reconcile import look
-from edt_scheduler.store.rollups import DAY_SECONDS
+from edt_scheduler.periodic.retention import purge_deleted, remove_folders
+from edt_scheduler.periodic.rollups import count_user_days
+from edt_scheduler.store.usage import DAY_SECONDS
 from edt_scheduler.views import Registration
 from support.puppets import Stage
 
 
 def names(stage: Stage) -> list[str]:
-    return [node.name for node in operations.nodes(stage.house)]
+    return [node.name for node in operations.nodes(stage.platform)]
 
 
 def test_a_node_that_is_heard_from_is_not_removed(sqlite_stage: Stage) -> None:
     sqlite_stage.node("n1")
-    operations.drain(sqlite_stage.house, "n1")
+    operations.drain(sqlite_stage.platform, "n1")
     with pytest.raises(NodeInUse, match="heard from 0 s ago: end its agent"):
-        operations.remove_node(sqlite_stage.house, "n1")
+        operations.remove_node(sqlite_stage.platform, "n1")
     assert names(sqlite_stage) == ["n1"]
     with pytest.raises(NoSuchNode):
-        operations.remove_node(sqlite_stage.house, "n2")
+        operations.remove_node(sqlite_stage.platform, "n2")
 
 
 def test_a_lost_node_is_kept_while_a_job_that_goes_on_holds_its_slots(sqlite_stage: Stage) -> None:
@@ -37,11 +37,11 @@ def test_a_lost_node_is_kept_while_a_job_that_goes_on_holds_its_slots(sqlite_sta
     sqlite_stage.node("n2", slots=2)
     job = sqlite_stage.submit(4)
     sqlite_stage.settle()
-    look(sqlite_stage.house, sqlite_stage.silence("n2"))
+    look(sqlite_stage.platform, sqlite_stage.silence("n2"))
     with pytest.raises(NodeInUse, match=f"{job} holds slots there and goes on elsewhere; stop it"):
-        operations.remove_node(sqlite_stage.house, "n2")
+        operations.remove_node(sqlite_stage.platform, "n2")
     first.end((job, 1), ExitKind.FINISHED)
-    operations.remove_node(sqlite_stage.house, "n2")
+    operations.remove_node(sqlite_stage.platform, "n2")
     assert names(sqlite_stage) == ["n1"]
 
 
@@ -60,40 +60,40 @@ def test_of_the_jobs_that_are_in_the_way_the_first_are_named(sqlite_stage: Stage
     sqlite_stage.settle()
     sqlite_stage.node("n2", slots=number)
     sqlite_stage.settle()
-    look(sqlite_stage.house, sqlite_stage.silence("n2"))
+    look(sqlite_stage.platform, sqlite_stage.silence("n2"))
     with pytest.raises(NodeInUse, match=told):
-        operations.remove_node(sqlite_stage.house, "n2")
+        operations.remove_node(sqlite_stage.platform, "n2")
 
 
 def test_what_attempts_that_are_over_held_on_a_removed_node_ends_with_its_removal(stage: Stage) -> None:
-    house, clock = stage.house, stage.clock
+    platform, clock = stage.platform, stage.clock
     first = stage.node("n1", slots=2)
     second = stage.node("n2", slots=2, launcher="docker")
-    operations.allow_image(house, "own:1", by=stage.admin, everywhere=True)
-    ask_for_pulls(house)
+    operations.allow_image(platform, "own:1", by=stage.admin, everywhere=True)
+    ask_for_pulls(platform)
     job = stage.submit(4)
     stage.settle()
     second.cut = True
-    look(house, stage.silence("n2"))
+    look(platform, stage.silence("n2"))
     first.end((job, 1), ExitKind.FINISHED)
     stage.settle()
     assert (stage.job(job).state, stage.job(job).slots) == (JobState.FINISHED, 2), "those of the lost node"
     clock.pass_(3600)
-    operations.remove_node(house, "n2")
+    operations.remove_node(platform, "n2")
     removed_at = clock.now
     assert stage.job(job).slots == 0
-    held = [each for each in operations.allocations(house, job, viewer=stage.admin) if each.node == "n2"]
+    held = [each for each in operations.allocations(platform, job, viewer=stage.admin) if each.node == "n2"]
     assert [(each.kind, each.released_at) for each in held] == [(ExitKind.LOST, removed_at)] * 2
-    assert operations.images(house, limit=5)[0].nodes == ()
+    assert operations.images(platform, limit=5)[0].nodes == ()
 
     clock.pass_(2 * DAY_SECONDS)
-    count_user_days(house)
-    page = operations.slot_time(house, viewer=stage.admin, before=None, limit=10)
+    count_user_days(platform)
+    page = operations.slot_time(platform, viewer=stage.admin, before=None, limit=10)
     assert sum(each.slot_seconds for each in page.items) == 2 * 3600, "nobody pays for slots of a node that is gone"
-    operations.delete(house, job, viewer=stage.admin)
-    assert remove_folders(house) == 1
+    operations.delete(platform, job, viewer=stage.admin)
+    assert remove_folders(platform) == 1
     clock.pass_(2 * DAY_SECONDS)
-    assert purge_deleted(house) == 1
+    assert purge_deleted(platform) == 1
 
 
 def test_a_removed_node_is_on_no_list_and_its_history_stays(stage: Stage) -> None:
@@ -101,34 +101,34 @@ def test_a_removed_node_is_on_no_list_and_its_history_stays(stage: Stage) -> Non
     job = stage.submit(2)
     stage.settle()
     node.end((job, 1), ExitKind.FINISHED)
-    cursor = operations.newest_change(stage.house)
-    look(stage.house, stage.silence("n1"))
-    operations.remove_node(stage.house, "n1")
+    cursor = operations.newest_change(stage.platform)
+    look(stage.platform, stage.silence("n1"))
+    operations.remove_node(stage.platform, "n1")
     assert names(stage) == []
     with pytest.raises(NoSuchNode):
-        operations.node(stage.house, "n1")
-    told = operations.changes_since(stage.house, cursor)
+        operations.node(stage.platform, "n1")
+    told = operations.changes_since(stage.platform, cursor)
     assert (told.nodes, told.removed_nodes) == ((), ("n1",))
-    held = operations.allocations(stage.house, job, viewer=stage.admin)
+    held = operations.allocations(stage.platform, job, viewer=stage.admin)
     assert {each.node for each in held} == {"n1"}
-    assert [each.name for each in operations.timeline(stage.house, viewer=stage.admin).nodes] == ["n1"]
-    later = operations.timeline(stage.house, viewer=stage.admin, since=stage.clock.now + 60)
+    assert [each.name for each in operations.timeline(stage.platform, viewer=stage.admin).nodes] == ["n1"]
+    later = operations.timeline(stage.platform, viewer=stage.admin, since=stage.clock.now + 60)
     assert later.nodes == ()
 
 
 def test_a_removed_node_is_heard_no_more_until_it_registers_and_then_it_is_new(sqlite_stage: Stage) -> None:
-    house = sqlite_stage.house
+    platform = sqlite_stage.platform
 
     def register() -> Registration:
         facts = {"host": "h", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": [SlotSpec("0")]}
-        return operations.register_node(house, name="n1", **facts)  # type: ignore[arg-type]
+        return operations.register_node(platform, name="n1", **facts)  # type: ignore[arg-type]
 
     token = register().token
-    operations.drain(house, "n1")
-    look(house, sqlite_stage.silence("n1"))
-    operations.remove_node(house, "n1")
-    assert operations.verify_node_token(house, token) is None
+    operations.drain(platform, "n1")
+    look(platform, sqlite_stage.silence("n1"))
+    operations.remove_node(platform, "n1")
+    assert operations.verify_node_token(platform, token) is None
     with pytest.raises(NoSuchNode):
-        operations.assignments(house, "n1")
+        operations.assignments(platform, "n1")
     register()
-    assert [(each.name, each.health) for each in operations.nodes(house)] == [("n1", Health.UP)]
+    assert [(each.name, each.health) for each in operations.nodes(platform)] == [("n1", Health.UP)]

@@ -18,30 +18,31 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import event, func, insert, select, text
 
-from edt_runner.contract import ExitKind
+from edt_contract.reports import ExitKind
 from edt_scheduler import operations
-from edt_scheduler.course import sparse
 from edt_scheduler.errors import HomeUnusable, NoSuchJob
-from edt_scheduler.house import House
-from edt_scheduler.jobs import JobState, job_number
-from edt_scheduler.operations.retention import (
+from edt_scheduler.model.jobs import job_number
+from edt_scheduler.model.progress import indices_to_keep
+from edt_scheduler.model.states import JobState
+from edt_scheduler.periodic.retention import (
     delete_old_jobs,
     purge_deleted,
     remove_folders,
     remove_old_results,
     thin_old_metrics,
 )
-from edt_scheduler.operations.rollups import (
+from edt_scheduler.periodic.rollups import (
     count_slot_hours,
     count_user_days,
     forget_roll_ups,
     forget_usage,
 )
+from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import metrics, retention, rollups
-from edt_scheduler.store.rollups import DAY_SECONDS, by_day
+from edt_scheduler.store import metrics, retention, usage
 from edt_scheduler.store.tables import jobs as job_table
 from edt_scheduler.store.tables import metadata, outbox, slot_hours, user_days
+from edt_scheduler.store.usage import DAY_SECONDS, by_day
 from edt_scheduler.views import JobView, SlotUse
 from support.puppets import Stage
 
@@ -49,9 +50,9 @@ FAR = ("home", "nodes", "slots", "users", "tokens", "job_transitions", "changes"
 """Tables whose rows outlive any job."""
 
 
-def told(stage: Stage, **settings: Any) -> House:
-    """The same house, under other settings."""
-    return replace(stage.house, settings=stage.house.settings.model_copy(update=settings))
+def told(stage: Stage, **settings: Any) -> Platform:
+    """The same platform, under other settings."""
+    return replace(stage.platform, settings=stage.platform.settings.model_copy(update=settings))
 
 
 def ended(stage: Stage, workers: int = 2) -> str:
@@ -65,7 +66,7 @@ def ended(stage: Stage, workers: int = 2) -> str:
 
 
 def rows(stage: Stage) -> dict[str, int]:
-    with stage.house.database.snapshot() as tx:
+    with stage.platform.database.snapshot() as tx:
         return {
             table.name: tx.execute(select(func.count()).select_from(table)).scalar_one()
             for table in metadata.sorted_tables
@@ -73,7 +74,7 @@ def rows(stage: Stage) -> dict[str, int]:
 
 
 def row(stage: Stage, job: str) -> Any:
-    with stage.house.database.snapshot() as tx:
+    with stage.platform.database.snapshot() as tx:
         return tx.execute(select(job_table).where(job_table.c.id == job_number(job))).one_or_none()
 
 
@@ -115,42 +116,43 @@ class TestAJobThatWasDeleted:
         job = ended(stage)
         number = job_number(job)
         assert number is not None
-        with stage.house.database.transaction() as tx:
+        with stage.platform.database.transaction() as tx:
             metrics.add(tx, number, 1, 1.0, {"step": 1})
             resize = tx.execute(text("SELECT min(id) FROM resizes")).scalar_one()
-            doorbell = {"queue": "q", "task": "t", "arguments": [], "resize_id": resize, "created_at": 1.0}
-            tx.execute(insert(outbox).values(**doorbell))
-        operations.delete(stage.house, job, viewer=stage.admin)
-        assert remove_folders(stage.house) == 1
+            notification = {"queue": "q", "task": "t", "arguments": [], "resize_id": resize, "created_at": 1.0}
+            tx.execute(insert(outbox).values(**notification))
+        operations.delete(stage.platform, job, viewer=stage.admin)
+        assert remove_folders(stage.platform) == 1
         days_pass(stage, 2)
-        assert count_user_days(stage.house) == 1
-        assert purge_deleted(stage.house) == 1
+        assert count_user_days(stage.platform) == 1
+        assert purge_deleted(stage.platform) == 1
+        stage.platform.notifier.relay()  # what a thread does otherwise, some time
         after = {name: count for name, count in rows(stage).items() if name not in FAR and name != "rolled_up"}
         assert after == {name: before[name] for name in after} | {"outbox": 0}
         assert rows(stage)["user_days"] == 1
 
     def test_its_number_is_never_given_again(self, stage: Stage) -> None:
         job = stage.submit()
-        operations.delete(stage.house, job, viewer=stage.admin)
-        remove_folders(stage.house)
+        operations.delete(stage.platform, job, viewer=stage.admin)
+        remove_folders(stage.platform)
         days_pass(stage, 2)
-        assert purge_deleted(stage.house) == 1
+        assert purge_deleted(stage.platform) == 1
         assert stage.submit() == "edt-2"
 
     def test_its_rows_stay_for_a_day_and_a_watcher_is_told_once_that_it_is_gone(self, stage: Stage) -> None:
         job = stage.submit()
-        cursor = operations.newest_change(stage.house)
-        operations.delete(stage.house, job, viewer=stage.admin)
-        changes = operations.changes_since(stage.house, cursor)
+        cursor = operations.newest_change(stage.platform)
+        operations.delete(stage.platform, job, viewer=stage.admin)
+        changes = operations.changes_since(stage.platform, cursor)
         assert [each.exec_id for each in changes.removed] == [job]
-        remove_folders(stage.house)
+        remove_folders(stage.platform)
         days_pass(stage, 0.99)
-        assert purge_deleted(stage.house) == 0 and row(stage, job) is not None
+        assert purge_deleted(stage.platform) == 0 and row(stage, job) is not None
         days_pass(stage, 0.02)
-        assert purge_deleted(stage.house) == 1
-        changes = operations.changes_since(stage.house, changes.cursor)
+        assert purge_deleted(stage.platform) == 1
+        changes = operations.changes_since(stage.platform, changes.cursor)
         assert (changes.jobs, changes.removed) == ((), ())
-        late = operations.changes_since(stage.house, cursor)
+        late = operations.changes_since(stage.platform, cursor)
         assert (late.jobs, late.allocations) == ((), ()), "whoever slept through it fetches no row that is not there"
 
     def test_it_waits_for_its_folder_for_open_slots_and_for_what_is_still_to_be_counted(self, stage: Stage) -> None:
@@ -159,38 +161,38 @@ class TestAJobThatWasDeleted:
         running = stage.submit()
         stage.settle()
         for each in (job, running):
-            operations.delete(stage.house, each, viewer=stage.admin)
+            operations.delete(stage.platform, each, viewer=stage.admin)
         days_pass(stage, 2)
-        assert purge_deleted(stage.house) == 0, "its folder is there"
-        assert remove_folders(stage.house) == 1, "the other one has still to be stopped"
-        assert purge_deleted(stage.house) == 0, "its slots' time was not counted"
-        count_user_days(stage.house)
-        assert purge_deleted(stage.house) == 1 and row(stage, running) is not None
+        assert purge_deleted(stage.platform) == 0, "its folder is there"
+        assert remove_folders(stage.platform) == 1, "the other one has still to be stopped"
+        assert purge_deleted(stage.platform) == 0, "its slots' time was not counted"
+        count_user_days(stage.platform)
+        assert purge_deleted(stage.platform) == 1 and row(stage, running) is not None
         node.obey()
-        assert remove_folders(stage.house) == 1
-        assert purge_deleted(stage.house) == 0, "what it held until today is counted tomorrow"
+        assert remove_folders(stage.platform) == 1
+        assert purge_deleted(stage.platform) == 0, "what it held until today is counted tomorrow"
         days_pass(stage, 1.5)
-        count_user_days(stage.house)
-        assert purge_deleted(stage.house) == 1
+        count_user_days(stage.platform)
+        assert purge_deleted(stage.platform) == 1
 
     def test_a_crash_between_folder_and_rows_is_made_good(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         job = stage.submitted()
-        operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+        operations.delete(stage.platform, job.exec_id, viewer=stage.admin)
         with monkeypatch.context() as dying:
             dying.setattr(retention, "folders_gone", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                remove_folders(stage.house)
+                remove_folders(stage.platform)
         assert not job.directory.exists()
         days_pass(stage, 2)
-        assert purge_deleted(stage.house) == 0, "nobody has written down yet that the folder is gone"
-        assert remove_folders(stage.house) == 0
-        assert purge_deleted(stage.house) == 1
+        assert purge_deleted(stage.platform) == 0, "nobody has written down yet that the folder is gone"
+        assert remove_folders(stage.platform) == 0
+        assert purge_deleted(stage.platform) == 1
 
 
 @contextmanager
 def counted_points(stage: Stage) -> Iterator[list[int]]:
     """Of each write transaction in the block, how many points of courses it deleted; at the end without the zeros."""
-    engine, counts = stage.house.database.writing, list[int]()
+    engine, counts = stage.platform.database.writing, list[int]()
 
     def begun(*_: Any) -> None:
         counts.append(0)
@@ -216,8 +218,8 @@ def with_course(stage: Stage, *points: int) -> list[str]:
         job = stage.submit()
         number = job_number(job)
         assert number is not None
-        operations.stop(stage.house, job, viewer=stage.admin)
-        with stage.house.database.transaction() as tx:
+        operations.stop(stage.platform, job, viewer=stage.admin)
+        with stage.platform.database.transaction() as tx:
             for step in range(count):
                 metrics.add(tx, number, 1, 1.0, {"step": step})
         found.append(job)
@@ -229,14 +231,14 @@ class TestPointsOfCourses:
 
     @pytest.fixture(autouse=True)
     def _few_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("edt_scheduler.operations.retention.BATCH_ROWS", 10)
+        monkeypatch.setattr("edt_scheduler.periodic.retention.BATCH_ROWS", 10)
 
     def test_they_go_with_the_folder_some_in_each_transaction(self, stage: Stage) -> None:
         deleted, kept = with_course(stage, 33, 5), with_course(stage, 4)
         for job in deleted:
-            operations.delete(stage.house, job, viewer=stage.admin)
+            operations.delete(stage.platform, job, viewer=stage.admin)
         with counted_points(stage) as counts:
-            assert remove_folders(stage.house) == 2
+            assert remove_folders(stage.platform) == 2
         assert counts == [10, 10, 10, 8]
         assert rows(stage)["metric_points"] == 4 and stage.job(*kept)
 
@@ -245,27 +247,27 @@ class TestPointsOfCourses:
     ) -> None:
         jobs = with_course(stage, 33, 5)
         days_pass(stage, 8)
-        house = told(stage, result_days=7)
-        assert remove_old_results(house) == 2 and remove_folders(house) == 2
+        platform = told(stage, result_days=7)
+        assert remove_old_results(platform) == 2 and remove_folders(platform) == 2
         assert rows(stage)["metric_points"] == 38, "their courses can still be looked at"
         for job in jobs:
-            operations.delete(stage.house, job, viewer=stage.admin)
+            operations.delete(stage.platform, job, viewer=stage.admin)
         days_pass(stage, 2)
         with counted_points(stage) as counts:
-            assert purge_deleted(stage.house) == 2
+            assert purge_deleted(stage.platform) == 2
         assert counts == [10, 10, 10, 8]
         assert rows(stage)["metric_points"] == rows(stage)["jobs"] == 0
 
     def test_a_job_waits_for_those_that_are_left(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         long, short = with_course(stage, 33, 5)
         with monkeypatch.context() as no_time:
-            no_time.setattr("edt_scheduler.operations.retention._forget_points", lambda *_: None)
+            no_time.setattr("edt_scheduler.periodic.retention._forget_points", lambda *_: None)
             for job in (long, short, stage.submit()):
-                operations.delete(stage.house, job, viewer=stage.admin)
-            remove_folders(stage.house)
+                operations.delete(stage.platform, job, viewer=stage.admin)
+            remove_folders(stage.platform)
             days_pass(stage, 2)
-            assert purge_deleted(stage.house) == 1, "the one that never had any"
-        assert purge_deleted(stage.house) == 2
+            assert purge_deleted(stage.platform) == 1, "the one that never had any"
+        assert purge_deleted(stage.platform) == 2
 
 
 class TestFoldersThatCannotBeRemoved:
@@ -273,7 +275,7 @@ class TestFoldersThatCannotBeRemoved:
     def deleted(self, stage: Stage) -> list[JobView]:
         found = [stage.submitted() for _ in range(4)]
         for job in found:
-            operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+            operations.delete(stage.platform, job.exec_id, viewer=stage.admin)
         return found
 
     def test_a_disk_that_answers_with_an_error_has_lost_no_folder(
@@ -290,9 +292,9 @@ class TestFoldersThatCannotBeRemoved:
             ill.setattr(os, "lstat", lstat)
             ill.setattr(shutil, "rmtree", lambda path, **_: None if path == deleted[1].directory else rmtree(path))
             with pytest.raises(HomeUnusable, match="cannot be removed, edt-2 say"):
-                remove_folders(stage.house)
+                remove_folders(stage.platform)
         assert [row(stage, job.exec_id).folder_gone_at is None for job in deleted] == [False, True, False, False]
-        assert remove_folders(stage.house) == 1 and not deleted[1].directory.exists()
+        assert remove_folders(stage.platform) == 1 and not deleted[1].directory.exists()
 
     def test_they_keep_no_others_from_being_removed(
         self, stage: Stage, deleted: list[JobView], monkeypatch: pytest.MonkeyPatch
@@ -300,13 +302,13 @@ class TestFoldersThatCannotBeRemoved:
         """Each run has time for one folder, and nothing can be removed of the first two."""
         stuck = {job.directory for job in deleted[:2]}
         monkeypatch.setattr(shutil, "rmtree", lambda path, **_: None if path in stuck else rmtree(path))
-        monkeypatch.setattr("edt_scheduler.operations.retention.in_time", lambda rows: islice(rows, 1))
+        monkeypatch.setattr("edt_scheduler.periodic.retention.in_time", lambda rows: islice(rows, 1))
         for _ in deleted:
             with suppress(HomeUnusable):
-                remove_folders(stage.house)
+                remove_folders(stage.platform)
         assert [job.directory.exists() for job in deleted] == [True, True, False, False]
         stuck.clear()
-        assert remove_folders(stage.house) + remove_folders(stage.house) == 2, "it begins anew with the first"
+        assert remove_folders(stage.platform) + remove_folders(stage.platform) == 2, "it begins anew with the first"
 
 
 class TestAJobThatIsOld:
@@ -317,7 +319,7 @@ class TestAJobThatIsOld:
         young = ended(stage)
         waiting = stage.submit(40)
         days_pass(stage, 2)
-        assert delete_old_jobs(stage.house) == 0, "by default they are kept for ever"
+        assert delete_old_jobs(stage.platform) == 0, "by default they are kept for ever"
         assert delete_old_jobs(told(stage, job_days=7)) == 1
         assert delete_old_jobs(told(stage, job_days=7)) == 0
         with pytest.raises(NoSuchJob):
@@ -329,19 +331,19 @@ class TestAJobThatIsOld:
         job = ended(stage)
         (stage.job(job).model_dir / "weights").write_text("w")
         days_pass(stage, 8)
-        assert remove_old_results(stage.house) == 0
-        house = told(stage, result_days=7)
-        assert remove_old_results(house) == 1 and remove_old_results(house) == 0
+        assert remove_old_results(stage.platform) == 0
+        platform = told(stage, result_days=7)
+        assert remove_old_results(platform) == 1 and remove_old_results(platform) == 0
         assert stage.job(job).directory.exists() and stage.job(job).results_removed_at == stage.clock.now
-        assert remove_folders(house) == 1
+        assert remove_folders(platform) == 1
         view = stage.job(job)
         assert not view.directory.exists() and view.results_days == 7
-        newest = operations.events(stage.house, job, viewer=stage.admin)[-1]
+        newest = operations.events(stage.platform, job, viewer=stage.admin)[-1]
         assert newest.kind == "results-removed" and "after 7 days, as the administrator set" in newest.message
-        operations.delete(stage.house, job, viewer=stage.admin)
+        operations.delete(stage.platform, job, viewer=stage.admin)
         days_pass(stage, 2)
-        count_user_days(stage.house)
-        assert purge_deleted(stage.house) == 1
+        count_user_days(stage.platform)
+        assert purge_deleted(stage.platform) == 1
 
 
 @dataclass
@@ -357,18 +359,18 @@ class TestMetrics:
         points = [Point(1, step, chance.random()) for step in range(3000)]
         points += [Point(2, step, chance.random()) for step in range(2000, 4000)]
         points[1234].loss, points[3456].loss = 9.0, -1.0
-        kept = sparse(points, 100)
+        kept = indices_to_keep(points, 100)
         assert len(kept) <= 100 and {0, 2999, 3000, 4999, 1234, 3456} <= set(kept)
         steps = sorted({points[index].step for index in kept})
         assert max(later - earlier for earlier, later in pairwise(steps)) <= 2 * 4000 / 94
         assert all(points[index].fence == 2 for index in kept if points[index].step > 2000 and index != 2999)
         assert [kept[place] for place in range(len(kept))] == sorted(kept)
         few = [points[index] for index in kept]
-        assert sparse(few, 100) == list(range(len(few))), "twice is as good as once"
+        assert indices_to_keep(few, 100) == list(range(len(few))), "twice is as good as once"
 
     def test_of_many_attempts_no_more_stay_than_there_is_room_for(self) -> None:
         points = [Point(index // 2, index, None) for index in range(1000)]
-        kept = sparse(points, 50)
+        kept = indices_to_keep(points, 50)
         assert len(kept) == 50 and {0, 999} <= set(kept)
 
     def test_curves_are_thinned_when_their_jobs_are_old_and_only_then(self, stage: Stage) -> None:
@@ -376,23 +378,23 @@ class TestMetrics:
         job = ended(stage)
         number = job_number(job)
         assert number is not None
-        with stage.house.database.transaction() as tx:
+        with stage.platform.database.transaction() as tx:
             for step in range(60):
                 metrics.add(tx, number, 1, float(step), {"step": step, "loss": 1 / (1 + step)})
-        house = told(stage, metrics_points=20)
+        platform = told(stage, metrics_points=20)
 
         def steps() -> list[int]:
-            with stage.house.database.snapshot() as tx:
+            with stage.platform.database.snapshot() as tx:
                 return [point.step for point in metrics.of_job(tx, number)]
 
         days_pass(stage, 29)
-        assert thin_old_metrics(house) == 0 and len(steps()) == 60
+        assert thin_old_metrics(platform) == 0 and len(steps()) == 60
         days_pass(stage, 2)
         assert thin_old_metrics(told(stage, metrics_days=None)) == 0
-        assert thin_old_metrics(house) == 1
+        assert thin_old_metrics(platform) == 1
         left = steps()
         assert len(left) <= 20 and left[0] == 0 and left[-1] == 59
-        assert thin_old_metrics(house) == 0 and steps() == left
+        assert thin_old_metrics(platform) == 0 and steps() == left
 
 
 class TestUsersByTheDay:
@@ -414,20 +416,20 @@ class TestUsersByTheDay:
             truth += held * seconds
             node.end((job, 1), ExitKind.FINISHED)
             stage.settle()
-            operations.delete(stage.house, job, viewer=stage.admin)
+            operations.delete(stage.platform, job, viewer=stage.admin)
             for work in chance.sample([purge_deleted, remove_folders, count_user_days, purge_deleted], 4):
                 if chance.random() < 0.3:  # it dies at its first write
                     with monkeypatch.context() as dying:
-                        for module, name in ((retention, "purge"), (rollups, "put_day"), (retention, "folders_gone")):
+                        for module, name in ((retention, "purge"), (usage, "put_day"), (retention, "folders_gone")):
                             dying.setattr(module, name, lambda *_: 1 / 0)
                         with suppress(ZeroDivisionError):
-                            work(stage.house)
-                work(stage.house)
+                            work(stage.platform)
+                work(stage.platform)
         days_pass(stage, 3)
         for work in (remove_folders, count_user_days, purge_deleted, count_user_days):
-            work(stage.house)
+            work(stage.platform)
         assert rows(stage)["jobs"] == rows(stage)["allocations"] == 0
-        with stage.house.database.snapshot() as tx:
+        with stage.platform.database.snapshot() as tx:
             assert tx.execute(select(func.sum(user_days.c.slot_seconds))).scalar_one() == pytest.approx(truth)
 
     def test_a_long_history_is_read_and_counted_a_month_at_a_time(
@@ -438,32 +440,32 @@ class TestUsersByTheDay:
         days_pass(stage, 100)
         ended(stage)
         days_pass(stage, 2)
-        held, spans = rollups.held, list[float]()
+        held, spans = usage.held, list[float]()
 
         def noted(tx: Any, since: int, before: float, *given: Any) -> Any:
             spans.append((before - since) / DAY_SECONDS)
             return held(tx, since, before, *given)
 
-        monkeypatch.setattr(rollups, "held", noted)
-        assert count_user_days(stage.house) == 2
+        monkeypatch.setattr(usage, "held", noted)
+        assert count_user_days(stage.platform) == 2
         assert max(spans) == 31 and 100 <= sum(spans) <= 103
-        with stage.house.database.snapshot() as tx:
+        with stage.platform.database.snapshot() as tx:
             assert tx.execute(select(func.sum(user_days.c.slot_seconds))).scalar_one() == pytest.approx(4 * 3600)
 
     def test_of_two_that_count_at_once_one_counts(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         stage.node()
         ended(stage)
         days_pass(stage, 2)
-        held = rollups.held
+        held = usage.held
 
         def both(*given: Any) -> Any:
-            monkeypatch.setattr(rollups, "held", held)
+            monkeypatch.setattr(usage, "held", held)
             found = held(*given)
-            assert count_user_days(stage.house) == 1  # the other one, meanwhile
+            assert count_user_days(stage.platform) == 1  # the other one, meanwhile
             return found
 
-        monkeypatch.setattr(rollups, "held", both)
-        assert count_user_days(stage.house) == 0
+        monkeypatch.setattr(usage, "held", both)
+        assert count_user_days(stage.platform) == 0
         assert rows(stage)["user_days"] == 1
 
 
@@ -476,14 +478,14 @@ class TestSlotsByTheHour:
         for hour in range(3):
             for sample in range(4):
                 uses = [SlotUse("0", (hour + sample) / 10, 100 * sample), SlotUse("1", 0.5, None, None, 200.0)]
-                operations.record_usage(stage.house, "n1", uses)
+                operations.record_usage(stage.platform, "n1", uses)
                 stage.clock.pass_(60)
             days_pass(stage, 1)
         yield stage
 
     def test_an_hour_has_mean_and_most_and_is_counted_once(self, used: Stage) -> None:
-        assert count_slot_hours(used.house) == 6 and count_slot_hours(used.house) == 0
-        with used.house.database.snapshot() as tx:
+        assert count_slot_hours(used.platform) == 6 and count_slot_hours(used.platform) == 0
+        with used.platform.database.snapshot() as tx:
             found = tx.execute(select(slot_hours).order_by(slot_hours.c.slot, slot_hours.c.hour)).all()
         first = found[0]
         assert (first.samples, first.utilisation, first.utilisation_most) == (4, pytest.approx(0.15), 0.3)
@@ -492,8 +494,8 @@ class TestSlotsByTheHour:
 
     def test_samples_go_only_when_they_were_counted_and_hours_when_they_are_old(self, used: Stage) -> None:
         days_pass(used, 30)
-        assert forget_usage(used.house) == 0
-        count_slot_hours(used.house)
-        assert forget_usage(used.house) == 24
-        assert forget_roll_ups(used.house) == 0
+        assert forget_usage(used.platform) == 0
+        count_slot_hours(used.platform)
+        assert forget_usage(used.platform) == 24
+        assert forget_roll_ups(used.platform) == 0
         assert forget_roll_ups(told(used, usage_hours_days=31.5)) == 4

@@ -15,13 +15,13 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import select, text, update
 
-from edt_runner.contract import ExitKind
-from edt_scheduler import doctor, operations, sealing
+from edt_contract.reports import ExitKind
+from edt_scheduler import doctor, operations
 from edt_scheduler.errors import SecretKeyUnusable, SubmissionInvalid
-from edt_scheduler.house import House, open_house, prepare
-from edt_scheduler.jobs import JobState
-from edt_scheduler.once import once
-from edt_scheduler.secret_key import KeyFile
+from edt_scheduler.home.secret_key import KeyFile
+from edt_scheduler.model.idempotency import once
+from edt_scheduler.model.states import JobState
+from edt_scheduler.platform import Platform, open_platform, prepare, sealing
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import environs, tables
 from support.dumps import Dump, opened
@@ -32,61 +32,61 @@ SECRET = "canary-of-an-environment"
 ENVIRON = {"TOKEN": SECRET, "NAME_THAT_TELLS": "x"}
 
 
-def rows(house: House) -> list[dict[str, Any]]:
-    with house.database.snapshot() as tx:
+def rows(platform: Platform) -> list[dict[str, Any]]:
+    with platform.database.snapshot() as tx:
         return [dict(row._mapping) for row in tx.execute(select(tables.job_environs))]
 
 
-def written(house: House) -> str:
+def written(platform: Platform) -> str:
     """Every row of every table."""
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         return "\n".join(
             str(tuple(row)) for table in tables.metadata.sorted_tables for row in tx.execute(select(table))
         )
 
 
-def letter(stage: Stage, node: str = "n1") -> dict[str, str]:
-    (assignment,) = operations.assignments(stage.house, node).assignments
-    return dict(assignment.letter.environ)
+def spec(stage: Stage, node: str = "n1") -> dict[str, str]:
+    (assignment,) = operations.assignments(stage.platform, node).assignments
+    return dict(assignment.spec.environ)
 
 
-def replace_key(house: House, *keys: bytes) -> None:
-    house.secret_key.path.write_bytes(b"# ours\n" + b"".join(key + b"\n" for key in keys))
+def replace_key(platform: Platform, *keys: bytes) -> None:
+    platform.secret_key.path.write_bytes(b"# ours\n" + b"".join(key + b"\n" for key in keys))
 
 
 class TestSealed:
     def test_names_and_values_reach_the_agent_and_lie_in_no_row(self, stage: Stage) -> None:
         stage.node()
         stage.submit(environ=ENVIRON)
-        stage.settle(lambda: bool(operations.assignments(stage.house, "n1").assignments))
-        found = written(stage.house)
+        stage.settle(lambda: bool(operations.assignments(stage.platform, "n1").assignments))
+        found = written(stage.platform)
         assert SECRET not in found and "NAME_THAT_TELLS" not in found
-        assert ENVIRON.items() <= letter(stage).items()
+        assert ENVIRON.items() <= spec(stage).items()
 
     def test_a_job_without_variables_needs_no_row(self, sqlite_stage: Stage) -> None:
         sqlite_stage.submit()
-        assert rows(sqlite_stage.house) == []
+        assert rows(sqlite_stage.platform) == []
 
     @pytest.mark.parametrize("end", ["finished", "stopped", "deleted"])
     def test_it_is_erased_as_soon_as_nothing_of_its_job_can_start(self, stage: Stage, end: str) -> None:
         node = stage.node()
         job = stage.submit(environ=ENVIRON)
         stage.settle()
-        assert len(rows(stage.house)) == 1
+        assert len(rows(stage.platform)) == 1
         if end == "finished":
             node.end((job, 1), ExitKind.FINISHED)
         elif end == "stopped":
-            operations.stop(stage.house, job, viewer=stage.admin)
+            operations.stop(stage.platform, job, viewer=stage.admin)
         else:
-            operations.delete(stage.house, job, viewer=stage.admin)
-        assert rows(stage.house) == []
-        operations.assignments(stage.house, "n1")  # whose supervisor is told to go, without its environment
+            operations.delete(stage.platform, job, viewer=stage.admin)
+        assert rows(stage.platform) == []
+        operations.assignments(stage.platform, "n1")  # whose supervisor is told to go, without its environment
 
     def test_one_that_is_copied_to_another_job_ends_that_job_and_nothing_else(self, sqlite_stage: Stage) -> None:
-        house = sqlite_stage.house
+        platform = sqlite_stage.platform
         other, job = sqlite_stage.submit(environ=ENVIRON), sqlite_stage.submit(environ={"A": "b"})
-        taken = rows(house)[0]["sealed"]
-        with house.database.transaction() as tx:
+        taken = rows(platform)[0]["sealed"]
+        with platform.database.transaction() as tx:
             tx.execute(update(tables.job_environs).where(tables.job_environs.c.job_id == 2).values(sealed=taken))
         sqlite_stage.node()
         sqlite_stage.settle()
@@ -100,26 +100,26 @@ class TestSealed:
         assert SECRET not in str(refused.value)
 
     def test_what_stands_for_a_request_cannot_be_guessed_without_the_key(self, sqlite_stage: Stage) -> None:
-        keys = sqlite_stage.house.secret_key.keys()
+        keys = sqlite_stage.platform.secret_key.keys()
         sealed, plain = once("k", "args", keyed=keys.keyed), once("k", "args")
         assert sealed == once("k", "args", keyed=keys.keyed) != plain
 
 
 class TestWithoutTheKey:
     def test_a_job_waits_and_says_for_which_key_and_others_go_on(self, stage: Stage) -> None:
-        house = stage.house
+        platform = stage.platform
         locked, other = stage.submit(environ=ENVIRON), stage.submit()
-        right = house.secret_key.path.read_bytes().strip()
-        missing = house.secret_key.keys().ids[0]
-        replace_key(house, Fernet.generate_key())
+        right = platform.secret_key.path.read_bytes().strip()
+        missing = platform.secret_key.keys().ids[0]
+        replace_key(platform, Fernet.generate_key())
         stage.node()
         stage.settle()
         waiting = stage.job(locked).waiting
         assert waiting is not None and waiting.blocking == "key"
-        assert missing in waiting.reason and house.secret_key.keys().ids[0] in waiting.reason
-        assert str(house.secret_key.path) in waiting.reason
+        assert missing in waiting.reason and platform.secret_key.keys().ids[0] in waiting.reason
+        assert str(platform.secret_key.path) in waiting.reason
         assert stage.job(other).fence == 1
-        replace_key(house, Fernet.generate_key(), right)  # put back as a second line, while everything runs
+        replace_key(platform, Fernet.generate_key(), right)  # put back as a second line, while everything runs
         stage.settle()
         assert stage.job(locked).fence == 1
 
@@ -127,13 +127,13 @@ class TestWithoutTheKey:
         sqlite_stage.node()
         job = sqlite_stage.submit(environ=ENVIRON)
         sqlite_stage.settle()
-        replace_key(sqlite_stage.house, Fernet.generate_key())
-        house = replace(sqlite_stage.house)  # the API was started again, and has never read the old key
-        told = operations.assignments(house, "n1")
+        replace_key(sqlite_stage.platform, Fernet.generate_key())
+        platform = replace(sqlite_stage.platform)  # the API was started again, and has never read the old key
+        told = operations.assignments(platform, "n1")
         assert told.assignments == () and told.locked == ((job, 1),)
-        operations.stop(house, job, viewer=sqlite_stage.admin)
-        told = operations.assignments(house, "n1")
-        assert [assignment.wish.stop for assignment in told.assignments] == [True] and told.locked == ()
+        operations.stop(platform, job, viewer=sqlite_stage.admin)
+        told = operations.assignments(platform, "n1")
+        assert [assignment.desired.stop for assignment in told.assignments] == [True] and told.locked == ()
 
     def test_the_start_says_which_jobs(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         settings = Settings(home=tmp_path / "home", broker_url="")
@@ -150,15 +150,15 @@ class TestWithoutTheKey:
         self, stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sealing, "CHUNK", 2)
-        house, table = stage.house, tables.job_environs
+        platform, table = stage.platform, tables.job_environs
         for _ in range(5):
             stage.submit(environ=ENVIRON)
-        with house.database.transaction() as tx:
+        with platform.database.transaction() as tx:
             tx.execute(update(table).where(table.c.job_id.in_([1, 2, 4])).values(sealed="gAAAA"))
-        replace_key(house, Fernet.generate_key(), house.secret_key.path.read_bytes().strip())
-        keys = house.secret_key.keys()
-        assert sealing.seal_all(house.database, keys) == 2
-        assert {row["job_id"] for row in rows(house) if row["key_id"] == keys.ids[0]} == {3, 5}
+        replace_key(platform, Fernet.generate_key(), platform.secret_key.path.read_bytes().strip())
+        keys = platform.secret_key.keys()
+        assert sealing.seal_all(platform.database, keys) == 2
+        assert {row["job_id"] for row in rows(platform) if row["key_id"] == keys.ids[0]} == {3, 5}
         told = [message for message in caplog.messages if "is damaged" in message]
         assert [message.split()[3] for message in told] == ["edt-1", "edt-2", "edt-4"]
 
@@ -168,7 +168,7 @@ class TestTheFile:
     def test_while_it_cannot_be_used_the_keys_that_were_read_go_on_counting(
         self, stage: Stage, caplog: pytest.LogCaptureFixture, held: str | None
     ) -> None:
-        house, path = stage.house, stage.house.secret_key.path
+        platform, path = stage.platform, stage.platform.secret_key.path
         right = path.read_bytes()
         stage.node()
         job = stage.submit(environ=ENVIRON)
@@ -177,25 +177,25 @@ class TestTheFile:
         else:
             path.write_text(held)
         stage.settle()
-        assert stage.job(job).fence == 1 and ENVIRON.items() <= letter(stage).items()
+        assert stage.job(job).fence == 1 and ENVIRON.items() <= spec(stage).items()
         stage.submit(environ=ENVIRON)
         said = [message for message in caplog.messages if "the keys count that were read before" in message]
         assert len(said) == 1 and str(path) in said[0]
         with caplog.at_level("INFO"):
             path.write_bytes(right)
-            house.secret_key.keys()
+            platform.secret_key.keys()
         assert f"the secret key {path} can be used again" in caplog.messages
 
     def test_who_is_opened_has_read_it_and_needs_it_no_more(self, tmp_path: Path) -> None:
-        house = open_house(Settings(home=tmp_path / "home", broker_url=""))
-        house.secret_key.path.write_text("")
-        assert len(house.secret_key.keys().ids) == 1
-        house.close()
+        platform = open_platform(Settings(home=tmp_path / "home", broker_url=""))
+        platform.secret_key.path.write_text("")
+        assert len(platform.secret_key.keys().ids) == 1
+        platform.close()
 
     def test_a_node_that_fetches_its_list_waits_for_no_file_of_the_home(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        house, looks = stage.house, list[str]()
+        platform, looks = stage.platform, list[str]()
         stage.node()
         stage.submit(environ=ENVIRON)
         stage.settle()
@@ -203,21 +203,21 @@ class TestTheFile:
             does = getattr(os, name)
 
             def noted(path: Any, *given: Any, does: Any = does, **named: Any) -> Any:
-                if str(path).startswith(str(house.settings.home)):
+                if str(path).startswith(str(platform.settings.home)):
                     looks.append(str(path))
                 return does(path, *given, **named)
 
             monkeypatch.setattr(os, name, noted)
-        assert letter(stage)["TOKEN"] == SECRET
+        assert spec(stage)["TOKEN"] == SECRET
         assert looks == []
-        with house.database.transaction() as tx:  # sealed by another process, with a key that was added meanwhile
+        with platform.database.transaction() as tx:  # sealed by another process, with a key that was added meanwhile
             added = Fernet.generate_key()
-            replace_key(house, added, house.secret_key.path.read_bytes().strip())
-            environs.seal(tx, 1, {"TOKEN": "new"}, KeyFile(house.settings).keys())
+            replace_key(platform, added, platform.secret_key.path.read_bytes().strip())
+            environs.seal(tx, 1, {"TOKEN": "new"}, KeyFile(platform.settings).keys())
         looks.clear()
-        assert letter(stage)["TOKEN"] == "new" and str(house.secret_key.path) in looks
+        assert spec(stage)["TOKEN"] == "new" and str(platform.secret_key.path) in looks
         looks.clear()
-        assert letter(stage)["TOKEN"] == "new" and looks == []
+        assert spec(stage)["TOKEN"] == "new" and looks == []
 
     def test_it_is_made_once_by_whoever_comes_first_for_this_user_alone(self, tmp_path: Path) -> None:
         settings = Settings(home=tmp_path, broker_url="")
@@ -244,51 +244,51 @@ class TestTheFile:
     ) -> None:
         monkeypatch.setenv("EDT_HOME", str(tmp_path / "home"))
         monkeypatch.setenv("EDT_BROKER_URL", "")
-        house = open_house()
-        stage = Stage(house, lambda: 0.0, operations.add_user(house, "admin", "hash"))  # type: ignore[arg-type]
+        platform = open_platform()
+        stage = Stage(platform, lambda: 0.0, operations.add_user(platform, "admin", "hash"))  # type: ignore[arg-type]
         stage.submit(environ=ENVIRON)
-        old, new = house.secret_key.path.read_bytes().strip(), Fernet.generate_key()
-        before = house.secret_key.keys().ids[0]
-        replace_key(house, new, old)
+        old, new = platform.secret_key.path.read_bytes().strip(), Fernet.generate_key()
+        before = platform.secret_key.keys().ids[0]
+        replace_key(platform, new, old)
         assert doctor.main(["--seal"]) == 0
         said = capsys.readouterr().out
         assert "1 environment sealed anew" in said and f"needs {before} no longer" in said
-        replace_key(house, new)
+        replace_key(platform, new)
         stage.node()
         stage.settle()
-        assert letter(stage)["TOKEN"] == SECRET
-        house.close()
+        assert spec(stage)["TOKEN"] == SECRET
+        platform.close()
 
 
 class TestLooking:
     def test_it_counts_what_the_newest_key_has_not_sealed_and_names_keys_that_nothing_needs(
         self, sqlite_stage: Stage
     ) -> None:
-        house = sqlite_stage.house
+        platform = sqlite_stage.platform
         sqlite_stage.submit(environ=ENVIRON)
-        old, new = house.secret_key.path.read_bytes().strip(), Fernet.generate_key()
-        before = house.secret_key.keys().ids[0]
-        replace_key(house, new, old)
-        ids = list(house.secret_key.keys().ids)
-        told = {"file": str(house.secret_key.path), "ids": ids, "sealed": 1, "problem": None}
-        assert doctor.look(house.settings)["secret_key"] == {**told, "older": 1, "unneeded": []}
-        sealing.seal_all(house.database, house.secret_key.keys())
-        assert doctor.look(house.settings)["secret_key"] == {**told, "older": 0, "unneeded": [before]}
+        old, new = platform.secret_key.path.read_bytes().strip(), Fernet.generate_key()
+        before = platform.secret_key.keys().ids[0]
+        replace_key(platform, new, old)
+        ids = list(platform.secret_key.keys().ids)
+        told = {"file": str(platform.secret_key.path), "ids": ids, "sealed": 1, "problem": None}
+        assert doctor.look(platform.settings)["secret_key"] == {**told, "older": 1, "unneeded": []}
+        sealing.seal_all(platform.database, platform.secret_key.keys())
+        assert doctor.look(platform.settings)["secret_key"] == {**told, "older": 0, "unneeded": [before]}
 
     def test_a_key_that_is_not_there_is_named_and_never_made(
         self, tmp_path: Path, sqlite_stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert self._problem(Settings(home=tmp_path / "new", broker_url="")) is None, "the first start makes it"
         assert not (tmp_path / "new").exists()
-        house = sqlite_stage.house
+        platform = sqlite_stage.platform
         sqlite_stage.submit(environ=ENVIRON)
-        house.secret_key.path.unlink()
-        named = f"the secret key {house.secret_key.path} cannot be used: No such file"
-        assert named in str(self._problem(house.settings))
-        monkeypatch.setenv("EDT_HOME", str(house.settings.home))
-        monkeypatch.setenv("EDT_DATABASE_URL", house.settings.database)
+        platform.secret_key.path.unlink()
+        named = f"the secret key {platform.secret_key.path} cannot be used: No such file"
+        assert named in str(self._problem(platform.settings))
+        monkeypatch.setenv("EDT_HOME", str(platform.settings.home))
+        monkeypatch.setenv("EDT_DATABASE_URL", platform.settings.database)
         assert doctor.main(["--seal"]) == 2 and named in capsys.readouterr().err
-        assert not house.secret_key.path.exists()
+        assert not platform.secret_key.path.exists()
 
     def _problem(self, settings: Settings) -> object:
         found = doctor.look(settings)["secret_key"]
@@ -311,12 +311,12 @@ class TestEarlierReleases:
         prepare(settings)
         found = self._files(settings)
         assert SECRET.encode() not in found and b"s3cret" not in found
-        house = open_house(settings)
-        keys = house.secret_key.keys()
-        assert {row["job_id"]: row["key_id"] for row in rows(house)} == {2: keys.ids[0], 3: keys.ids[0]}
-        (listed,) = (a for a in operations.assignments(house, "alpha").assignments if a.letter.job == "edt-3")
-        assert listed.letter.environ["TOKEN"] == "s3cret"
-        house.close()
+        platform = open_platform(settings)
+        keys = platform.secret_key.keys()
+        assert {row["job_id"]: row["key_id"] for row in rows(platform)} == {2: keys.ids[0], 3: keys.ids[0]}
+        (listed,) = (a for a in operations.assignments(platform, "alpha").assignments if a.spec.job == "edt-3")
+        assert listed.spec.environ["TOKEN"] == "s3cret"
+        platform.close()
 
     def test_their_rows_are_sealed_and_nothing_is_left_in_the_files_of_postgresql(
         self, postgres_server: Postgres, tmp_path: Path
@@ -329,10 +329,10 @@ class TestEarlierReleases:
         assert self._lies_in_the_files_of(url, ["jobs"])
         prepare(settings)
         assert not self._lies_in_the_files_of(url, ["jobs", "job_environs"])
-        house = open_house(settings)
-        assert "s3cret" not in written(house)
-        assert [row["job_id"] for row in rows(house)] == [3]
-        house.close()
+        platform = open_platform(settings)
+        assert "s3cret" not in written(platform)
+        assert [row["job_id"] for row in rows(platform)] == [3]
+        platform.close()
 
     def _lies_in_the_files_of(self, url: str, names: list[str]) -> bool:
         with opened(url) as connection:

@@ -10,10 +10,11 @@ import pytest
 from sqlalchemy import Connection, Table, delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from edt_runner.contract import ExitKind
+from edt_contract.reports import ExitKind
 from edt_scheduler.errors import IllegalTransition
-from edt_scheduler.jobs import TRANSITIONS, JobSpec, JobState
-from edt_scheduler.nodes import SlotSpec
+from edt_scheduler.model.jobs import JobSpec
+from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.model.states import TRANSITIONS, JobState, ResizeCause
 from edt_scheduler.store import allocations, attempts, jobs, nodes, reservations, resizes, retention, users
 from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import allocations as allocation_table
@@ -23,7 +24,6 @@ from edt_scheduler.store.tables import jobs as job_table
 from edt_scheduler.store.tables import purges as purge_table
 from edt_scheduler.store.tables import resizes as resize_table
 from edt_scheduler.store.tables import supervisors as supervisor_table
-from edt_scheduler.views import ResizeCause
 
 SPEC = JobSpec(framework="edtPyTorch", model_main="main.py", args_verbatim="", app_name="app")
 
@@ -129,9 +129,9 @@ class TestFences:
             attempts.end_supervisor(tx, job, 1, node, ExitKind.LOST, 3.0)
             attempts.open_supervisor(tx, job, 1, node)
             assert attempts.open_on(tx, node) == []
-            attempts.said(tx, job, 1, node, 4.0)
+            attempts.complete_reports(tx, job, 1, node, 4.0)
             attempts.open_supervisor(tx, job, 1, node)
-            assert [(row.handed_at, row.said_at) for row in attempts.open_on(tx, node)] == [(None, None)]
+            assert [(row.handed_at, row.reports_complete_at) for row in attempts.open_on(tx, node)] == [(None, None)]
 
     def test_a_report_cursor_never_goes_back(self, database: Database) -> None:
         with database.transaction() as tx:

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from edt_runner.contract import ExitKind
+from edt_contract.reports import ExitKind
 from edt_scheduler import operations
-from edt_scheduler.jobs import JobState
-from edt_scheduler.reconcile import look
+from edt_scheduler.decide.reconcile import look
+from edt_scheduler.model.states import JobState
 from edt_scheduler.store import allocations, attempts
 from support.puppets import Puppet, Stage
 
@@ -48,7 +48,7 @@ class Storm:
     def cut(self, node: Puppet) -> None:
         """Not heard from for its lease."""
         node.cut = True
-        look(self.stage.house, self.stage.silence(node.name))
+        look(self.stage.platform, self.stage.silence(node.name))
 
     def heal(self, node: Puppet) -> None:
         if node.cut:
@@ -58,15 +58,15 @@ class Storm:
         node.reboot()
 
     def drain(self, node: Puppet) -> None:
-        operations.drain(self.stage.house, node.name)
+        operations.drain(self.stage.platform, node.name)
 
     def open_up(self, node: Puppet) -> None:
-        operations.uncordon(self.stage.house, node.name)
+        operations.uncordon(self.stage.platform, node.name)
 
     def pass_time(self) -> None:
         """A second: the scheduler looks, agents obey, supervisors look at their fences. In any order, or not at all."""
         self.stage.clock.pass_(self.dice.choice([0.1, 1.0, 1.0, 5.0, 60.0]))
-        deeds = [lambda: look(self.stage.house), lambda: look(self.stage.house)]
+        deeds = [lambda: look(self.stage.platform), lambda: look(self.stage.platform)]
         deeds += [node.obey for node in self.nodes if self.dice.random() < 0.8]
         self.dice.shuffle(deeds)
         for deed in deeds:
@@ -78,7 +78,7 @@ class Storm:
     def check(self) -> None:
         """What must hold at any instant."""
         number = int(self.job.removeprefix("edt-"))
-        with self.stage.house.database.snapshot() as tx:
+        with self.stage.platform.database.snapshot() as tx:
             live = attempts.live(tx, number)
             held = allocations.every_open(tx)
         alive = {key[1] for node in self.nodes for key, engines in node.running.items() if engines}
@@ -87,7 +87,7 @@ class Storm:
             assert alive <= {live.fence}
             assert self.stage.fence(self.job) == live.fence
         assert len({(row.node_id, row.slot) for row in held}) == len(held)
-        seqs = [event.seq for event in operations.events(self.stage.house, self.job, viewer=self.stage.admin)]
+        seqs = [event.seq for event in operations.events(self.stage.platform, self.job, viewer=self.stage.admin)]
         assert seqs == list(range(1, len(seqs) + 1))
 
     def calm(self) -> None:

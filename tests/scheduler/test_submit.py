@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from edt_runner.contract import ExitKind
-from edt_scheduler import lost_found, operations
+from edt_contract.reports import ExitKind
+from edt_scheduler import operations
+from edt_scheduler.decide.reconcile import look
 from edt_scheduler.errors import (
     LastAdmin,
     NoSuchJob,
@@ -21,15 +22,16 @@ from edt_scheduler.errors import (
     UserExists,
     UserInvalid,
 )
-from edt_scheduler.house import House
-from edt_scheduler.jobs import JobFilter, JobOrder, JobSpec, JobState
-from edt_scheduler.once import Once, once
+from edt_scheduler.home import lost_found
+from edt_scheduler.model.idempotency import Once, once
+from edt_scheduler.model.jobs import JobFilter, JobOrder, JobSpec
+from edt_scheduler.model.states import JobState, Role
 from edt_scheduler.operations import history
-from edt_scheduler.operations.retention import remove_folders
-from edt_scheduler.operations.sweeping import Leftovers
-from edt_scheduler.reconcile import look
+from edt_scheduler.periodic.retention import remove_folders
+from edt_scheduler.periodic.sweeping import Leftovers
+from edt_scheduler.platform import Platform
 from edt_scheduler.store import failures, reservations, resizes, tables
-from edt_scheduler.views import JobPage, Role, UserView
+from edt_scheduler.views import JobPage, UserView
 from support.puppets import Stage, stage_code
 
 
@@ -45,7 +47,7 @@ class TestSubmit:
             "model",
             "spool",
         }
-        assert list(stage.house.settings.staged.iterdir()) == []
+        assert list(stage.platform.settings.staged.iterdir()) == []
 
     def test_a_submit_that_does_not_commit_leaves_no_job_and_its_folder_is_set_aside(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -54,49 +56,49 @@ class TestSubmit:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("edt_scheduler.lost_found.sync", die)
+            patch.setattr("edt_contract.durable.sync", die)
             with pytest.raises(KeyboardInterrupt):
                 stage.submit()
-        assert list(operations.jobs(stage.house, viewer=stage.admin)) == []
-        Leftovers(stage.house).sweep()
-        assert (stage.house.settings.jobs / "edt-1").is_dir(), "who made it may be about to write its job"
+        assert list(operations.jobs(stage.platform, viewer=stage.admin)) == []
+        Leftovers(stage.platform).sweep()
+        assert (stage.platform.settings.jobs / "edt-1").is_dir(), "who made it may be about to write its job"
         stage.clock.pass_(reservations.KEPT_SECONDS)
-        Leftovers(stage.house).sweep()
-        assert list(stage.house.settings.jobs.iterdir()) == []
-        (entry,) = lost_found.entries(stage.house.settings)
+        Leftovers(stage.platform).sweep()
+        assert list(stage.platform.settings.jobs.iterdir()) == []
+        (entry,) = lost_found.entries(stage.platform.settings)
         assert (entry.job, entry.moved_at) == ("edt-1", stage.clock.now)
         assert "nothing has run in it" in entry.why
-        upload = stage.house.settings.lost_found / entry.name / "edt-1" / "_submitted_code"
+        upload = stage.platform.settings.lost_found / entry.name / "edt-1" / "_submitted_code"
         assert [path.name for path in upload.iterdir()] == ["main.py"]
 
     def test_a_submit_that_the_disk_refuses_leaves_nothing(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        staged = stage_code(stage.house)
+        staged = stage_code(stage.platform)
         spec = JobSpec("edtPyTorch", "main.py", "", "app")
         with monkeypatch.context() as patch:
-            patch.setattr("edt_scheduler.lost_found.sync", refuse)
+            patch.setattr("edt_contract.durable.sync", refuse)
             with pytest.raises(OSError, match="No space"):
-                operations.submit(stage.house, owner=stage.admin, spec=spec, staged=staged)
-        assert list(stage.house.settings.jobs.iterdir()) == []
+                operations.submit(stage.platform, owner=stage.admin, spec=spec, staged=staged)
+        assert list(stage.platform.settings.jobs.iterdir()) == []
         assert (staged / "main.py").exists(), "it is the caller's"
-        with stage.house.database.snapshot() as tx:
+        with stage.platform.database.snapshot() as tx:
             assert not reservations.held(tx)
-        assert operations.submit(stage.house, owner=stage.admin, spec=spec, staged=staged).exec_id == "edt-2"
+        assert operations.submit(stage.platform, owner=stage.admin, spec=spec, staged=staged).exec_id == "edt-2"
 
     @pytest.mark.parametrize("where", ["jobs", "lost+found"])
     def test_a_number_of_which_a_folder_lies_in_the_home_is_given_to_no_job(self, stage: Stage, where: str) -> None:
         first = stage.submit()
         for number in (2, 3, 17):
-            folder = stage.house.settings.home / where / f"edt-{number}"
+            folder = stage.platform.settings.home / where / f"edt-{number}"
             (folder / "model").mkdir(parents=True)
             (folder / "model" / "result.pth").write_text("weights")
         assert [first, stage.submit(), stage.submit()] == ["edt-1", "edt-18", "edt-19"]
         assert (folder / "model" / "result.pth").read_text() == "weights"
 
     def test_a_link_or_a_file_of_a_jobs_name_takes_its_number_too(self, stage: Stage) -> None:
-        jobs = stage.house.settings.jobs
+        jobs = stage.platform.settings.jobs
         (jobs / "edt-1").symlink_to("/nonexistent")
         (jobs / "edt-2").write_text("of a person")
         assert [stage.submit(), stage.submit()] == ["edt-3", "edt-4"]
@@ -119,23 +121,23 @@ class TestSubmit:
         values = {"framework": "edtPyTorch", "model_main": "main.py", "args_verbatim": "", "app_name": "a", **spec}
         with pytest.raises(SubmissionInvalid) as refused:
             operations.submit(
-                sqlite_stage.house,
+                sqlite_stage.platform,
                 owner=sqlite_stage.admin,
                 spec=JobSpec(**values),  # type: ignore[arg-type]
-                staged=stage_code(sqlite_stage.house),
+                staged=stage_code(sqlite_stage.platform),
             )
         assert refused.value.field == field
-        assert list(operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin)) == []
+        assert list(operations.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)) == []
 
     def test_the_working_directory_is_the_model_dir_where_the_archive_has_one(self, sqlite_stage: Stage) -> None:
-        staged = stage_code(sqlite_stage.house)
+        staged = stage_code(sqlite_stage.platform)
         (staged / "resnet").mkdir()
         (staged / "main.py").rename(staged / "resnet" / "main.py")
         spec = JobSpec("edtPyTorch", "main.py", "", "app", model_dir="resnet")
-        job = operations.submit(sqlite_stage.house, owner=sqlite_stage.admin, spec=spec, staged=staged)
+        job = operations.submit(sqlite_stage.platform, owner=sqlite_stage.admin, spec=spec, staged=staged)
         assert job.work_dir.parts[-2:] == ("_submitted_code", "resnet")
         flat = operations.submit(
-            sqlite_stage.house, owner=sqlite_stage.admin, spec=spec, staged=stage_code(sqlite_stage.house)
+            sqlite_stage.platform, owner=sqlite_stage.admin, spec=spec, staged=stage_code(sqlite_stage.platform)
         )
         assert flat.work_dir.name == "_submitted_code"
 
@@ -152,15 +154,15 @@ class TestSubmit:
 
 
 class TestSecrets:
-    def test_environment_values_are_in_the_letter_and_the_jobs_row_and_nowhere_else(self, stage: Stage) -> None:
+    def test_environment_values_are_in_the_spec_and_the_jobs_row_and_nowhere_else(self, stage: Stage) -> None:
         node = stage.node()
         job = stage.submit(environ={"API_KEY": "canary-7a1"})
         stage.settle()
-        assert node.fetch()[job, 1].letter.environ["API_KEY"] == "canary-7a1"
-        views = [stage.job(job), operations.events(stage.house, job, viewer=stage.admin)]
+        assert node.fetch()[job, 1].spec.environ["API_KEY"] == "canary-7a1"
+        views = [stage.job(job), operations.events(stage.platform, job, viewer=stage.admin)]
         assert "canary" not in repr(views)
         assert "canary" not in repr(JobSpec("f", "m", "", "a", environ={"API_KEY": "canary"}))
-        with stage.house.database.snapshot() as tx:
+        with stage.platform.database.snapshot() as tx:
             for table in tables.metadata.sorted_tables:
                 rows = [dict(row._mapping) for row in tx.execute(select(table))]
                 if table is tables.jobs:
@@ -170,23 +172,23 @@ class TestSecrets:
 
 class TestViewing:
     def test_users_see_and_stop_their_own_jobs_and_admins_all(self, stage: Stage) -> None:
-        ada = operations.add_user(stage.house, "ada", "hash")
-        bob = operations.add_user(stage.house, "bob", "hash")
+        ada = operations.add_user(stage.platform, "ada", "hash")
+        bob = operations.add_user(stage.platform, "bob", "hash")
         job = stage.submit(owner=ada)
-        assert [view.owner for view in operations.jobs(stage.house, viewer=ada)] == ["ada"]
-        assert list(operations.jobs(stage.house, viewer=bob)) == []
-        assert len(list(operations.jobs(stage.house, viewer=stage.admin))) == 1
+        assert [view.owner for view in operations.jobs(stage.platform, viewer=ada)] == ["ada"]
+        assert list(operations.jobs(stage.platform, viewer=bob)) == []
+        assert len(list(operations.jobs(stage.platform, viewer=stage.admin))) == 1
         for use in (operations.job, operations.stop, operations.delete, operations.events, operations.resizes):
             with pytest.raises(NoSuchJob):
-                use(stage.house, job, viewer=bob)
-        assert operations.job(stage.house, job, viewer=ada).state is JobState.SUBMITTED
+                use(stage.platform, job, viewer=bob)
+        assert operations.job(stage.platform, job, viewer=ada).state is JobState.SUBMITTED
 
     def test_lists_can_be_cut_sorted_and_chosen_by_state(self, sqlite_stage: Stage) -> None:
         first, second, third = (sqlite_stage.submit() for _ in range(3))
-        operations.stop(sqlite_stage.house, second, viewer=sqlite_stage.admin)
+        operations.stop(sqlite_stage.platform, second, viewer=sqlite_stage.admin)
 
         def ids(**how: object) -> list[str]:
-            found = operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin, **how)  # type: ignore[arg-type]
+            found = operations.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin, **how)  # type: ignore[arg-type]
             return [view.exec_id for view in found]
 
         assert ids() == [first, second, third]
@@ -199,20 +201,20 @@ class TestDeleting:
         node = stage.node()
         job = stage.submitted()
         stage.settle()
-        operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+        operations.delete(stage.platform, job.exec_id, viewer=stage.admin)
         with pytest.raises(NoSuchJob):
             stage.job(job.exec_id)
-        remove_folders(stage.house)
+        remove_folders(stage.platform)
         assert job.directory.exists(), "its processes still write there"
         node.obey()
-        remove_folders(stage.house)
+        remove_folders(stage.platform)
         assert not job.directory.exists()
 
     def test_delete_all_takes_the_viewers_own_jobs_only(self, sqlite_stage: Stage) -> None:
-        ada = operations.add_user(sqlite_stage.house, "ada", "hash")
+        ada = operations.add_user(sqlite_stage.platform, "ada", "hash")
         theirs, mine = sqlite_stage.submit(owner=ada), sqlite_stage.submit()
-        assert operations.delete_all(sqlite_stage.house, viewer=sqlite_stage.admin) == 1
-        assert [view.exec_id for view in operations.jobs(sqlite_stage.house, viewer=sqlite_stage.admin)] == [theirs]
+        assert operations.delete_all(sqlite_stage.platform, viewer=sqlite_stage.admin) == 1
+        assert [view.exec_id for view in operations.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)] == [theirs]
         assert mine != theirs
 
 
@@ -220,61 +222,61 @@ class TestUsers:
     def test_a_token_stands_for_its_user_until_it_expires_is_revoked_or_the_password_changes(
         self, stage: Stage
     ) -> None:
-        ada = operations.add_user(stage.house, "ada", "hash")
-        first, second, third = (operations.issue_token(stage.house, ada, 60) for _ in range(3))
+        ada = operations.add_user(stage.platform, "ada", "hash")
+        first, second, third = (operations.issue_token(stage.platform, ada, 60) for _ in range(3))
         assert len({len(token) for token in (first, second, third)}) == 1
-        found = operations.verify_token(stage.house, first)
+        found = operations.verify_token(stage.platform, first)
         assert found is not None
         assert (found.name, found.role) == ("ada", Role.USER)
-        operations.revoke_token(stage.house, first)
-        assert operations.verify_token(stage.house, first) is None
-        operations.set_password(stage.house, ada, "other")
-        assert operations.verify_token(stage.house, second) is None
-        fourth = operations.issue_token(stage.house, operations.user(stage.house, "ada"), 60)
+        operations.revoke_token(stage.platform, first)
+        assert operations.verify_token(stage.platform, first) is None
+        operations.set_password(stage.platform, ada, "other")
+        assert operations.verify_token(stage.platform, second) is None
+        fourth = operations.issue_token(stage.platform, operations.user(stage.platform, "ada"), 60)
         stage.clock.pass_(61)
-        assert operations.verify_token(stage.house, fourth) is None
+        assert operations.verify_token(stage.platform, fourth) is None
 
     def test_what_was_asked_for_under_a_password_is_not_done_once_it_is_changed(self, stage: Stage) -> None:
-        seen = operations.add_user(stage.house, "ada", "known to a thief")
-        operations.set_password(stage.house, seen, "new")
+        seen = operations.add_user(stage.platform, "ada", "known to a thief")
+        operations.set_password(stage.platform, seen, "new")
         with pytest.raises(PasswordChanged):
-            operations.set_password(stage.house, seen, "the thief's")
+            operations.set_password(stage.platform, seen, "the thief's")
         with pytest.raises(PasswordChanged):
-            operations.issue_token(stage.house, seen, 60)
-        assert operations.user(stage.house, "ada").password_hash == "new"
+            operations.issue_token(stage.platform, seen, 60)
+        assert operations.user(stage.platform, "ada").password_hash == "new"
 
     def test_setting_a_password_again_is_setting_it_once(self, sqlite_stage: Stage) -> None:
-        seen = operations.add_user(sqlite_stage.house, "ada", "old")
-        operations.set_password(sqlite_stage.house, seen, "new")
-        token = operations.issue_token(sqlite_stage.house, operations.user(sqlite_stage.house, "ada"), 60)
-        operations.set_password(sqlite_stage.house, seen, "new")
-        assert operations.verify_token(sqlite_stage.house, token) is not None
+        seen = operations.add_user(sqlite_stage.platform, "ada", "old")
+        operations.set_password(sqlite_stage.platform, seen, "new")
+        token = operations.issue_token(sqlite_stage.platform, operations.user(sqlite_stage.platform, "ada"), 60)
+        operations.set_password(sqlite_stage.platform, seen, "new")
+        assert operations.verify_token(sqlite_stage.platform, token) is not None
 
     def test_no_token_is_stored_as_it_is(self, sqlite_stage: Stage) -> None:
-        token = operations.issue_token(sqlite_stage.house, sqlite_stage.admin, 60)
-        with sqlite_stage.house.database.snapshot() as tx:
+        token = operations.issue_token(sqlite_stage.platform, sqlite_stage.admin, 60)
+        with sqlite_stage.platform.database.snapshot() as tx:
             rows = [dict(row._mapping) for row in tx.execute(select(tables.tokens))]
         assert token not in repr(rows)
 
     def test_names_are_unique_and_readable_and_one_admin_stays(self, sqlite_stage: Stage) -> None:
         with pytest.raises(UserExists):
-            operations.add_user(sqlite_stage.house, "admin", "hash")
+            operations.add_user(sqlite_stage.platform, "admin", "hash")
         for name in ("", "a b", "-x", "a/b", "x" * 65):
             with pytest.raises(UserInvalid):
-                operations.add_user(sqlite_stage.house, name, "hash")
+                operations.add_user(sqlite_stage.platform, name, "hash")
         with pytest.raises(LastAdmin):
-            operations.remove_user(sqlite_stage.house, "admin")
+            operations.remove_user(sqlite_stage.platform, "admin")
         with pytest.raises(NoSuchUser):
-            operations.remove_user(sqlite_stage.house, "nobody")
+            operations.remove_user(sqlite_stage.platform, "nobody")
 
     def test_a_removed_user_loses_access_and_their_jobs_stop_and_stay_listed(self, sqlite_stage: Stage) -> None:
-        house = sqlite_stage.house
-        ada = operations.add_user(house, "ada", "hash")
-        token = operations.issue_token(house, ada, 60)
+        platform = sqlite_stage.platform
+        ada = operations.add_user(platform, "ada", "hash")
+        token = operations.issue_token(platform, ada, 60)
         job = sqlite_stage.submit(owner=ada)
-        operations.remove_user(house, "ada")
-        assert operations.verify_token(house, token) is None
-        assert [user.name for user in operations.users(house)] == ["admin"]
+        operations.remove_user(platform, "ada")
+        assert operations.verify_token(platform, token) is None
+        assert [user.name for user in operations.users(platform)] == ["admin"]
         assert sqlite_stage.job(job).state is JobState.KILLED
 
 
@@ -283,71 +285,71 @@ class TestANameThatIsGivenAgain:
 
     def _two(self, stage: Stage) -> tuple[UserView, UserView, str, str, Once]:
         """The old ada, the new one, the old one's job and token, the key under which that job was submitted."""
-        house, key = stage.house, once("k-1", "the same request")
-        old = operations.add_user(house, "ada", "hash")
-        token = operations.issue_token(house, old, 600)
+        platform, key = stage.platform, once("k-1", "the same request")
+        old = operations.add_user(platform, "ada", "hash")
+        token = operations.issue_token(platform, old, 600)
         spec = JobSpec("edtPyTorch", "main.py", "", "of ada")
-        job = operations.submit(house, owner=old, spec=spec, staged=stage_code(house), once=key).exec_id
-        operations.remove_user(house, "ada")
-        return old, operations.add_user(house, "ada", "other"), job, token, key
+        job = operations.submit(platform, owner=old, spec=spec, staged=stage_code(platform), once=key).exec_id
+        operations.remove_user(platform, "ada")
+        return old, operations.add_user(platform, "ada", "other"), job, token, key
 
     def test_the_new_user_owns_nothing_of_the_old_one(self, stage: Stage) -> None:
-        house = stage.house
+        platform = stage.platform
         old, new, job, token, key = self._two(stage)
         assert new.id != old.id and new.name == old.name
-        assert list(operations.jobs(house, viewer=new)) == []
+        assert list(operations.jobs(platform, viewer=new)) == []
         wanted = JobFilter(owner="ada")
-        assert operations.jobs_page(house, viewer=new, wanted=wanted, limit=9) == JobPage((), None, 0)
+        assert operations.jobs_page(platform, viewer=new, wanted=wanted, limit=9) == JobPage((), None, 0)
         for use in (operations.job, operations.events, operations.resizes, operations.allocations, operations.stop):
             with pytest.raises(NoSuchJob):
-                use(house, job, viewer=new)
+                use(platform, job, viewer=new)
         with pytest.raises(NoSuchJob):
-            operations.delete(house, job, viewer=new)
-        assert operations.delete_all(house, viewer=new) == 0
-        assert operations.verify_token(house, token) is None
-        assert operations.submitted_before(house, owner=new, once=key) is None
+            operations.delete(platform, job, viewer=new)
+        assert operations.delete_all(platform, viewer=new) == 0
+        assert operations.verify_token(platform, token) is None
+        assert operations.submitted_before(platform, owner=new, once=key) is None
 
     def test_whoever_was_removed_cannot_act_as_who_has_the_name_now(self, stage: Stage) -> None:
-        house = stage.house
+        platform = stage.platform
         old, new, _, _, _ = self._two(stage)
         with pytest.raises(NoSuchUser):
-            operations.set_password(house, old, "taken over")
+            operations.set_password(platform, old, "taken over")
         with pytest.raises(NoSuchUser):
-            operations.issue_token(house, old, 60)
+            operations.issue_token(platform, old, 60)
         with pytest.raises(NoSuchUser):
             stage.submit(owner=old)
-        assert operations.user(house, "ada") == new
+        assert operations.user(platform, "ada") == new
 
     def test_an_admin_sees_the_jobs_of_both_and_which_owner_was_removed(self, stage: Stage) -> None:
-        house = stage.house
+        platform = stage.platform
         _, new, before, _, _ = self._two(stage)
         after = stage.submit(owner=new)
-        page = operations.jobs_page(house, viewer=stage.admin, wanted=JobFilter(owner="ada"), limit=9)
+        page = operations.jobs_page(platform, viewer=stage.admin, wanted=JobFilter(owner="ada"), limit=9)
         assert [(job.exec_id, job.owner, job.owner_removed) for job in page.jobs] == [
             (after, "ada", False),
             (before, "ada", True),
         ]
-        assert [user.name for user in operations.users(house)] == ["ada", "admin"]
+        assert [user.name for user in operations.users(platform)] == ["ada", "admin"]
 
     def test_removing_the_new_user_stops_only_the_new_users_jobs(self, sqlite_stage: Stage) -> None:
-        house = sqlite_stage.house
+        platform = sqlite_stage.platform
         _, new, _, _, _ = self._two(sqlite_stage)
-        other = operations.add_user(house, "bob", "hash")
+        other = operations.add_user(platform, "bob", "hash")
         theirs, mine = sqlite_stage.submit(owner=other), sqlite_stage.submit(owner=new)
-        operations.remove_user(house, "ada")
+        operations.remove_user(platform, "ada")
         assert sqlite_stage.job(mine).state is JobState.KILLED
         assert sqlite_stage.job(theirs).state is JobState.SUBMITTED
-        assert operations.add_user(house, "ada", "third").role is Role.USER
+        assert operations.add_user(platform, "ada", "third").role is Role.USER
 
 
 class TestLetters:
-    def test_the_letter_holds_what_a_wmla_job_finds_in_its_environment(self, sqlite_stage: Stage) -> None:
+    def test_the_spec_holds_what_a_wmla_job_finds_in_its_environment(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
         job = sqlite_stage.submitted(data_path="mnist", arguments=("--epochs", "2"), environ={"A": "b"})
-        look(sqlite_stage.house)
-        letter = node.fetch()[job.exec_id, 1].letter
-        settings, environ = sqlite_stage.house.settings, letter.environ
-        assert environ["RESULT_DIR"] == letter.result_dir == str(job.directory)
+        look(sqlite_stage.platform)
+        spec = node.fetch()[job.exec_id, 1].spec
+        settings, environ = sqlite_stage.platform.settings, spec.environ
+        assert environ["RESULT_DIR"] == spec.result_dir == str(job.directory)
         assert environ["DATA_DIR"] == str(settings.data / "mnist")
         assert environ["DLI_DATA_FS"] == str(settings.data)
         assert environ["LOG_DIR"] == str(job.log_dir)
@@ -356,39 +358,39 @@ class TestLetters:
         assert environ["A"] == "b"
         needed = "FABRIC_HOME JOB_STATE_DIR DLI_RESULT_FS DLI_WORK_DIR SAVED_MODEL_DIR CHECKPOINT_DIR DLI_IS_ELASTIC"
         assert set(needed.split()) < environ.keys()
-        assert (letter.arguments, letter.max_engines, letter.threads) == (("--epochs", "2"), 4, 2)
-        assert letter.spool_dir.endswith(f"{job.exec_id}/spool/1-n1")
-        assert letter.work_dir == str(job.work_dir)
+        assert (spec.arguments, spec.max_engines, spec.threads) == (("--epochs", "2"), 4, 2)
+        assert spec.spool_dir.endswith(f"{job.exec_id}/spool/1-n1")
+        assert spec.work_dir == str(job.work_dir)
 
     def test_a_job_may_say_otherwise(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
         job = sqlite_stage.submit(environ={"DATA_DIR": "/elsewhere"})
-        look(sqlite_stage.house)
-        assert node.fetch()[job, 1].letter.environ["DATA_DIR"] == "/elsewhere"
+        look(sqlite_stage.platform)
+        assert node.fetch()[job, 1].spec.environ["DATA_DIR"] == "/elsewhere"
 
     @pytest.mark.parametrize("backend", ["pytorch", "tensorflow"])
-    def test_the_letter_says_what_the_supervisor_is_to_import(self, sqlite_stage: Stage, backend: str) -> None:
+    def test_the_spec_says_what_the_supervisor_is_to_import(self, sqlite_stage: Stage, backend: str) -> None:
         node = sqlite_stage.node()
         job = sqlite_stage.submit(backend=backend)
-        look(sqlite_stage.house)
-        letter = node.fetch()[job, 1].letter
-        assert letter.framework == letter.environ["FABRIC_BACKEND"] == backend
-        assert "TF_USE_LEGACY_KERAS" not in letter.environ
+        look(sqlite_stage.platform)
+        spec = node.fetch()[job, 1].spec
+        assert spec.framework == spec.environ["FABRIC_BACKEND"] == backend
+        assert "TF_USE_LEGACY_KERAS" not in spec.environ
 
     def test_an_administrator_may_give_tensorflow_jobs_keras_2_and_a_job_may_refuse_it(
         self, sqlite_stage: Stage
     ) -> None:
-        settings = sqlite_stage.house.settings.model_copy(update={"tf_use_legacy_keras": True})
-        before = replace(sqlite_stage, house=replace(sqlite_stage.house, settings=settings))
+        settings = sqlite_stage.platform.settings.model_copy(update={"tf_use_legacy_keras": True})
+        before = replace(sqlite_stage, platform=replace(sqlite_stage.platform, settings=settings))
         node = sqlite_stage.node(slots=3)
         jobs = [
             before.submit(backend="tensorflow"),
             before.submit(backend="tensorflow", environ={"TF_USE_LEGACY_KERAS": "0"}),
             before.submit(),
         ]
-        look(sqlite_stage.house)  # whose administrator has changed his mind
-        letters = node.fetch()
-        assert [letters[job, 1].letter.environ.get("TF_USE_LEGACY_KERAS") for job in jobs] == ["1", "0", None]
+        look(sqlite_stage.platform)  # whose administrator has changed his mind
+        specs = node.fetch()
+        assert [specs[job, 1].spec.environ.get("TF_USE_LEGACY_KERAS") for job in jobs] == ["1", "0", None]
 
 
 def test_the_timeline_shows_who_held_which_slot(sqlite_stage: Stage, tmp_path: Path) -> None:
@@ -398,13 +400,13 @@ def test_the_timeline_shows_who_held_which_slot(sqlite_stage: Stage, tmp_path: P
     sqlite_stage.clock.pass_(10)
     node.end((job, 1), ExitKind.FINISHED)
     sqlite_stage.clock.pass_(10)
-    timeline = operations.timeline(sqlite_stage.house, viewer=sqlite_stage.admin)
+    timeline = operations.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin)
     assert [(held.slot, held.exec_id, held.kind) for held in timeline.allocations] == [
         ("0", job, ExitKind.FINISHED),
         ("1", job, ExitKind.FINISHED),
     ]
     assert {held.released_at for held in timeline.allocations} == {timeline.now - 10}
-    later = operations.timeline(sqlite_stage.house, viewer=sqlite_stage.admin, since=timeline.now - 5)
+    later = operations.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin, since=timeline.now - 5)
     assert later.allocations == ()
 
 
@@ -421,18 +423,18 @@ def test_a_timeline_of_too_much_begins_later_and_says_when(stage: Stage, monkeyp
         node.end((short[-1], 1), ExitKind.FINISHED)
         ends.append(stage.clock.now)
         stage.clock.pass_(10)
-    timeline = operations.timeline(stage.house, viewer=stage.admin)
+    timeline = operations.timeline(stage.platform, viewer=stage.admin)
     assert timeline.since == ends[1]
     assert [bar.exec_id for bar in timeline.allocations] == [held, *short[1:]]
     assert {resize.exec_id for resize in timeline.resizes} == set(short[2:])
-    recent = operations.timeline(stage.house, viewer=stage.admin, since=ends[2])
+    recent = operations.timeline(stage.platform, viewer=stage.admin, since=ends[2])
     assert recent.since == ends[2], "of a time that is not too much nothing is left out"
-    early = operations.timeline(stage.house, viewer=stage.admin, until=ends[0])
+    early = operations.timeline(stage.platform, viewer=stage.admin, until=ends[0])
     assert (early.since, [bar.exec_id for bar in early.allocations]) == (0.0, [held, short[0]])
 
 
-def test_operations_take_a_house_that_anybody_can_make(sqlite_stage: Stage) -> None:
-    other: House = replace(sqlite_stage.house, clock=lambda: 5.0)
+def test_operations_take_a_platform_that_anybody_can_make(sqlite_stage: Stage) -> None:
+    other: Platform = replace(sqlite_stage.platform, clock=lambda: 5.0)
     assert operations.add_user(other, "eve", "hash").created_at == 5.0
 
 
@@ -448,15 +450,15 @@ def test_a_timeline_of_too_many_failures_or_resizes_begins_later_too(
         node.end((job, 1), ExitKind.SCRIPT_ERROR)
         ends.append(stage.clock.now)
         stage.clock.pass_(10)
-    whole = operations.timeline(stage.house, viewer=stage.admin)
+    whole = operations.timeline(stage.platform, viewer=stage.admin)
     at = [failure.time for failure in whole.failures]
     assert len(at) > len(whole.allocations) == 4, "an engine's, and its attempt's"
-    with stage.house.database.snapshot() as tx:
+    with stage.platform.database.snapshot() as tx:
         assert failures.few_since(tx, 0, math.inf, len(at)) == 0
         decided = [resize.decided_at for resize in whole.resizes]
         assert resizes.few_since(tx, 0, math.inf, len(decided)) == 0
         assert resizes.few_since(tx, 0, math.inf, 1) == decided[-2]
     monkeypatch.setattr(history, "MOST_OF_A_KIND", 3)
-    timeline = operations.timeline(stage.house, viewer=stage.admin)
+    timeline = operations.timeline(stage.platform, viewer=stage.admin)
     assert timeline.since == at[-4] > ends[0]
     assert [failure.time for failure in timeline.failures] == at[-4:]

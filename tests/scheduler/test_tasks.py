@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,23 +20,22 @@ import pytest
 from celery.beat import EmbeddedService
 from sqlalchemy import text
 
-from edt_scheduler import operations, pairing
-from edt_scheduler.beat import FIRST_SECONDS, Beat, Taking, Timetable, _Sender, _sending
-from edt_scheduler.broker import TASKS_QUEUE, celery_app
+from edt_scheduler import operations
 from edt_scheduler.errors import HomeUnusable
-from edt_scheduler.house import House
-from edt_scheduler.once import KEPT_SECONDS, Once
-from edt_scheduler.operations.batches import in_batches, in_time
-from edt_scheduler.operations.retention import remove_folders
-from edt_scheduler.operations.sweeping import sweep_changes, sweep_keys, sweep_leftovers
-from edt_scheduler.store import changes, keys
-from edt_scheduler.store.database import Database
-from edt_scheduler.tasks import TASKS, Runner, Task
+from edt_scheduler.model.idempotency import KEPT_SECONDS, Once
+from edt_scheduler.notify.broker import TASKS_QUEUE, celery_app
+from edt_scheduler.periodic.beat import FIRST_SECONDS, Beat, Taking, Timetable, _Sender, _sending
+from edt_scheduler.periodic.retention import remove_folders
+from edt_scheduler.periodic.sweeping import sweep_changes, sweep_keys, sweep_leftovers
+from edt_scheduler.periodic.tasks import TASKS, Runner, Task
+from edt_scheduler.platform import Platform, pairing
+from edt_scheduler.store import changes, idempotency
+from edt_scheduler.store.database import Database, in_batches, in_time
 from support.puppets import Clock, Stage
 from support.waiting import until
 
 
-def task(work: Callable[[House], int], name: str = "edt.try", period: float = 30) -> Task:
+def task(work: Callable[[Platform], int], name: str = "edt.try", period: float = 30) -> Task:
     return Task(name, "things done", period, 60, work)
 
 
@@ -43,16 +43,16 @@ def deleted_jobs(stage: Stage, count: int) -> list[Path]:
     """Folders of jobs that were deleted and are over."""
     jobs = [stage.submitted() for _ in range(count)]
     for job in jobs:
-        operations.delete(stage.house, job.exec_id, viewer=stage.admin)
+        operations.delete(stage.platform, job.exec_id, viewer=stage.admin)
     return [job.directory for job in jobs]
 
 
-def without_its_broker(stage: Stage, monkeypatch: pytest.MonkeyPatch, folder: Path) -> House:
-    """The house of a scheduler whose broker does not answer."""
+def without_its_broker(stage: Stage, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Platform:
+    """The platform of a scheduler whose broker does not answer."""
     broker_url = f"redis+socket://{folder / 'nobody'}"
     monkeypatch.setenv("EDT_BROKER_URL", broker_url)
-    monkeypatch.setenv("EDT_HOME", str(stage.house.settings.home))
-    return replace(stage.house, settings=stage.house.settings.model_copy(update={"broker_url": broker_url}))
+    monkeypatch.setenv("EDT_HOME", str(stage.platform.settings.home))
+    return replace(stage.platform, settings=stage.platform.settings.model_copy(update={"broker_url": broker_url}))
 
 
 def waiting(valkey: str) -> int:
@@ -91,14 +91,14 @@ class TestWhen:
     def test_they_run_beside_whoever_leads_and_no_more_when_that_ends(
         self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        monkeypatch.setattr("edt_scheduler.periodic.beat.FIRST_SECONDS", 0.0)
         ran: list[str] = []
 
-        def work(_: House) -> int:
+        def work(_: Platform) -> int:
             ran.append(threading.current_thread().name)
             return 0
 
-        with Beat(sqlite_stage.house, [task(work, period=0.01)]):
+        with Beat(sqlite_stage.platform, [task(work, period=0.01)]):
             until(lambda: len(ran) > 2)
         count = len(ran)
         assert set(ran) == {"tasks"}
@@ -135,10 +135,10 @@ class TestWhen:
     def test_where_the_broker_is_away_for_long_the_scheduler_runs_them_itself_and_says_so_once(
         self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
-        house = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
-        ran: list[House] = []
-        with Beat(house, [task(lambda house: bool(ran.append(house)), period=0.05)]):
+        monkeypatch.setattr("edt_scheduler.periodic.beat.FIRST_SECONDS", 0.0)
+        platform = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
+        ran: list[Platform] = []
+        with Beat(platform, [task(lambda platform: bool(ran.append(platform)), period=0.05)]):
             until(lambda: len(ran) > 2)
         assert [record.getMessage() for record in caplog.records] == [
             "no worker takes the periodic tasks; until one does, this scheduler runs them itself"
@@ -147,16 +147,16 @@ class TestWhen:
     def test_one_that_hangs_here_keeps_nobody_from_starting_the_worker_again(
         self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
-        house = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
+        monkeypatch.setattr("edt_scheduler.periodic.beat.FIRST_SECONDS", 0.0)
+        platform = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
         hangs, answers = threading.Event(), threading.Event()
 
-        def hang(_: House) -> int:
+        def hang(_: Platform) -> int:
             hangs.set()
             answers.wait()
             return 0
 
-        with Beat(house, [task(hang, period=0.05)]) as running:
+        with Beat(platform, [task(hang, period=0.05)]) as running:
             assert running._worker is not None and hangs.wait(30)
             first = running._worker.pid
             assert first is not None
@@ -167,15 +167,15 @@ class TestWhen:
     def test_what_the_worker_hangs_in_is_left_to_it_and_the_others_are_run(
         self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
-        house = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
+        monkeypatch.setattr("edt_scheduler.periodic.beat.FIRST_SECONDS", 0.0)
+        platform = without_its_broker(sqlite_stage, monkeypatch, tmp_path)
         ran: list[str] = []
         tasks = [
             replace(task(lambda _, name=name: bool(ran.append(name)), name, 0.05), limit_seconds=0)  # type: ignore[misc]
             for name in ("edt.hangs", "edt.quick")
         ]
-        running = Beat(house, tasks)
-        running._hear(0)
+        running = Beat(platform, tasks)
+        running._receive(0)
         os.write(running._writing, b"begun edt.hangs\n")
         with running:
             until(lambda: len(ran) > 4)
@@ -184,7 +184,7 @@ class TestWhen:
     def test_what_waits_from_before_is_removed_and_what_waits_in_vain_does_not_pile_up(
         self, monkeypatch: pytest.MonkeyPatch, valkey: str
     ) -> None:
-        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        monkeypatch.setattr("edt_scheduler.periodic.beat.FIRST_SECONDS", 0.0)
         before = celery_app(valkey, sends=True)
         for _ in range(5):
             before.send_task("edt.try", queue=TASKS_QUEUE)
@@ -206,7 +206,7 @@ class TestWhen:
     def test_a_message_says_only_the_name_and_dies_after_a_period(
         self, monkeypatch: pytest.MonkeyPatch, valkey: str
     ) -> None:
-        monkeypatch.setattr("edt_scheduler.beat.FIRST_SECONDS", 0.0)
+        monkeypatch.setattr("edt_scheduler.periodic.beat.FIRST_SECONDS", 0.0)
         sender = EmbeddedService(
             _sending(valkey, [task(lambda _: 0)]), thread=True, scheduler_cls=partial(_Sender, lambda: False)
         )
@@ -229,14 +229,14 @@ class TestFailures:
         caplog.set_level(logging.INFO)
         answers: list[object] = [ZeroDivisionError("none"), ZeroDivisionError("none"), OSError(28, "disk full"), 3, 0]
 
-        def work(_: House) -> int:
+        def work(_: Platform) -> int:
             answer = answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer
             assert isinstance(answer, int)
             return answer
 
-        runner = Runner(sqlite_stage.house)
+        runner = Runner(sqlite_stage.platform)
         for _ in range(5):
             runner.run(task(work))
         assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
@@ -251,7 +251,7 @@ class TestFailures:
         self, sqlite_stage: Stage, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
-        runner = Runner(replace(sqlite_stage.house, database=Database("sqlite:////nonexistent/edt.db")))
+        runner = Runner(replace(sqlite_stage.platform, database=Database("sqlite:////nonexistent/edt.db")))
         for each in TASKS:
             runner.run(each)
         assert caplog.text == ""
@@ -282,14 +282,14 @@ class TestDeletedJobs:
     def test_their_folders_go_and_it_says_how_many(self, stage: Stage) -> None:
         kept = stage.submitted().directory
         folders = deleted_jobs(stage, 3)
-        assert remove_folders(stage.house) == 3
+        assert remove_folders(stage.platform) == 3
         assert kept.exists() and not any(folder.exists() for folder in folders)
-        assert remove_folders(stage.house) == 0, "it is not counted again"
+        assert remove_folders(stage.platform) == 0, "it is not counted again"
 
     def test_two_that_run_at_once_do_the_work_of_one(self, stage: Stage) -> None:
         folders = deleted_jobs(stage, 8)
         with ThreadPoolExecutor(2) as pool:
-            for each in [pool.submit(remove_folders, stage.house) for _ in range(2)]:
+            for each in [pool.submit(remove_folders, stage.platform) for _ in range(2)]:
                 each.result()
         assert not any(folder.exists() for folder in folders)
 
@@ -297,79 +297,79 @@ class TestDeletedJobs:
         self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stuck, *others = deleted_jobs(sqlite_stage, 3)
-        rmtree = operations.retention.shutil.rmtree
+        rmtree = shutil.rmtree
         refusing = lambda path, **how: None if path == stuck else rmtree(path, **how)  # noqa: E731
-        monkeypatch.setattr("edt_scheduler.operations.retention.shutil.rmtree", refusing)  # root may remove anything
+        monkeypatch.setattr("edt_scheduler.periodic.retention.shutil.rmtree", refusing)  # root may remove anything
         with pytest.raises(HomeUnusable, match=r"1 job folder cannot be removed, edt-1 say"):
-            remove_folders(sqlite_stage.house)
+            remove_folders(sqlite_stage.platform)
         assert stuck.exists() and not any(folder.exists() for folder in others)
 
     def test_while_the_homes_id_cannot_be_read_nothing_is_removed(self, sqlite_stage: Stage) -> None:
-        house = sqlite_stage.house
-        pairing.pair(house.database, house.settings, 0.0)
+        platform = sqlite_stage.platform
+        pairing.pair(platform.database, platform.settings, 0.0)
         (folder,) = deleted_jobs(sqlite_stage, 1)
-        file = house.settings.home / pairing.ID_FILE
+        file = platform.settings.home / pairing.ID_FILE
         kept = file.rename(file.with_name("kept"))
         file.mkdir()  # reading it is an error, as on a share that does not answer
         with pytest.raises(HomeUnusable, match="home-id cannot be read"):
-            remove_folders(house)
+            remove_folders(platform)
         assert folder.exists()
         file.rmdir()
         kept.rename(file)
-        assert remove_folders(house) == 1
+        assert remove_folders(platform) == 1
         assert not folder.exists()
 
 
 class TestLeftovers:
     def test_a_folder_of_no_known_job_is_set_aside_and_counted(self, stage: Stage) -> None:
-        folder = stage.house.settings.jobs / "edt-7"
+        folder = stage.platform.settings.jobs / "edt-7"
         (folder / "model").mkdir(parents=True)
-        assert sweep_leftovers(stage.house) == 1
+        assert sweep_leftovers(stage.platform) == 1
         assert not folder.exists()
-        assert sweep_leftovers(stage.house) == 0
+        assert sweep_leftovers(stage.platform) == 0
 
 
 class TestBacklogs:
     """What a scheduler that was away for long finds is forgotten in batches, to the end."""
 
     def test_changes(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("edt_scheduler.operations.sweeping.BATCH_ROWS", 2)
+        monkeypatch.setattr("edt_scheduler.periodic.sweeping.BATCH_ROWS", 2)
         for _ in range(4):
             stage.submit()
-        cursor = operations.newest_change(stage.house)
-        with stage.house.database.transaction() as tx:
+        cursor = operations.newest_change(stage.platform)
+        with stage.platform.database.transaction() as tx:
             count = tx.execute(text("SELECT count(*) FROM changes WHERE id <> 0")).scalar_one()
             tx.execute(text("UPDATE changes SET time = time - :age"), {"age": changes.KEPT_SECONDS + 1})
         assert count > 2
-        assert sweep_changes(stage.house) == count
-        assert operations.changes_since(stage.house, cursor).cursor == cursor, "who has seen all has missed nothing"
+        assert sweep_changes(stage.platform) == count
+        assert operations.changes_since(stage.platform, cursor).cursor == cursor, "who has seen all has missed nothing"
 
     def test_idempotency_keys(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("edt_scheduler.operations.sweeping.BATCH_ROWS", 2)
-        with stage.house.database.transaction() as tx:
+        monkeypatch.setattr("edt_scheduler.periodic.sweeping.BATCH_ROWS", 2)
+        with stage.platform.database.transaction() as tx:
             user = tx.execute(text("SELECT min(id) FROM users")).scalar_one()
             for number in range(5):
-                keys.put(tx, user, Once(f"key-{number}", "0" * 64), "edt-1", stage.clock() + number)
+                idempotency.put(tx, user, Once(f"key-{number}", "0" * 64), "edt-1", stage.clock() + number)
         stage.clock.pass_(KEPT_SECONDS + 3)
-        assert sweep_keys(stage.house) == 4
+        assert sweep_keys(stage.platform) == 4
         stage.clock.pass_(1)
-        assert sweep_keys(stage.house) == 1
+        assert sweep_keys(stage.platform) == 1
 
 
 _SLOW = """
 import sys, time
 from pathlib import Path
-from edt_scheduler import task_worker, tasks
+from edt_scheduler.periodic import tasks, worker
 
 def quick(_):
     Path(sys.argv[3]).touch()
     return 1
 
-task_worker.TASKS = (
+worker.TASKS = (
     tasks.Task("edt.slow", "things done", 30, 1, lambda _: time.sleep(600)),
     tasks.Task("edt.quick", "things done", 30, 60, quick),
 )
-sys.exit(task_worker.main(sys.argv[1:3]))
+sys.exit(worker.main(sys.argv[1:3]))
 """
 
 
@@ -379,7 +379,7 @@ def test_a_task_that_takes_longer_than_its_limit_is_killed_and_the_next_one_runs
 ) -> None:
     reading, writing = os.pipe()
     done = tmp_path / "done"
-    home = sqlite_stage.house.settings.home
+    home = sqlite_stage.platform.settings.home
     worker = subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(os.getpid()), str(writing), str(done)],
         env={**os.environ, "EDT_BROKER_URL": valkey, "EDT_HOME": str(home)},

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.contract import ExitKind
-from edt_scheduler import operations, pairing
-from edt_scheduler.fences import FENCE_SECONDS
-from edt_scheduler.jobs import JobState
-from edt_scheduler.loop import Loop
-from edt_scheduler.operations.sweeping import Leftovers
-from edt_scheduler.reconcile import look
+from edt_contract.reports import ExitKind
+from edt_scheduler import operations
+from edt_scheduler.decide.loop import Loop
+from edt_scheduler.decide.reconcile import look
+from edt_scheduler.home.fence_files import FENCE_SECONDS
+from edt_scheduler.model.states import JobState
+from edt_scheduler.periodic.sweeping import Leftovers
+from edt_scheduler.periodic.tasks import TASKS
+from edt_scheduler.platform import pairing
 from edt_scheduler.store import reservations
-from edt_scheduler.tasks import TASKS
 from support.puppets import Clock, Stage
 from support.untouched import guarded
 
@@ -24,8 +25,8 @@ from support.untouched import guarded
 def test_no_file_of_the_home_is_touched_by_who_holds_the_writers_lock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house, settings = stage.house, stage.house.settings
-    pairing.pair(house.database, settings, 0.0)  # once in a home's life its id is written under the lock
+    platform, settings = stage.platform, stage.platform.settings
+    pairing.pair(platform.database, settings, 0.0)  # once in a home's life its id is written under the lock
     with guarded(settings.home, monkeypatch):
         node = stage.node()
         finished, stopped, deleted = (stage.submit(workers=1) for _ in range(3))
@@ -33,21 +34,21 @@ def test_no_file_of_the_home_is_touched_by_who_holds_the_writers_lock(
         assert stage.submit(workers=1) == "edt-5"
         stage.settle()
         node.end((finished, 1), ExitKind.FINISHED)
-        operations.stop(house, stopped, viewer=stage.admin)
-        operations.delete(house, deleted, viewer=stage.admin)
+        operations.stop(platform, stopped, viewer=stage.admin)
+        operations.delete(platform, deleted, viewer=stage.admin)
         stage.settle()
         assert stage.job(finished).state is JobState.FINISHED
-        look(house, stage.silence("n1"))  # its fence file is due
-        look(house)
+        look(platform, stage.silence("n1"))  # its fence file is due
+        look(platform)
         stage.clock.pass_(FENCE_SECONDS)
-        look(house)
+        look(platform)
         for task in TASKS:
-            task.work(house)
+            task.work(platform)
         stage.clock.pass_(reservations.KEPT_SECONDS)
-        Leftovers(house).sweep()
-        Loop(house, Clock(0)).once()
-        operations.delete_all(house, viewer=stage.admin)
-        pairing.adopt(house.database, settings, 0.0)
+        Leftovers(platform).sweep()
+        Loop(platform, Clock(0)).once()
+        operations.delete_all(platform, viewer=stage.admin)
+        pairing.adopt(platform.database, settings, 0.0)
     assert (settings.lost_found / "edt-4" / "edt-4").is_dir()
     assert stage.fence("edt-5") == 2
     assert not (settings.jobs / deleted).exists()
@@ -67,12 +68,12 @@ def test_no_file_of_the_home_is_touched_by_who_holds_the_writers_lock(
 def test_the_guard_sees_what_is_touched(
     sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, touch: Callable[[Path], object]
 ) -> None:
-    home = sqlite_stage.house.settings.home
+    home = sqlite_stage.platform.settings.home
     with guarded(home, monkeypatch):
         touch(home)
     with (
         pytest.raises(AssertionError, match="touched under the writer's lock"),
         guarded(home, monkeypatch),
-        sqlite_stage.house.database.transaction(),
+        sqlite_stage.platform.database.transaction(),
     ):
         touch(home)

@@ -80,7 +80,7 @@ class Suite:
             for number, lane in enumerate(Lane)
         }
         checks = self._checking() if self._checks else []
-        lanes = [running.Lane(lane.value, [*(checks if lane is Lane.ROOMS else []), job]) for lane, job in jobs.items()]
+        lanes = [running.Lane(lane.value, [*(checks if lane is Lane.UNITS else []), job]) for lane, job in jobs.items()]
         running.run(lanes)
         accounts = {lane.value: job.account or Account() for lane, job in jobs.items()}
         failed = account.failures(accounts.values())

@@ -19,7 +19,7 @@ NEVER: Mapping[str, str] = {
     "tests/checker/": "the checker itself",
     "tests/elastic/test_crashes.py": "crash points and digests",
     "tests/elastic/test_digests.py": "digests",
-    "tests/elastic/test_homes.py": "crash points and digests",
+    "tests/elastic/test_head_nodes.py": "crash points and digests",
     "tests/elastic/test_lr_rule.py": "digests",
     "tests/elastic/test_per_engine.py": "digests and sample counts",
     "tests/elastic/test_random_schedules.py": "digests and sample counts",

@@ -12,31 +12,31 @@ class Lane(enum.StrEnum):
 
     PROCESSES = "processes"
     """Trainings, whole platforms, containers, browsers: they start processes that keep the cores busy."""
-    ROOMS = "rooms"
-    """Each room by itself: in the test's own process, or in processes that mostly wait."""
+    UNITS = "units"
+    """Each part by itself: in the test's own process, or in processes that mostly wait."""
 
 
 FOLDERS: Mapping[str, Lane] = {
-    "agent": Lane.ROOMS,  # it starts processes, too, and both cores are busy for 23 % of its time
-    "api": Lane.ROOMS,
+    "agent": Lane.UNITS,  # it starts processes, too, and both cores are busy for 23 % of its time
+    "api": Lane.UNITS,
     "browser": Lane.PROCESSES,
     "chaos": Lane.PROCESSES,
-    "checker": Lane.ROOMS,
-    "cli": Lane.ROOMS,
+    "checker": Lane.UNITS,
+    "cli": Lane.UNITS,
     "compose": Lane.PROCESSES,
-    "demo": Lane.ROOMS,
+    "demo": Lane.UNITS,
     "elastic": Lane.PROCESSES,
     "journeys": Lane.PROCESSES,
-    "libraries": Lane.ROOMS,
-    "runners": Lane.ROOMS,
-    "scheduler": Lane.ROOMS,
-    "suite": Lane.ROOMS,
+    "libraries": Lane.UNITS,
+    "runners": Lane.UNITS,
+    "scheduler": Lane.UNITS,
+    "suite": Lane.UNITS,
 }
-"""The lane of each folder of tests. A test is moved by ``@pytest.mark.lane("rooms")``."""
+"""The lane of each folder of tests. A test is moved by ``@pytest.mark.lane("units")``."""
 
 
 def lane_of(file: str, marked: str | None = None) -> Lane:
-    """The lane of a test by its file (``tests/elastic/test_homes.py``) and by its marker ``lane``, which wins.
+    """The lane of a test by its file (``tests/elastic/test_head_nodes.py``) and by its marker ``lane``, which wins.
 
     Raises ValueError for a lane or a folder that is not in the table.
     """

@@ -36,7 +36,7 @@ def test_what_must_never_fail_is_not_run_again_nor_is_what_failed_beside_it() ->
         ("tests/elastic/test_digests.py", "digests"),
         ("tests/elastic/test_random_schedules.py", "digests and sample counts"),
         ("tests/chaos/test_storm.py", "a storm's counts and its checker's verdict"),
-        ("tests/checker/test_checker_barks.py", "the checker itself"),
+        ("tests/checker/test_checker_finds_faults.py", "the checker itself"),
         ("tests/elastic/test_local.py", None),
         ("tests/api/test_lists.py", None),
     ],

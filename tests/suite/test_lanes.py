@@ -17,9 +17,9 @@ TESTS = Path(__file__).parents[1]
 
 
 def test_the_folder_decides_and_a_marker_wins() -> None:
-    assert lane_of("tests/elastic/test_homes.py") is Lane.PROCESSES
-    assert lane_of("tests/api/test_lists.py") is Lane.ROOMS
-    assert lane_of("tests/elastic/test_homes.py", "rooms") is Lane.ROOMS
+    assert lane_of("tests/elastic/test_head_nodes.py") is Lane.PROCESSES
+    assert lane_of("tests/api/test_lists.py") is Lane.UNITS
+    assert lane_of("tests/elastic/test_head_nodes.py", "units") is Lane.UNITS
 
 
 def test_every_folder_of_tests_has_a_lane() -> None:

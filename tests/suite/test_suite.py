@@ -64,11 +64,11 @@ def test_each_lane_runs_its_own_tests_and_the_last_line_counts_both(few: Few) ->
     status, said = few.run()
     assert status == 0, said
     assert said.endswith("\n2 passed, 0 failed\n")
-    assert "[rooms] 100% tests/api/test_pages.py  1 passed" in said
+    assert "[units] 100% tests/api/test_pages.py  1 passed" in said
     assert "[processes] 100% tests/elastic/test_engines.py  1 passed" in said
     report = json.loads((few.folder / ".pytest_cache/suite/report.json").read_text())
     assert {test: each["lane"] for test, each in report["tests"].items()} == {
-        "tests/api/test_pages.py::test_a_page": "rooms",
+        "tests/api/test_pages.py::test_a_page": "units",
         "tests/elastic/test_engines.py::test_an_engine": "processes",
     }
 
@@ -168,8 +168,8 @@ def test_a_process_that_dies_under_its_tests_fails_the_run_with_the_test_that_wa
     few.write("api/test_death.py", "import os\n\ndef test_a(): os._exit(7)\n\ndef test_b(): pass\n")
     status, said = few.run("--", "tests/api/test_death.py")
     assert status == 1, said
-    assert "pytest in lane rooms ended with status 7 while this test was running" in said
-    assert "lane rooms: pytest ended with status 7, and 1 of its tests were not run" in said[-300:]
+    assert "pytest in lane units ended with status 7 while this test was running" in said
+    assert "lane units: pytest ended with status 7, and 1 of its tests were not run" in said[-300:]
 
 
 def test_a_test_that_dies_with_its_process_is_forgiven_no_more_than_any_other_of_its_file(few: Few) -> None:
@@ -179,7 +179,7 @@ def test_a_test_that_dies_with_its_process_is_forgiven_no_more_than_any_other_of
     assert "(never forgiven: digests)" in said and "[again]" not in said
 
 
-DIES = "\n\nimport os\n\ndef {hook}(config):\n    if config.getoption('lane') == 'rooms':\n        {what}\n"
+DIES = "\n\nimport os\n\ndef {hook}(config):\n    if config.getoption('lane') == 'units':\n        {what}\n"
 EARLY = {
     "status 1 at the start": ("pytest_configure", "os._exit(1)", "status 1 before it could say how its run ended"),
     "status 0 at the start": ("pytest_configure", "os._exit(0)", "status 0 before it could say how its run ended"),
@@ -193,7 +193,7 @@ def test_a_lane_that_dies_beside_its_tests_fails_the_run(few: Few, hook: str, wh
         stream.write(DIES.format(hook=hook, what=what))
     status, said = few.run()
     assert status == 1, said
-    assert f"lane rooms: pytest ended with {why}" in said[-400:]
+    assert f"lane units: pytest ended with {why}" in said[-400:]
     assert not said.endswith(" 0 failed\n")
 
 
@@ -203,7 +203,7 @@ def test_a_lane_without_pytest_fails_the_run(few: Few) -> None:
     status, said = few.run()
     assert status == 1, said
     assert "No module named pytest" in said
-    assert "lane rooms: pytest ended with status 1 before it could say how its run ended" in said[-400:]
+    assert "lane units: pytest ended with status 1 before it could say how its run ended" in said[-400:]
 
 
 UNTOLD = """
@@ -223,14 +223,14 @@ def test_status_1_without_a_failed_test_fails_the_run(few: Few) -> None:
         stream.write(UNTOLD)
     status, said = few.run()
     assert status == 1, said
-    assert "lane rooms: pytest ended with status 1, and no test has failed" in said
+    assert "lane units: pytest ended with status 1, and no test has failed" in said
 
 
 def test_a_lane_without_tests_fails_the_run_unless_tests_were_selected(few: Few) -> None:
     (few.folder / "tests/api/test_pages.py").unlink()
     status, said = few.run()
     assert status == 1, said
-    assert "lane rooms: pytest has found no tests" in said
+    assert "lane units: pytest has found no tests" in said
     assert few.run("--", "tests/elastic")[0] == 0
 
 
@@ -255,7 +255,7 @@ def test_what_is_required_and_missing_is_said_before_anything_starts(few: Few) -
     status, said = few.run(EDT_REQUIRE="docker,dockr")
     assert status == 1, said
     assert said.startswith("EDT_REQUIRE names 'dockr', which is unknown; known are ")
-    assert "[rooms]" not in said and said.endswith("\n0 passed, 1 failed\n")
+    assert "[units]" not in said and said.endswith("\n0 passed, 1 failed\n")
 
 
 LEFT = """
@@ -346,17 +346,17 @@ def account(*tests: tuple[str, str, float], extended: tuple[str, ...] = ()) -> A
 def test_minutes_are_summed_by_folder_and_lane() -> None:
     lanes = {
         "processes": account(("tests/elastic/test_a.py::test_a", "passed", 90)),
-        "rooms": account(("tests/api/test_b.py::test_b", "passed", 6), ("tests/api/test_c.py::test_c", "failed", 6)),
+        "units": account(("tests/api/test_b.py::test_b", "passed", 6), ("tests/api/test_c.py::test_c", "failed", 6)),
     }
     assert [line.split() for line in table(lanes)] == [
         ["folder", "lane", "tests", "minutes"],
         ["elastic", "processes", "1", "1.5"],
-        ["api", "rooms", "2", "0.2"],
+        ["api", "units", "2", "0.2"],
     ]
 
 
 def test_checks_count_as_tests_and_what_is_skipped_is_said() -> None:
-    lanes = {"rooms": account(("a", "passed", 1), ("b", "skipped", 1), ("c", "failed", 1))}
+    lanes = {"units": account(("a", "passed", 1), ("b", "skipped", 1), ("c", "failed", 1))}
     steps = [Step("make check", good=False), Step("the dashboard's tests", good=True)]
     assert closing(lanes, Verdict(("c",), ()), steps, [], {"c"}) == [
         "failed: make check",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SOURCES = [str(Path(__file__).parents[2] / room) for room in ("api", "scheduler", "runners", "migrations")]
+SOURCES = [str(Path(__file__).parents[2] / folder) for folder in ("api", "scheduler", "runners", "migrations")]
 
 
 def environ(home: Path, **more: str) -> dict[str, str]:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edt_runner.contract import Letter
+from edt_contract.attempt import AttemptSpec
 from support.nursery import Nursery
-from support.training import Elastic, letter_for
+from support.training import Elastic, spec_for
 
 
 class Baselines:
-    """Trainings by script, arguments, framework and whatever else their letters differ in.
+    """Trainings by script, arguments, framework and whatever else their specs differ in.
 
     Args:
         nursery: starts them.
@@ -36,8 +36,8 @@ class Baselines:
     ) -> tuple[Elastic, dict[str, Any]]:
         key = (script, *map(str, arguments), *(f"{name}={changes[name]}" for name in sorted(changes)))
         if key not in self._found:
-            letter: Letter = letter_for(self._folder(), script, *arguments, **changes)
-            with Elastic(letter, self._nursery.start) as training:
+            spec: AttemptSpec = spec_for(self._folder(), script, *arguments, **changes)
+            with Elastic(spec, self._nursery.start) as training:
                 training.settle([1])
                 end = training.finish()
             assert end["kind"] == "finished", end

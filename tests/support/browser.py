@@ -1,4 +1,4 @@
-"""A real Chromium in front of a house, and a person's moves in it. Needs Debian's ``chromium`` or EDT_CHROMIUM."""
+"""A real Chromium in front of a platform, and a person's moves in it. Needs Debian's ``chromium`` or EDT_CHROMIUM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who plays in a job: its living processes by what they are, on all nodes of a test's house."""
+"""Who plays in a job: its living processes by what they are, on all nodes of a test's platform."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import signal
 from dataclasses import dataclass
 
+from checker.home_files import Register
 from checker.machine import Process, processes
-from checker.papers import Register
-from support.house import House
+from support.running_platform import Platform
 from support.waiting import until
 
 
@@ -34,10 +34,10 @@ class Cast:
         return self.named("engine")
 
 
-def cast(house: House, job: str) -> Cast:
+def cast(platform: Platform, job: str) -> Cast:
     """Everybody who lives of a job now."""
-    living = processes(house.tag)
-    register = Register(house.home)
+    living = processes(platform.tag)
+    register = Register(platform.home)
     register.learn(living)
     return Cast(
         tuple(
@@ -48,9 +48,9 @@ def cast(house: House, job: str) -> Cast:
     )
 
 
-def kill_and_await_another(house: House, job: str, name: str) -> None:
+def kill_and_await_another(platform: Platform, job: str, name: str) -> None:
     """SIGKILL to the job's driver or coordinator, and wait for the next one."""
-    victim = cast(house, job).one(name)
-    house.checker.disturbed()
+    victim = cast(platform, job).one(name)
+    platform.checker.disturbed()
     os.kill(victim, signal.SIGKILL)
-    until(lambda: cast(house, job).named(name) - {victim}, 60, f"another {name}")
+    until(lambda: cast(platform, job).named(name) - {victim}, 60, f"another {name}")

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from edt_agent.container import LABEL_TAG
+from edt_agent.launchers.docker.container import LABEL_TAG
 from edt_agent.settings import home_tag
 from support.ports import free_port
 
@@ -118,15 +118,17 @@ class Cluster:
         return not found
 
     def inspected(self) -> list[dict[str, Any]]:
-        """All that Docker tells about all of its containers, to whoever may ask. A job's may go while it is asked."""
+        """All that `docker inspect` prints of all of its containers. A job's may go while it is asked."""
         found = [name for label in self.marks() for name in self.left("container", label)]
         return list(json.loads(run("docker", "inspect", *found, check=False)))
 
-    def parts(self) -> dict[str, dict[str, Any]]:
+    def containers(self) -> dict[str, dict[str, Any]]:
         """Those that compose made, by service."""
         service = "com.docker.compose.service"
         return {
-            part["Config"]["Labels"][service]: part for part in self.inspected() if service in part["Config"]["Labels"]
+            container["Config"]["Labels"][service]: container
+            for container in self.inspected()
+            if service in container["Config"]["Labels"]
         }
 
     def secret(self, name: str) -> str:

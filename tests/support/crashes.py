@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edt_runner import processes
-from edt_runner.contract import ReportKind
-from edt_runner.crash_points import MARKS, VARIABLE
-from edt_runner.engine import checkpoint, record
+from edt_contract import processes
+from edt_contract.crash_points import MARKS, VARIABLE
+from edt_contract.reports import ReportKind
+from edt_demo import sample_record as record
+from edt_runner.checkpoints import checkpoint
 from support.training import SCRIPTS, Elastic, script
 
 SAMPLES, EPOCHS = 237, 3
 CONV: tuple[object, ...] = ("conv", "--epochs", EPOCHS)
-"""18 ticks an epoch: 15 steps, then 3 slices of the validation."""
+"""18 steps an epoch: 15 of training, then 3 slices of the validation."""
 A_STEP, A_VALIDATION, AN_EPOCH_END = 22, 34, 35
 THE_LAST_STEP, THE_LAST_TICK = 50, 53
 
@@ -46,11 +47,11 @@ def crashed(training: Elastic, *entries: str) -> bool:
 
 
 def _entries(training: Elastic) -> list[str]:
-    return training.letter.environ[VARIABLE].split(",")
+    return training.spec.environ[VARIABLE].split(",")
 
 
 def _marks(training: Elastic) -> Path:
-    return Path(training.letter.environ[MARKS])
+    return Path(training.spec.environ[MARKS])
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,10 @@ def gone(training: Elastic) -> dict[int, str]:
 
 def newest_checkpoint(training: Elastic) -> int:
     """After how many steps of ``CONV`` the newest one on disk was made; its report may have died with its engine."""
-    found = checkpoint.newest(Path(training.letter.checkpoint_dir))
+    found = checkpoint.newest(Path(training.spec.checkpoint_dir))
     assert found is not None
-    epochs, ticks = divmod(found.tick, 18)
-    return epochs * 15 + min(ticks, 15)
+    epochs, steps = divmod(found.offset, 18)
+    return epochs * 15 + min(steps, 15)
 
 
 def pid_of(training: Elastic, engine: int) -> int:
@@ -91,7 +92,7 @@ def pid_of(training: Elastic, engine: int) -> int:
 
 def driver_of(training: Elastic) -> int:
     """The pid of the process that runs the script as the driver."""
-    below = processes.descendants(training.bench.process.pid)
+    below = processes.descendants(training.supervisor.process.pid)
     return next(pid for pid in below if Path(f"/proc/{pid}/comm").read_text().strip() == "edt-driver")
 
 
@@ -123,14 +124,14 @@ def rounds_of(training: Elastic, step: int) -> int:
 
 def said(training: Elastic) -> str:
     """The last words of the supervisor."""
-    return (Path(training.letter.spool_dir) / "supervisor.log").read_text()[-2000:]
+    return (Path(training.spec.spool_dir) / "supervisor.log").read_text()[-2000:]
 
 
 # ── scripts with trouble in them ──────────────────────────────────────────────────────────────────────────────
 _PREAMBLE = """
     import os, signal, time
-    from edt_runner import dataplane
-    from edt_runner.engine import position
+    from edt_runner.comm import process_groups
+    from edt_runner.protocol import engine_status
     from edt_runner.errors import PeerLost
 
     def once(name):
@@ -142,18 +143,18 @@ _PREAMBLE = """
 """
 _LOSS = """
     def loss(outputs, targets):
-        where = position.board.read()
-        engine, tick, worker = position.board.engine, where.tick, where.worker
+        where = engine_status.page.read()
+        engine, offset, worker = engine_status.page.engine, where.offset, where.index
         if engine and worker >= 0:
-            trouble(engine, tick, worker)
+            trouble(engine, offset, worker)
         return F.cross_entropy(outputs, targets)
 """
 
 
 def troubled(folder: Path, trouble: str) -> Path:
-    """The script ``conv`` with ``trouble`` in its loss: statements that see ``engine``, ``tick`` and ``worker``, and
+    """The script ``conv`` with ``trouble`` in its loss: statements that see ``engine``, ``offset`` and ``worker``, and
     ``once(name)``, which is true the first time that any process asks."""
-    body = "def trouble(engine, tick, worker):\n" + textwrap.indent(textwrap.dedent(trouble).strip(), "    ")
+    body = "def trouble(engine, offset, worker):\n" + textwrap.indent(textwrap.dedent(trouble).strip(), "    ")
     text = (SCRIPTS / "conv.py").read_text().replace("    F.cross_entropy,\n", "    loss,\n")
     return _write(folder, f"{body}\n{textwrap.dedent(_LOSS)}", text)
 
@@ -165,24 +166,24 @@ def ill(folder: Path, samples: str) -> Path:
     return _write(folder, "", (SCRIPTS / "conv.py").read_text().replace(line, f"{line}{added}\n"))
 
 
-def cut_off(folder: Path, framework: str, tick: int, *engines: int, name: str = "conv") -> Path:
+def cut_off(folder: Path, framework: str, offset: int, *engines: int, name: str = "conv") -> Path:
     """The script ``name``, of which ``engines`` lose the connection in the very last message of the reduction of
-    ``tick``: they have sent everything, and all others have all of it."""
+    ``offset``: they have sent everything, and all others have all of it."""
     patch = f"""
     import pathlib
-    whole, folder = dataplane._unanimous, pathlib.Path({str(folder)!r})
+    whole, folder = process_groups._unanimous, pathlib.Path({str(folder)!r})
     def _unanimous(announced):
-        board = position.board
-        if board.engine and board.tick == {tick}:
-            if board.engine in {[str(engine) for engine in engines]} and once(board.engine):
+        page = engine_status.page
+        if page.engine and page.offset == {offset}:
+            if page.engine in {[str(engine) for engine in engines]} and once(page.engine):
                 patience = time.monotonic() + 20
                 while len(list(folder.glob("whole-*"))) < len(announced) - {len(engines)}:
                     assert time.monotonic() < patience, "the others did not get everything"
                     time.sleep(0.002)
                 raise PeerLost("cut off in the last message")
-            (folder / f"whole-{{board.engine}}").touch()
+            (folder / f"whole-{{page.engine}}").touch()
         return whole(announced)
-    dataplane._unanimous = _unanimous
+    process_groups._unanimous = _unanimous
     """
     return _write(folder, textwrap.dedent(patch), script(name, framework).read_text())
 

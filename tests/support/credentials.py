@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edt_scheduler.views import Role, UserView
+from edt_scheduler.model.states import Role
+from edt_scheduler.views import UserView
 
 PASSWORD = "a password for tests"
 """The administrator's, of every platform that a test starts."""

@@ -59,7 +59,7 @@ class Gate:
                 self._path.with_suffix(".workers").write_text(str(workers))
                 self._path.with_suffix(".reached").write_text(str(iteration))
                 for line in self._lines:
-                    if line._seen > line._current or line.called:
+                    if line._committed > line._current or line.regroup_started:
                         self._path.with_suffix(f".wanted-{line.name}").write_text(str(iteration))
                 time.sleep(0.002)
 

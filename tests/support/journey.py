@@ -1,4 +1,4 @@
-"""What journeys have in common: a house whose jobs can be gated, and the digest such a job should end with."""
+"""What journeys have in common: a platform whose jobs can be gated, and the digest such a job should end with."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from support.gate import GateKeeper
-from support.house import EXECS, House
 from support.nursery import RUNNERS, TESTS
 from support.paging import every
+from support.running_platform import EXECS, Platform
 from support.training import script
 from support.waiting import until
 
@@ -23,45 +23,45 @@ PATIENCE = 120.0
 """So many seconds may a journey's next station take on a machine that does other things besides."""
 
 
-def house_in(folder: Path, slots: int = 4, **environ: str) -> House:
-    """A house whose engines find the tests' own modules."""
+def platform_in(folder: Path, slots: int = 4, **environ: str) -> Platform:
+    """A platform whose engines find the tests' own modules."""
     paths = {"PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo", "EDT_GRACE_SECONDS": "10"}
-    return House(folder, slots, **{**paths, **environ})
+    return Platform(folder, slots, **{**paths, **environ})
 
 
 @contextmanager
-def visit(house: House) -> Iterator[House]:
-    """A house that several tests use, for one of them: it serves, no job of another test holds anything or waits, and
+def visit(platform: Platform) -> Iterator[Platform]:
+    """A platform that several tests use, for one of them: it serves, no job of another test holds a slot or waits, and
     what the checker has found by the end is this test's to tell."""
-    if house.up is None or house.up.poll() is not None:
-        house.start()
-    known = len(house.jobs)
+    if platform.up is None or platform.up.poll() is not None:
+        platform.start()
+    known = len(platform.jobs)
     try:
-        yield house
+        yield platform
     finally:
-        for job in house.jobs[known:]:
-            if house.job(job)["state"] not in OVER:
-                house.api.post(f"{EXECS}/{job}/stop")
-                house.wait(job, *OVER)
-    house.checker.assert_sound()
+        for job in platform.jobs[known:]:
+            if platform.job(job)["state"] not in OVER:
+                platform.api.post(f"{EXECS}/{job}/stop")
+                platform.wait(job, *OVER)
+    platform.checker.assert_sound()
 
 
 @dataclass
 class Job:
-    """A job of a house that takes only as many steps as it is let."""
+    """A job of a platform that takes only as many steps as it is let."""
 
-    house: House
+    platform: Platform
     id: str
     gate: GateKeeper
     record: Path
 
     def slots(self) -> int:
         """Engines that have the weights, by the job's last report."""
-        return int(self.house.job(self.id).get("workers") or 0)
+        return int(self.platform.job(self.id).get("workers") or 0)
 
     def joined(self) -> int:
         """Engines that have been given the weights and hold their slots."""
-        allocations = every(self.house.api, f"/api/v1/jobs/{self.id}/allocations")
+        allocations = every(self.platform.api, f"/api/v1/jobs/{self.id}/allocations")
         return sum(each["joined_at"] is not None and each["released_at"] is None for each in allocations)
 
     def until_slots(self, number: int, seconds: float = PATIENCE) -> None:
@@ -72,14 +72,14 @@ class Job:
 
     def finish(self, seconds: float = PATIENCE) -> dict[str, Any]:
         self.gate.open()
-        return self.house.wait(self.id, "FINISHED", seconds=seconds)
+        return self.platform.wait(self.id, "FINISHED", seconds=seconds)
 
 
 WMLAS_NAME = {"pytorch": "edtPyTorch", "tensorflow": "edtTensorflow"}
 
 
 def submit(
-    house: House,
+    platform: Platform,
     name: str,
     options: str = "--numWorker 4",
     arguments: str = "--epochs 20",
@@ -87,19 +87,19 @@ def submit(
 ) -> Job:
     """Submit the script ``conv`` behind a gate of its own."""
     name = f"{name}-{next(_numbers)}"
-    gate = GateKeeper(house.folder / f"gate-{name}")
-    record = house.folder / f"samples-{name}"
+    gate = GateKeeper(platform.folder / f"gate-{name}")
+    record = platform.folder / f"samples-{name}"
     env = f"--msd-env TEST_GATE={gate.path} --msd-env EDT_SAMPLE_RECORD={record} --msd-env EDT_SEED={SEED}"
-    job = house.submit(script("conv", framework), f"{options} {env}", arguments, WMLAS_NAME[framework])
-    house.checker.keeps(job, record)
-    return Job(house, job, gate, record)
+    job = platform.submit(script("conv", framework), f"{options} {env}", arguments, WMLAS_NAME[framework])
+    platform.checker.keeps(job, record)
+    return Job(platform, job, gate, record)
 
 
-def all_woken(house: House, *jobs: Job) -> list[dict[str, Any]]:
+def all_woken(platform: Platform, *jobs: Job) -> list[dict[str, Any]]:
     """All resizes of the jobs, once each has been woken."""
 
     def found() -> list[dict[str, Any]]:
-        return [resize for job in jobs for resize in house.resizes(job.id)]
+        return [resize for job in jobs for resize in platform.resizes(job.id)]
 
     until(lambda: all(resize["woken_by"] for resize in found()), what="every resize was woken")
     return found()

@@ -75,11 +75,11 @@ def main(answer: Path) -> None:
     import numpy as np
     import tensorflow as tf
 
-    from edt_runner import environment
-    from edt_runner.tensorflow import keras2_hint, keras2_name
+    from edt_contract import environment
+    from edt_runner.frameworks.tensorflow import keras2_scripts
 
     if environment.keras2():
-        keras2_name.call_it_keras()
+        keras2_scripts.call_it_keras()
     said: dict[str, tuple[str | None, str | None]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -87,7 +87,7 @@ def main(answer: Path) -> None:
             try:
                 exec(line, {"tf": tf, "np": np})  # noqa: S102 - that is the test
             except Exception as error:
-                said[line] = (f"{type(error).__name__}: {error}", keras2_hint.hint(error))
+                said[line] = (f"{type(error).__name__}: {error}", keras2_scripts.hint(error))
             else:
                 said[line] = (None, None)
         os.chdir("/")

@@ -14,7 +14,7 @@ STREAM = "/api/v1/stream"
 
 
 @dataclass(frozen=True)
-class Heard:
+class Received:
     """One event; ``id`` is what it itself carried."""
 
     event: str
@@ -30,7 +30,7 @@ class Listening:
     last_id: str | None = None
     comments: list[str] = field(default_factory=list)
 
-    def next(self) -> Heard:
+    def next(self) -> Received:
         """The next event of any kind. Raises StopIteration at the stream's end, httpx.ReadTimeout in silence."""
         event, data, number = "message", "", None
         while True:
@@ -46,7 +46,7 @@ class Listening:
                 number = value
             elif not line and data:
                 self.last_id = number if number is not None else self.last_id
-                return Heard(event, json.loads(data), number)
+                return Received(event, json.loads(data), number)
 
     def is_alone(self) -> bool:
         """Read on to the next empty line: whether that was a comment without an event."""
@@ -55,20 +55,20 @@ class Listening:
             said.append(line)
         return bool(said) and all(line.startswith(":") for line in said)
 
-    def until(self, *events: str) -> Heard:
+    def until(self, *events: str) -> Received:
         """The next event of one of these kinds; others are passed over."""
-        while (heard := self.next()).event not in events:
+        while (received := self.next()).event not in events:
             pass
-        return heard
+        return received
 
-    def rest(self) -> list[Heard]:
+    def rest(self) -> list[Received]:
         """Everything up to the stream's end."""
-        heard = []
+        received = []
         try:
             while True:
-                heard.append(self.next())
+                received.append(self.next())
         except StopIteration:
-            return heard
+            return received
 
 
 @contextmanager

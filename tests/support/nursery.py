@@ -1,7 +1,7 @@
 """Supervisors that start in milliseconds: one process a framework imports it once and forks them.
 
-Run as ``python -m support.nursery FRAMEWORK`` it reads letters from standard input, a line each, and answers with pids.
-What it forks runs the product's own ``live(letter)``; only the import is shared.
+Run as ``python -m support.nursery FRAMEWORK`` it reads specs from standard input, a line each, and answers with pids.
+What it forks runs the product's own ``live(spec)``; only the import is shared.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import sys
 import time
 from pathlib import Path
 
-from edt_runner.contract import Letter
-from edt_runner.environment import supervisor_environ
+from edt_contract.attempt import AttemptSpec
+from edt_contract.encoding import dumps, load_object
+from edt_contract.environment import supervisor_environ
 from support import partition
 
 TESTS = Path(__file__).resolve().parents[1]
 RUNNERS = TESTS.parent / "runners"
 REAPS_LATE = "TEST_REAPS_LATE"
-"""In a letter's environment: seconds."""
+"""In a spec's environment: seconds."""
 
 
 class Forked:
@@ -52,18 +53,18 @@ class Forked:
 
 
 class Nursery:
-    """The processes that fork, one a framework, each begun when it is first wanted. ``start`` is a ``Bench`` start
-    function."""
+    """The processes that fork, one a framework, each begun when it is first wanted. ``start`` starts a supervisor for a
+    ``SupervisorClient``."""
 
     def __init__(self) -> None:
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
-    def start(self, letter: Letter) -> Forked:
-        process = self._processes.get(letter.framework)
+    def start(self, spec: AttemptSpec) -> Forked:
+        process = self._processes.get(spec.framework)
         if process is None:
-            process = self._processes[letter.framework] = _begin(letter.framework)
+            process = self._processes[spec.framework] = _begin(spec.framework)
         assert process.stdin and process.stdout
-        process.stdin.write(letter.to_json() + "\n")
+        process.stdin.write(dumps(spec) + "\n")
         process.stdin.flush()
         return Forked(int(process.stdout.readline()))
 
@@ -87,35 +88,35 @@ def _begin(framework: str) -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    from edt_runner import framework as frameworks
-    from edt_runner.supervisor.loop import live
+    from edt_runner.frameworks import framework as frameworks
+    from edt_runner.supervisor.__main__ import live
 
     frameworks.by_name(sys.argv[1]).warm()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     while line := sys.stdin.readline():
-        letter = Letter.from_json(line)
+        spec = AttemptSpec.from_json_object(load_object(line))
         pid = os.fork()
         if pid:
             print(pid, flush=True)
             continue
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        partition.enter(letter.environ)
-        log = os.open(Path(letter.spool_dir) / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        partition.enter(spec.environ)
+        log = os.open(Path(spec.spool_dir) / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         import logging
 
         logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-        if late := letter.environ.get(REAPS_LATE):
+        if late := spec.environ.get(REAPS_LATE):
             _reap_late(float(late))
-        os._exit(live(letter))
+        os._exit(live(spec))
 
 
 def _reap_late(seconds: float) -> None:
     """As on a machine that lets the supervisor stand before it looks who has ended."""
-    from edt_runner.supervisor.loop import Supervisor
+    from edt_runner.supervisor.supervisor import Supervisor
 
     reap = Supervisor._reap
 

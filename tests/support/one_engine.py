@@ -9,19 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TypeVar, cast
 
 import pytest
 import torch
 
-from edt_runner.channel import Channel
-from edt_runner.dataplane import GlooPlane
-from edt_runner.engine import position
-from edt_runner.engine.adapter import State
-from edt_runner.engine.link import Link
-from edt_runner.engine.loop import Engine
-from edt_runner.engine.schedule import Schedule
-from edt_runner.engine.seat import Hands, Settings
+from edt_runner.adapter import State
+from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.engine.engine import Engine
+from edt_runner.engine.link import EngineLink
+from edt_runner.engine.step_runner import EngineParts
+from edt_runner.protocol import engine_status
+from edt_runner.protocol.channel import Channel
+from edt_runner.protocol.messages import Message
+from edt_runner.schedule.schedule import Schedule
 from support.waiting import until
 
 NAME = "1"
@@ -30,28 +31,33 @@ NUMBERS = 1 << 20
 """In the state that it gives away."""
 
 
+M = TypeVar("M", bound=Message)
+
+
 class Coordinator:
     """The other end of an engine's line."""
 
     def __init__(self, listener: socket.socket) -> None:
         sock, _ = listener.accept()
         self._channel = Channel(sock)
-        self._heard: list[dict[str, Any]] = []
+        self._received: list[Message] = []
 
-    def say(self, kind: str, **fields: Any) -> None:
-        self._channel.send({"kind": kind, **fields})
+    def send(self, message: Message) -> None:
+        self._channel.send(message)
 
-    def hears(self, kind: str) -> dict[str, Any]:
-        """The next message of this kind."""
+    def receive(self, wanted: type[M]) -> M:
+        """The next message of this class; those before it are dropped."""
 
         def look() -> bool:
-            self._heard += self._channel.read()
-            while self._heard and self._heard[0]["kind"] != kind:
-                self._heard.pop(0)
-            return bool(self._heard)
+            self._received += self._channel.read()
+            while self._received and not isinstance(self._received[0], wanted):
+                self._received.pop(0)
+            return bool(self._received)
 
-        until(look, 20, kind)
-        return self._heard.pop(0)
+        until(look, 20, wanted.kind)
+        message = self._received.pop(0)
+        assert isinstance(message, wanted)
+        return message
 
     def close(self) -> None:
         self._channel.close()
@@ -60,34 +66,35 @@ class Coordinator:
 @contextmanager
 def one_engine(
     monkeypatch: pytest.MonkeyPatch, folder: Path, plane: GlooPlane
-) -> Iterator[tuple[Engine, Link, Coordinator]]:
+) -> Iterator[tuple[Engine, EngineLink, Coordinator]]:
     """Its adapter has nothing to train; it can give a state of NUMBERS numbers, and take none."""
-    monkeypatch.setattr(position, "board", position.Board())
+    monkeypatch.setattr(engine_status, "page", engine_status.StatusPage())
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         accepting = pool.submit(Coordinator, listener)
-        link = Link(address, folder / "note", "a token for tests", NAME, plane)
+        link = EngineLink(address, folder / "note", "a token for tests", NAME, plane)
         coordinator = accepting.result()
     adapter = SimpleNamespace(
         width=2,
+        values=dict,
         digest=lambda: "",
         export_state=lambda: State({}, {"weight": torch.ones(NUMBERS)}),
-        save_for_user=lambda *given: None,
     )
-    hands = SimpleNamespace(
+    schedule = Schedule(train_samples=80, test_samples=0, batch_size=4, validation_freq=1, micro_batches=4, epochs=2)
+    parts = SimpleNamespace(
+        training=SimpleNamespace(schedule=schedule, seed=7, request=SimpleNamespace(exact=True)),
+        facts={},
         adapter=adapter,
         plane=plane,
         link=link,
         loader=None,
         hooks=None,
-        recorder=SimpleNamespace(drop=lambda: None),
-        snapshots=SimpleNamespace(copied=lambda: None),
-        comparing=SimpleNamespace(wait=lambda: None),
+        recorder=SimpleNamespace(keep=lambda kept: None),
+        snapshots=SimpleNamespace(wait_copied=lambda: None),
+        checksum_sender=SimpleNamespace(wait=lambda: None),
     )
-    schedule = Schedule(train_samples=80, test_samples=0, batch_size=4, validation_freq=1, logical_workers=4, epochs=2)
-    settings = cast(Settings, SimpleNamespace(schedule=schedule, seed=7, exact=True, model_dir=folder))
-    yield Engine(settings, cast(Hands, hands)), link, coordinator
-    monkeypatch.setattr(link, "_reconnect", threading.Event().wait)  # its thread rests for ever
+    yield Engine(cast(EngineParts, parts)), link, coordinator
+    vars(link)["_reconnect"] = threading.Event().wait  # its thread rests for ever, also after the test
     coordinator.close()
     until(lambda: link._channel.closed, 20)
     link._channel.close()

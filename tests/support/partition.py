@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 VARIABLE = "TEST_NETNS"
-"""In a letter's environment: the namespace in which the nursery starts that supervisor."""
+"""In a spec's environment: the namespace in which the nursery starts that supervisor."""
 
 
 def _ip(*words: str) -> None:
@@ -71,7 +71,7 @@ class Networks:
         return f"10.231.{self._places[node]}.2"
 
     def environ(self, node: str) -> dict[str, str]:
-        """For a letter to that node. Nobody resolves names there, so that shall not take long."""
+        """For a spec to that node. Nobody resolves names there, so that shall not take long."""
         return {VARIABLE: self.name(node), "GLOO_SOCKET_IFNAME": "", "RES_OPTIONS": "timeout:1 attempts:1"}
 
     def cut(self, one: str, other: str) -> None:

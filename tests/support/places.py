@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from edt_agent.container import LABEL_JOB, LABEL_TAG
-from edt_runner.contract import TAG_VARIABLE, Assignment
+from edt_agent.launchers.docker.container import LABEL_JOB, LABEL_TAG
+from edt_contract.attempt import Assignment
+from edt_contract.environment import TAG_VARIABLE
 from support.tagged import bearers, kill_bearers, lives
 from support.waiting import until
 
@@ -24,7 +25,9 @@ IMAGE, IMAGE_TENSORFLOW = "openedt/runner-torch:test", "openedt/runner-tensorflo
 """Made by ``make system-deps``."""
 ROOT = Path(__file__).parents[2]
 _INSIDE = "/opt/openedt/lib/python3.11/site-packages"
-_SOURCES = ",".join(f"{ROOT}/runners/{name}:{_INSIDE}/{name}:ro" for name in ("edt_runner", "fabric_model", "pyedt"))
+_SOURCES = ",".join(
+    f"{ROOT}/runners/{name}:{_INSIDE}/{name}:ro" for name in ("edt_contract", "edt_runner", "fabric_model", "pyedt")
+)
 
 TRAINING = """
 import os, signal, time
@@ -67,7 +70,7 @@ class Place:
     """One node whose agent starts supervisors in its own way. ``kind``: ``process`` or ``docker``."""
 
     def __init__(self, kind: str, node: Any, **environ: str) -> None:
-        self.kind, self.node, self.desk = kind, node, node.desk
+        self.kind, self.node, self.api = kind, node, node.api
         self._environ = environ
 
     def start(self, **environ: str) -> None:
@@ -78,7 +81,7 @@ class Place:
         if self.kind == "docker":
             settings |= {"EDT_DOCKER_IMAGE_PYTORCH": IMAGE, "EDT_DOCKER_IMAGE_TENSORFLOW": IMAGE_TENSORFLOW}
             settings |= {"EDT_DOCKER_MOUNTS": _SOURCES, "EDT_DOCKER_PULL": "never"}
-        words = ["--api", node.desk.url, "--home", str(node.home), "--name", node.name]
+        words = ["--api", node.api.url, "--home", str(node.home), "--name", node.name]
         with (node.home / "agent.out").open("ab") as output:
             node.agent = subprocess.Popen(
                 [sys.executable, "-m", "edt_agent", *words],
@@ -89,13 +92,13 @@ class Place:
             )
 
     def job(self, job: str, script: str = TRAINING, **given: Any) -> Assignment:
-        """List an attempt of ``script``; a second call changes its wish."""
+        """List an attempt of ``script``; a second call changes its desired."""
         assignment: Assignment = self.node.assignment(job=job, **{"grace_seconds": 10, **given})
-        folder = Path(assignment.letter.work_dir)
+        folder = Path(assignment.spec.work_dir)
         folder.joinpath("main.py").write_text(script)
         for name in ("log", "checkpoint", "model"):
             folder.joinpath(name).mkdir(exist_ok=True)
-        self.desk.want(assignment)
+        self.api.want(assignment)
         return assignment
 
     def folder(self, job: str) -> Path:
@@ -104,8 +107,8 @@ class Place:
     def reaches(self, job: str, kind: str, times: int = 1, fence: int = 1, seconds: float = 90) -> Any:
         """Wait until a report has come so often; the newest one's body."""
         key = f"{job}/{fence}"
-        until(lambda: self.desk.kinds(key).count(kind) >= times, seconds, f"{times} {kind} of {key}: {self.node.log}")
-        return self.desk.last(key, kind)
+        until(lambda: self.api.kinds(key).count(kind) >= times, seconds, f"{times} {kind} of {key}: {self.node.log}")
+        return self.api.last(key, kind)
 
     def ends(self, job: str, seconds: float = 90) -> Any:
         """Wait for the last word of its attempt, and until nothing of it is left; that word's body."""

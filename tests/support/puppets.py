@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edt_runner.contract import Assignment, ExitKind, Report, ReportKind
+from edt_contract.attempt import Assignment
+from edt_contract.reports import ExitKind, Report, ReportKind
 from edt_scheduler import operations
-from edt_scheduler.fences import lowest
-from edt_scheduler.house import House
-from edt_scheduler.jobs import JobSpec
-from edt_scheduler.nodes import SlotSpec
-from edt_scheduler.reconcile import look
+from edt_scheduler.decide.reconcile import look
+from edt_scheduler.home.fence_files import lowest
+from edt_scheduler.model.jobs import JobSpec
+from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.platform import Platform
 from edt_scheduler.store import nodes
 from edt_scheduler.views import JobView, UserView
 
@@ -42,7 +43,7 @@ class Clock:
 class Puppet:
     """One node. ``join`` registers it; ``obey`` brings it up to what it is wished."""
 
-    house: House
+    platform: Platform
     name: str = "n1"
     slots: int = 4
     engines: int = 4
@@ -53,7 +54,7 @@ class Puppet:
     """Engines of other nodes cannot reach its own."""
     running: dict[Key, dict[int, str]] = field(default_factory=dict)
     """Attempt to its engines: allocation to slot."""
-    told: list[Report] = field(default_factory=list)
+    reported: list[Report] = field(default_factory=list, repr=False)
     """Everything it ever reported, as its spool would hold it."""
     joins_at: int = 5
     """The step at which its engines join."""
@@ -68,7 +69,7 @@ class Puppet:
 
     def join(self) -> Puppet:
         operations.register_node(
-            self.house,
+            self.platform,
             name=self.name,
             host="127.0.0.1",
             cores=8,
@@ -83,26 +84,26 @@ class Puppet:
     def fetch(self, woken_by: str = "timer") -> dict[Key, Assignment]:
         if self.cut:
             return {}
-        listed = operations.assignments(self.house, self.name, woken_by=woken_by).assignments
-        return {(item.letter.job, item.letter.fence): item for item in listed}
+        listed = operations.assignments(self.platform, self.name, woken_by=woken_by).assignments
+        return {(item.spec.job, item.spec.fence): item for item in listed}
 
     def report(self, key: Key, what: ReportKind, /, **body: Any) -> None:
         """Report one thing with the next number."""
-        seq = 1 + sum((report.job, report.fence) == key for report in self.told)
-        report = Report(key[0], key[1], self.name, seq, what, self.house.clock(), body)
-        self.told.append(report)
+        seq = 1 + sum((report.job, report.fence) == key for report in self.reported)
+        report = Report(key[0], key[1], self.name, seq, what, self.platform.clock(), body)
+        self.reported.append(report)
         if not self.cut:
-            operations.record_reports(self.house, self.name, [report])
+            operations.record_reports(self.platform, self.name, [report])
 
     def heal(self) -> None:
         """The partition is over: what waited is told."""
         self.cut = False
-        operations.record_reports(self.house, self.name, self.told)
+        operations.record_reports(self.platform, self.name, self.reported)
 
     def look_at_fences(self) -> None:
         """What every supervisor does once a second, whoever can be reached."""
         for key in list(self.running):
-            if lowest(self.house.settings.checkpoint_directory(key[0])) > key[1]:
+            if lowest(self.platform.settings.checkpoint_directory(key[0])) > key[1]:
                 self.bury(key)
 
     def obey(self, woken_by: str = "timer") -> dict[Key, Assignment]:
@@ -113,11 +114,11 @@ class Puppet:
                 self._begin(key, item)
             self._host(key, item)
             if self.obedient:
-                for allocation in item.wish.leaving:
+                for allocation in item.desired.leaving:
                     self.gone(key, allocation, ExitKind.LEFT)
-            if item.wish.stop:
+            if item.desired.stop:
                 self.end(key, ExitKind.STOPPED)
-            elif not item.wish.slots and self.obedient and not self._is_needed(key):
+            elif not item.desired.slots and self.obedient and not self._is_needed(key):
                 self.end(key, ExitKind.LEFT)
             else:
                 self._start(key, item)
@@ -125,14 +126,14 @@ class Puppet:
 
     def _begin(self, key: Key, item: Assignment) -> None:
         self.running[key] = {}
-        if not item.wish.stop and item.wish.slots:
+        if not item.desired.stop and item.desired.slots:
             self.report(key, ReportKind.ATTEMPT_STARTED, pid=1)
 
     def _host(self, key: Key, item: Assignment) -> None:
-        """Host from the first wish that says so until another address is told."""
-        if item.wish.coordinator is not None:
+        """Host from the first desired that says so until another address is told."""
+        if item.desired.coordinator is not None:
             self.hosting.discard(key)
-        elif key not in self.hosting and not item.wish.stop and item.wish.slots:
+        elif key not in self.hosting and not item.desired.stop and item.desired.slots:
             self.hosting.add(key)
             self.report(key, ReportKind.COORDINATOR_AT, address=f"{self.name}:1")
             self.report(key, ReportKind.ENGINES_KNOWN, engines=self.engines, steps_total=100, epochs=2)
@@ -142,12 +143,14 @@ class Puppet:
         return key in self.hosting and any(peer.running.get(key) for peer in self.peers if peer is not self)
 
     def _start(self, key: Key, item: Assignment) -> None:
-        for wish in item.wish.slots:
-            if wish.allocation not in self.running[key]:
-                self.running[key][wish.allocation] = wish.slot
-                self.report(key, ReportKind.ENGINE_STARTED, allocation=wish.allocation, slot=wish.slot, pid=2)
-                self.report(key, ReportKind.ENGINE_JOINED, allocation=wish.allocation, generation=2, step=self.joins_at)
-                self.report(key, ReportKind.ENGINE_COUNTED, allocation=wish.allocation, step=6)
+        for desired in item.desired.slots:
+            if desired.allocation not in self.running[key]:
+                self.running[key][desired.allocation] = desired.slot
+                self.report(key, ReportKind.ENGINE_STARTED, allocation=desired.allocation, slot=desired.slot, pid=2)
+                self.report(
+                    key, ReportKind.ENGINE_JOINED, allocation=desired.allocation, generation=2, step=self.joins_at
+                )
+                self.report(key, ReportKind.ENGINE_COUNTED, allocation=desired.allocation, step=6)
 
     def gone(self, key: Key, allocation: int, kind: ExitKind, **body: Any) -> None:
         """The process of one engine was seen gone."""
@@ -183,9 +186,9 @@ class Puppet:
 
 @dataclass
 class Stage:
-    """A house with an admin, a clock that only moves when told, and the nodes that were put into it."""
+    """A platform with an admin, a clock that only moves when told, and the nodes that were put into it."""
 
-    house: House
+    platform: Platform
     clock: Clock
     admin: UserView
     puppets: list[Puppet] = field(default_factory=list)
@@ -193,61 +196,60 @@ class Stage:
     def node(
         self, name: str = "n1", slots: int = 4, engines: int = 4, launcher: str = "process", *, alone: bool = False
     ) -> Puppet:
-        puppet = Puppet(self.house, name, slots, engines, peers=self.puppets, launcher=launcher, alone=alone).join()
+        puppet = Puppet(self.platform, name, slots, engines, peers=self.puppets, launcher=launcher, alone=alone).join()
         self.puppets.append(puppet)
         return puppet
 
-    def submit(self, workers: int = 4, owner: UserView | None = None, **spec: Any) -> str:
+    def submit(self, workers: int = 4, owner: UserView | None = None, **changes: Any) -> str:
         """Submit a job; its exec id."""
-        return self.submitted(workers, owner, **spec).exec_id
+        return self.submitted(workers, owner, **changes).exec_id
 
-    def submitted(self, workers: int = 4, owner: UserView | None = None, **spec: Any) -> JobView:
+    def submitted(self, workers: int = 4, owner: UserView | None = None, **changes: Any) -> JobView:
         values = {"framework": "edtPyTorch", "model_main": "main.py", "args_verbatim": "--exec-start edtPyTorch"}
-        values |= {"app_name": "ElasticPyTorchTrain", "num_worker": workers, **spec}
+        values |= {"app_name": "ElasticPyTorchTrain", "num_worker": workers, **changes}
         return operations.submit(
-            self.house, owner=owner or self.admin, spec=JobSpec(**values), staged=stage_code(self.house)
+            self.platform, owner=owner or self.admin, spec=JobSpec(**values), staged=stage_code(self.platform)
         )
 
     def job(self, exec_id: str) -> JobView:
-        return operations.job(self.house, exec_id, viewer=self.admin)
+        return operations.job(self.platform, exec_id, viewer=self.admin)
 
     def settle(self, until: Callable[[], bool] | None = None, rounds: int = 20) -> None:
         """Decide and obey in turn until nothing changes any more, or ``until`` holds."""
         for _ in range(rounds):
             if until is not None and until():
                 return
-            moved = look(self.house)
-            before = sum(len(puppet.told) for puppet in self.puppets)
+            moved = look(self.platform)
+            before = sum(len(puppet.reported) for puppet in self.puppets)
             for puppet in self.puppets:
                 puppet.obey()
-            if not moved and before == sum(len(puppet.told) for puppet in self.puppets):
+            if not moved and before == sum(len(puppet.reported) for puppet in self.puppets):
                 return
-        raise AssertionError(f"the house did not come to rest within {rounds} rounds")
+        raise AssertionError(f"the platform did not come to rest within {rounds} rounds")
 
     def fence(self, exec_id: str) -> int:
         """What the job's fence file says."""
-        return lowest(self.house.settings.checkpoint_directory(exec_id))
+        return lowest(self.platform.settings.checkpoint_directory(exec_id))
 
     def silence(self, node: str) -> dict[int, int]:
         """What the leases' observer says of a node that was not heard from since now."""
-        with self.house.database.snapshot() as tx:
-            row = nodes.find(tx, node)
-        assert row is not None
+        with self.platform.database.snapshot() as tx:
+            row = nodes.get(tx, node)
         return {row.id: row.counter}
 
     def holding(self) -> dict[str, int]:
         """Job to the slots it holds."""
         held: dict[str, int] = {}
-        for node in operations.nodes(self.house):
+        for node in operations.nodes(self.platform):
             for slot in node.slots:
                 if slot.exec_id is not None:
                     held[slot.exec_id] = held.get(slot.exec_id, 0) + 1
         return held
 
 
-def stage_code(house: House, text: str = "print('hello')\n") -> Path:
+def stage_code(platform: Platform, text: str = "print('hello')\n") -> Path:
     """An upload as the API leaves it: unpacked, below ``staged``."""
-    staged = house.settings.staged / f"upload-{uuid.uuid4().hex}"
+    staged = platform.settings.staged / f"upload-{uuid.uuid4().hex}"
     staged.mkdir()
     (staged / "main.py").write_text(text)
     return staged

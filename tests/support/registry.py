@@ -1,6 +1,6 @@
 """A container registry with one image, as small as the distribution protocol allows: what a daemon can really pull.
 
-Room: tests. Serves HTTP on a free port of the loopback, which Docker takes for secure enough.
+Serves HTTP on a free port of the loopback, which Docker takes for secure enough.
 """
 
 from __future__ import annotations

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edt_runner.contract import ExitKind
-from edt_scheduler.operations.retention import remove_folders, remove_old_results
-from edt_scheduler.reconcile import look
-from support.front_door import EXECS, FrontDoor
+from edt_contract.reports import ExitKind
+from edt_scheduler.decide.reconcile import look
+from edt_scheduler.periodic.retention import remove_folders, remove_old_results
 from support.puppets import Puppet
+from support.served_api import EXECS, ServedApi
 
 _REMOVED_AT = 1_900_000_000.0  # 2030-03-17
 
 
-def job_without_files(door: FrontDoor) -> tuple[str, str]:
+def job_without_files(door: ServedApi) -> tuple[str, str]:
     """A job of ana's on a node of its own, its exec id; and the sentence that its user is told."""
-    node = Puppet(door.house, slots=1).join()
+    node = Puppet(door.platform, slots=1).join()
     job = door.submit()
-    look(door.house)
+    look(door.platform)
     node.obey()
     (job.model_dir / "weights").write_text("w")
     (job.log_dir / "driver.out").write_text("told\n")
     assert door.client("ana").get(f"{EXECS}/{job.exec_id}/result").status_code == 200
     node.end((job.exec_id, 1), ExitKind.FINISHED)
-    settings = door.house.settings.model_copy(update={"result_days": 7.0})
-    later = replace(door.house, settings=settings, clock=lambda: _REMOVED_AT)
+    settings = door.platform.settings.model_copy(update={"result_days": 7.0})
+    later = replace(door.platform, settings=settings, clock=lambda: _REMOVED_AT)
     assert remove_old_results(later) == 1 and remove_folders(later) == 1
     return job.exec_id, (
         f"the results, checkpoints and logs of {job.exec_id} were removed on 2030-03-17, 7 days after its end, "

@@ -1,6 +1,6 @@
 """A home with a past: thousands of jobs, who held which slot, resizes, losses, curves. Made by SQL, in seconds.
 
-No process ever ran for any of it. ``seed`` takes the database of a house that stands still; what it makes keeps every
+No process ever ran for any of it. ``seed`` takes the database of a platform that is stopped; what it makes keeps every
 rule of the schema: one holder a slot at a time, histories without a gap, legal moves.
 """
 
@@ -179,7 +179,7 @@ class _Job:
                 "attempts",
                 job_id=self.number,
                 fence=1,
-                home_node_id=node,
+                head_node_id=node,
                 token="token",
                 created_at=begin,
                 started_at=begin + 0.2,
@@ -189,7 +189,7 @@ class _Job:
             )
         if node not in self._supervised:
             self._supervised.add(node)
-            ends = {"ended_at": None, "kind": None, "said_at": None}
+            ends = {"ended_at": None, "kind": None, "reports_complete_at": None}
             self.rows.add("supervisors", job_id=self.number, fence=1, node_id=node, handed_at=begin, **ends)
         if index == 0:
             self.grown = self._resize(begin, "submit", "first attempt", 0, 1)
@@ -235,8 +235,8 @@ class _Job:
             from_slots=before,
             to_slots=after,
             decided_at=time,
-            rung_at=time,
-            woken_by="doorbell",
+            notified_at=time,
+            woken_by="notification",
             woken_at=time + 0.02,
             first_step_at=time + 0.8,
             step=100 * before,
@@ -309,7 +309,7 @@ class _Job:
         for row in reversed(self.rows.found["supervisors"]):
             if row["job_id"] != self.number:
                 break
-            row |= {"ended_at": self.end, "kind": kind, "said_at": self.end}
+            row |= {"ended_at": self.end, "kind": kind, "reports_complete_at": self.end}
 
 
 def _curve(

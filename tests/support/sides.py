@@ -27,8 +27,8 @@ import pytest
 import torch
 from torch import nn
 
-from edt_runner.engine.schedule import TickKind
-from edt_runner.trainable import EngineAdapter
+from edt_runner.frameworks.trainable import EngineAdapter
+from edt_runner.schedule.schedule import StepKind
 
 
 def on_side(name: str, *more: object) -> Any:
@@ -67,18 +67,18 @@ class Side(Protocol):
 
 def step(adapter: EngineAdapter, *batches: Batch, seed: int = 0) -> dict[str, float]:
     """One tick of several micro-batches, summed in order; what it says of loss and metrics."""
-    leaves = []
+    vectors = []
     counts = [len(targets) for _, targets in batches]
     for number, (batch, count) in enumerate(zip(batches, counts, strict=True)):
-        leaf = torch.full((adapter.size(TickKind.TRAIN),), float("nan"), dtype=adapter.dtype)
-        adapter.micro_batch(batch, count, sum(counts), seed + number, leaf)
-        assert not leaf.isnan().any()
-        leaves.append(leaf)
-    vector = torch.stack(leaves).sum(dim=0)
-    before = vector.clone()
-    assert adapter.apply(vector)
-    assert torch.equal(vector, before)
-    return adapter.values(adapter.sums(TickKind.TRAIN, vector))
+        local = torch.full((adapter.size(StepKind.TRAIN),), float("nan"), dtype=adapter.dtype)
+        adapter.micro_batch(batch, count, sum(counts), seed + number, local)
+        assert not local.isnan().any()
+        vectors.append(local)
+    reduced = torch.stack(vectors).sum(dim=0)
+    before = reduced.clone()
+    assert adapter.apply(reduced)
+    assert torch.equal(reduced, before)
+    return adapter.values(adapter.sums(StepKind.TRAIN, reduced))
 
 
 def carry(source: EngineAdapter, target: EngineAdapter) -> None:
@@ -138,7 +138,7 @@ class _Stateful(nn.Module):
 
 
 class PyTorch:
-    """See ``Side``."""
+    """``Side`` of PyTorch."""
 
     optimizers: Mapping[str, Callable[[Any], Any]] = {
         "sgd": lambda model: torch.optim.SGD(_trained(model), 0.1),
@@ -155,7 +155,7 @@ class PyTorch:
     }
 
     def adapter(self, model: str = "linear", optimizer: str = "adam") -> EngineAdapter:
-        from edt_runner.pytorch.adapter import TorchAdapter
+        from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 
         net = self._model(model)
         return TorchAdapter(net, self.optimizers[optimizer](net), nn.functional.mse_loss, {}, torch.device("cpu"))
@@ -209,7 +209,7 @@ def _trained(model: nn.Module) -> list[nn.Parameter]:
 
 # ── Keras ───────────────────────────────────────────────────────────────────────────────────────────────────────
 class Keras:
-    """See ``Side``; of either generation."""
+    """``Side`` of Keras, of either version."""
 
     def __init__(self, module: str) -> None:
         self.keras: Any = importlib.import_module(module)
@@ -341,7 +341,7 @@ class Keras:
 
 def adapter_of(model: Any, loss: Any, optimizer: Any, metrics: Any, probe: Any, *, by_rows: bool = False) -> Any:
     """Of any Keras model, checked and compiled as ``FabricModel`` does it."""
-    from edt_runner.tensorflow.adapter import TensorFlowAdapter
+    from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
     from fabric_model.keras import trainable
 
     chosen = trainable(model, loss, optimizer, metrics, None)

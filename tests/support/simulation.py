@@ -1,8 +1,8 @@
-"""A training without a process: the coordinator's mind, and engines that do what ``engine.loop`` and ``link`` do.
+"""A training without a process: the coordinator, and engines that do what ``engine`` and ``link`` do.
 
-Every line between two of them is a queue that is read when chance says so, every engine takes its next move when chance
-says so, and a group works only while all of its members do. What is computed is only counted: a reduction fails at
-once unless each micro-batch of its step is in it exactly once.
+Every connection between two of them is a queue that is read when chance says so, every engine takes its next move when
+chance says so, and a group works only while all of its members do. What is computed is only counted: a reduction fails
+at once unless each micro-batch of its step is in it exactly once.
 """
 
 from __future__ import annotations
@@ -10,15 +10,56 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edt_runner.engine import shares
-from edt_runner.generations import Phase
-from edt_runner.membership import Membership
-from support.talk import DEFINITION, FACTS, SHAPE
+from edt_runner.coordinator.coordinator import Coordinator
+from edt_runner.coordinator.members import DRIVER, SUPERVISORS, Phase
+from edt_runner.protocol.data import CatchUp, EngineResult, EngineState, EngineStatus, RegroupStatus, ReplicaHistory
+from edt_runner.protocol.engine_messages import (
+    ApplyRegroupPlan,
+    CancelGeneration,
+    CommitGeneration,
+    EngineConnected,
+    ExitEngine,
+    GenerationSettled,
+    GroupBuilt,
+    GroupLost,
+    JoinAgain,
+    JoinCancelled,
+    PrepareGeneration,
+    PullFailed,
+    ReceiveStateFromDriver,
+    ReceiveStateFromMembers,
+    Regrouped,
+    RetractAnswer,
+    RetractGeneration,
+    SendStateToDriver,
+    StartRegroup,
+    StateReceived,
+    SurvivorStatus,
+    Switching,
+    TrainingDefined,
+    TrainingFinished,
+)
+from edt_runner.protocol.messages import (
+    BeginTraining,
+    DiscardEngine,
+    DriverReleased,
+    EngineExpected,
+    EngineGone,
+    LeaveEngines,
+    Message,
+    ReceiveStateFromEngine,
+    ScriptFailed,
+    SendStateToEngine,
+    StateLost,
+    TrainedStateReceived,
+    TrainingSuspended,
+)
+from edt_runner.schedule import split
+from support.talk import DEFINITION, SHAPE, join_request
 
-Message = dict[str, Any]
 _MOST_MOVES = 50_000
 """So many moves are enough for every one of these trainings to come to its end."""
 _IDLE_SECONDS = 0.5
@@ -32,14 +73,14 @@ class Pending:
     """A generation that was published."""
 
     members: tuple[str, ...]
-    stayers: tuple[str, ...]
-    newcomers: tuple[str, ...]
-    told: bool = False
+    surviving: tuple[str, ...]
+    joining: tuple[str, ...]
+    built: bool = False
     """This engine has built its group, and said so."""
 
 
 class Broken(Exception):
-    """The data plane broke off, as PeerLost says it."""
+    """A group broke, as PeerLost says it."""
 
 
 @dataclass
@@ -73,11 +114,12 @@ class Engine:
     """Newcomers that must have the weights before this engine applies anything."""
     contributed: bool = False
     switch_to: int = 0
-    word: Message = field(default_factory=dict)
-    """The one that it acts upon."""
-    doing: str = "joining"
+    word: Any = None
+    """The message that it acts upon."""
+    state: EngineState = EngineState.JOINING
     """As it tells a coordinator that is new."""
-    ending: Message = field(default_factory=dict)
+    ending: dict[str, Any] = field(default_factory=dict)
+    """More of what it tells."""
     cut: bool = False
     """Its connections to the others break, and nobody has died."""
 
@@ -89,16 +131,16 @@ class Engine:
     def called(self) -> bool:
         return self.woken > self.answered
 
-    def tell(self, kind: str, **fields: Any) -> None:
-        self.up.append({"kind": kind, **fields})
+    def tell(self, message: Message) -> None:
+        self.up.append(message)
 
     def ask(self) -> None:
         self.stage, self.generation, self.members = "joining", 0, ()
         self.answered = max(self.answered, self.woken)
         self.asked = self.woken
         self.sums, self.contributed, self.sending = set(), False, ()
-        self.doing = "joining"
-        self.tell("ready", facts=FACTS, addresses=[f"here:{9000 + int(self.name)}"], round=self.woken)
+        self.state = EngineState.JOINING
+        self.tell(join_request(self.name, self.woken))
 
     def withdraw(self, number: int, promised: bool = False) -> None:
         if number > self.current:
@@ -110,7 +152,7 @@ class Engine:
     def sit(self, number: int, members: tuple[str, ...]) -> None:
         self.current, self.seen = number, max(self.seen, number)
         self.pending = {key: value for key, value in self.pending.items() if key > number}
-        self.generation, self.members, self.stage, self.doing = number, members, "training", "training"
+        self.generation, self.members, self.stage, self.state = number, members, "training", EngineState.TRAINING
         self.runs, self.sending, self.contributed, self.switch_to = None, (), False, 0
 
     def introduce(self) -> None:
@@ -120,40 +162,45 @@ class Engine:
         self.down.clear()
         for number in [number for number in self.pending if number > self.announced]:
             self.withdraw(number)
-        known = {"announced": self.announced, "settled": 0, "round": self.woken}
-        generation = {"generation": self.generation, "members": list(self.members), "step": self.step}
-        self.tell("standing", **generation, doing=self.doing, **known, **self.ending)
-        if self.doing == "joining":
-            self.tell("ready", facts=FACTS, addresses=[f"here:{9000 + int(self.name)}"], round=self.asked)
+        status = EngineStatus(
+            self.state,
+            self.generation,
+            self.members,
+            announced=self.announced,
+            regroup=self.woken,
+            step=self.step,
+            **self.ending,
+        )
+        self.tell(EngineConnected(status))
+        if self.state is EngineState.JOINING:
+            self.tell(join_request(self.name, self.asked))
 
     def hear(self, message: Message) -> None:
-        """What its line's own thread does at once."""
-        number = int(message.get("generation", 0))
-        match message["kind"]:
-            case "prepare":
-                parts = (tuple(message[part]) for part in ("members", "stayers", "newcomers"))
-                self.pending[number] = Pending(*parts)
-                if self.name not in self.pending[number].members:
-                    self.pending[number].told = True
-                    self.tell("built", generation=number)
-            case "commit":
+        """What its connection's own thread does at once."""
+        match message:
+            case PrepareGeneration(number, members, surviving, joining):
+                self.pending[number] = Pending(members, surviving, joining)
+                if self.name not in members:
+                    self.pending[number].built = True
+                    self.tell(GroupBuilt(number))
+            case CommitGeneration(number):
                 if number in self.pending:
                     self.seen = number
-            case "retract":
+            case RetractGeneration(number):
                 promised = self.announced < number
                 if promised:
                     self.withdraw(number)
-                self.tell("retracted", generation=number, promised=promised)
-            case "cancel":
+                self.tell(RetractAnswer(number, promised))
+            case CancelGeneration(number):
                 self.withdraw(number)
-            case "wake" | "rejoin":
-                if message["round"] <= self.woken and message["kind"] == "wake":
+            case StartRegroup(regroup) | JoinAgain(regroup):
+                if regroup <= self.woken and isinstance(message, StartRegroup):
                     return
-                self.woken = max(self.woken, message["round"])
+                self.woken = max(self.woken, regroup)
                 for number in list(self.pending):
                     self.withdraw(number, promised=True)
                 self.inbox.append(message)
-            case "settled" | "definition":
+            case GenerationSettled() | TrainingDefined():
                 pass
             case _:
                 self.inbox.append(message)
@@ -165,14 +212,14 @@ class Simulation:
     def __init__(self, seed: int, workers: int = 4, steps: int = 40) -> None:
         self.chance = random.Random(seed)
         self.workers, self.steps = workers, steps
-        self.mind = Membership()
+        self.coordinator = Coordinator()
         self.now = 0.0
         self.engines: dict[str, Engine] = {}
         self.wanted: set[str] = set()
-        self.supervisor: deque[tuple[str, Any]] = deque()
+        self.supervisor: deque[Message] = deque()
         """What supervisors have to say, in order."""
-        self.driver: Message | None = None
-        """The meeting that the driver was sent to."""
+        self.driver: SendStateToEngine | ReceiveStateFromEngine | None = None
+        """The transfer that the driver was sent to."""
         self.buried: set[str] = set()
         self.killed: set[str] = set()
         self.over = ""
@@ -182,11 +229,12 @@ class Simulation:
         self._sent: dict[tuple[int, int], dict[str, tuple[tuple[int, ...], int]]] = {}
         """(generation, step) to what each member has sent: its micro-batches, and the generation that it announces."""
         self._newest = 0
-        self.definition = {**DEFINITION, "schedule": {**SHAPE, "logical_workers": workers}, "steps_total": steps}
-        self.mind.begin(self.definition, self.now)
+        schedule = {**SHAPE, "micro_batches": workers}
+        self.definition = replace(DEFINITION, schedule=schedule, max_engines=workers, steps_total=steps)
+        self.coordinator.begin(BeginTraining(self.definition, ReplicaHistory()), self.now)
 
-    # ── what befalls it ───────────────────────────────────────────────────────────────────────────────────────
-    def wish(self, stay: Iterable[str], new: int) -> None:
+    # ── what happens to it ───────────────────────────────────────────────────────────────────────────────────────
+    def set_desired(self, stay: Iterable[str], new: int) -> None:
         """These shall stay, so many shall come, all others leave."""
         stay = set(stay)
         leave = sorted(self.wanted - stay)
@@ -195,37 +243,38 @@ class Simulation:
             self._newest += 1
             name = str(self._newest)
             self.wanted.add(name)
-            self.supervisor.append(("expect", name))
+            self.supervisor.append(EngineExpected(name))
             engine = self.engines[name] = Engine(name)
-            engine.tell("standing", generation=0, members=[], doing="joining", announced=0, settled=0, round=0)
+            engine.tell(EngineConnected(EngineStatus(EngineState.JOINING)))
             engine.ask()
         if leave:
-            self.supervisor.append(("leave", leave))
+            self.supervisor.append(LeaveEngines(tuple(leave)))
 
     def restart(self) -> None:
-        """The coordinator dies, and another takes its place; driver and supervisors take up the line again, too."""
-        self.mind = Membership(recovering=True, now=self.now)
+        """The coordinator dies, and another takes its place; driver and supervisors connect again, too."""
+        self.coordinator = Coordinator(recovering=True, now=self.now)
         self.driver = None
         self.buried = {name for name, engine in self.engines.items() if not engine.alive}
         living = [name for name, engine in self.engines.items() if engine.alive]
         self.supervisor.clear()
-        self.supervisor.extend(("expect", name) for name in living)
+        self.supervisor.extend(EngineExpected(name) for name in living)
         if leave := [name for name in living if name not in self.wanted]:
-            self.supervisor.append(("leave", leave))
+            self.supervisor.append(LeaveEngines(tuple(leave)))
         for name in living:
             self.engines[name].introduce()
-        self._then(lambda: self.mind.begin(self.definition, self.now))
+        begin = BeginTraining(self.definition, ReplicaHistory())
+        self._then(lambda: self.coordinator.begin(begin, self.now))
 
     def disturb(self) -> None:
-        """A connection breaks without a death, or a newcomer is tired of waiting."""
+        """A connection breaks without a death, or a joining engine is tired of waiting."""
         living = sorted(self.living())
         if not living:
             return
         engine = self.engines[self.chance.choice(living)]
         if engine.stage == "training" and len(engine.members) > 1:
             engine.cut = True
-        elif engine.stage == "joining" and self.mind.phase is Phase.RUNNING:
-            engine.tell("pull-failed")
+        elif engine.stage == "joining" and self.coordinator.phase is Phase.RUNNING:
+            engine.tell(PullFailed())
 
     def kill(self, name: str) -> None:
         self.killed.add(name)
@@ -240,14 +289,14 @@ class Simulation:
         if self.over:
             return True
         fit = set(self.wanted)
-        members = set(self.mind.current.members)
+        members = set(self.coordinator.current.members)
         full = len(members) == min(len(fit), self.workers) and members <= fit
         return (
             full
             and not self.supervisor
             and self.living() == fit
-            and self.mind.change is None
-            and not self.mind.re_forming
+            and self.coordinator.change is None
+            and not self.coordinator.regrouping
         )
 
     # ── how it goes on ────────────────────────────────────────────────────────────────────────────────────────
@@ -265,7 +314,7 @@ class Simulation:
                 assert possible or idle < _MOST_IDLE_SECONDS, f"nobody moves any more: {self}"
                 idle += 0.0 if possible else _IDLE_SECONDS
                 self.now += _IDLE_SECONDS
-                self._then(lambda: self.mind.tick(self.now))
+                self._then(lambda: self.coordinator.check_deadlines(self.now))
         raise AssertionError(f"it does not come to an end: {self}")
 
     def some(self, moves: int) -> None:
@@ -274,7 +323,7 @@ class Simulation:
             possible = self._possible()
             if not possible:
                 self.now += _IDLE_SECONDS
-                self._then(lambda: self.mind.tick(self.now))
+                self._then(lambda: self.coordinator.check_deadlines(self.now))
             else:
                 self.chance.choice(possible)()
 
@@ -284,8 +333,8 @@ class Simulation:
             for e in self.engines.values()
             if e.alive
         )
-        mind = self.mind
-        return f"{mind.phase} {mind.current} {mind.change} round {mind.round} re-forming {mind.re_forming}; {engines}"
+        c = self.coordinator
+        return f"{c.phase} {c.current} {c.change} regroup {c.newest_regroup} under way {c.regrouping}; {engines}"
 
     def _possible(self) -> list[Callable[[], None]]:
         """All moves that somebody can make now."""
@@ -312,95 +361,67 @@ class Simulation:
     def _then(self, event: Callable[[], None]) -> None:
         """An event, and what the coordinator sends because of it."""
         event()
-        for send in self.mind.take():
-            message = dict(send.message)
+        for send in self.coordinator.take_sends():
             if send.to in self.engines:
                 if send.to not in self.buried:
-                    self.engines[send.to].down.append(message)
-            elif send.to == "driver":
-                self._driver_hears(message)
-            elif send.to == "supervisors":
-                self._supervisors_hear(message)
+                    self.engines[send.to].down.append(send.message)
+            elif send.to == DRIVER:
+                self._driver_hears(send.message)
+            elif send.to == SUPERVISORS:
+                self._supervisors_hear(send.message)
 
     def _driver_hears(self, message: Message) -> None:
-        if message["kind"] == "handover":
-            self.driver = message
-        elif message["kind"] == "failed":
-            raise AssertionError(f"taken for the script's failure: {message}")
-        elif message["kind"] == "released":
-            self.over = "finished"
+        match message:
+            case SendStateToEngine() | ReceiveStateFromEngine():
+                self.driver = message
+            case ScriptFailed():
+                raise AssertionError(f"taken for the script's failure: {message}")
+            case DriverReleased():
+                self.over = "finished"
 
     def _supervisors_hear(self, message: Message) -> None:
-        match message["kind"]:
-            case "discard":
-                self._die(message["engine"])
-            case "suspended":
+        match message:
+            case DiscardEngine(engine):
+                self._die(engine)
+            case TrainingSuspended():
                 self.over = "left"
-            case "lost":
+            case StateLost():
                 known = [each for each in self.engines.values() if each.alive and not each.up]
-                able = [each.name for each in known if each.members and each.doing != "aside"]
+                able = [each.name for each in known if each.members and each.state is not EngineState.SWITCHED_OUT]
                 assert not able, f"{able} have the weights and are given up: {self}"
                 self.over = "lost"
 
     def _hear_supervisor(self) -> None:
-        kind, what = self.supervisor.popleft()
-        if kind == "gone":
-            self.buried.add(what)
-            self.engines[what].down.clear()
-            self._then(lambda: self.mind.gone(what, self.now))
-        elif kind == "expect":
-            self._then(lambda: self.mind.expect(what))
-        else:
-            self._then(lambda: self.mind.leave(what, self.now))
+        message = self.supervisor.popleft()
+        if isinstance(message, EngineGone):
+            self.buried.add(message.engine)
+            self.engines[message.engine].down.clear()
+        self._then(lambda: self.coordinator.from_supervisor(message, self.now))
 
     def _hear(self, engine: Engine) -> None:
-        message, name, mind, now = engine.up.popleft(), engine.name, self.mind, self.now
-        if name in self.buried:
-            return
-        number = int(message.get("generation", 0))
-        match message["kind"]:
-            case "standing":
-                self._then(lambda: mind.connect(name, message, now))
-            case "ready":
-                self._then(lambda: mind.ready(name, message["facts"], message["addresses"], now, message["round"]))
-            case "built":
-                self._then(lambda: mind.built(name, number, now))
-            case "switching":
-                self._then(lambda: mind.switching(name, number, message["tick"], now))
-            case "received":
-                self._then(lambda: mind.received(name, number, message["step"], now))
-            case "retracted":
-                self._then(lambda: mind.retracted(name, number, message["promised"], now))
-            case "pull-failed":
-                self._then(lambda: mind.pull_failed(name, now))
-            case "finished":
-                self._then(lambda: mind.finished(name, number, message["body"], now))
-            case "trouble":
-                self._then(lambda: mind.trouble(name, number, message["round"], [], now))
-            case "standing-at":
-                self._then(lambda: mind.stands(name, message["round"], message, now))
-            case "reformed":
-                self._then(lambda: mind.reformed(name, message["round"], now))
+        message = engine.up.popleft()
+        if engine.name not in self.buried:
+            self._then(lambda: self.coordinator.from_engine(engine.name, message, self.now))
 
     def _die(self, name: str) -> None:
         engine = self.engines[name]
         if engine.alive:
             engine.stage = "gone"
-            self.supervisor.append(("gone", name))
+            self.supervisor.append(EngineGone(name))
 
     # ── groups ────────────────────────────────────────────────────────────────────────────────────────────────
     def _can_build(self, engine: Engine, number: int) -> bool:
         """A group is built when all who belong to it do."""
         pending = engine.pending[number]
-        return not pending.told and all(
+        return not pending.built and all(
             self.engines[other].alive
             and (number in self.engines[other].pending or self.engines[other].current == number)
             for other in pending.members
         )
 
     def _build(self, engine: Engine, number: int) -> None:
-        engine.pending[number].told = True
-        engine.tell("built", generation=number)
+        engine.pending[number].built = True
+        engine.tell(GroupBuilt(number))
 
     def _sent_of(self, engine: Engine) -> dict[str, tuple[tuple[int, ...], int]]:
         return self._sent.setdefault((engine.generation, engine.step), {})
@@ -415,7 +436,7 @@ class Simulation:
             case "receiving":
                 return self._weights_come(engine)
             case "regrouping":
-                return all(self._has_reached(other, engine.word) for other in engine.word["members"])
+                return all(self._has_reached(other, engine.word) for other in engine.word.plan.members)
             case "catching up":
                 return self._has_caught_up(engine)
         if not engine.contributed:
@@ -444,9 +465,9 @@ class Simulation:
             if not engine.members:
                 engine.ask()
                 return
-            engine.doing = "reforming"
+            engine.state = EngineState.REGROUPING
             if not engine.called:
-                engine.tell("trouble", generation=engine.generation, round=engine.woken)
+                engine.tell(GroupLost(engine.generation, engine.woken))
             engine.stage = "waiting"
 
     def _check(self, engine: Engine) -> None:
@@ -456,46 +477,46 @@ class Simulation:
 
     def _join(self, engine: Engine, message: Message) -> None:
         engine.word = message
-        match message["kind"]:
-            case "handover":
+        match message:
+            case ReceiveStateFromDriver(generation=generation):
                 self._check(engine)
                 self.driver = None
                 engine.step = 0
-                engine.sit(message["generation"], (engine.name,))
-                engine.tell("received", generation=message["generation"], step=0)
-            case "switched":
-                if message["generation"] not in engine.pending:
+                engine.sit(generation, (engine.name,))
+                engine.tell(StateReceived(generation, 0))
+            case ReceiveStateFromMembers(generation):
+                if generation not in engine.pending:
                     raise Broken
                 engine.stage = "receiving"
-            case "pull-answer" if message["cancelled"]:
+            case JoinCancelled():
                 engine.ask()
-            case "rejoin" if message["round"] > engine.asked:
+            case JoinAgain(regroup) if regroup > engine.asked:
                 engine.ask()
-            case "exit":
+            case ExitEngine():
                 self._die(engine.name)
 
     def _weights_come(self, engine: Engine) -> bool:
-        number = engine.word["generation"]
+        number = engine.word.generation
         if number not in engine.pending:
             return True
-        donors = [self.engines[name] for name in engine.pending[number].stayers]
-        return all(donor.alive and donor.generation == number for donor in donors)
+        sources = [self.engines[name] for name in engine.pending[number].surviving]
+        return all(source.alive and source.generation == number for source in sources)
 
     def _receive(self, engine: Engine) -> None:
         self._check(engine)
-        number = engine.word["generation"]
+        number = engine.word.generation
         if number not in engine.pending:
             raise Broken
         pending = engine.pending[number]
-        donors = [self.engines[name] for name in pending.stayers]
-        assert len({donor.step for donor in donors}) == 1, f"donors of {engine.name} are at different steps: {self}"
-        engine.step, engine.holds, engine.sums = donors[0].step, False, set()
+        sources = [self.engines[name] for name in pending.surviving]
+        assert len({source.step for source in sources}) == 1, f"sources of {engine.name} are at different steps: {self}"
+        engine.step, engine.holds, engine.sums = sources[0].step, False, set()
         engine.sit(number, pending.members)
-        engine.tell("received", generation=number, step=engine.step)
-        engine.runs = self._runs_of(pending.members, pending.stayers)
+        engine.tell(StateReceived(number, engine.step))
+        engine.runs = self._runs_of(pending.members, pending.surviving)
 
     def _runs_of(self, members: tuple[str, ...], working: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-        parts = dict(zip(working, shares.logical_map(self.workers, len(working)), strict=True))
+        parts = dict(zip(working, split.even_split(self.workers, len(working)), strict=True))
         return {name: tuple(parts.get(name, ())) for name in members}
 
     def _own(self, engine: Engine) -> tuple[int, ...]:
@@ -509,9 +530,10 @@ class Simulation:
         if engine.contributed:
             self._reduce(engine)
         elif engine.step >= self.steps:
-            body = {"digest": "the bits", "step": engine.step} if engine.members[0] == engine.name else {}
-            engine.tell("finished", generation=engine.generation, body=body)
-            engine.stage, engine.doing, engine.ending = "waiting", "ended", {"body": body}
+            first = engine.members[0] == engine.name
+            result = EngineResult(digest="the bits", step=engine.step) if first else EngineResult()
+            engine.tell(TrainingFinished(engine.generation, result))
+            engine.stage, engine.state, engine.ending = "waiting", EngineState.ENDED, {"result": result}
         elif engine.switch_to > engine.generation:
             self._switch(engine, engine.switch_to)
         else:
@@ -530,14 +552,14 @@ class Simulation:
         if number not in engine.pending:
             raise Broken
         pending = engine.pending[number]
-        engine.tell("switching", generation=number, tick=engine.step)
+        engine.tell(Switching(number, engine.step))
         if engine.name not in pending.members:
-            engine.stage, engine.switch_to, engine.doing = "waiting", 0, "aside"
-            engine.ending = {"next": number}
+            engine.stage, engine.switch_to, engine.state = "waiting", 0, EngineState.SWITCHED_OUT
+            engine.ending = {"next_generation": number}
             return
         engine.sit(number, pending.members)
-        engine.sending = pending.newcomers
-        engine.runs = self._runs_of(pending.members, pending.stayers)
+        engine.sending = pending.joining
+        engine.runs = self._runs_of(pending.members, pending.surviving)
 
     def _reduce(self, engine: Engine) -> None:
         sent = self._sent_of(engine)
@@ -559,58 +581,57 @@ class Simulation:
 
     # ── after a loss ──────────────────────────────────────────────────────────────────────────────────────────
     def _obey(self, engine: Engine, message: Message) -> None:
-        match message["kind"]:
-            case "wake":
-                engine.answered = max(engine.answered, message["round"])
-                engine.contributed, engine.switch_to, engine.doing, engine.ending = False, 0, "reforming", {}
-                engine.tell(
-                    "standing-at",
-                    round=message["round"],
-                    tick=engine.step,
-                    holds=engine.holds,
+        match message:
+            case StartRegroup(regroup):
+                engine.answered = max(engine.answered, regroup)
+                engine.contributed, engine.switch_to, engine.ending = False, 0, {}
+                engine.state = EngineState.REGROUPING
+                status = RegroupStatus(
+                    engine.step,
+                    engine.holds,
+                    tuple((index, index + 1) for index in sorted(engine.sums)),
                     ended=engine.step >= self.steps,
-                    workers=self.workers,
-                    spans=[[worker, worker + 1] for worker in sorted(engine.sums)],
-                    addresses=["here:9000"],
-                    door="here:1",
+                    micro_batches=self.workers,
                 )
-            case "reform" if message["round"] == engine.woken:
+                engine.tell(SurvivorStatus(regroup, status, ("here:9000",), "here:1"))
+            case ApplyRegroupPlan(regroup) if regroup == engine.woken:
                 engine.word, engine.stage = message, "regrouping"
-            case "rejoin":
+            case JoinAgain():
                 engine.ask()
-            case "handover":
-                if self.driver is not None and self.driver["key"] == message["key"]:
+            case SendStateToDriver(key):
+                if self.driver is not None and self.driver.key == key:
                     self.driver = None
-                    self._then(self.mind.driver_received)
-            case "exit":
+                    self._then(lambda: self.coordinator.from_driver(TrainedStateReceived(), self.now))
+            case ExitEngine():
                 self._die(engine.name)
 
-    def _has_reached(self, name: str, word: Message) -> bool:
-        """Whether engine ``name`` is there to build the group of this round, or has built it."""
+    def _has_reached(self, name: str, word: ApplyRegroupPlan) -> bool:
+        """Whether engine ``name`` is there to build the group of this regroup, or has built it."""
         other = self.engines[name]
-        there = other.stage in ("regrouping", "catching up") and other.word["round"] == word["round"]
-        return other.alive and (there or other.generation == word["generation"])
+        there = other.stage in ("regrouping", "catching up") and other.word.regroup == word.regroup
+        return other.alive and (there or other.generation == word.generation)
 
     def _has_caught_up(self, engine: Engine) -> bool:
-        word, name = engine.word, engine.name
-        if name in word["behind"]:
-            donors = [self.engines[donor] for donor in word["donors"]]
-            return all(donor.alive and donor.stage == "catching up" and donor.word is not None for donor in donors)
-        return name not in word["donors"] or all(
-            self.engines[other].alive and self.engines[other].step >= word["tick"] for other in word["behind"]
+        plan, name = engine.word.plan, engine.name
+        if name in plan.behind:
+            sources = [self.engines[source] for source in plan.sources]
+            return all(source.alive and source.stage == "catching up" for source in sources)
+        return name not in plan.sources or all(
+            self.engines[other].alive and self.engines[other].step >= plan.offset for other in plan.behind
         )
 
     def _catch_up(self, engine: Engine) -> None:
         word, name = engine.word, engine.name
+        plan = word.plan
         self._check(engine)
-        if name in word["behind"]:
-            if word["by"] == "vector":
-                assert engine.step + 1 == word["tick"], f"{name} is more than a step behind: {self}"
+        if name in plan.behind:
+            if plan.catch_up is CatchUp.REDUCED:
+                assert engine.step + 1 == plan.offset, f"{name} is more than a step behind: {self}"
                 self._commit(engine)
             else:
-                engine.step, engine.holds, engine.sums = word["tick"], False, set()
-        assert engine.step == word["tick"]
-        engine.sit(word["generation"], tuple(word["members"]))
-        engine.runs = {member: tuple(run) for member, run in zip(word["members"], word["runs"], strict=True)}
+                engine.step, engine.holds, engine.sums = plan.offset, False, set()
+        assert engine.step == plan.offset
+        engine.sit(word.generation, plan.members)
+        engine.runs = dict(zip(plan.members, plan.split, strict=True))
         engine.sums &= set(self._own(engine))
-        engine.tell("reformed", round=word["round"])
+        engine.tell(Regrouped(word.regroup))

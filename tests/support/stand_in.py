@@ -1,8 +1,8 @@
-"""A small real process that does on the wire what a supervisor does, without a framework. For the agent's tests.
+"""A small real process that behaves to the agent like a supervisor, without a framework. For the agent's tests.
 
-``python stand_in.py [--framework F] [--cold]``. How it behaves comes with the letter, in the variable STAND_IN:
-``""`` well; ``mute``: ignores every wish; ``early``: exits with 4 before it takes its letter; ``refuses``: exits with
-2 as over a bad letter; ``daemon``: leaves a process behind in a session of its own; ``lingers``: does not exit.
+``python stand_in.py [--framework F] [--cold]``. How it behaves comes with the spec, in the variable STAND_IN:
+``""`` well; ``mute``: ignores every desired state; ``early``: exits with 4 before its spec; ``refuses``: exits with
+2 as after a bad spec; ``daemon``: leaves a process behind in a session of its own; ``lingers``: does not exit.
 A file ``finish`` in its working directory ends it as finished.
 """
 
@@ -18,14 +18,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edt_runner.contract import ExitKind, Letter, Report, ReportKind, Wish, dump_line, load_line
-from edt_runner.processes import die_with
+from edt_contract.attempt import AttemptSpec, DesiredState
+from edt_contract.encoding import dump_line, from_json_object, load_line, load_object
+from edt_contract.processes import die_with
+from edt_contract.reports import ExitKind, Report, ReportKind
 
 
 class StandIn:
-    def __init__(self, letter: Letter) -> None:
-        self.letter = letter
-        self.spool = Path(letter.spool_dir)
+    def __init__(self, spec: AttemptSpec) -> None:
+        self.spec = spec
+        self.spool = Path(spec.spool_dir)
         reports = self.spool / "reports.jsonl"
         self.seq = len(reports.read_bytes().splitlines()) if reports.exists() else 0
         self.step = 0
@@ -33,15 +35,15 @@ class StandIn:
         self.clients: list[socket.socket] = []
         self.buffers: dict[socket.socket, bytes] = {}
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(letter.socket)
+        self.listener.bind(spec.socket)
         self.listener.listen()
 
     def report(self, kind: ReportKind, /, **body: Any) -> None:
         self.seq += 1
-        letter = self.letter
-        report = Report(letter.job, letter.fence, letter.node, self.seq, kind, time.time(), body)
+        spec = self.spec
+        report = Report(spec.job, spec.fence, spec.node, self.seq, kind, time.time(), body)
         with (self.spool / "reports.jsonl").open("ab", buffering=0) as stream:
-            stream.write(json.dumps(report.to_message()).encode() + b"\n")
+            stream.write(dump_line(report))
         for client in list(self.clients):
             try:
                 client.send(dump_line({"kind": "report", "seq": self.seq}))
@@ -51,9 +53,9 @@ class StandIn:
     def run(self) -> int:
         stat = Path(f"/proc/{os.getpid()}/stat").read_text()
         starttime = int(stat[stat.rindex(")") + 2 :].split()[19])
-        names = {"job": self.letter.job, "fence": self.letter.fence, "node": self.letter.node}
-        paper = {"pid": os.getpid(), "starttime": starttime, "socket": self.letter.socket, **names}
-        (self.spool / "attempt.json").write_text(json.dumps(paper))
+        names = {"job": self.spec.job, "fence": self.spec.fence, "node": self.spec.node}
+        process = {"pid": os.getpid(), "starttime": starttime, "socket": self.spec.socket, **names}
+        (self.spool / "attempt.json").write_text(json.dumps(process))
         self.report(ReportKind.ATTEMPT_STARTED, pid=os.getpid())
         if self.behaves("daemon") and os.fork() == 0:
             os.setsid()
@@ -67,21 +69,21 @@ class StandIn:
                     self.buffers[client] = b""
                 elif (
                     each in self.clients
-                    and (wish := self.read(each)) is not None
+                    and (desired := self.read(each)) is not None
                     and not self.behaves("mute")
-                    and self.obey(wish)
+                    and self.obey(desired)
                 ):
                     return 0
             if self.engines:
                 self.step += 1
                 self.report(ReportKind.PROGRESS, step=self.step, workers=len(self.engines))
-            if Path(self.letter.work_dir, "finish").exists():
+            if Path(self.spec.work_dir, "finish").exists():
                 return self.end(ExitKind.FINISHED)
 
     def behaves(self, how: str) -> bool:
-        return self.letter.environ.get("STAND_IN") == how
+        return self.spec.environ.get("STAND_IN") == how
 
-    def read(self, client: socket.socket) -> Wish | None:
+    def read(self, client: socket.socket) -> DesiredState | None:
         try:
             data = client.recv(1 << 16)
         except OSError:
@@ -90,20 +92,20 @@ class StandIn:
             self.hang_up(client)
             return None
         *lines, self.buffers[client] = (self.buffers[client] + data).split(b"\n")
-        return Wish.from_message(load_line(lines[-1])) if lines else None
+        return from_json_object(DesiredState, load_line(lines[-1])) if lines else None
 
     def hang_up(self, client: socket.socket) -> None:
         if client in self.clients:
             self.clients.remove(client)
             client.close()
 
-    def obey(self, wish: Wish) -> bool:
-        wanted = {slot.allocation: slot.slot for slot in wish.slots}
+    def obey(self, desired: DesiredState) -> bool:
+        wanted = {slot.allocation: slot.slot for slot in desired.slots}
         for allocation in [a for a in self.engines if a not in wanted]:
-            self.lose(allocation, ExitKind.STOPPED if wish.stop else ExitKind.LEFT)
-        if wish.stop or not wanted:
+            self.lose(allocation, ExitKind.STOPPED if desired.stop else ExitKind.LEFT)
+        if desired.stop or not wanted:
             self.report(ReportKind.CHECKPOINTED, step=self.step, path="")
-            self.end(ExitKind.STOPPED if wish.stop else ExitKind.LEFT)
+            self.end(ExitKind.STOPPED if desired.stop else ExitKind.LEFT)
             return True
         for allocation, slot in wanted.items():
             if allocation not in self.engines:
@@ -139,13 +141,13 @@ def main() -> int:
     line = sys.stdin.readline()
     if not line:
         return 0
-    letter = Letter.from_json(line)
-    print("letter of", letter.job, "argv", sys.argv[1:], flush=True)
-    if letter.environ.get("STAND_IN") == "early":
+    spec = AttemptSpec.from_json_object(load_object(line))
+    print("spec of", spec.job, "argv", sys.argv[1:], flush=True)
+    if spec.environ.get("STAND_IN") == "early":
         return 4
-    if letter.environ.get("STAND_IN") == "refuses":
+    if spec.environ.get("STAND_IN") == "refuses":
         return 2
-    return StandIn(letter).run()
+    return StandIn(spec).run()
 
 
 if __name__ == "__main__":

@@ -1,84 +1,158 @@
-"""A conversation with the coordinator's mind, without a coordinator: what engines would say, and what they hear."""
+"""A conversation with the coordinator's state machine: what engines would send, and what they are sent."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from edt_runner.membership import Membership
+from edt_runner.coordinator.coordinator import Coordinator
+from edt_runner.protocol.data import (
+    EngineResult,
+    EngineState,
+    EngineStatus,
+    RegroupStatus,
+    ReplicaHistory,
+    TrainingDefinition,
+)
+from edt_runner.protocol.engine_messages import (
+    EngineConnected,
+    GroupBuilt,
+    GroupLost,
+    JoinRequest,
+    SurvivorStatus,
+    Switching,
+)
+from edt_runner.protocol.messages import BeginTraining, EngineExpected, Message
+
+_M = TypeVar("_M", bound=Message)
 
 SHAPE = {
     "train_samples": 80,
     "test_samples": 0,
     "batch_size": 4,
     "validation_freq": 1,
-    "logical_workers": 4,
+    "micro_batches": 4,
     "epochs": 2,
 }
-DEFINITION = {"schedule": SHAPE, "steps_total": 10, "seed": 7, "exact": True, "facts": {"training samples": 9}}
-NEW = {"generation": 0, "members": [], "doing": "joining", "announced": 0, "round": 0}
-"""How an engine introduces itself that has nothing."""
 FACTS = {"training samples": 9}
+DEFINITION = TrainingDefinition(SHAPE, steps_total=10, seed=7, max_engines=4, facts=FACTS)
+NEW = EngineConnected(EngineStatus(EngineState.JOINING))
+"""How an engine introduces itself that has no state."""
+RESULT = EngineResult(digest="d", step=10)
+"""Of the first engine."""
+
+
+def status(generation: int, *members: str, state: EngineState = EngineState.TRAINING, **more: Any) -> EngineConnected:
+    """How an engine introduces itself that works in this generation. ``more``: fields of ``EngineStatus``."""
+    fields = {"announced": generation, "regroup": 3, **more}
+    return EngineConnected(EngineStatus(state, generation, members, **fields))
+
+
+def join_request(name: str, regroup: int = 0) -> JoinRequest:
+    return JoinRequest(FACTS, (f"here:{9000 + int(name)}",), regroup)
 
 
 class Talk:
-    """A membership and what it said, by recipient."""
+    """A coordinator and what it has sent, by receiver."""
 
-    def __init__(self, workers: int = 4) -> None:
-        self.mind = Membership()
+    def __init__(self, micro_batches: int = 4) -> None:
+        self.coordinator = Coordinator()
         self.now = 0.0
-        schedule = {**SHAPE, "logical_workers": workers}
-        self.definition = {**DEFINITION, "schedule": schedule}
+        schedule = {**SHAPE, "micro_batches": micro_batches}
+        self.definition = replace(DEFINITION, schedule=schedule, max_engines=micro_batches)
 
-    def said(self, to: str | None = None) -> list[dict[str, Any]]:
-        return [dict(send.message) for send in self.mind.take() if to is None or send.to == to]
+    def said(self, to: str | None = None) -> list[Message]:
+        """What it has sent since the last call, to all or to one."""
+        return [send.message for send in self.coordinator.take_sends() if to is None or send.to == to]
 
-    def kinds(self, to: str) -> list[str]:
-        return [message["kind"] for message in self.said(to)]
+    def kinds(self, to: str) -> list[type[Message]]:
+        return [type(message) for message in self.said(to)]
+
+    def only(self, to: str, kind: type[_M]) -> _M:
+        """The only message of this type that was sent there."""
+        (message,) = [message for message in self.said(to) if isinstance(message, kind)]
+        return message
+
+    def begin(self, history: ReplicaHistory | None = None, resumed_at: int | None = None, **definition: Any) -> None:
+        """The driver has reached train()."""
+        told = replace(self.definition, **definition)
+        self.coordinator.begin(BeginTraining(told, history or ReplicaHistory(), resumed_at), self.now)
+
+    def expect(self, *names: str) -> None:
+        for name in names:
+            self.coordinator.from_supervisor(EngineExpected(name), self.now)
 
     def come(self, *names: str) -> None:
         for name in names:
-            self.mind.expect(name)
-            self.mind.connect(name, NEW, self.now)
-            self.mind.ready(name, FACTS, [f"here:{9000 + int(name)}"], self.now, self.mind.round)
+            self.expect(name)
+            self.coordinator.engine_connected(name, NEW, self.now)
+            self.coordinator.join_request(name, join_request(name, self.coordinator.newest_regroup), self.now)
 
     def start(self, *names: str) -> Talk:
         """A running training of these engines."""
-        self.mind.begin(self.definition, self.now)
+        self.begin()
         self.come(names[0])
-        self.mind.received(names[0], self.mind.current.number, 0, self.now)
+        self.coordinator.state_received(names[0], self.coordinator.current.number, 0, self.now)
         if names[1:]:
             self.come(*names[1:])
-            while self.mind.change:
+            while self.coordinator.change:
                 self.switch()
-        assert self.mind.current.members == names
+        assert self.coordinator.current.members == names
         self.said()
         return self
 
+    def built(self, name: str, generation: int) -> None:
+        self.coordinator.from_engine(name, GroupBuilt(generation), self.now)
+
+    def switching(self, name: str, generation: int, offset: int) -> None:
+        self.coordinator.from_engine(name, Switching(generation, offset), self.now)
+
     def build(self) -> int:
-        change = self.mind.change
+        change = self.coordinator.change
         assert change is not None
         for name in change.everybody:
-            self.mind.built(name, change.new.number, self.now)
+            self.built(name, change.new.number)
         return change.new.number
 
     def switch(self) -> None:
-        change = self.mind.change
+        change = self.coordinator.change
         assert change is not None
-        number = self.build()
+        generation = self.build()
         for name in change.old.members:
-            self.mind.switching(name, number, 5, self.now)
-        for name in change.newcomers:
-            self.mind.received(name, number, 5, self.now)
+            self.switching(name, generation, 5)
+        for name in change.joining:
+            self.coordinator.state_received(name, generation, 5, self.now)
 
-    def stand(self, name: str, tick: int, *, holds: bool = True, spans: Any = (), ended: bool = False) -> None:
-        """Engine ``name`` answers the newest round."""
-        standing = {"tick": tick, "holds": holds, "ended": ended, "spans": spans}
-        standing |= {"addresses": ["here:9000"], "door": "here:1", "workers": 4}
-        self.mind.stands(name, self.mind.round, standing, self.now)
+    def finished(self, name: str, result: EngineResult = RESULT, *, generation: int = 0) -> None:
+        """Engine ``name`` has committed the last step."""
+        number = generation or self.coordinator.current.number
+        self.coordinator.training_finished(name, number, result, self.now)
 
-    def reform(self, *names: str, tick: int = 5) -> None:
-        """These come through the round under way."""
+    def group_lost(
+        self,
+        name: str,
+        regroup: int = 0,
+        unreachable: Sequence[str] = (),
+        now: float = 0,
+        *,
+        generation: int = 0,
+        built: bool = False,
+    ) -> None:
+        number = generation or self.coordinator.current.number
+        message = GroupLost(number, regroup, tuple(unreachable), built=built)
+        self.coordinator.group_lost(name, message, now)
+
+    def stand(self, name: str, offset: int, *, holds: bool = True, spans: Any = (), ended: bool = False) -> None:
+        """Engine ``name`` answers the newest regroup."""
+        summed = tuple((low, high) for low, high in spans)
+        where = RegroupStatus(offset, holds, summed, ended, micro_batches=4)
+        message = SurvivorStatus(self.coordinator.newest_regroup, where, ("here:9000",), "here:1")
+        self.coordinator.survivor_status(name, message)
+
+    def regroup(self, *names: str, offset: int = 5) -> None:
+        """These come through the regroup under way."""
         for name in names:
-            self.stand(name, tick)
+            self.stand(name, offset)
         for name in names:
-            self.mind.reformed(name, self.mind.round, self.now)
+            self.coordinator.regrouped(name, self.coordinator.newest_regroup, self.now)

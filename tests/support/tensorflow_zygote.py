@@ -5,8 +5,8 @@ import json
 import os
 import sys
 
-from edt_runner import processes
-from edt_runner.tensorflow.framework import FRAMEWORK
+from edt_contract import processes
+from edt_runner.frameworks.tensorflow.framework import FRAMEWORK
 
 
 def trained() -> str:
@@ -16,7 +16,7 @@ def trained() -> str:
     import numpy as np
     from keras import layers
 
-    from edt_runner.engine.seeds import seed_python
+    from edt_runner.schedule.seeds import seed_python
     from support.sides import adapter_of, step
 
     seed_python(0)

@@ -1,4 +1,4 @@
-"""Trainings for tests: a letter for a script, a bench whose supervisor is forked, a gate, a schedule of engines."""
+"""Trainings for tests: a spec for a script, a supervisor that is forked, a gate, a schedule of engines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import torch
 
-from edt_runner.bench import Bench, Process
-from edt_runner.contract import Letter, ReportKind
+from edt_contract.attempt import AttemptSpec
+from edt_contract.reports import ReportKind
+from edt_runner.launch.supervisor_client import Process, SupervisorClient
 from support.gate import GateKeeper
 from support.waiting import until
 
@@ -73,11 +74,11 @@ def script(name: str, framework: str = "pytorch") -> Path:
     return _ALL_SCRIPTS / framework / f"{name}.py"
 
 
-def letter_for(folder: Path, name: str | Path, *arguments: object, **changes: Any) -> Letter:
+def spec_for(folder: Path, name: str | Path, *arguments: object, **changes: Any) -> AttemptSpec:
     """An attempt of a script (its name or path) that keeps everything below ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     main = name if isinstance(name, Path) else script(name, changes.get("framework", "pytorch"))
-    letter = Letter(
+    spec = AttemptSpec(
         job="edt-1",
         fence=1,
         node="here",
@@ -98,16 +99,16 @@ def letter_for(folder: Path, name: str | Path, *arguments: object, **changes: An
         grace_seconds=30.0,
         token="a token for tests",
     )
-    environ = {**letter.environ, **changes.pop("environ", {})}
-    return replace(letter, environ=environ, **changes)
+    environ = {**spec.environ, **changes.pop("environ", {})}
+    return replace(spec, environ=environ, **changes)
 
 
 class Elastic:
     """One attempt under a test's hand. Used as a context manager; nothing is left behind."""
 
-    def __init__(self, letter: Letter, start: Callable[[Letter], Process]) -> None:
-        self.letter, self._start = letter, start
-        self.gate = GateKeeper(Path(letter.environ["TEST_GATE"]))
+    def __init__(self, spec: AttemptSpec, start: Callable[[AttemptSpec], Process]) -> None:
+        self.spec, self._start = spec, start
+        self.gate = GateKeeper(Path(spec.environ["TEST_GATE"]))
         self._stack = ExitStack()
         self.device = "cpu"
         """What the engines of later wishes compute on."""
@@ -115,40 +116,40 @@ class Elastic:
         """Engines may be found to hold different states: the test is about that."""
 
     def __enter__(self) -> Elastic:
-        self.bench = self._stack.enter_context(Bench(self.letter, self._start))
+        self.supervisor = self._stack.enter_context(SupervisorClient(self.spec, self._start))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
-        Path(self.letter.socket).unlink(missing_ok=True)
+        Path(self.spec.socket).unlink(missing_ok=True)
 
     @property
     def log_dir(self) -> Path:
-        return Path(self.letter.log_dir)
+        return Path(self.spec.log_dir)
 
     @property
     def sample_record(self) -> Path:
-        return Path(self.letter.environ["EDT_SAMPLE_RECORD"])
+        return Path(self.spec.environ["EDT_SAMPLE_RECORD"])
 
     def hold(self, engines: Iterable[int]) -> None:
-        self.bench.hold(list(engines), device=self.device)
+        self.supervisor.hold(list(engines), device=self.device)
 
     def happened(self, kind: ReportKind, **body: Any) -> bool:
-        self.bench.poll()
+        self.supervisor.poll()
         return any(
             report.kind is kind and all(report.body.get(key) == value for key, value in body.items())
-            for report in self.bench.reports
+            for report in self.supervisor.reports
         )
 
     def settle(self, engines: Iterable[int], seconds: float = 60.0) -> None:
-        """Wish for exactly these engines and let steps through until they train and no other does."""
+        """DesiredState for exactly these engines and let steps through until they train and no other does."""
         wanted = set(engines)
         self.hold(wanted)
         self.await_ready(wanted, seconds)
         self.gate.until(lambda: self.training() == wanted or self.over(), seconds, sparing=True)
-        assert not self.over(), self.bench.reports[-1]
+        assert not self.over(), self.supervisor.reports[-1]
 
     def await_ready(self, engines: Iterable[int], seconds: float = 60.0) -> None:
         """Wait until these have warmed up, which takes time and no step. What they need then is steps."""
@@ -157,9 +158,9 @@ class Elastic:
 
     def training(self) -> set[int]:
         """Engines that have the weights and are not gone."""
-        self.bench.poll()
+        self.supervisor.poll()
         joined, gone = set(), set()
-        for report in self.bench.reports:
+        for report in self.supervisor.reports:
             if report.kind is ReportKind.ENGINE_JOINED:
                 joined.add(report.body["allocation"])
             elif report.kind is ReportKind.ENGINE_GONE:
@@ -172,20 +173,20 @@ class Elastic:
     def finish(self, seconds: float = 60.0) -> dict[str, Any]:
         """Open the gate and wait for the end."""
         self.gate.open()
-        end = self.bench.ended(seconds)
+        end = self.supervisor.ended(seconds)
         differed = [found for found in self.kinds(ReportKind.REPLICAS_COMPARED) if not found["equal"]]
         assert self.may_differ or not differed, self.kinds(ReportKind.GUARANTEE_ENDED)
         return end
 
     def kinds(self, kind: ReportKind) -> list[dict[str, Any]]:
-        self.bench.poll()
-        return [dict(report.body) for report in self.bench.reports if report.kind is kind]
+        self.supervisor.poll()
+        return [dict(report.body) for report in self.supervisor.reports if report.kind is kind]
 
 
 def counted(training: Elastic) -> list[float]:
     """The weights that the script ``counting`` has left to its user."""
-    folder = Path(training.letter.result_dir) / "model/train"
-    if training.letter.framework == "pytorch":
+    folder = Path(training.spec.result_dir) / "model/train"
+    if training.spec.framework == "pytorch":
         state = torch.load(folder / "model_epoch_final.pth", weights_only=True)
         return [float(weight) for weight in state["weight"]]
     import h5py

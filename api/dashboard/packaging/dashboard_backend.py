@@ -1,4 +1,4 @@
-"""hatchling, and Node from PyPI where a wheel or a source distribution needs it and the machine has none. Room: api.
+"""hatchling, and Node from PyPI where a wheel or a source distribution needs it and the machine has none.
 
 A build hook cannot tell an editable install from a wheel when it is asked what it requires; a backend can. So an
 editable install asks for nothing that it could not do without.

@@ -1,4 +1,4 @@
-"""Builds the dashboard: from TypeScript here to files in api/edt_api/static. Standard library alone. Room: api.
+"""Builds the dashboard: from TypeScript here to files in api/edt_api/static. Standard library alone.
 
     python api/dashboard/packaging/dashboard_build.py                  build where the sources have changed
     python api/dashboard/packaging/dashboard_build.py --if-possible    the same; a failure is told and is none

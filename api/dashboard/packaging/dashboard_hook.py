@@ -1,4 +1,4 @@
-"""Whenever a wheel or a source distribution is made, the dashboard in it is of these sources. Room: api.
+"""Whenever a wheel or a source distribution is made, the dashboard in it is of these sources.
 
 An editable install tries too, and goes on without: who installs so has a clone, and `make dashboard`.
 """
@@ -19,8 +19,8 @@ from dashboard_build import Dashboard, NotBuilt, ensure
 class DashboardHook(BuildHookInterface):  # type: ignore[type-arg]  # any target's
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         del build_data
-        room = Path(self.root) / "api"
-        dashboard = Dashboard(room / "dashboard", room / "edt_api" / "static")
+        api = Path(self.root) / "api"
+        dashboard = Dashboard(api / "dashboard", api / "edt_api" / "static")
         try:
             self.app.display_info(ensure(dashboard))
         except NotBuilt as error:

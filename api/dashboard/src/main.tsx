@@ -1,4 +1,4 @@
-/** Where the dashboard starts. Room: dashboard. Next: app/routes.tsx, which says what pages there are. */
+/** Where the dashboard starts. Next: app/routes.tsx, which says what pages there are. */
 
 import "./styles/tokens.css";
 import "./styles/base.css";

@@ -1,16 +1,135 @@
-"""Jobs, with all that we know of them, and their history. Room: api."""
+"""Jobs, with all that we know of them, and their history; first what all shapes have in common.
+
+``Exec``, ``Framework`` and ``Logon`` are WMLA's surface: its names, flat, scalars only where its notebooks make a table
+of them (``DataFrame(body, index=[0])``).
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import enum
+from typing import Any, Generic, Literal, TypeVar
 
+from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from edt_api.schemas.base import Page, Shown
-from edt_api.schemas.wmla import ExecState
+_Item = TypeVar("_Item")
 
 
-class Waiting(Shown):
+class Output(BaseModel):
+    """Part of an answer; made from the scheduler's views by their attributes."""
+
+    model_config = ConfigDict(
+        from_attributes=True,
+        extra="ignore",
+        json_schema_serialization_defaults_required=True,  # what we send is always there, whatever the default
+    )
+
+
+class UserInput(BaseModel):
+    """A request of a person: an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AgentInput(BaseModel):
+    """A request of an agent: keys of a newer version are dropped."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Page(Output, Generic[_Item]):
+    """A part of a list."""
+
+    items: list[_Item]
+    next: str | None
+    """``cursor`` of the page that follows; None: this is the last."""
+
+
+class ExecState(enum.StrEnum):
+    """The six states that clients are shown; a notebook's poller goes on in the first three."""
+
+    SUBMITTED = "SUBMITTED"  # durable; no scheduler has looked at it yet
+    PENDING = "PENDING_CRD_SCHEDULER"  # waits for slots
+    RUNNING = "RUNNING"  # an attempt has started
+    FINISHED = "FINISHED"  # the script came to its end
+    KILLED = "KILLED"  # stopped on its user's word
+    ERROR = "ERROR"  # the script failed
+
+    @property
+    def over(self) -> bool:
+        """Nothing of the job runs any more, nor ever will."""
+        return self in {ExecState.FINISHED, ExecState.KILLED, ExecState.ERROR}
+
+
+class Exec(Output):
+    """One job as WMLA's clients read it: what three generations of them look at, scalars only."""
+
+    id: str
+    args: str
+    """As they came, ``--msd-env`` values masked."""
+    submissionId: str  # noqa: N815 - WMLA's names, here and below
+    creator: str
+    state: ExecState
+    appId: str  # noqa: N815
+    schedulerUrl: str  # noqa: N815
+    modelFileOwnerName: str  # noqa: N815
+    workDir: str  # noqa: N815
+    appName: str  # noqa: N815
+    createTime: str  # noqa: N815
+    """``2026-11-21T12:00:00Z``"""
+    elastic: bool
+    nameSpace: str  # noqa: N815
+    numWorker: int  # noqa: N815
+    framework: str
+    userName: str  # noqa: N815
+    sigName: str  # noqa: N815
+    sigId: str  # noqa: N815
+    masterURL: str  # noqa: N815
+    executionUserName: str  # noqa: N815
+
+
+class Framework(Output):
+    """One entry of ``GET /execs/frameworks``, as WMLA 2.x gives it."""
+
+    name: str
+    description: str
+    desc: list[str]
+    deployMode: str  # noqa: N815
+    hasTask0: str  # noqa: N815
+    execMode: str  # noqa: N815
+    appName: str  # noqa: N815
+    numWorkers: int  # noqa: N815
+    maxWorkers: int  # noqa: N815
+    workerMemory: str  # noqa: N815
+    frameworkCmdGenerator: str  # noqa: N815
+    backend: str
+    prebuiltModelMain: str  # noqa: N815
+    prebuiltModelDir: str  # noqa: N815
+    frameworkVersion: str  # noqa: N815
+    exports: dict[str, str]
+    numPs: int  # noqa: N815
+    distributeStrategy: str  # noqa: N815
+
+
+class Logon(Output):
+    """Answer of ``GET /auth/v1/logon``."""
+
+    accessToken: str  # noqa: N815
+    """To be shown as ``Authorization: Bearer`` or ``X-Auth-Token``; all tokens are equally long."""
+    username: str
+    role: str
+    """``Admin`` or ``User``, as WMLA writes them."""
+    expiresIn: int  # noqa: N815
+    """Seconds for which the token holds."""
+
+
+class Message(Output):
+    """A sentence."""
+
+    message: str
+
+
+class Waiting(Output):
     """Why a job holds no slot, with numbers."""
 
     blocking: str
@@ -22,7 +141,7 @@ class Waiting(Shown):
     free: int
 
 
-class Exactness(Shown):
+class Exactness(Output):
     """Whether a result has the bits of an undisturbed training on one engine, as far as that was checked."""
 
     verdict: Literal["exact", "not-compared", "not-exact"]
@@ -53,7 +172,7 @@ class Progress(TypedDict, total=False):
     """The node's clock."""
 
 
-class Job(Shown):
+class Job(Output):
     """One job with all that we know of it."""
 
     id: str
@@ -61,7 +180,7 @@ class Job(Shown):
     owner_removed: bool = False
     """That user was removed; another one may have the name now."""
     state: ExecState
-    standing: Literal["submitted", "waiting", "starting", "running", "stopping", "finished", "stopped", "failed"]
+    status: Literal["submitted", "waiting", "starting", "running", "stopping", "finished", "stopped", "failed"]
     """The state as people see it. ``starting``: it holds slots, and its attempt has yet to report its start.
     ``stopping``: its stop was asked for, and processes of it are left."""
     framework: str
@@ -84,7 +203,7 @@ class Job(Shown):
     stop_requested_at: float | None
     attempts: int
     engines: int | None
-    """E, once the script has told it."""
+    """E, once the training has begun."""
     steps_total: int | None
     epochs: int | None
     slots: int
@@ -116,7 +235,7 @@ class Job(Shown):
     """Both in a sentence, as ``410 results-removed`` says it where they are asked for."""
 
 
-class ResultState(Shown):
+class ResultState(Output):
     """What a job has saved so far, for who wants to download it."""
 
     bytes: int | None
@@ -132,7 +251,7 @@ class JobPage(Page[Job]):
     """How many the filter finds."""
 
 
-class Resize(Shown):
+class Resize(Output):
     """One change of a job's size: what was decided, what woke the agent, when each thing happened."""
 
     number: int
@@ -143,9 +262,10 @@ class Resize(Shown):
     from_slots: int
     to_slots: int
     decided_at: float
-    rung_at: float | None
+    notified_at: float | None
+    """The notification of the node was sent."""
     woken_by: str | None
-    """``doorbell``, ``timer`` or ``start``."""
+    """``notification``, ``timer`` or ``start``."""
     woken_at: float | None
     started_at: float | None
     joined_at: float | None
@@ -163,7 +283,7 @@ class ResizePage(Page[Resize]):
     """A job's resizes, oldest first."""
 
 
-class Allocation(Shown):
+class Allocation(Output):
     """One slot held by one job for a while."""
 
     allocation: int
@@ -189,7 +309,7 @@ class AllocationPage(Page[Allocation]):
     """The slots that a job held, oldest first."""
 
 
-class Event(Shown):
+class Event(Output):
     """One line of a job's history; ``seq`` runs 1, 2, 3 … without a gap."""
 
     seq: int
@@ -204,11 +324,11 @@ class EventPage(Page[Event]):
     """A job's history, oldest first."""
 
 
-class Metrics(Shown):
-    """A training's course in columns of one length, oldest first; ``step`` only grows.
+class Metrics(Output):
+    """The metrics of a training in columns of one length, oldest first; ``step`` only grows.
 
     Of many points these are the ones that keep the shape, the first and the last among them. What an attempt did
-    beyond the checkpoint from which the next one went on was done again, and is shown once. None: not told.
+    beyond the checkpoint from which the next one went on was done again, and is shown once. None: not reported.
     """
 
     step: list[int]
@@ -223,7 +343,7 @@ class Metrics(Shown):
     """How many points there are."""
 
 
-class LogFile(Shown):
+class LogFile(Output):
     """One file of a job's log."""
 
     stream: str

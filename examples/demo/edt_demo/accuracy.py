@@ -1,4 +1,4 @@
-"""How good a trained model is, measured by us on images it never saw. Room: examples; torch or TensorFlow."""
+"""How good a trained model is, measured by us on images it never saw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from edt_demo.frameworks import Framework
+from edt_demo.settings import Framework
 
 
 def held_out(framework: Framework, model: Path) -> float:

@@ -1,4 +1,4 @@
-"""What a user's program says to the platform, and nothing else: REST. Room: examples; touches the network.
+"""What a user's program says to the platform, and nothing else: REST.
 
 Jobs go in and out through WMLA's surface; what is watched meanwhile comes from ``/api/v1``.
 """
@@ -16,9 +16,10 @@ from typing import Any
 
 import httpx
 
-from edt_api.schemas import Job, Resize, ResizePage, Timeline
+from edt_api.schemas.cluster import Timeline
+from edt_api.schemas.jobs import Job, Resize, ResizePage
 from edt_demo.exits import DemoFailed, ExitCode
-from edt_demo.frameworks import Framework
+from edt_demo.settings import Framework
 
 _EXECS = "/platform/rest/deeplearning/v1/execs"
 

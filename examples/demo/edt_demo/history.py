@@ -1,26 +1,85 @@
-"""From what the platform remembers to a story that can be drawn. Room: examples; pure."""
+"""What happened, as plain data from the platform's answers: tables and the figure are made from it.
+
+All times are seconds since the epoch, wall clock of one machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from edt_api import schemas
-from edt_demo import elog
-from edt_demo.story import Bar, Curve, Resize, Story
+from edt_api.schemas import cluster, jobs
+from edt_demo.samples import LossPoint
 
 
-def story(
+@dataclass(frozen=True)
+class Bar:
+    """One engine's life on one slot."""
+
+    slot: str
+    job: str
+    started: float
+    counted: float | None
+    """Its first micro-batch was in a committed step; before, it prepared while the others trained."""
+    ended: float
+
+
+@dataclass(frozen=True)
+class Resize:
+    """One change of a job's size."""
+
+    job: str
+    time: float
+    """Of the first step at the new size."""
+    before: int
+    after: int
+    step: int
+    cause: str
+    pause_seconds: float | None
+    """None: too few steps came after it."""
+    woken_by: str | None = None
+    """``notification`` or ``timer``: what made the agent look. None: there was no agent."""
+    woken_seconds: float | None = None
+    """From decision to the agent's waking."""
+    crash: bool = False
+    """Nobody decided it: an engine was killed."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A job's loss."""
+
+    job: str
+    points: tuple[tuple[float, float], ...]
+    """(time, loss)."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything that is drawn."""
+
+    title: str
+    subtitle: str
+    slots: tuple[str, ...]
+    jobs: tuple[str, ...]
+    """In the order of their colours."""
+    bars: tuple[Bar, ...]
+    resizes: tuple[Resize, ...]
+    curves: tuple[Curve, ...]
+
+
+def history_of(
     title: str,
     subtitle: str,
     *,
     jobs: Mapping[str, str],
-    timeline: schemas.Timeline,
-    resizes: Mapping[str, Sequence[schemas.Resize]],
-    steps: Mapping[str, Sequence[elog.Step]],
-) -> Story:
+    timeline: cluster.Timeline,
+    resizes: Mapping[str, Sequence[jobs.Resize]],
+    steps: Mapping[str, Sequence[LossPoint]],
+) -> History:
     """``jobs``: name to exec id, in the order of their colours; the rest by name."""
     names = {exec_id: name for name, exec_id in jobs.items()}
-    return Story(
+    return History(
         title,
         subtitle,
         tuple(slot.slot for node in timeline.nodes for slot in node.slots),
@@ -51,7 +110,7 @@ def story(
     )
 
 
-def changed(name: str, resize: schemas.Resize, steps: Sequence[elog.Step]) -> Resize:
+def changed(name: str, resize: jobs.Resize, steps: Sequence[LossPoint]) -> Resize:
     """One change of size, placed at the first step that was made that way."""
     first = next((step.time for step in steps if resize.step is not None and step.step > resize.step), None)
     woken = None if resize.woken_at is None else resize.woken_at - resize.decided_at

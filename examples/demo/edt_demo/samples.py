@@ -1,17 +1,16 @@
-"""Counting: was every sample trained on once an epoch? Room: examples; reads the engines' sample record.
+"""What a training did: samples from the engines' records, losses from its log.
 
-The record is written by the engines: what each step was tried with, and which try was committed. The counting is
-ours.
+The engines record what each step was tried with, and which try was committed. The counting is done here.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edt_runner.engine.record import Entry, audit, read
-from edt_runner.errors import RecordError
+from edt_demo.sample_record import Entry, RecordError, audit, read
 
 
 @dataclass(frozen=True)
@@ -52,32 +51,32 @@ class Count:
             return self.broken
         if self.exact:
             return f"{self.trained:,} of {self.expected:,} samples trained on, 0 lost, 0 repeated"
-        parts = [
+        sentences = [
             f"epoch {gap.epoch}, step {_listed(gap.steps) or 'unknown'}: samples {_listed(gap.samples)} were lost"
             for gap in self.gaps
         ]
         if self.repeated:
-            parts.append(f"{self.repeated} samples were trained on more than once in an epoch")
-        return "; ".join(parts)
+            sentences.append(f"{self.repeated} samples were trained on more than once in an epoch")
+        return "; ".join(sentences)
 
 
-def count(folder: Path, *, samples: int, epochs: int, logical_workers: int) -> Count:
+def count(folder: Path, *, samples: int, epochs: int, micro_batches: int) -> Count:
     """Count what the record below ``folder`` holds of a training of ``epochs`` passes over ``samples`` samples."""
     try:
         entries = read(folder)
     except RecordError as error:
         return Count(0, samples * epochs, (), 0, str(error))
-    return count_entries(entries, samples=samples, epochs=epochs, logical_workers=logical_workers)
+    return count_entries(entries, samples=samples, epochs=epochs, micro_batches=micro_batches)
 
 
-def count_entries(entries: Sequence[Entry], *, samples: int, epochs: int, logical_workers: int) -> Count:
+def count_entries(entries: Sequence[Entry], *, samples: int, epochs: int, micro_batches: int) -> Count:
     """The same of entries at hand. Pure."""
     audits = audit(entries, samples, epochs)
     return Count(
         trained=sum(len(entry.samples) for entry in entries),
         expected=samples * epochs,
         gaps=tuple(
-            Gap(found.epoch + 1, _incomplete(entries, found.epoch, logical_workers), found.lost)
+            Gap(found.epoch + 1, _incomplete(entries, found.epoch, micro_batches), found.lost)
             for found in audits
             if found.lost
         ),
@@ -85,18 +84,37 @@ def count_entries(entries: Sequence[Entry], *, samples: int, epochs: int, logica
     )
 
 
-def _incomplete(entries: Sequence[Entry], epoch: int, logical_workers: int) -> tuple[int, ...]:
+def _incomplete(entries: Sequence[Entry], epoch: int, micro_batches: int) -> tuple[int, ...]:
     """Steps of an epoch that lack a micro-batch."""
     workers: dict[int, set[int]] = {}
     for entry in entries:
         workers.setdefault(entry.step, set())
         if entry.epoch == epoch:
-            workers[entry.step].add(entry.worker)
+            workers[entry.step].add(entry.micro_batch)
     steps = [entry.step for entry in entries if entry.epoch == epoch]
     if not steps:
         return ()
-    return tuple(step + 1 for step in range(min(steps), max(steps) + 1) if len(workers.get(step, ())) < logical_workers)
+    return tuple(step + 1 for step in range(min(steps), max(steps) + 1) if len(workers.get(step, ())) < micro_batches)
 
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
+
+
+_LINE = re.compile(r"\] Train,\tTimestamp: (\d+),\tGlobal steps: (\d+),.*?\tLoss: ([0-9.naif]+)")
+
+
+@dataclass(frozen=True)
+class LossPoint:
+    """One committed step."""
+
+    time: float
+    """Seconds since the epoch, wall clock."""
+    step: int
+    loss: float
+
+
+def losses(log: str) -> tuple[LossPoint, ...]:
+    """The loss of each step in a log of WMLA's format, the last where a step was logged twice; in order."""
+    found = {int(step): LossPoint(int(time) / 1000, int(step), float(loss)) for time, step, loss in _LINE.findall(log)}
+    return tuple(found[number] for number in sorted(found))

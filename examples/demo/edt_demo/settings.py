@@ -1,4 +1,4 @@
-"""What a person can tell the demo, by environment. Room: examples; standard library only."""
+"""What the environment chooses: the framework, the devices, a fault; and the figures of the trainings."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edt_demo.exits import DemoFailed, ExitCode
-from edt_demo.frameworks import FRAMEWORKS, Framework
 
 SLOTS = 4
-LOGICAL_WORKERS = 4
+MICRO_BATCHES = 4
 """E of the digits training."""
 LEAST_ACCURACY = 0.95
 SEED = 20
@@ -28,7 +27,7 @@ class Settings:
     fault: bool
     """Have an engine skip a micro-batch, to see that it is noticed."""
     output: Path
-    """Where the picture and what was trained go."""
+    """Where the figure and the trained models go."""
 
 
 def from_environment(environ: Mapping[str, str], folder: Path) -> Settings:
@@ -44,3 +43,39 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> Settings:
     if fault not in ("", "drop"):
         raise DemoFailed(ExitCode.USAGE, f"DEMO_FAULT: got {fault!r}, takes 'drop' or nothing")
     return Settings(FRAMEWORKS[framework], devices, bool(fault), folder / "demo-output")
+
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework and its example script."""
+
+    name: str
+    """What FRAMEWORK takes."""
+    subject: str
+    """What the figure says is trained."""
+    submitted_as: str
+    """WMLA's name for it."""
+    script: Path
+    """A folder with ``main.py``."""
+    model: str
+    """The file, of those that a job saves, that holds the trained weights."""
+
+
+_PYTORCH = Framework(
+    "pytorch",
+    "scikit-learn digits",
+    "edtPyTorch",
+    EXAMPLES / "digits",
+    "train/model_epoch_final.pth",
+)
+_TENSORFLOW = Framework(
+    "tensorflow",
+    "scikit-learn digits with Keras",
+    "edtTensorflow",
+    EXAMPLES / "digits_tensorflow",
+    "train/model_epoch_final.keras",
+)
+FRAMEWORKS = {each.name: each for each in (_PYTORCH, _TENSORFLOW)}

@@ -1,9 +1,10 @@
-"""An engine's line to the coordinator. Room: runners; sockets and threads, no framework.
+"""An engine's connection to the coordinator: sockets and threads, no framework.
 
-A control thread reads while the main thread trains. It builds groups in the background, keeps the one number that the
-main thread needs at a step (the newest generation that is committed, to be announced in the reduction), and wakes the
-main thread out of the data plane when the coordinator says so. When the line breaks it is taken up again, at whatever
-address the supervisor's note names by then; training needs no coordinator, only resizes do.
+A control thread reads messages while the main thread trains. It builds groups in the background, and keeps the newest
+generation that is committed, which the main thread announces in each reduction. When the coordinator starts a regroup
+it shuts the data plane, which ends whatever the main thread is blocked in. When the connection breaks it connects
+again, to the address in the supervisor's note: training needs no coordinator, only changes of the membership wait for
+one.
 """
 
 from __future__ import annotations
@@ -16,44 +17,85 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from edt_runner.channel import Channel, connect
-from edt_runner.engine.adapter import Group, Plane
+from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.errors import PeerLost
+from edt_runner.protocol.channel import Channel, connect
+from edt_runner.protocol.data import EngineState, EngineStatus, ReplicaHistory
+from edt_runner.protocol.engine_messages import (
+    CancelGeneration,
+    CommitGeneration,
+    EngineConnected,
+    GenerationSettled,
+    GroupBuildFailed,
+    GroupBuilt,
+    JoinAgain,
+    JoinRequest,
+    PrepareGeneration,
+    ReplicasChanged,
+    RetractAnswer,
+    RetractGeneration,
+    StartRegroup,
+)
+from edt_runner.protocol.messages import GuaranteeEnded, Message, Metrics, Note, Progress, Resized, Role, TrainingReport
 
 _RECONNECT_SECONDS = 0.02
 _RECONNECT_MOST_SECONDS = 0.5
 _SHUT_AGAIN_SECONDS = 0.02
-"""Whoever is building a group opens connections all the time: shut until the main thread is out of it."""
+"""A main thread that is building a group opens connections all the time: they are shut until it has given up."""
 _HELD_MESSAGES = 4096
-_WORTH_HOLDING = frozenset({"report", "metrics", "note"})
+_HELD = Metrics | Note | Progress | Resized | GuaranteeEnded | TrainingReport
+"""Messages that are kept while the connection is broken. The others are dropped: they are superseded after
+reconnecting, by the status and join request that are sent then or by a regroup, or the training can do without them."""
+
+
+_ANSWER_SECONDS = 0.5
+"""Pause after a connection that ended without a message: a coordinator of another release refuses each at once."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A generation as one of its engines has it."""
+
+    generation: int
+    members: tuple[str, ...]
+    """Names of the engines, in rank order."""
+    group: GlooGroup
+    name: str
+    """Of this engine."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this engine is the first in rank order: it sends metrics and writes the training's files."""
+        return self.members[0] == self.name
 
 
 @dataclass
-class Pending:
-    """A generation that has been published: who is in it, and the group once it is built."""
+class PreparedGeneration:
+    """A generation that the coordinator has announced."""
 
-    number: int
-    members: tuple[str, ...]
-    stayers: tuple[str, ...]
-    newcomers: tuple[str, ...]
-    group: Group | None = None
+    message: PrepareGeneration
+    group: GlooGroup | None = None
+    """None: it is not built yet, or this engine is no member."""
 
 
-class Link:
+class EngineLink:
     """Connection of engine ``name`` to the coordinator.
 
     Args:
-        address: ``host:port`` at the beginning.
-        note: file that names the coordinator's address now; it may be missing.
-        token: of the attempt.
+        address: ``host:port`` of the coordinator when the engine starts.
+        note: file that holds the address of the newest coordinator; it may be missing.
+        token: the attempt's secret.
         name: of this engine.
-        plane: where groups are built, and what is shut when the coordinator says ``wake``.
-        computing: what this engine computes with, by name (``edt_runner.computing``).
+        plane: builds groups, and is shut when the coordinator starts a regroup.
+        computing: what this engine computes with, by name (``edt_runner.frameworks.framework``).
+
+    Raises:
+        OSError: nobody listens at ``address``.
     """
 
     def __init__(
@@ -62,136 +104,169 @@ class Link:
         note: Path,
         token: str,
         name: str,
-        plane: Plane,
+        plane: GlooPlane,
         computing: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self._address, self._note, self._token, self._plane = address, note, token, plane
         self._computing = dict(computing)
-        self.history: Mapping[str, Any] = {}
-        """What the coordinator has told of the engines' replicas, for checkpoints; see ``replicas.History``."""
-        self.ended_anew = False
-        """The guarantee has ended since this engine was first told the history: a checkpoint should hold that soon, or
-        the attempt that goes on from an older one knows nothing of it. Whoever writes it takes this back."""
+        self.history: ReplicaHistory | None = None
+        """What the coordinator has said of the engines' replicas, for checkpoints. None: nothing yet."""
+        self.guarantee_ended = False
+        """Whether the result has ceased to be exact since the first history came. A checkpoint should hold that soon:
+        an attempt that goes on from an older one would not know of it. Set to False by whoever writes one."""
         self.compare_from = 0
-        """Epochs that end before this position are not worth a comparison."""
+        """Epochs that end before this offset are not worth a comparison."""
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        self._inbox: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._held: deque[dict[str, Any]] = deque(maxlen=_HELD_MESSAGES)
-        self._pending: dict[int, Pending] = {}
-        self._old_groups: list[Group] = []
-        self._current = self._seen = self._announced = self._settled = 0
-        self._woken = self._answered = 0
-        """Rounds: the newest that the coordinator has called, and the newest that the main thread has answered."""
-        self._request: dict[str, Any] | None = None
-        """``ready``, until it has been granted: a coordinator that is new has not heard it."""
-        self.renewed = False
-        """The line was taken up again; what was told on the one before may be lost. Whoever minds takes it back."""
-        self._standing: dict[str, Any] = {"doing": "joining", "generation": 0, "members": []}
-        self._channel = Channel(connect(address, role="engine", token=token, name=name))
+        self._inbox: queue.Queue[Message] = queue.Queue()
+        self._held: deque[Message] = deque(maxlen=_HELD_MESSAGES)
+        self._prepared: dict[int, PreparedGeneration] = {}
+        self._old_groups: list[GlooGroup] = []
+        self._current = 0
+        """The generation that the main thread works in."""
+        self._committed = 0
+        """The newest generation that the coordinator has committed."""
+        self._announced = 0
+        """The newest generation that this engine has announced."""
+        self._settled = 0
+        """The newest generation in which all members work, as the coordinator has said."""
+        self.regroup = 0
+        """The newest regroup that the coordinator has started; 0: none."""
+        self._acknowledged = 0
+        """The newest regroup that the main thread has acknowledged."""
+        self._request: JoinRequest | None = None
+        """Sent again to a new coordinator, until the engine has the state."""
+        self.reconnected = False
+        """Whether it has connected again: what was sent before may be lost. Set to False by whoever sends it again."""
+        self._status = EngineStatus(EngineState.JOINING)
+        self._channel = Channel(connect(address, role=Role.ENGINE, token=token, name=name))
         self._introduce()
         threading.Thread(target=self._read, name="edt-link", daemon=True).start()
 
     # ── for the main thread ───────────────────────────────────────────────────────────────────────────────────
-    def tell(self, kind: str, **fields: Any) -> None:
-        """Send one message to the coordinator. While the line is broken, what others wait for is held."""
-        message = {"kind": kind, **fields}
-        if kind == "ready":
+    def send(self, message: Message) -> None:
+        """Send one message to the coordinator. While the connection is broken, metrics, notes and reports are kept."""
+        if isinstance(message, JoinRequest):
             self._request = message
         with self._writing:
             if not self._channel.closed:
                 self._channel.send(message)
-            if self._channel.closed and kind in _WORTH_HOLDING:
+            if self._channel.closed and isinstance(message, _HELD):
                 self._held.append(message)
 
     def report(self, report: str, **body: Any) -> None:
-        """Send one report, by way of coordinator, supervisor and agent, to whom it may concern."""
-        self.tell("report", report=report, body=body)
+        """Send one report to the platform, by way of coordinator, supervisor and agent. ``report`` is a
+        ``ReportKind``."""
+        self.send(TrainingReport(report, body))
 
-    def wait(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """The next message that is the main thread's; None after ``seconds``."""
+    def wait(self, seconds: float | None = None) -> Message | None:
+        """The next message for the main thread; None: none came within ``seconds``."""
         try:
             return self._inbox.get(timeout=seconds)
         except queue.Empty:
             return None
 
-    def stands(self, doing: str, **fields: Any) -> None:
-        """What a coordinator that is new should know of this engine."""
+    def set_status(self, status: EngineStatus) -> None:
+        """Keep what a new coordinator should know of this engine. This link knows ``announced``, ``settled`` and
+        ``regroup`` by itself."""
         with self._lock:
-            if doing != "joining":
+            if status.state is not EngineState.JOINING:
                 self._request = None
-            self._standing = {"doing": doing, "generation": 0, "members": [], **fields}
+            self._status = status
 
     def announce(self) -> int:
-        """The newest committed generation. From now on it cannot be taken back by this engine."""
+        """The newest committed generation, for a reduction. From now on this engine does not take it back."""
         with self._lock:
-            self._announced = max(self._announced, self._seen)
-            return self._seen
+            self._announced = max(self._announced, self._committed)
+            return self._committed
 
     def check(self) -> None:
-        """Raise PeerLost if the coordinator has called a round that the main thread has not answered."""
-        if self.called:
-            raise PeerLost("the engines re-form")
+        """Let the main thread leave what it does when a regroup has been started.
+
+        Raises:
+            PeerLost: the coordinator has started a regroup that the main thread has not acknowledged.
+        """
+        if self.regroup_started:
+            raise PeerLost("the engines regroup")
 
     @property
-    def called(self) -> bool:
-        """Whether there is a round that the main thread has not answered."""
-        return self._woken > self._answered
+    def regroup_started(self) -> bool:
+        """Whether there is a regroup that the main thread has not acknowledged."""
+        return self.regroup > self._acknowledged
 
-    def answer(self, number: int | None = None) -> int:
-        """The main thread is out of the data plane and knows of round ``number`` (None: of all so far), which is
-        returned. The plane is renewed, where it was shut: by the same lock as it is shut under, so that what was meant
-        for the plane of before never breaks the new one."""
+    def acknowledge_regroup(self, number: int | None = None) -> int:
+        """The main thread has left the data plane and acknowledges regroup ``number`` (None: the newest). Returns it.
+
+        If the number is new, the plane was shut and is renewed. The control thread shuts the plane under the same lock
+        and only for a regroup that is not acknowledged, so it never shuts the renewed plane for an old regroup.
+        """
         with self._lock:
-            number = self._woken if number is None else number
-            if number > self._answered:
+            number = self.regroup if number is None else number
+            if number > self._acknowledged:
                 self._plane.renew()
-                self._answered = number
+                self._acknowledged = number
             return number
 
-    @property
-    def woken(self) -> int:
-        """The newest round that the coordinator has called."""
-        return self._woken
+    def prepared(self, number: int) -> PreparedGeneration:
+        """The prepared generation ``number``.
 
-    def pending(self, number: int) -> Pending:
-        """The published generation ``number``. Raises PeerLost where a round has done away with it."""
+        Raises:
+            PeerLost: a regroup has made it void.
+        """
         with self._lock:
-            found = self._pending.get(number)
+            found = self._prepared.get(number)
         if found is None:
-            raise PeerLost(f"generation {number} is no more")
+            raise PeerLost(f"generation {number} is void")
         return found
 
-    def enter(self, number: int, old: Group | None) -> None:
-        """The main thread works by generation ``number`` from now on; ``old`` is closed when all have switched."""
+    def build_group(self, store: str, key: str, members: tuple[str, ...]) -> GlooGroup:
+        """The group of ``members``, of which this engine is one. Called by any thread.
+
+        Raises:
+            PeerLost: the others did not come in time.
+        """
+        if len(members) == 1:
+            return self._plane.solo()
+        return self._plane.build(store, key, members.index(self.name), len(members))
+
+    def enter(self, number: int, old: GlooGroup | None) -> None:
+        """The main thread works in generation ``number`` from now on. ``old``: the group that it worked in, which is
+        closed when all members have switched."""
         with self._lock:
             self._current = number
-            self._seen = max(self._seen, number)
-            for key in [key for key in self._pending if key <= number]:
-                passed_by = self._pending.pop(key)
-                if key < number and passed_by.group is not None:
-                    _in_thread(passed_by.group.close, "edt-close")
+            self._committed = max(self._committed, number)
+            for key in [key for key in self._prepared if key <= number]:
+                skipped = self._prepared.pop(key)
+                if key < number and skipped.group is not None:
+                    _in_thread(skipped.group.close, "edt-close")
             if old is not None:
                 self._old_groups.append(old)
 
     # ── the control thread ────────────────────────────────────────────────────────────────────────────────────
     def _read(self) -> None:
         while True:
+            answered = False
             while not self._channel.closed:
                 for message in self._channel.read_blocking():
+                    answered = True
                     self._handle(message)
+            if not answered:
+                time.sleep(_ANSWER_SECONDS)
             self._reconnect()
 
     def _reconnect(self) -> None:
-        """Take the line up again. What was published and not promised dies with the coordinator that published it."""
+        """Connect to the coordinator that there is now. Generations that this engine has not announced are void: only
+        the coordinator before knew of them."""
         with self._lock:
-            for number in [number for number in self._pending if number > self._announced]:
+            for number in [number for number in self._prepared if number > self._announced]:
                 self._withdraw(number)
         pause = _RECONNECT_SECONDS
         while True:
+            with contextlib.suppress(OSError):
+                self._address = self._note.read_text().strip() or self._address
             try:
-                sock = connect(self._where(), role="engine", token=self._token, name=self.name, seconds=5.0)
+                sock = connect(self._address, role=Role.ENGINE, token=self._token, name=self.name, seconds=5.0)
             except OSError:
                 time.sleep(pause)
                 pause = min(pause * 1.5, _RECONNECT_MOST_SECONDS)
@@ -204,121 +279,105 @@ class Link:
                     self._channel.send(self._request)
                 while self._held and not self._channel.closed:
                     self._channel.send(self._held.popleft())
-            self.renewed = True
+            self.reconnected = True
             return
-
-    def _where(self) -> str:
-        with contextlib.suppress(OSError):
-            self._address = self._note.read_text().strip() or self._address
-        return self._address
 
     def _introduce(self) -> None:
         with self._lock:
-            known = {"announced": self._announced, "settled": self._settled, "round": self._woken}
-            standing = {**self._standing, **known}
-        self._channel.send({"kind": "standing", **standing, "computing": self._computing, "history": self.history})
+            status = replace(self._status, announced=self._announced, settled=self._settled, regroup=self.regroup)
+        self._channel.send(EngineConnected(status, self._computing, self.history))
 
-    def _handle(self, message: dict[str, Any]) -> None:
-        number = int(message.get("generation", 0))
-        match message["kind"]:
-            case "prepare":
+    def _handle(self, message: Message) -> None:
+        match message:
+            case PrepareGeneration():
                 self._prepare(message)
-            case "commit":
+            case CommitGeneration(generation=number):
                 with self._lock:
-                    if number in self._pending:
-                        self._seen = number
-            case "retract":
+                    if number in self._prepared:
+                        self._committed = number
+            case RetractGeneration(generation=number):
                 with self._lock:
                     promised = self._announced < number
                     if promised:
                         self._withdraw(number)
-                self.tell("retracted", generation=number, promised=promised)
-            case "cancel":
+                self.send(RetractAnswer(number, promised))
+            case CancelGeneration(generation=number):
                 with self._lock:
                     self._withdraw(number)
-            case "settled":
-                self._settled = number
-                self._close_old_groups()
-            case "wake" | "rejoin":
-                self._wake(message)
-            case "replicas":
-                ended = message["history"].get("ended") and not self.history.get("ended")
-                self.ended_anew = self.ended_anew or bool(self.history and ended)
-                self.history, self.compare_from = message["history"], message["compare_from"]
+            case GenerationSettled(generation=number):
+                with self._lock:
+                    self._settled, groups, self._old_groups = number, self._old_groups, []
+                for group in groups:  # closing takes 10 ms a peer
+                    _in_thread(group.close, "edt-close")
+            case StartRegroup() | JoinAgain():
+                self._shut(message)
+            case ReplicasChanged(history=history):
+                known = self.history
+                self.guarantee_ended |= known is not None and bool(history.ended) and not known.ended
+                self.history, self.compare_from = history, message.compare_from
             case _:
                 self._inbox.put(message)
 
-    def _wake(self, message: dict[str, Any]) -> None:
-        """Get the main thread out of the data plane; all that was planned is off."""
+    def _shut(self, message: StartRegroup | JoinAgain) -> None:
+        """Get the main thread out of the data plane. Every prepared generation is void."""
+        regroup, addresses = message.regroup, message.addresses
         with self._lock:
-            if message["round"] <= self._woken and message["kind"] == "wake":
+            if regroup <= self.regroup and isinstance(message, StartRegroup):
                 return
-            self._woken = max(self._woken, message["round"])
-            for number in list(self._pending):
-                self._withdraw(number, promised=True)
-            self._shut_for(message["round"], message["addresses"])
+            self.regroup = max(self.regroup, regroup)
+            for number in list(self._prepared):
+                self._withdraw(number, announced=True)
+            self._shut_for(regroup, addresses)
         self._inbox.put(message)
-        threading.Thread(target=self._keep_shut, args=(message["round"], message["addresses"]), daemon=True).start()
+        threading.Thread(target=self._keep_shut, args=(regroup, addresses), daemon=True).start()
 
-    def _keep_shut(self, number: int, addresses: list[str]) -> None:
-        while self._answered < number:
+    def _keep_shut(self, regroup: int, addresses: tuple[str, ...]) -> None:
+        while self._acknowledged < regroup:
             time.sleep(_SHUT_AGAIN_SECONDS)
             with self._lock:
-                self._shut_for(number, addresses)
+                self._shut_for(regroup, addresses)
 
-    def _shut_for(self, number: int, addresses: list[str]) -> None:
-        """Shut the plane for round ``number``, unless that is answered: then it is another plane. Under the lock."""
-        if self._answered < number:
+    def _shut_for(self, regroup: int, addresses: tuple[str, ...]) -> None:
+        """Shut the plane, unless ``regroup`` has been acknowledged: then it is another plane. Called under the lock."""
+        if self._acknowledged < regroup:
             self._plane.shut(addresses)
 
-    def _prepare(self, message: dict[str, Any]) -> None:
-        pending = Pending(
-            message["generation"],
-            tuple(message["members"]),
-            tuple(message["stayers"]),
-            tuple(message["newcomers"]),
-        )
+    def _prepare(self, message: PrepareGeneration) -> None:
+        prepared = PreparedGeneration(message)
         with self._lock:
-            self._pending[pending.number] = pending
-        if self.name in pending.members:
-            _in_thread(lambda: self._build(pending, message["store"]), "edt-build")
+            self._prepared[message.generation] = prepared
+        if self.name in message.members:
+            _in_thread(lambda: self._build(prepared), "edt-build")
         else:
-            self.tell("built", generation=pending.number)
+            self.send(GroupBuilt(message.generation))
 
-    def _build(self, pending: Pending, store: str) -> None:
+    def _build(self, prepared: PreparedGeneration) -> None:
+        message, number = prepared.message, prepared.message.generation
         try:
-            rank, size = pending.members.index(self.name), len(pending.members)
-            group = (
-                self._plane.build(store, f"generation/{pending.number}", rank, size) if size > 1 else self._plane.solo()
-            )
+            group = self.build_group(message.store, f"generation/{number}", message.members)
         except PeerLost as error:
-            self.tell("build-failed", generation=pending.number, why=str(error))
+            self.send(GroupBuildFailed(number, str(error)))
             return
         with self._lock:
-            wanted = self._pending.get(pending.number) is pending
+            wanted = self._prepared.get(number) is prepared
             if wanted:
-                pending.group = group
+                prepared.group = group
         if wanted:
-            self.tell("built", generation=pending.number)
+            self.send(GroupBuilt(number))
         else:  # it was withdrawn meanwhile
             group.close()
 
-    def _withdraw(self, number: int, *, promised: bool = False) -> None:
-        """Forget a generation that is not to come; one that was announced only where all know that (``promised``)."""
+    def _withdraw(self, number: int, *, announced: bool = False) -> None:
+        """Forget a generation that will not come. ``announced``: also where this engine has announced it, since a
+        regroup has made that void for all."""
         if number <= self._current:
             return
-        dropped = self._pending.pop(number, None)
-        self._seen = self._current
-        if promised:
+        dropped = self._prepared.pop(number, None)
+        self._committed = self._current
+        if announced:
             self._announced = self._current
         if dropped and dropped.group:
             _in_thread(dropped.group.close, "edt-close")
-
-    def _close_old_groups(self) -> None:
-        with self._lock:
-            groups, self._old_groups = self._old_groups, []
-        for group in groups:  # 10 ms a peer: not on the main thread's time
-            _in_thread(group.close, "edt-close")
 
 
 def _in_thread(work: Callable[[], None], name: str) -> None:
@@ -326,7 +385,8 @@ def _in_thread(work: Callable[[], None], name: str) -> None:
 
 
 def leave_process(code: int) -> NoReturn:
-    """End an engine: no destructors, no atexit of user code, buffers written."""
+    """End this engine's process with exit status ``code``: output is flushed, no destructor and no atexit function of
+    user code runs."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -1,10 +1,11 @@
-"""What the first engine tells about the training. Room: runners; pure but for the clock and the link.
+"""What engines say of how the training goes: metrics, progress, pauses of resizes. Pure but for the clock and the link.
 
-Metrics of every step go to the driver, whose logger writes them; they travel in small bundles. Progress goes the
-way of reports, about once a second. All engines have the numbers, and keep the newest of them: if the first dies with
-a bundle in its hands, the next first sends what it may not have sent, and the driver drops what it has.
+The first engine sends metrics and progress. Metrics of every step go to the driver, whose logger writes them; they
+travel in small bundles. Progress goes to the platform as a report, about twice a second. All engines have the numbers
+and keep the newest of them: if the first dies before it has sent some, the next first sends them, and the driver drops
+what it has.
 
-Samples per second are those of training: the time of a validation counts for nothing.
+Samples per second are those of training: the time of a validation does not count.
 """
 
 from __future__ import annotations
@@ -12,129 +13,209 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from edt_runner.engine.link import Link
-from edt_runner.engine.schedule import Schedule, Tick, TickKind
-from edt_runner.engine.tally import Tally
+from edt_runner.engine.link import EngineLink
+from edt_runner.protocol.data import MetricItem
+from edt_runner.protocol.messages import Metrics, Progress, Resized
+from edt_runner.schedule.schedule import Schedule, Step, StepKind
 
 _BUNDLE_SECONDS = 0.1
 _PROGRESS_SECONDS = 0.5
 _KEPT_SECONDS = 5.0
 _KEPT_MOST = 4096
+_AROUND = 3
+"""Intervals that count as around a change: the one in which the switch fell and the two after it."""
+_STEADY = 8
+"""Intervals after those that make a steady step."""
+
+
+class MetricSums:
+    """Sums of loss and metrics over the epoch so far, of training and of validation. A step's commit adds to them.
+
+    Args:
+        length: numbers in each.
+        data: of ``to_json_object``; None: nothing is counted yet.
+    """
+
+    def __init__(self, length: int, data: Mapping[str, Any] | None = None) -> None:
+        self._sums = {kind: [0.0] * length for kind in StepKind}
+        for kind in StepKind:
+            stored = (data or {}).get(kind.value)
+            if stored and len(stored) == length:
+                self._sums[kind] = [float(value) for value in stored]
+
+    def add(self, kind: StepKind, sums: Sequence[float]) -> None:
+        """Add those of a step."""
+        self._sums[kind] = [old + new for old, new in zip(self._sums[kind], sums, strict=True)]
+
+    def reset(self, kind: StepKind) -> None:
+        """An epoch begins."""
+        self._sums[kind] = [0.0] * len(self._sums[kind])
+
+    def of(self, kind: StepKind) -> list[float]:
+        """The sums so far."""
+        return list(self._sums[kind])
+
+    def to_json_object(self) -> dict[str, list[float]]:
+        """For a checkpoint."""
+        return {kind.value: list(sums) for kind, sums in self._sums.items()}
 
 
 class Telemetry:
     """Collects and sends.
 
     Args:
-        link: where to.
-        values: loss and metrics out of sums, asked only for what is sent.
+        link: to the coordinator.
+        values: makes loss and metrics, by name, of sums; called only for what is sent.
         clock: monotonic seconds.
     """
 
     def __init__(
         self,
-        link: Link,
+        link: EngineLink,
         values: Callable[[Sequence[float]], dict[str, float]],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link, self._values, self._clock = link, values, clock
-        self._items: list[dict[str, Any]] = []
-        self._kept: deque[tuple[float, dict[str, Any]]] = deque(maxlen=_KEPT_MOST)
+        self._items: list[Callable[[], MetricItem]] = []
+        """Each is made when it is sent: most progress is not, and values cost time."""
+        self._kept: deque[tuple[float, Callable[[], MetricItem]]] = deque(maxlen=_KEPT_MOST)
         self._sent = self._reported = self._last = clock()
         self._samples, self._seconds = 0, 0.0
-        self._progress: dict[str, Any] | None = None
+        self._progress: Callable[[float], Progress] | None = None
+        """Of the newest training step, by samples per second."""
 
     def committed(
         self,
         schedule: Schedule,
-        where: Tick,
-        tally: Tally,
+        step: Step,
+        sums: MetricSums,
         samples: int,
         workers: int,
         *,
         leads: bool,
         details: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """A tick was committed by ``workers`` engines on ``samples`` samples; told if this engine ``leads``.
-        ``details``: of a training step, beside loss and metrics."""
-        now = self._clock()
+        """A step was committed.
+
+        Args:
+            schedule: of the training.
+            step: that was committed.
+            sums: of the epoch so far, with this step's.
+            samples: of the step.
+            workers: engines that shared it.
+            leads: whether this engine sends.
+            details: values of a training step beside loss and metrics, by name.
+        """
+        now, wall = self._clock(), time.time()
         took, self._last = now - self._last, now
-        step = where.steps
-        if where.kind is TickKind.TRAIN or where.last:
-            self._keep(
-                now,
-                {
-                    "phase": where.kind.value,
-                    "step": step,
-                    "iteration": step * schedule.logical_workers,
-                    "epoch": where.epoch + 1,
-                    "workers": workers,
-                    "metrics": tally.of(where.kind),
-                    "details": dict(details) if where.kind is TickKind.TRAIN else {},
-                    "time": time.time(),
-                },
-                leads=leads,
-            )
+        trains = step.kind is StepKind.TRAIN
+        done, epoch, values = step.training_steps_after, step.epoch + 1, sums.of(step.kind)
+        also = dict(details) if trains else {}
+
+        def metrics() -> dict[str, float]:
+            """Loss, the user's metrics, and what else there is to say of the step under names that are still free."""
+            found = self._values(values)
+            return {**found, **also, **found}
+
+        def item() -> MetricItem:
+            iteration = done * schedule.micro_batches
+            return MetricItem(step.kind.value, done, iteration, epoch, workers, metrics(), wall)
+
+        def progress(rate: float) -> Progress:
+            found = metrics()
+            return Progress(done, schedule.steps, epoch, schedule.epochs, workers, found["loss"], rate, found)
+
+        if trains or step.last:
+            self._kept.append((now, item))
+            while self._kept[0][0] < now - _KEPT_SECONDS:
+                self._kept.popleft()
+            if leads:
+                self._items.append(item)
         if not leads:
             return
-        if where.kind is TickKind.TRAIN:
+        if trains:
             self._samples += samples
             self._seconds += took
-        if now - self._sent >= _BUNDLE_SECONDS or where.ends_epoch:
+            self._progress = progress
+        if now - self._sent >= _BUNDLE_SECONDS or step.ends_epoch:
             self._send_items(now)
-        if where.kind is TickKind.TRAIN:
-            self._progress = {
-                "step": step,
-                "steps_total": schedule.steps,
-                "epoch": where.epoch + 1,
-                "epochs": schedule.epochs,
-                "workers": workers,
-                "metrics": tally.of(where.kind),
-                "details": dict(details),
-            }
         if now - self._reported >= _PROGRESS_SECONDS:
             self._send_progress(now)
 
-    def _keep(self, now: float, item: dict[str, Any], *, leads: bool) -> None:
-        self._kept.append((now, item))
-        while self._kept and self._kept[0][0] < now - _KEPT_SECONDS:
-            self._kept.popleft()
-        if leads:
-            self._items.append(item)
-
     def lead(self) -> None:
-        """This engine is the first from now on; the one before it may have died with a bundle unsent."""
+        """This engine is the first from now on; the one before may have died before it had sent a bundle."""
         self._items = [item for _, item in self._kept]
         self._last = self._reported = self._clock()
         self._send_items(self._last)
 
     def flush(self) -> None:
-        """Send what is held: the engine is about to stop being the first, or to end."""
+        """Send what has been collected: the engine is about to stop being the first, or to end."""
         now = self._clock()
         self._send_items(now)
         self._send_progress(now)
 
     def _send_items(self, now: float) -> None:
         if self._items:
-            items = [self._with_values(item) for item in self._items]
-            self._link.tell("metrics", items=items)
+            self._link.send(Metrics(tuple(item() for item in self._items)))
             self._items = []
         self._sent = now
 
     def _send_progress(self, now: float) -> None:
-        if self._progress is None:
-            return
-        rate = self._samples / max(self._seconds, 1e-9)
-        told = self._with_values(self._progress)
-        self._link.report("progress", **told, loss=told["metrics"]["loss"], samples_per_second=rate)
-        self._progress, self._samples, self._seconds, self._reported = None, 0, 0.0, now
+        if self._progress is not None:
+            self._link.send(self._progress(self._samples / max(self._seconds, 1e-9)))
+            self._progress, self._samples, self._seconds, self._reported = None, 0, 0.0, now
 
-    def _with_values(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """What is sent: the user's metrics first, and none of them hidden."""
-        rest = {name: value for name, value in item.items() if name != "details"}
-        values = self._values(item["metrics"])
-        return {**rest, "metrics": {**values, **{k: v for k, v in item["details"].items() if k not in values}}}
+
+class PauseTimer:
+    """Measures how long changes of the membership hold the training up, and sends that.
+
+    The pause of a change is the longest interval between two commits around it, less a steady step at the new size. It
+    is known some steps later, and an engine may be dead by then. So each engine measures and sends, and the coordinator
+    drops what it has.
+
+    Args:
+        link: to the coordinator.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, link: EngineLink, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link, self._clock = link, clock
+        self._resized: Resized | None = None
+        """The change that is measured; None: none is."""
+        self._intervals: list[float] = []
+        """Between commits since it began."""
+        self._last: float | None = None
+        """When the last training step was committed; None: something else took time since."""
+
+    def begin(self, resized: Resized) -> None:
+        """The membership is about to change. What is known of the change before is sent."""
+        self.finish()
+        self._resized, self._intervals = resized, []
+
+    def committed(self) -> None:
+        """A training step was committed."""
+        now = self._clock()
+        if self._resized is not None and self._last is not None:
+            self._intervals.append(now - self._last)
+        self._last = now
+        if len(self._intervals) >= _AROUND + _STEADY:
+            self.finish()
+
+    def interrupted(self) -> None:
+        """Something else than training takes time before the next commit: a validation, a checkpoint."""
+        self._last = None
+
+    def finish(self) -> None:
+        """End the measurement that is running, with what is known. There is no pause where too few steps came after
+        the change."""
+        around, steady = self._intervals[:_AROUND], self._intervals[_AROUND:]
+        pause = max(0.0, max(around) - median(steady)) if steady else None
+        if self._resized is not None:
+            self._link.send(replace(self._resized, pause_seconds=pause))
+        self._resized, self._intervals = None, []

@@ -1,7 +1,10 @@
-"""The supervisor: parent, zygote and reaper of all of one job's processes on one node. Room: runners.
+"""The supervisor: parent of all processes of one job on one node, and their fork server.
 
 No user code runs in it and it never has a second thread, so that it can fork at any time: it has imported the
-framework once, and an engine costs a fork instead of seconds of imports. ``__main__`` reads the letter; ``loop``
-is its life; ``doors`` let the world in; ``children`` starts and collects what ``child`` then is; ``outputs`` and the
-room's ``spool`` keep what must outlast it.
+framework once, and an engine costs a fork instead of seconds of imports.
+
+``__main__`` reads the attempt spec, and ``supervisor`` is its life. ``agent_link`` says what to hold. The coordinator
+is reached by ``coordinator_link``; on the head node it is a child. ``fork_server`` forks all children. ``engines`` are
+watched, and what they use is measured by ``resources``. Reports go to the ``spool`` on disk. ``users`` keeps the
+script's user apart from this process's own.
 """

@@ -1,9 +1,9 @@
-"""``python -m edt_runner.supervisor``: wait warm for a letter on standard input, then live by it.
+"""``python -m edt_runner.supervisor``: import the framework, wait for an attempt spec on standard input, live by it.
 
---cold: read the letter and set its environment before importing the framework, for jobs that set variables which
+--cold: read the spec and set its environment before importing the framework, for jobs that set variables which
 libraries read at import. --log: where what it prints goes, for one whose output nobody else keeps. --user and
 --script-user, each UID:GID: begun as root, go on as the one, and run the job's code as the other (``users``). End of
-input without a letter, or SIGTERM before its attempt begins: exit 0.
+input without a spec, or SIGTERM before its attempt begins: exit 0.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import signal
 import sys
 from types import FrameType
 
-from edt_runner import framework as frameworks
-from edt_runner import processes
-from edt_runner.contract import ContractError, Letter
+from edt_contract import processes
+from edt_contract.attempt import AttemptSpec
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.durable import CANNOT_WRITE
+from edt_contract.encoding import ContractError, load_object
 from edt_runner.errors import RunnerError
+from edt_runner.frameworks import framework as frameworks
 from edt_runner.supervisor import users
-from edt_runner.supervisor.loop import live
+from edt_runner.supervisor.supervisor import Supervisor
 
 
 def main() -> int:
@@ -45,14 +48,27 @@ def main() -> int:
         line = sys.stdin.buffer.readline()
         if not line.strip():
             return 0
-        letter = Letter.from_json(line)
+        spec = AttemptSpec.from_json_object(load_object(line))
         if options.cold:
-            os.environ.update(letter.environ)
-            frameworks.by_name(letter.framework).warm()
+            os.environ.update(spec.environ)
+            frameworks.by_name(spec.framework).warm()
     except (ContractError, RunnerError) as error:
         logging.error("%s", error)
         return 2
-    return live(letter)
+    return live(spec)
+
+
+def live(spec: AttemptSpec) -> int:
+    """Be the supervisor of ``spec`` until its attempt is over; returns the exit status."""
+    os.environ.update(spec.environ)
+    processes.adopt_orphans()
+    crash_point(CrashPoint.SUPERVISOR_START)
+    try:
+        supervisor = Supervisor(spec)
+    except OSError as error:
+        logging.error("%s does not begin, since %s cannot be written: %s", spec.job, spec.spool_dir, error)
+        return CANNOT_WRITE
+    return supervisor.run()
 
 
 def _print_to(path: str) -> None:

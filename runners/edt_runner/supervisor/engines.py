@@ -1,64 +1,81 @@
-"""The engines of one attempt on this node: started, watched, led out, buried. Room: runners; processes.
+"""The engines of one attempt on this node: started, watched, asked to leave, removed when they have ended.
 
-An allocation has one life: once its engine has ended, it is over.
+Each allocation has one engine in its life: once that has ended, no other is started for it.
 """
 
 from __future__ import annotations
 
+import enum
 import logging
 import mmap
 import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from edt_runner import environment, exits, processes
+from edt_contract import processes
+from edt_contract.attempt import AttemptSpec, DesiredSlot
+from edt_contract.reports import ExitKind
+from edt_runner import environment, exit_codes
 from edt_runner.context import Context
-from edt_runner.contract import ExitKind, Letter, SlotWish
-from edt_runner.engine import position
-from edt_runner.engine.position import Board, Doing
-from edt_runner.supervisor import children
-from edt_runner.supervisor.children import Child
-from edt_runner.supervisor.memory import OomCounter
-from edt_runner.supervisor.watch import Verdict, judge
+from edt_runner.protocol import engine_status
+from edt_runner.protocol.data import MicroBatch
+from edt_runner.protocol.engine_status import Activity, ActivityKind, StatusPage
+from edt_runner.protocol.messages import ScriptEnded
+from edt_runner.supervisor import fork_server
+from edt_runner.supervisor.fork_server import Child
+from edt_runner.supervisor.resources import OomCounter
 
 _log = logging.getLogger(__name__)
 _KILL_AGAIN_SECONDS = 5.0
+_LONGEST_TIMES = 10.0
+
+
+class Verdict(enum.Enum):
+    """Whether an engine hangs."""
+
+    FINE = "fine"
+    HUNG = "hung"  # it is the one that others wait for
+    STUCK = "stuck"  # it waits for others, or for messages that do not arrive
 
 
 @dataclass
 class Engine:
-    """One engine's process, and what is asked of it."""
+    """One engine's process, and what was asked of it."""
 
     child: Child
-    slot: SlotWish
-    board: Board
+    slot: DesiredSlot
+    page: StatusPage
+    """Where it writes what it is doing."""
     leave_by: float | None = None
-    """Asked to leave; killed after this."""
-    why: str = ""
-    """Killed by us, and why."""
+    """It was asked to leave, and is killed at this time (monotonic seconds)."""
+    why_killed: str = ""
+    """Why this supervisor has killed it; empty: it has not."""
     stopped: bool = False
     """It was in state T."""
     stuck_since: float = 0.0
 
 
 @dataclass(frozen=True)
-class Ended:
-    """An engine that is gone."""
+class EngineEnd:
+    """How an engine ended."""
 
-    slot: SlotWish
+    slot: DesiredSlot
     kind: ExitKind
-    code: int | None
-    signal: int | None
-    seconds: float
-    oom: bool
-    message: str
-    traceback: str
-    micro_batch: tuple[int, int] | None
-    asked: bool
+    code: int | None = None
+    """Exit status; None: a signal ended it, or there never was a process."""
+    signal: int | None = None
+    seconds: float = 0.0
+    oom: bool = False
+    """Whether the kernel killed it for want of memory."""
+    message: str = ""
+    traceback: str = ""
+    micro_batch: MicroBatch | None = None
+    """What it was computing, where that may be what ended it."""
+    asked: bool = False
+    """Whether it was asked to leave, or the attempt was ending."""
 
     @property
     def how(self) -> str:
@@ -69,66 +86,72 @@ class Ended:
             return self.message
         return f"signal {self.signal}" if self.signal is not None else f"exit status {self.code}"
 
+    def report_body(self) -> dict[str, Any]:
+        """The body of ENGINE_GONE."""
+        return {
+            "allocation": self.slot.allocation,
+            "slot": self.slot.slot,
+            "kind": self.kind.value,
+            "code": self.code,
+            "signal": self.signal,
+            "seconds": self.seconds,
+            "oom": self.oom,
+            "message": "" if self.asked else self.message,
+        }
+
 
 class Engines:
-    """By allocation."""
+    """The engines that live, and the allocations whose engine has ended.
 
-    def __init__(self, letter: Letter, selector: selectors.BaseSelector, descriptors: Callable[[], list[int]]) -> None:
-        self._letter, self._selector, self._others = letter, selector, descriptors
-        self._living: dict[int, Engine] = {}
-        self.over: set[int] = set()
+    Args:
+        spec: of the attempt.
+        selector: where their output is read.
+    """
+
+    def __init__(self, spec: AttemptSpec, selector: selectors.BaseSelector) -> None:
+        self._spec, self._selector = spec, selector
+        self.living: dict[int, Engine] = {}
+        """By allocation."""
+        self.ended: set[int] = set()
         """Allocations whose engine has ended, or will never be started."""
         self.finished = False
-        """An engine of ours has come to the training's end."""
+        """Whether an engine of this node has come to the training's end."""
         self._oom = OomCounter()
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._living)
+    def has_had(self, allocation: int) -> bool:
+        """Whether it has an engine or had one; then no other is started for it."""
+        return allocation in self.living or allocation in self.ended
 
-    def __bool__(self) -> bool:
-        return bool(self._living)
-
-    def __contains__(self, allocation: int) -> bool:
-        return allocation in self._living
-
-    def children(self) -> list[Child]:
-        return [engine.child for engine in self._living.values()]
-
-    def by_pid(self) -> dict[int, SlotWish]:
-        return {engine.child.pid: engine.slot for engine in self._living.values()}
-
-    def leaving(self) -> list[int]:
-        """Those asked to leave."""
-        return [allocation for allocation, engine in self._living.items() if engine.leave_by is not None]
-
-    def start(self, slot: SlotWish, coordinator: str) -> int:
-        """Fork an engine; its pid."""
+    def start(self, slot: DesiredSlot, coordinator: str) -> int:
+        """Fork an engine for ``slot``; returns its pid. ``coordinator``: ``host:port``."""
         name = str(slot.allocation)
-        page = mmap.mmap(-1, position.PAGE_BYTES)
-        role = Context("engine", self._letter, coordinator, name, slot.device, page)
-        child = children.start(role, f"engine-{name}", self._selector, self._others())
-        self._living[slot.allocation] = Engine(child, slot, Board(page))
+        page = mmap.mmap(-1, engine_status.PAGE_BYTES)
+        context = Context("engine", self._spec, coordinator, name, slot.device, page)
+        child = fork_server.start(context, f"engine-{name}", self._selector)
+        self.living[slot.allocation] = Engine(child, slot, StatusPage(page))
         return child.pid
 
-    def ask_to_leave(self, wanted: set[int], by: float) -> list[int]:
-        """All but ``wanted`` shall leave until then; returns those who have not been asked before."""
-        found = [number for number, engine in self._living.items() if number not in wanted and engine.leave_by is None]
-        for allocation in found:
-            self._living[allocation].leave_by = by
-        return found
+    def ask_to_leave(self, desired: set[int], by: float) -> list[int]:
+        """Note that all engines but the desired ones shall leave until ``by``; returns those that were not asked
+        before."""
+        asked = [number for number, engine in self.living.items() if number not in desired and engine.leave_by is None]
+        for allocation in asked:
+            self.living[allocation].leave_by = by
+        return asked
 
     def discard(self, allocation: int) -> None:
-        """Nobody counts on it: it goes now."""
-        engine = self._living.get(allocation)
+        """Kill an engine that nobody counts on."""
+        engine = self.living.get(allocation)
         if engine is not None:
             engine.leave_by = time.monotonic()
             engine.child.signal(signal.SIGKILL)
 
     def watch(self, now: float) -> list[int]:
-        """Kill those that are late, stopped or hung; returns those that wait for others longer than is plausible."""
+        """Kill engines that are late to leave, stopped or hung; returns those that wait for others longer than is
+        plausible. ``now``: monotonic seconds."""
         self._oom.look(now)
         stuck = []
-        for allocation, engine in self._living.items():
+        for allocation, engine in self.living.items():
             if engine.leave_by is not None and now >= engine.leave_by:
                 _log.warning("engine %d did not leave in time: killed", allocation)
                 engine.child.signal(signal.SIGKILL)
@@ -137,84 +160,101 @@ class Engines:
                 engine.stopped = True
                 self._kill(allocation, engine, "was stopped")
             else:
-                where = engine.board.read()
-                verdict = judge(where, now, environment.hang_seconds())
+                activity = engine.page.read()
+                verdict = judge(activity, now, environment.hang_seconds())
                 if verdict is Verdict.HUNG:
-                    self._kill(allocation, engine, f"hung for {now - where.since:.0f} s")
-                elif verdict is Verdict.STUCK and engine.stuck_since != where.since:
-                    engine.stuck_since = where.since
+                    self._kill(allocation, engine, f"hung for {now - activity.since:.0f} s")
+                elif verdict is Verdict.STUCK and engine.stuck_since != activity.since:
+                    engine.stuck_since = activity.since
                     stuck.append(allocation)
         return stuck
 
-    def _kill(self, allocation: int, engine: Engine, why: str) -> None:
-        if not engine.why:
-            _log.warning("engine %d %s: killed", allocation, why)
-            engine.why = why
-        engine.child.signal(signal.SIGKILL)
+    def remove(self, pid: int, status: int, *, ending: bool, stopped: bool) -> EngineEnd | None:
+        """Take in that a child has ended.
 
-    def bury(self, pid: int, status: int, *, ending: bool, stopped: bool) -> Ended | None:
-        """A child has ended; None: it was no engine. ``ending``: the attempt is; ``stopped``: on its user's word."""
-        allocation = next((number for number, engine in self._living.items() if engine.child.pid == pid), None)
+        Args:
+            pid: of the child.
+            status: its wait status.
+            ending: whether the attempt is ending.
+            stopped: whether its user has stopped the job.
+
+        Returns:
+            How the engine ended; None: the child was no engine.
+        """
+        allocation = next((number for number, engine in self.living.items() if engine.child.pid == pid), None)
         if allocation is None:
             return None
-        engine = self._living.pop(allocation)
-        self.over.add(allocation)
+        engine = self.living.pop(allocation)
+        self.ended.add(allocation)
         engine.child.collect(self._selector)
         asked = engine.leave_by is not None or ending
         code, number = (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), None)
         if code is not None:
-            kind = exits.exit_kind(code, leaving=asked)
+            kind = exit_codes.exit_kind(code, leaving=asked)
         elif stopped:
             kind = ExitKind.STOPPED
         else:
             kind = ExitKind.LEFT if asked else ExitKind.LOST
         self.finished = self.finished or kind is ExitKind.FINISHED
-        words = engine.child.last_words
-        oom = not engine.why and not asked and self._is_for_memory(code, number)
-        raised = kind is ExitKind.SCRIPT_ERROR or code == exits.NO_TRAINING
-        return Ended(
+        oom = not engine.why_killed and not asked and self._is_for_memory(code, number)
+        raised = kind is ExitKind.SCRIPT_ERROR or code == exit_codes.NO_TRAINING
+        failure = engine.child.failure or ScriptEnded(f"the script ended with status {code}" if raised else "", "")
+        return EngineEnd(
             slot=engine.slot,
             kind=kind,
             code=code,
             signal=number,
             seconds=round(time.monotonic() - engine.child.started, 3),
             oom=oom,
-            message=words.get("message", f"the script ended with status {code}")
-            if raised
-            else engine.why or str(words.get("message", "")),
-            traceback=words.get("traceback", "") if raised else "",
+            message=failure.message if raised else engine.why_killed or failure.message,
+            traceback=failure.traceback if raised else "",
             micro_batch=None if asked else _culprit(engine, code, number, oom=oom),
             asked=asked,
         )
 
     def other_ended(self, status: int) -> None:
-        """Something of ours that is no engine has ended with this wait status. A kill for memory that explains it
-        explains no engine's end."""
+        """Take in the wait status of a child that was no engine: a kill for memory that explains its end explains no
+        engine's."""
         if os.WIFSIGNALED(status):
             self._is_for_memory(None, os.WTERMSIG(status))
 
+    def _kill(self, allocation: int, engine: Engine, why: str) -> None:
+        if not engine.why_killed:
+            _log.warning("engine %d %s: killed", allocation, why)
+            engine.why_killed = why
+        engine.child.signal(signal.SIGKILL)
+
     def _is_for_memory(self, code: int | None, number: int | None) -> bool:
-        killed = number == signal.SIGKILL or code == exits.HELPER_LOST
+        killed = number == signal.SIGKILL or code == exit_codes.HELPER_LOST
         return killed and self._oom.explains(time.monotonic())
 
 
-def _culprit(engine: Engine, code: int | None, number: int | None, *, oom: bool) -> tuple[int, int] | None:
+def judge(activity: Activity, now: float, hang_seconds: float) -> Verdict:
+    """Whether an engine is taken for hung.
+
+    One that is silent may be computing: only a micro-batch that takes far longer than any before it is held against its
+    engine, and a reduction that does so against nobody in particular. Nothing is judged before the first micro-batch is
+    done.
+
+    Args:
+        activity: what the engine does, from its status page.
+        now: monotonic seconds, as in ``activity``.
+        hang_seconds: the least time that counts as a hang; ten times the longest micro-batch so far where that is more.
+    """
+    if not activity.longest:
+        return Verdict.FINE
+    if now - activity.since <= max(hang_seconds, _LONGEST_TIMES * activity.longest):
+        return Verdict.FINE
+    if activity.kind in (ActivityKind.COMPUTING, ActivityKind.LOADING):
+        return Verdict.HUNG
+    return Verdict.STUCK if activity.kind is ActivityKind.REDUCING else Verdict.FINE
+
+
+def _culprit(engine: Engine, code: int | None, number: int | None, *, oom: bool) -> MicroBatch | None:
     """The micro-batch that an engine ended in, where that may be the micro-batch's doing. One that hung in loading is
     not: whatever the data come from may be away for a while."""
-    where = engine.board.read()
-    hung = bool(engine.why) and not engine.stopped and where.doing is Doing.COMPUTING
-    return where.micro_batch if exits.blames_the_script(code, number, oom=oom, hung=hung) else None
-
-
-def gone_body(ended: Ended) -> dict[str, Any]:
-    """The body of ENGINE_GONE."""
-    return {
-        "allocation": ended.slot.allocation,
-        "slot": ended.slot.slot,
-        "kind": ended.kind.value,
-        "code": ended.code,
-        "signal": ended.signal,
-        "seconds": ended.seconds,
-        "oom": ended.oom,
-        "message": "" if ended.asked else ended.message,
-    }
+    activity = engine.page.read()
+    hung = bool(engine.why_killed) and not engine.stopped and activity.kind is ActivityKind.COMPUTING
+    if activity.micro_batch is None or not exit_codes.blames_the_script(code, number, oom=oom, hung=hung):
+        return None
+    return activity.micro_batch

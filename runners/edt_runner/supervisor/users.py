@@ -1,10 +1,10 @@
-"""Who the supervisor is, and who the user's code. Room: runners; credentials of this process.
+"""The Unix users that the supervisor and the job's code run as.
 
-In a container the supervisor's papers (spool, socket, ``attempt.json``) belong to one user and the job's code runs as
-another, in the same group. The supervisor begins as root with three capabilities, becomes its own user before it reads
-or imports anything, and keeps the three: to fork children that are the script's user, to signal them, and to open the
-job's files as that user. Where nobody named users (processes of this machine), everything is one user and all this
-does nothing.
+In a container the supervisor's own files (spool, socket, ``attempt.json``) belong to one user and the job's code runs
+as another, in the same group. The supervisor begins as root with three capabilities, becomes its own user before it
+reads or imports anything, and keeps the three: to fork children that are the script's user, to signal them, and to open
+the job's files as that user. Where no users are named (under the process launcher), everything runs as one user
+and this module does nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import ctypes
 import os
 import stat
 from collections.abc import Iterable, Iterator
+
+from edt_contract.processes import prctl
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_KEEPCAPS = 8
@@ -48,19 +50,20 @@ def parse(text: str) -> User:
 def become(own: User, script: User) -> None:
     """Begin as root, go on as ``own``; children will be ``script``. Raises OSError where that cannot be."""
     global _own, _script
-    _call(_libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0))
+    prctl(_PR_SET_KEEPCAPS, 1)
     _change(own)
     _set_capabilities(_KEPT)
     _own, _script = own, script
 
 
 def become_script() -> None:
-    """In a freshly forked child, before anything of the user's: be his code's user for good, without a capability."""
+    """Become the user that the script runs as, for good and without a capability. Called in a freshly forked child,
+    before any code of the user's runs."""
     if _script is None:
         return
     _change(_script)
     _set_capabilities(0)
-    _call(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # else its own /proc would be root's
+    prctl(_PR_SET_DUMPABLE, 1)  # else its own /proc would be root's
     os.umask(0o002)
 
 
@@ -89,10 +92,10 @@ def share(folders: Iterable[str]) -> None:
     it: else the platform could neither show nor delete it."""
     me = os.getuid()
     for folder in folders:
-        for _, names, files, place in os.fwalk(folder):
+        for _, names, files, descriptor in os.fwalk(folder):
             for name in (*names, *files):
                 with contextlib.suppress(OSError):
-                    _share(name, place, me)
+                    _share(name, descriptor, me)
 
 
 def _share(name: str, folder: int, me: int) -> None:
@@ -114,10 +117,5 @@ def _change(user: User) -> None:
 
 def _set_capabilities(kept: int) -> None:
     sets = (_Sets * 2)(_Sets(kept, kept, 0), _Sets(0, 0, 0))
-    _call(_libc.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), sets))
-
-
-def _call(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    if _libc.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), sets) != 0:
+        raise OSError(ctypes.get_errno(), "capset failed")

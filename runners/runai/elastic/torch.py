@@ -1,4 +1,4 @@
-"""Elastic batches for PyTorch. Room: runners; torch.
+"""Elastic batches for PyTorch.
 
     runai.elastic.torch.init(256, 64)
     optimizer = runai.ga.torch.optim.SGD(runai.elastic.steps, model.parameters(), lr=0.1)
@@ -40,17 +40,28 @@ Outside of a job ``break`` ends the training with its last whole update, and no 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator, Sequence, Sized
+from itertools import islice
+from typing import Any
+
 import torch
 import torch.distributed
+from torch import nn
+from torch.utils.data import IterableDataset, RandomSampler, Sampler, SequentialSampler
 
-from edt_runner.pytorch.own_loop import seed_for_local_engines
+from edt_runner.errors import usage, whole
+from edt_runner.schedule.split import even_split
+from edt_runner.training import Logger, TrainRequest
+from edt_runner.user_loop.loop import LoopOptimizer, LoopOptions, UserLoop, seed_for_local_engines
+from fabric_model.arguments import check_seconds, comparing
 from runai import elastic
-from runai.elastic._batches import Batches
-from runai.elastic._loader import loader
+from runai.elastic import shares
+from runai.ga.torch.optim import Accumulating
 
 __all__ = ["batches", "data_parallel_batch", "init", "loader"]
 
-batches = Batches
+_NAME = "runai.elastic.torch.loader()"
 
 
 def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = None) -> None:
@@ -78,3 +89,232 @@ def data_parallel_batch() -> int:
     ``runai.elastic.steps`` steps where that divides evenly; elsewhere use ``batches()``.
     """
     return int(max(elastic.sizes))
+
+
+class Batches(Sampler[list[int]]):
+    """A batch sampler that follows ``runai.elastic.sizes``: ``DataLoader(dataset, batch_sampler=Batches(dataset))``.
+
+    Each ``runai.elastic.steps`` batches in a row are one global batch. Where samples are left over at an epoch's end,
+    they make a last, smaller global batch, again of ``steps`` batches as far as there are samples, which weigh right
+    if the optimizer is told of their size: ``optimizer.step(samples=len(inputs))``.
+
+    Args:
+        dataset: anything with a length.
+        shuffle: another order each epoch.
+        sampler: an order of its own, instead of ``shuffle``.
+        generator: of the shuffling; None: torch's global one.
+        drop_last: leave out the samples that make no whole global batch.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        *,
+        shuffle: bool = False,
+        sampler: Sampler[int] | None = None,
+        generator: torch.Generator | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        if sampler is not None and shuffle:
+            raise usage("shuffle", shuffle, "False beside a sampler, which has an order of its own")
+        if sampler is None:
+            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        self._sampler: Any = sampler  # torch types no length of samplers
+        self._drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = iter(self._sampler)
+        while cycle := list(islice(order, elastic.global_batch_size)):
+            whole = len(cycle) == elastic.global_batch_size
+            if self._drop_last and not whole:
+                return
+            samples = iter(cycle)
+            for size in elastic.sizes if whole else shares(len(cycle), elastic.steps):
+                if size:
+                    yield list(islice(samples, size))
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        cycles, rest = divmod(len(self._sampler), elastic.global_batch_size)
+        return int(cycles * elastic.steps + (0 if self._drop_last else min(rest, elastic.steps)))
+
+
+batches = Batches
+
+
+def loader(
+    dataset: Any,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    epochs: int = 1,
+    seed: int | None = None,
+    shuffle: bool = True,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    *,
+    num_workers: int = 0,
+    metrics: Sequence[str] = (),
+    lr_scheduler: Any = None,
+    lr_scheduler_interval: str = "epoch",
+    reduction: str = "exact",
+    checkpoint_freq: int = 0,
+    recovery_interval: float = 10.0,
+    compare_interval: int | None = None,
+    on_mismatch: str = "mark",
+    require_exact: bool = False,
+    driver_logger_callback: Any = None,
+    worker_logger_callback: Any = None,
+) -> UserLoop:
+    """The micro-batches of a whole training, for one loop over them; see ``runai.elastic.torch``.
+
+    Args:
+        dataset: map-style, the same in every process.
+        model: what the loop's body computes with; an engine moves it, and every batch, to its GPU.
+        optimizer: one of ``runai.ga.torch.optim`` or of ``torch.optim``, over parameters of the model. The body calls
+            ``step()`` once a batch; an update follows when the global batch is complete, whatever ``steps`` is.
+        epochs: passes over the data set.
+        seed: of shuffling, augmentation and dropout; None: the job's, or EDT_SEED.
+        shuffle: another order each epoch; else the data set's own.
+        collate_fn: list of samples -> batch; None: torch's default.
+        num_workers: loader processes of each engine; 0: it loads by itself.
+        metrics: names of what ``loader.report(loss, name=value)`` reports beside the loss.
+        lr_scheduler: a torch scheduler of ``optimizer`` that needs no metric. The body must not step it.
+        lr_scheduler_interval: "epoch" or "step": after which it moves.
+        reduction: "exact": the same bits on any number of engines; "fast": plain all-reduce.
+        checkpoint_freq: in a job, write model files every so many epochs; 0: only the final ones.
+        recovery_interval: in a job, seconds between the engines' own checkpoints.
+        compare_interval: in a job, updates from one comparison of what the engines hold to the next; None: the ends of
+            epochs, as far as they cost less than 1 % of the time. Either way after each join and at the end. 0: never.
+        on_mismatch: what then, where they differ: "mark" (all take the first engine's state and go on, the result is
+            marked "not exact"), "stop" (an error), or "restore" (all go back to the newest checkpoint at which they
+            were equal, once; the second time it is an error).
+        require_exact: whatever ends the guarantee of an exact result is an error; engines that are unlike others do not
+            join.
+        driver_logger_callback, worker_logger_callback: loggers of WMLA 4.x, as ``FabricModel`` takes them; in a job.
+
+    Raises UsageError, a ValueError, that names the argument, what it got and what it takes.
+    """
+    global_batch = int(elastic.global_batch_size)  # before init() an error that says so
+    indexed = hasattr(dataset, "__getitem__") and not isinstance(dataset, IterableDataset)
+    if not indexed or not hasattr(dataset, "__len__") or not len(dataset):
+        raise usage("dataset", dataset, "a map-style data set (with __getitem__ and __len__) that is not empty")
+    if not isinstance(model, nn.Module):
+        raise usage("model", model, "a torch.nn.Module")
+    if lr_scheduler_interval not in ("epoch", "step"):
+        raise usage("lr_scheduler_interval", lr_scheduler_interval, "'epoch' or 'step'")
+    check_seconds("recovery_interval", recovery_interval)
+    comparing(compare_interval, on_mismatch, require_exact, reduction)
+    request = functools.partial(
+        TrainRequest,
+        worker_logger=_logger("worker_logger_callback", worker_logger_callback),
+        driver_logger=_logger("driver_logger_callback", driver_logger_callback),
+        collate=collate_fn,
+        epochs=whole("epochs", epochs),
+        loader_processes=_count("num_workers", num_workers),
+        checkpoint_freq=_count("checkpoint_freq", checkpoint_freq),
+        seed=_count("seed", seed) if seed is not None else None,
+        exact=reduction == "exact",
+        recovery_interval=float(recovery_interval),
+        compare_interval=compare_interval,
+        on_mismatch=on_mismatch,
+        require_exact=require_exact,
+        shuffle=bool(shuffle),
+    )
+    options = LoopOptions(
+        name=_NAME,
+        global_batch=global_batch,
+        device_batch=elastic._max_gpu_batch_size,
+        metrics=tuple(metrics),
+        lr_scheduler=_scheduler(lr_scheduler),
+        per_step=lr_scheduler_interval == "step",
+        request=request,
+    )
+    return UserLoop(options, dataset, model, _loop_optimizer(model, optimizer), _follow)
+
+
+def _count(name: str, value: object) -> int:
+    return 0 if value == 0 and value is not False else whole(name, value, "a whole number, at least 0")
+
+
+def _logger(name: str, logger: Any) -> Logger | None:
+    methods = ("on_train_begin", "on_train_end", "log_train_metrics", "log_test_metrics")
+    if logger is None:
+        return None
+    if isinstance(logger, type) or not all(callable(getattr(logger, method, None)) for method in methods):
+        raise usage(name, logger, "a callbacks.LoggerCallback instance, of WMLA 4.x")
+    found: Logger = logger
+    return found
+
+
+def _scheduler(scheduler: Any) -> Any:
+    if scheduler is None:
+        return None
+    kinds = torch.optim.lr_scheduler
+    if isinstance(scheduler, kinds.ReduceLROnPlateau) or not isinstance(scheduler, kinds.LRScheduler):
+        raise usage("lr_scheduler", scheduler, "a torch.optim.lr_scheduler that needs no metric")
+    return scheduler
+
+
+def _follow(engines: int, own: int, sizes: Sequence[int], leads: bool) -> None:
+    """The attributes of ``runai.elastic`` while ``engines`` share a step, ``own`` micro-batches of it in this one."""
+    runs = even_split(len(sizes), engines)
+    rounds = [sum(sizes[run[place]] for run in runs if place < len(run)) for place in range(len(runs[0]))]
+    elastic._set(gpus=engines, steps=own, batch_size=max(sizes), sizes=tuple(rounds), master=leads)
+
+
+def _loop_optimizer(model: nn.Module, optimizer: Any) -> LoopOptimizer:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise usage("optimizer", optimizer, "an optimizer of runai.ga.torch.optim or of torch.optim")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise usage("optimizer", optimizer, "one whose update needs no closure")
+    known = {id(parameter) for parameter in model.parameters()}
+    if any(id(parameter) not in known for group in optimizer.param_groups for parameter in group["params"]):
+        raise usage("optimizer", optimizer, "one over parameters of the model that the loader is given")
+    return _AccumulatingOptimizer(optimizer) if isinstance(optimizer, Accumulating) else _PlainOptimizer(optimizer)
+
+
+class _AccumulatingOptimizer:
+    """One of ours, which has a place for whoever takes its steps."""
+
+    def __init__(self, optimizer: Accumulating) -> None:
+        self.optimizer = optimizer
+        self.averages = optimizer._runai.reduction == "mean"
+        self._loop: UserLoop | None = None
+
+    def catch(self, loop: UserLoop) -> None:
+        self._loop = loop
+        self.optimizer.runai.driver = self
+
+    def release(self) -> None:
+        self.optimizer.runai.driver = None
+
+    def step(self, optimizer: Accumulating, closure: Any, samples: int | None) -> Any:
+        """``Driver.step``; how many samples the micro-batch has, the loop knows better than the caller."""
+        assert self._loop is not None
+        if self._loop.in_body:
+            return self._loop.take_step(closure)
+        return optimizer.update()
+
+
+class _PlainOptimizer:
+    """One of torch's: its ``step`` is replaced for the time of the loop."""
+
+    averages = True
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def catch(self, loop: UserLoop) -> None:
+        self._before = vars(self.optimizer).get("step")
+        update = self.optimizer.step
+
+        def step(closure: Any = None) -> Any:
+            return loop.take_step(closure) if loop.in_body else update(closure)
+
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # torch: no scheduler need patch it
+        self.optimizer.step = step  # type: ignore[method-assign]
+
+    def release(self) -> None:
+        if self._before is None:
+            del self.optimizer.step
+        else:
+            self.optimizer.step = self._before  # type: ignore[method-assign]

@@ -1,1 +1,1 @@
-"""Gradient accumulation: several micro-batches for one update. Room: runners; no framework."""
+"""Gradient accumulation: several micro-batches for one update."""

@@ -1,4 +1,4 @@
-"""Small helpers that scripts have taken from Run:AI's library. Room: runners; standard library only.
+"""Small helpers that scripts have taken from Run:AI's library.
 
 Hook(module, "name", function)      a function in another's place for a while
 Attribute(object, "name", value)    an attribute for a while; ``attribute.rename``

@@ -1,4 +1,4 @@
-"""Attributes of other objects, for a while. Room: runners; standard library only."""
+"""Attributes of other objects, for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lock file between processes. Room: runners; files."""
+"""A lock file between processes."""
 
 from __future__ import annotations
 

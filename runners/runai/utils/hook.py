@@ -1,4 +1,4 @@
-"""A function in another's place for a while. Room: runners; standard library only."""
+"""A function in another's place for a while."""
 
 from __future__ import annotations
 

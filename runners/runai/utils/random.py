@@ -1,4 +1,4 @@
-"""Random arguments for tests; nothing here is secret. Room: runners; standard library only."""
+"""Random arguments for tests; nothing here is secret."""
 
 from __future__ import annotations
 

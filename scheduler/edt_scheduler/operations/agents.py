@@ -1,4 +1,4 @@
-"""Use cases of a node's agent: what it should run, and what it tells. Room: scheduler, operations."""
+"""Use cases of a node's agent: what it should run, and what it reports."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
-from edt_runner.contract import Report, ReportKind
-from edt_runner.crash_points import CrashPoint, crash_point
-from edt_runner.report_bodies import fit
-from edt_scheduler import letters, reports
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.reports import Report, ReportKind, fit
+from edt_scheduler import ingest
+from edt_scheduler.attempts import specs
 from edt_scheduler.errors import EnvironmentLocked, NoSuchNode, ReportForeign
-from edt_scheduler.house import House
-from edt_scheduler.jobs import exec_id, job_number
-from edt_scheduler.secret_key import Keys
+from edt_scheduler.home.secret_key import Keys
+from edt_scheduler.model.jobs import exec_id, job_number
+from edt_scheduler.platform import Platform
 from edt_scheduler.store import allocations, attempts, images, nodes, outbox, resizes
 from edt_scheduler.store.database import retried
 from edt_scheduler.store.outages import outage
@@ -25,10 +25,10 @@ from edt_scheduler.views import NodeAssignments
 
 log = logging.getLogger("edt.reports")
 
-WOKEN_BY = ("doorbell", "timer", "start")
+WOKEN_BY = ("notification", "timer", "start")
 
 
-def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssignments:
+def assignments(platform: Platform, node: str, *, woken_by: str = "timer") -> NodeAssignments:
     """What this node should be running now. Being asked is the node's heartbeat.
 
     From here on processes may exist for what is listed: the rows remember that it was handed out, and each
@@ -39,10 +39,10 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
     """
     if woken_by not in WOKEN_BY:
         woken_by = "timer"
-    known = house.secret_key.last_read()
-    answer, why = _assignments(house, node, woken_by, known)
-    if any(error.unknown_key for error in why) and (read := house.secret_key.keys()) is not known:
-        answer, why = _assignments(house, node, woken_by, read)
+    known = platform.secret_key.last_read()
+    answer, why = _assignments(platform, node, woken_by, known)
+    if any(error.unknown_key for error in why) and (read := platform.secret_key.keys()) is not known:
+        answer, why = _assignments(platform, node, woken_by, read)
     for (_, fence), error in zip(answer.locked, why, strict=True):
         log.error("%s; what runs of its attempt %d on %s stays as it is", error, fence, node)
     return answer
@@ -50,28 +50,26 @@ def assignments(house: House, node: str, *, woken_by: str = "timer") -> NodeAssi
 
 @retried(if_done=True)
 def _assignments(
-    house: House, node: str, woken_by: str, secret: Keys
+    platform: Platform, node: str, woken_by: str, secret: Keys
 ) -> tuple[NodeAssignments, list[EnvironmentLocked]]:
     """``assignments`` with these keys, and for each attempt that is locked why it is."""
-    with house.database.transaction(urgent=True) as tx:
-        now = house.clock()
-        row = nodes.find(tx, node)
-        if row is None:
-            raise NoSuchNode(node)
+    with platform.database.transaction(urgent=True) as tx:
+        now = platform.clock()
+        row = nodes.get(tx, node)
         nodes.beat(tx, row.id, now)
         if row.lost_at is not None:
             outbox.put_scheduler(tx, now)
         slots = defaultdict(list)
-        for slot in allocations.wished(tx, row.id):
+        for slot in allocations.desired_on(tx, row.id):
             slots[slot.job_id, slot.fence].append(slot)
         listed, locked, why = [], [], []
         for carried in attempts.carried_on(tx, row.id):
-            guest = carried.home_node_id != row.id
+            guest = carried.head_node_id != row.id
             if guest and carried.coordinator is None and carried.supervisor_handed_at is None:
                 continue  # nowhere to connect to yet
             key = (carried.id, carried.attempt_fence)
             try:
-                listed.append(letters.assignment(house.settings, secret, row, carried, slots[key]))
+                listed.append(specs.assignment(platform.settings, secret, row, carried, slots[key]))
             except EnvironmentLocked as error:  # where the keys of this machine are not the scheduler's
                 locked.append((exec_id(carried.id), carried.attempt_fence))
                 why.append(error)
@@ -81,13 +79,13 @@ def _assignments(
         resizes.woken(tx, row.id, woken_by, now)
         wanted = images.asked_of(tx, row.id)
     if row.lost_at is not None:
-        house.doorbells.ring()
+        platform.notifier.notify()
     return NodeAssignments(row.version, tuple(listed), tuple(locked), tuple(wanted)), why
 
 
-def assignments_version(house: House, node: str) -> int:
+def assignments_version(platform: Platform, node: str) -> int:
     """The version that ``assignments`` would answer with; writes nothing and waits for nobody."""
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         version = nodes.version(tx, node)
     if version is None:
         raise NoSuchNode(node)
@@ -95,26 +93,24 @@ def assignments_version(house: House, node: str) -> int:
 
 
 @retried(if_done=True)
-def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str, int]:
+def record_reports(platform: Platform, node: str, reports: Sequence[Report]) -> dict[str, int]:
     """Take a node's reports, each number of a (job, fence) once and in order; how far each is taken now.
 
     What is known already changes nothing; behind a gap nothing is taken, so the answer says where to go on. One report
     may stand for several numbers that its agent left out. Reports of an attempt that this database does not know are
     acknowledged and dropped, so that the agent can forget them.
     """
-    for report in told:
+    for report in reports:
         if report.node != node:
             raise ReportForeign("node", f"a report of {report.node!r} came from {node!r}")
     acked: dict[str, int] = {}
-    with house.database.transaction(durable=bool(told), urgent=True) as tx:
-        now = house.clock()
-        row = nodes.find(tx, node)
-        if row is None:
-            raise NoSuchNode(node)
+    with platform.database.transaction(durable=bool(reports), urgent=True) as tx:
+        now = platform.clock()
+        row = nodes.get(tx, node)
         nodes.beat(tx, row.id, now)
         if row.lost_at is not None:
             outbox.put_scheduler(tx, now)
-        for (job, fence), numbered in _by_attempt(told).items():
+        for (job, fence), numbered in _by_attempt(reports).items():
             number = job_number(job)
             cursor = attempts.supervisor(tx, number, fence, row.id) if number is not None else None
             if number is None or cursor is None:
@@ -129,7 +125,7 @@ def record_reports(house: House, node: str, told: Sequence[Report]) -> dict[str,
             attempts.ack(tx, number, fence, row.id, seq)
             acked[f"{exec_id(number)}/{fence}"] = seq
         crash_point(CrashPoint.API_REPORTS)
-    house.doorbells.ring()
+    platform.notifier.notify()
     return acked
 
 
@@ -138,25 +134,28 @@ def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: floa
     unless it says that processes are gone: then its attempt waits, and the others go on. False: it waits."""
     try:
         with tx.begin_nested():
-            reports.take(tx, node, number, report, now)
+            ingest.take(tx, node, number, report, now)
     except Exception as error:
         if isinstance(error, DBAPIError) and outage(error) is not None:
             raise  # the database, not the report
         log.exception("%s/%d: report %d (%s) could not be taken", report.job, report.fence, report.seq, report.kind)
-        return report.kind not in reports.NEVER_SKIPPED
+        return report.kind not in ingest.NEVER_SKIPPED
     return True
 
 
 def _first(report: Report) -> int:
-    """The first number that a report stands for: its own, or that of others before it that were left out."""
+    """The first number that a report stands for: its own, or that of others before it that were left out.
+
+    Never one behind its own, whatever it says: it would wait for ever, and all that follow with it.
+    """
     if report.kind is not ReportKind.REPORTS_LEFT_OUT:
         return report.seq
     fitted = fit(report.kind, report.body).body
-    return report.seq if fitted is None else int(fitted["first"])
+    return report.seq if fitted is None else min(int(fitted["first"]), report.seq)
 
 
-def _by_attempt(told: Sequence[Report]) -> dict[tuple[str, int], list[Report]]:
+def _by_attempt(reports: Sequence[Report]) -> dict[tuple[str, int], list[Report]]:
     grouped: dict[tuple[str, int], list[Report]] = defaultdict(list)
-    for report in sorted(told, key=lambda report: report.seq):
+    for report in sorted(reports, key=lambda report: report.seq):
         grouped[report.job, report.fence].append(report)
     return grouped

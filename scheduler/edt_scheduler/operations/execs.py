@@ -1,4 +1,4 @@
-"""Use cases of a job: submit, look, stop, delete. Room: scheduler, operations."""
+"""Use cases of a job: submit, look, stop, delete."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from edt_runner.crash_points import CrashPoint, crash_point
-from edt_runner.environment import KERAS2_VARIABLE
-from edt_scheduler import lifecycle, lost_found
+from edt_contract import durable
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.environment import KERAS2_VARIABLE
+from edt_scheduler.attempts import lifecycle
 from edt_scheduler.errors import (
     DatabaseUnavailable,
     NoSuchJob,
@@ -23,18 +24,27 @@ from edt_scheduler.errors import (
     SubmitExpired,
     Unavailable,
 )
-from edt_scheduler.house import House
-from edt_scheduler.jobs import MOST_SLOTS, SUBMITTED_CODE, JobFilter, JobOrder, JobSpec, JobState, exec_id, job_number
-from edt_scheduler.nodes import threads_per_engine
-from edt_scheduler.once import Once
-from edt_scheduler.operations.batches import in_batches
+from edt_scheduler.home import lost_found
+from edt_scheduler.model.idempotency import Once
+from edt_scheduler.model.jobs import (
+    MOST_SLOTS,
+    SUBMITTED_CODE,
+    JobFilter,
+    JobOrder,
+    JobSpec,
+    exec_id,
+    job_number,
+    storable,
+)
+from edt_scheduler.model.nodes import threads_per_engine
+from edt_scheduler.model.states import JobState
 from edt_scheduler.operations.images import check_image, note_use
+from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
-from edt_scheduler.storable import storable
-from edt_scheduler.store import environs, keys, nodes, outbox, pictures, reservations
+from edt_scheduler.store import environs, idempotency, nodes, outbox, reservations, views
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import users as user_store
-from edt_scheduler.store.database import retried
+from edt_scheduler.store.database import in_batches, retried
 from edt_scheduler.views import JobPage, JobView, UserView
 
 SEED_VARIABLE = "EDT_SEED"
@@ -47,7 +57,7 @@ MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
 """WMLA's plain TensorFlow samples create RESULT_DIR/model themselves; all others expect to find it."""
 
 
-def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path, once: Once | None = None) -> JobView:
+def submit(platform: Platform, *, owner: UserView, spec: JobSpec, staged: Path, once: Once | None = None) -> JobView:
     """Take a job. ``staged``: its code, complete and fsynced, a folder below ``settings.staged``; it is moved.
 
     When this returns, row, arguments and code survive the death of everything. When it raises, no job exists, or
@@ -59,103 +69,109 @@ def submit(house: House, *, owner: UserView, spec: JobSpec, staged: Path, once: 
     the folder is made under it and synced, the job is written. So no row is ever without its folder; a folder may be
     without a row, while its number is reserved.
     """
-    if house.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
+    if platform.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
         # The job's for life, whatever the setting is later: all its engines must have one Keras.
         spec = replace(spec, environ={KERAS2_VARIABLE: "1", **spec.environ})
-    check_image(house, spec.image, owner)
+    check_image(platform, spec.image, owner)
     work_dir, seed = _work_dir(spec, staged), _seed(spec)
     code = _Code(staged)
-    number = _reserve(house)
+    number = _reserve(platform)
     crash_point(CrashPoint.API_RESERVED)
     try:
-        while not code.lay_out(house.settings, number, spec):
+        while not code.lay_out(platform.settings, number, spec):
             # A link or a file takes its number, too, and is no folder that counts for the highest.
-            highest = max(number, lost_found.highest_number(house.settings))
-            number = _reserve(house, instead_of=number, above=highest)
+            highest = max(number, lost_found.highest_number(platform.settings))
+            number = _reserve(platform, instead_of=number, above=highest)
         crash_point(CrashPoint.API_LAID_OUT)
-        view = _write(house, number, owner, spec, work_dir, seed, once)
+        view = _write(platform, number, owner, spec, work_dir, seed, once)
     except OutcomeUnknown:
         raise  # perhaps it is a job
     except Unavailable:
         code.take_back()  # the reservation ends by itself
         raise
     except Exception:
-        _give_up(house, number, code)
+        _give_up(platform, number, code)
         raise
     if view.number != number:
-        _give_up(house, number, code)
-    house.doorbells.ring()
+        _give_up(platform, number, code)
+    platform.notifier.notify()
     return view
 
 
-def submitted_before(house: House, *, owner: UserView, once: Once) -> JobView | None:
+def submitted_before(platform: Platform, *, owner: UserView, once: Once) -> JobView | None:
     """The job that this request made when it came before. Raises KeyReused."""
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         user = user_store.get(tx, owner.id)
-        made = keys.made(tx, user.id, once, house.clock()) if user is not None else None
-        return _made(tx, house, made) if made is not None else None
+        made = idempotency.made(tx, user.id, once, platform.clock()) if user is not None else None
+        return _made(tx, platform, made) if made is not None else None
 
 
-def _reserve(house: House, instead_of: int | None = None, above: int = 0) -> int:
+def _reserve(platform: Platform, instead_of: int | None = None, above: int = 0) -> int:
     """A number that is this submit's alone, above ``above``. ``instead_of``: the reservation that it is to replace.
 
     What a loss of power takes away of it is missed when the job is written, which then is refused. Raises
     DatabaseUnavailable.
     """
     try:
-        return _reserved(house, instead_of, above)
+        return _reserved(platform, instead_of, above)
     except OutcomeUnknown as error:  # perhaps a number is reserved, which ends by itself; surely there is no job
         raise DatabaseUnavailable("does not answer", passing=True) from error
 
 
 @retried(if_done=True)
-def _reserved(house: House, instead_of: int | None, above: int) -> int:
-    with house.database.transaction(durable=False) as tx:
+def _reserved(platform: Platform, instead_of: int | None, above: int) -> int:
+    with platform.database.transaction(durable=False) as tx:
         if instead_of is not None:
             reservations.drop(tx, instead_of)
         store.skip_numbers(tx, above)
-        return reservations.add(tx, house.clock())
+        return reservations.add(tx, platform.clock())
 
 
 @retried(if_done=True)
 def _write(
-    house: House, number: int, owner: UserView, spec: JobSpec, work_dir: PurePosixPath, seed: int, once: Once | None
+    platform: Platform,
+    number: int,
+    owner: UserView,
+    spec: JobSpec,
+    work_dir: PurePosixPath,
+    seed: int,
+    once: Once | None,
 ) -> JobView:
     """The job, written under its reserved number, or the one that this request made before. A try whose end nobody
     knows is found out by the next one: nobody else writes a job of this number. Raises SubmitExpired."""
-    secret = house.secret_key.keys()
-    with house.database.transaction() as tx:
+    secret = platform.secret_key.keys()
+    with platform.database.transaction() as tx:
         if store.known(tx, [number]):
-            return _made(tx, house, exec_id(number))
-        now = house.clock()
+            return _made(tx, platform, exec_id(number))
+        now = platform.clock()
         user = user_store.get(tx, owner.id)
         if user is None:
             raise NoSuchUser(owner.name)
-        made = keys.made(tx, user.id, once, now) if once is not None else None
+        made = idempotency.made(tx, user.id, once, now) if once is not None else None
         if made is not None:
-            return _made(tx, house, made)
+            return _made(tx, platform, made)
         if reservations.drop(tx, number):
             threads = threads_per_engine(nodes.cores_and_slots(tx))
             work = str(work_dir)
             store.add(tx, number, user_id=user.id, spec=spec, work_dir=work, seed=seed, threads=threads, now=now)
             environs.put(tx, number, spec.environ, secret)
             if once is not None:
-                keys.put(tx, user.id, once, exec_id(number), now)
+                idempotency.put(tx, user.id, once, exec_id(number), now)
             note_use(tx, spec.image, owner, now)
             outbox.put_scheduler(tx, now)
-            return _made(tx, house, exec_id(number))
+            return _made(tx, platform, exec_id(number))
     raise SubmitExpired  # out here: it is no trouble of the database's
 
 
-def _give_up(house: House, number: int, code: _Code) -> None:
+def _give_up(platform: Platform, number: int, code: _Code) -> None:
     """Leave nothing of a submit that came to no job. A reservation that cannot be taken away ends by itself."""
     code.take_back()
-    with suppress(Unavailable), house.database.transaction(durable=False) as tx:
+    with suppress(Unavailable), platform.database.transaction(durable=False) as tx:
         reservations.drop(tx, number)
 
 
-def _made(tx: Connection, house: House, made: str) -> JobView:
-    (view,) = pictures.jobs(tx, house.settings, [store.get(tx, job_number(made) or 0)])
+def _made(tx: Connection, platform: Platform, made: str) -> JobView:
+    (view,) = views.jobs(tx, platform.settings, [store.get(tx, job_number(made) or 0)])
     return view
 
 
@@ -186,14 +202,14 @@ def _listed(value: dict[str, Any]) -> dict[str, Any]:
 
 def _seed(spec: JobSpec) -> int:
     """The job's seed: its own EDT_SEED, or 31 random bits that are stored and shown."""
-    told = spec.environ.get(SEED_VARIABLE)
-    if told is None:
+    seed = spec.environ.get(SEED_VARIABLE)
+    if seed is None:
         return secrets.randbits(31)
     try:
-        return int(told)
+        return int(seed)
     except ValueError:
-        told = "takes a whole number, got something else"  # not shown: whatever --msd-env gives may be a secret
-        raise SubmissionInvalid("--msd-env EDT_SEED", told) from None
+        # The value is not shown: whatever --msd-env gives may be a secret.
+        raise SubmissionInvalid("--msd-env EDT_SEED", "takes a whole number, got something else") from None
 
 
 @dataclass
@@ -222,7 +238,7 @@ class _Code:
             self.directory, self.inode = directory, self.staged.stat().st_ino
             self.staged.rename(directory / SUBMITTED_CODE)
             for folder in (directory, directory.parent, self.staged.parent):
-                lost_found.sync(folder)
+                durable.sync(folder)
         except OSError:  # a full disk: no job comes of it, and nothing of one is left
             self._undo(directory)
             raise
@@ -247,14 +263,14 @@ class _Code:
         self.directory = None
 
 
-def job(house: House, exec_id: str, *, viewer: UserView) -> JobView:
+def job(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
     """One job. Raises NoSuchJob for what the viewer may not see."""
-    with house.database.snapshot() as tx:
-        return pictures.jobs(tx, house.settings, [_visible(tx, exec_id, viewer)])[0]
+    with platform.database.snapshot() as tx:
+        return views.jobs(tx, platform.settings, [visible(tx, exec_id, viewer)])[0]
 
 
 def jobs(
-    house: House,
+    platform: Platform,
     *,
     viewer: UserView,
     states: Collection[JobState] | None = None,
@@ -268,16 +284,18 @@ def jobs(
     then; one that comes meanwhile is not told, nor one that is deleted before its turn, or has another state than those
     asked for.
     """
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         numbers = store.sorted_numbers(tx, _seen_by(viewer), states, order, limit)
     for start in range(0, len(numbers), READ_AT_ONCE):
-        with house.database.snapshot() as tx:
+        with platform.database.snapshot() as tx:
             rows = store.still_listed(tx, numbers[start : start + READ_AT_ONCE], states)
-            views = pictures.jobs(tx, house.settings, rows)
-        yield from views
+            found = views.jobs(tx, platform.settings, rows)
+        yield from found
 
 
-def jobs_page(house: House, *, viewer: UserView, wanted: JobFilter, limit: int, before: int | None = None) -> JobPage:
+def jobs_page(
+    platform: Platform, *, viewer: UserView, wanted: JobFilter, limit: int, before: int | None = None
+) -> JobPage:
     """At most ``limit`` of the viewer's jobs that the filter finds, newest first, from ``before`` (not itself) on.
 
     An admin who filters by an owner's name finds the jobs of all users who have ever had that name.
@@ -286,81 +304,81 @@ def jobs_page(house: House, *, viewer: UserView, wanted: JobFilter, limit: int, 
         if wanted.owner not in {None, viewer.name}:
             return JobPage((), None, 0)
         wanted = replace(wanted, owner=None, owner_id=viewer.id)
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         rows = store.page(tx, wanted, limit + 1, before)
-        views = pictures.jobs(tx, house.settings, rows[:limit])
-        return JobPage(tuple(views), rows[limit - 1].id if len(rows) > limit else None, store.count(tx, wanted))
+        found = views.jobs(tx, platform.settings, rows[:limit])
+        return JobPage(tuple(found), rows[limit - 1].id if len(rows) > limit else None, store.count(tx, wanted))
 
 
 @retried(if_done=True)
-def stop(house: House, exec_id: str, *, viewer: UserView) -> JobView:
+def stop(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
     """Ask for a job's end. At once KILLED if nothing of it runs, else when its last process is gone."""
-    with house.database.transaction() as tx:
-        row = _visible(tx, exec_id, viewer)
-        lifecycle.stop(tx, row, house.clock())
-        (view,) = pictures.jobs(tx, house.settings, [store.get(tx, row.id)])
-    house.doorbells.ring()
+    with platform.database.transaction() as tx:
+        row = visible(tx, exec_id, viewer)
+        lifecycle.stop(tx, row, platform.clock())
+        (view,) = views.jobs(tx, platform.settings, [store.get(tx, row.id)])
+    platform.notifier.notify()
     return view
 
 
 @retried(if_done=True)
-def delete(house: House, exec_id: str, *, viewer: UserView) -> None:
+def delete(platform: Platform, exec_id: str, *, viewer: UserView) -> None:
     """Take a job off the lists for good. It is stopped if it runs; its folder goes once it is over."""
-    with house.database.transaction() as tx:
-        _delete(tx, [_visible(tx, exec_id, viewer)], house.clock())
-    house.doorbells.ring()
+    with platform.database.transaction() as tx:
+        _delete(tx, [visible(tx, exec_id, viewer)], platform.clock())
+    platform.notifier.notify()
 
 
-def delete_all(house: House, *, viewer: UserView) -> int:
+def delete_all(platform: Platform, *, viewer: UserView) -> int:
     """``delete`` for each of the viewer's own jobs that there are now, an admin's too; how many have gone.
 
     Some at a time, so that nobody waits for all of them. Broken off, it has deleted the oldest; asked again it goes on.
     """
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         newest = store.newest_number(tx)
     after = gone = 0
-    while deleted := _delete_some(house, viewer, after, newest):
+    while deleted := _delete_some(platform, viewer, after, newest):
         after, gone = deleted[-1], gone + len(deleted)
-        house.doorbells.ring()
+        platform.notifier.notify()
     return gone
 
 
-def _delete_some(house: House, viewer: UserView, after: int, until: int) -> list[int]:
+def _delete_some(platform: Platform, viewer: UserView, after: int, until: int) -> list[int]:
     """Delete the next of the viewer's own jobs, in one transaction; their numbers, none where none is left."""
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         rows = _short(store.own(tx, viewer.id, after=after, until=until, limit=DELETED_AT_ONCE))
     numbers = [row.id for row in rows]
     if numbers:
-        _delete_these(house, viewer, numbers)
+        _delete_these(platform, viewer, numbers)
     return numbers
 
 
 @retried(if_done=True)
-def _delete_these(house: House, viewer: UserView, numbers: Sequence[int]) -> None:
+def _delete_these(platform: Platform, viewer: UserView, numbers: Sequence[int]) -> None:
     """Delete these, in order, of the viewer's own jobs, but for those that somebody has deleted meanwhile. They are
     named, so that a try after one whose end nobody knows deletes no others."""
     first, last = numbers[0], numbers[-1]
-    with house.database.transaction() as tx:
+    with platform.database.transaction() as tx:
         wanted = set(numbers)
         rows = store.own(tx, viewer.id, after=first - 1, until=last, limit=last - first + 1)
-        _delete(tx, [row for row in rows if row.id in wanted], house.clock())
+        _delete(tx, [row for row in rows if row.id in wanted], platform.clock())
 
 
-def stop_jobs_of_removed_users(house: House) -> int:
+def stop_jobs_of_removed_users(platform: Platform) -> int:
     """Stop what users left who were removed, some at a time; how many jobs that were. What takes too long is left to
     the next call."""
 
     @retried(if_done=True)
     def stop_some() -> int:
-        with house.database.snapshot() as tx:
+        with platform.database.snapshot() as tx:
             if not store.of_removed_users(tx, 1):
                 return 0
-        with house.database.transaction() as tx:
-            rows, now = store.of_removed_users(tx, STOPPED_AT_ONCE), house.clock()
+        with platform.database.transaction() as tx:
+            rows, now = store.of_removed_users(tx, STOPPED_AT_ONCE), platform.clock()
             for row in rows:
                 lifecycle.stop(tx, row, now)
             outbox.put_scheduler(tx, now)
-        house.doorbells.ring()
+        platform.notifier.notify()
         return len(rows)
 
     return in_batches(stop_some)
@@ -390,7 +408,8 @@ def _seen_by(viewer: UserView) -> int | None:
     return None if viewer.is_admin else viewer.id
 
 
-def _visible(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
+def visible(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
+    """A job that the viewer may see. Raises NoSuchJob."""
     number = job_number(name)
     row = store.find(tx, number, _seen_by(viewer)) if number is not None else None
     if row is None:

@@ -1,21 +1,21 @@
-"""Use cases of nodes: register, and what an administrator wants of them. Room: scheduler, operations."""
+"""Use cases of nodes: register, and what an administrator wants of them."""
 
 from __future__ import annotations
 
 import re
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import Connection
 
 from edt_migrations import is_newest
-from edt_scheduler import parts
-from edt_scheduler.errors import NodeInUse, NodeInvalid, NoSuchNode
-from edt_scheduler.house import House
-from edt_scheduler.jobs import exec_id
-from edt_scheduler.nodes import Intent, SlotSpec
-from edt_scheduler.store import front_door, images, outbox, pictures
+from edt_scheduler.attempts import supervisors
+from edt_scheduler.errors import NodeInUse, NodeInvalid
+from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.model.states import Intent
+from edt_scheduler.platform import Platform
+from edt_scheduler.store import images, outbox, views
 from edt_scheduler.store import nodes as store
 from edt_scheduler.store.database import retried
 from edt_scheduler.views import NodeView, Registration
@@ -26,7 +26,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 @retried(if_done=True)
 def register_node(
-    house: House,
+    platform: Platform,
     *,
     name: str,
     host: str,
@@ -45,8 +45,8 @@ def register_node(
     """
     _check(name, cores, slots)
     token = secrets.token_urlsafe(32)
-    with house.database.transaction(urgent=True) as tx:
-        now = house.clock()
+    with platform.database.transaction(urgent=True) as tx:
+        now = platform.clock()
         facts = {
             "host": host,
             "cores": cores,
@@ -59,12 +59,10 @@ def register_node(
         store.set_slots(tx, node_id, slots)
         images.forget(tx, node_id)
         if last_boot is not None and last_boot != boot_id:
-            row = store.find(tx, name)
-            if row is not None:
-                parts.forget(tx, row, f"node {name} was restarted", now)
+            supervisors.forget(tx, store.get(tx, name), f"node {name} was restarted", now)
         outbox.put_scheduler(tx, now)
         view = _view(tx, name, now)
-    house.doorbells.ring()
+    platform.notifier.notify()
     return Registration(view, token)
 
 
@@ -79,67 +77,65 @@ def _check(name: str, cores: int, slots: Sequence[SlotSpec]) -> None:
 
 
 @retried(if_done=True)
-def beat(house: House) -> None:
+def beat(platform: Platform) -> None:
     """An API serves: until it says so no more, a node that is not heard from is silent by its own doing."""
-    with house.database.transaction() as tx:
-        front_door.beat(tx)
+    with platform.database.transaction() as tx:
+        store.beat_api(tx)
 
 
-def serves(house: House) -> bool:
+def serves(platform: Platform) -> bool:
     """Whether the schema is the newest; a row of it has been read.
 
     Raises DatabaseTooNew, Unavailable, and what else a database raises whose schema is none of ours.
     """
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         store.listed(tx, limit=1)
         newest = is_newest(tx)
-    if house.database.trouble is not None:
-        raise house.database.trouble
+    if platform.database.trouble is not None:
+        raise platform.database.trouble
     return newest
 
 
-def verify_node_token(house: House, secret: str) -> str | None:
+def verify_node_token(platform: Platform, secret: str) -> str | None:
     """The name of the node whose token this is."""
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         return store.of_token(tx, secret)
 
 
-def node(house: House, name: str) -> NodeView:
-    with house.database.snapshot() as tx:
-        return _view(tx, name, house.clock())
+def node(platform: Platform, name: str) -> NodeView:
+    with platform.database.snapshot() as tx:
+        return _view(tx, name, platform.clock())
 
 
-def nodes(house: House, *, limit: int | None = None, after: int = 0) -> list[NodeView]:
+def nodes(platform: Platform, *, limit: int | None = None, after: int = 0) -> list[NodeView]:
     """At most so many of the nodes with their slots, oldest first, from number ``after`` (not itself) on; None: all."""
-    with house.database.snapshot() as tx:
-        return pictures.nodes_of(tx, store.listed(tx, limit, after), house.clock())
+    with platform.database.snapshot() as tx:
+        return views.nodes_of(tx, store.listed(tx, limit, after), platform.clock())
 
 
-def cordon(house: House, name: str) -> NodeView:
+def cordon(platform: Platform, name: str) -> NodeView:
     """Nothing new on this node; what runs there stays."""
-    return _intend(house, name, Intent.CORDONED)
+    return _intend(platform, name, Intent.CORDONED)
 
 
-def uncordon(house: House, name: str) -> NodeView:
+def uncordon(platform: Platform, name: str) -> NodeView:
     """This node takes work again, after a cordon or a drain."""
-    return _intend(house, name, Intent.OPEN)
+    return _intend(platform, name, Intent.OPEN)
 
 
-def drain(house: House, name: str) -> NodeView:
+def drain(platform: Platform, name: str) -> NodeView:
     """Empty this node: engines leave it at their next boundary, nothing new starts."""
-    return _intend(house, name, Intent.DRAINING)
+    return _intend(platform, name, Intent.DRAINING)
 
 
 @retried(if_done=True)
-def remove_node(house: House, name: str) -> None:
+def remove_node(platform: Platform, name: str) -> None:
     """Take a lost node from all lists. What happened on it stays known, and a node of this name may register again.
     What attempts that are over still hold there ends now: they are fenced, and nobody will say when it was gone.
     Raises NoSuchNode, and NodeInUse for one that is heard from, or has a part of an attempt that goes on."""
-    with house.database.transaction() as tx:
-        row = store.find(tx, name)
-        if row is None:
-            raise NoSuchNode(name)
-        now = house.clock()
+    with platform.database.transaction() as tx:
+        row = store.get(tx, name)
+        now = platform.clock()
         if row.lost_at is None:
             raise NodeInUse(
                 name,
@@ -148,7 +144,7 @@ def remove_node(house: House, name: str) -> None:
             )
         if holders := [exec_id(number) for number in store.live_holders(tx, row.id)]:
             raise NodeInUse(name, _who_holds(holders))
-        parts.forget(tx, row, f"node {name} was removed", now)
+        supervisors.forget(tx, row, f"node {name} was removed", now)
         images.forget(tx, row.id)
         store.remove(tx, row.id, now)
 
@@ -163,21 +159,17 @@ def _who_holds(holders: Sequence[str]) -> str:
 
 
 @retried(if_done=True)
-def _intend(house: House, name: str, intent: Intent) -> NodeView:
-    with house.database.transaction() as tx:
-        row = store.find(tx, name)
-        if row is None:
-            raise NoSuchNode(name)
+def _intend(platform: Platform, name: str, intent: Intent) -> NodeView:
+    with platform.database.transaction() as tx:
+        row = store.get(tx, name)
         store.intend(tx, row.id, intent)
-        now = house.clock()
+        now = platform.clock()
         outbox.put_scheduler(tx, now)
         view = _view(tx, name, now)
-    house.doorbells.ring()
+    platform.notifier.notify()
     return view
 
 
 def _view(tx: Connection, name: str, now: float) -> NodeView:
-    row: Any = store.find(tx, name)
-    if row is None:
-        raise NoSuchNode(name)
-    return pictures.nodes_of(tx, [row], now)[0]
+    row = store.get(tx, name)
+    return views.nodes_of(tx, [row], now)[0]

@@ -1,4 +1,5 @@
-"""Use cases of looking back: a job's history, resizes, slots and course; slots over time. Room: scheduler, operations.
+"""Use cases of looking back: a job's history, resizes, slots and curve; slots over time; what has changed since the
+last look.
 
 Lists go by number: ``after`` is that of the last one already seen, ``limit`` how many more; None: all.
 """
@@ -7,17 +8,28 @@ from __future__ import annotations
 
 import math
 
-from sqlalchemy import Connection
-
-from edt_scheduler import course as courses
-from edt_scheduler.errors import NoSuchJob
-from edt_scheduler.house import House
-from edt_scheduler.jobs import JobState, exec_id, folder_sent, job_number
+from edt_scheduler.model import progress
+from edt_scheduler.model.jobs import exec_id, folder_sent
+from edt_scheduler.model.progress import Curve
+from edt_scheduler.model.states import JobState
+from edt_scheduler.operations.execs import visible
+from edt_scheduler.platform import Platform
 from edt_scheduler.store import allocations as allocation_store
-from edt_scheduler.store import failures, metrics, nodes, pictures
+from edt_scheduler.store import changes as change_store
+from edt_scheduler.store import failures, metrics, nodes, views
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import resizes as resize_store
-from edt_scheduler.views import AllocationView, Course, EventView, ResizeView, Timeline, TimelineJob, UserView
+from edt_scheduler.views import (
+    AllocationView,
+    Changes,
+    EventView,
+    RemovedJob,
+    ResizeView,
+    Timeline,
+    TimelineJob,
+    UserView,
+    view_of,
+)
 
 MOST_OF_A_KIND = 50_000
 """A timeline has about so many allocations, and those held now, so many resizes and so many failures. One of years
@@ -25,47 +37,47 @@ would take minutes, and all memory."""
 
 
 def events(
-    house: House, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
+    platform: Platform, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
 ) -> list[EventView]:
     """A job's history, complete and in order."""
-    with house.database.snapshot() as tx:
-        number = _visible(tx, exec_id, viewer)
-        return [pictures.event(row) for row in store.history(tx, number, after, limit)]
+    with platform.database.snapshot() as tx:
+        number = visible(tx, exec_id, viewer).id
+        return [views.event(row) for row in store.history(tx, number, after, limit)]
 
 
 def resizes(
-    house: House, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
+    platform: Platform, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
 ) -> list[ResizeView]:
     """Each change of a job's size, in order."""
-    with house.database.snapshot() as tx:
-        number = _visible(tx, exec_id, viewer)
-        return [pictures.resize(row) for row in resize_store.of_job(tx, number, after, limit)]
+    with platform.database.snapshot() as tx:
+        number = visible(tx, exec_id, viewer).id
+        return [views.resize(row) for row in resize_store.of_job(tx, number, after, limit)]
 
 
 def allocations(
-    house: House, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
+    platform: Platform, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
 ) -> list[AllocationView]:
     """Each slot that a job held, in order."""
-    with house.database.snapshot() as tx:
-        number = _visible(tx, exec_id, viewer)
-        return [pictures.allocation(row) for row in allocation_store.of_job(tx, number, after, limit)]
+    with platform.database.snapshot() as tx:
+        number = visible(tx, exec_id, viewer).id
+        return [views.allocation(row) for row in allocation_store.of_job(tx, number, after, limit)]
 
 
-def course(house: House, exec_id: str, *, viewer: UserView, points: int) -> Course:
+def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) -> Curve:
     """How a job's training went, in at most about so many points."""
-    with house.database.snapshot() as tx:
-        rows = metrics.of_job(tx, _visible(tx, exec_id, viewer))
-    standing = courses.standing([pictures.metric_point(row) for row in rows])
-    return Course(tuple(courses.with_few_metrics(courses.thinned(standing, points))), len(standing))
+    with platform.database.snapshot() as tx:
+        rows = metrics.of_job(tx, visible(tx, exec_id, viewer).id)
+    final = progress.final_points([views.metric_point(row) for row in rows])
+    return Curve(tuple(progress.limit_metrics(progress.downsampled(final, points))), len(final))
 
 
-def timeline(house: House, *, viewer: UserView, since: float = 0.0, until: float = math.inf) -> Timeline:
-    """Who held which slot at some instant of a time, and what happened in it. Where that would be too much the picture
+def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until: float = math.inf) -> Timeline:
+    """Who held which slot at some instant of a time, and what happened in it. Where that would be too much the answer
     begins later, as its ``since`` says. Everybody sees that a slot is held; by which of others' jobs, too: a cluster is
     shared, and an exec id is no secret. What else a viewer may know of others' jobs is the API's to leave out."""
     del viewer  # any user may look; the argument keeps the API from asking without one
-    with house.database.snapshot() as tx:
-        now = house.clock()
+    with platform.database.snapshot() as tx:
+        now = platform.clock()
         since = max(
             each.few_since(tx, since, until, MOST_OF_A_KIND) for each in (allocation_store, resize_store, failures)
         )
@@ -80,32 +92,57 @@ def timeline(house: House, *, viewer: UserView, since: float = 0.0, until: float
             until=min(now, until),
             earliest=allocation_store.earliest(tx),
             nodes=tuple(
-                pictures.nodes_of(
-                    tx, [row for row in nodes.every(tx) if row.removed_at is None or row.name in used], now
-                )
+                views.nodes_of(tx, [row for row in nodes.every(tx) if row.removed_at is None or row.name in used], now)
             ),
             jobs={
-                exec_id(row.id): TimelineJob(
-                    owner_id=row.owner_id,
-                    owner=row.owner,
+                exec_id(row.id): view_of(
+                    TimelineJob,
+                    row._mapping,
                     state=JobState(row.state),
-                    framework=row.framework,
-                    app_name=row.app_name,
                     script=row.model_main,
                     folder=folder_sent(row.work_dir),
                     removed=row.deleted_at is not None,
                 )
                 for row in store.in_short(tx, named)
             },
-            allocations=pictures.allocations_in_short(held),
-            resizes=pictures.resizes_in_short(resized),
-            failures=tuple(pictures.failure(row) for row in failed),
+            allocations=views.allocations_in_short(held),
+            resizes=views.resizes_in_short(resized),
+            failures=tuple(views.failure(row) for row in failed),
         )
 
 
-def _visible(tx: Connection, name: str, viewer: UserView) -> int:
-    """The number of a job that the viewer may see. Raises NoSuchJob."""
-    number = job_number(name)
-    if number is None or store.find(tx, number, None if viewer.is_admin else viewer.id) is None:
-        raise NoSuchJob(name)
-    return number
+def newest_change(platform: Platform) -> str:
+    """A cursor: whatever is committed from now on comes after it."""
+    with platform.database.snapshot() as tx:
+        return change_store.newest(tx)
+
+
+def changes_since(platform: Platform, cursor: str, *, until: str | None = None) -> Changes:
+    """What has changed after ``cursor``, each thing once and as it stands now; ``until``: only what had changed by that
+    cursor, for somebody who catches up with others.
+
+    A slot that changes hands changes its node and its job. Where nothing has changed this is one cheap read, and the
+    cursor is the same. Raises CursorInvalid, CursorTooOld.
+    """
+    with platform.database.snapshot() as tx:
+        found, newest = change_store.since(tx, cursor, until)
+        if not found:
+            return Changes(newest)
+        held = allocation_store.of_numbers(tx, change_store.of(found, "allocation"))
+        resized = resize_store.of_numbers(tx, change_store.of(found, "resize"))
+        job_ids = sorted({*change_store.of(found, "job"), *(row.job_id for row in held)})
+        node_ids = {*change_store.of(found, "node"), *(row.node_id for row in held)}
+        rows = store.of_numbers(tx, job_ids)
+        fleet = nodes.of_numbers(tx, node_ids)
+        ended = change_store.of(found, "attempt")
+        failed = failures.of_changed(tx, [row.id for row in held], [row.id for row in resized], ended)
+        return Changes(
+            cursor=newest,
+            jobs=tuple(views.jobs(tx, platform.settings, [row for row in rows if row.deleted_at is None])),
+            removed=tuple(RemovedJob(exec_id(row.id), row.owner_id) for row in rows if row.deleted_at is not None),
+            nodes=tuple(views.nodes_of(tx, [row for row in fleet if row.removed_at is None], platform.clock())),
+            removed_nodes=tuple(row.name for row in fleet if row.removed_at is not None),
+            allocations=views.allocations_in_short(held),
+            resizes=views.resizes_in_short(resized),
+            failures=tuple(views.failure(row) for row in failed),
+        )

@@ -1,4 +1,4 @@
-"""Use cases of container images: which a job may name, and which nodes have ready. Room: scheduler, operations.
+"""Use cases of container images: which a job may name, and which nodes have ready.
 
 A job's image is code that its node downloads and starts, so an administrator says which may be named: those that
 ``EDT_IMAGES`` means, and those in the table, into which an administrator's own submit puts its image, too.
@@ -12,13 +12,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from edt_scheduler.errors import ImageInvalid, NoSuchImage, NoSuchNode, SubmissionInvalid
-from edt_scheduler.house import House
-from edt_scheduler.images import canonical, is_name, matches
+from edt_scheduler.errors import ImageInvalid, NoSuchImage, SubmissionInvalid
+from edt_scheduler.model.images import canonical, is_name, matches
+from edt_scheduler.platform import Platform
 from edt_scheduler.store import images as store
 from edt_scheduler.store import nodes, outbox
 from edt_scheduler.store.database import retried
-from edt_scheduler.views import ImageOnNode, ImageView, UserView
+from edt_scheduler.views import ImageOnNode, ImageView, UserView, view_of
 
 PULL_AGAIN_SECONDS = 600.0
 """So long after a pull that failed is the node asked again."""
@@ -27,11 +27,11 @@ _AT_ONCE = 100
 _ERROR_CHARACTERS = 500
 
 
-def check_image(house: House, image: str | None, owner: UserView) -> None:
+def check_image(platform: Platform, image: str | None, owner: UserView) -> None:
     """Raises SubmissionInvalid where this user may not name this image."""
-    if image is None or owner.is_admin or matches(image, house.settings.images):
+    if image is None or owner.is_admin or matches(image, platform.settings.images):
         return
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         if store.find(tx, canonical(image)) is None:
             raise SubmissionInvalid(
                 "--msd-image-name",
@@ -46,13 +46,13 @@ def note_use(tx: Connection, image: str | None, owner: UserView, now: float) -> 
         store.allow(tx, canonical(image), owner.id, now, everywhere=False)
 
 
-def images(house: House, *, limit: int, after: int = 0) -> list[ImageView]:
+def images(platform: Platform, *, limit: int, after: int = 0) -> list[ImageView]:
     """At most so many of the images in the table, oldest first, from number ``after`` (not itself) on."""
-    with house.database.snapshot() as tx:
+    with platform.database.snapshot() as tx:
         rows = store.page(tx, limit, after)
         there = defaultdict(list)
         for pull in store.pulls_of(tx, [row.name for row in rows]):
-            there[pull.image].append(ImageOnNode(pull.node, pull.asked_at, pull.done_at, pull.error))
+            there[pull.image].append(view_of(ImageOnNode, pull._mapping))
     return [_view(row, there[row.name]) for row in rows]
 
 
@@ -61,51 +61,48 @@ def _view(row: Row[Any], there: Sequence[ImageOnNode] = ()) -> ImageView:
 
 
 @retried(if_done=True)
-def allow_image(house: House, name: str, *, by: UserView, everywhere: bool) -> ImageView:
+def allow_image(platform: Platform, name: str, *, by: UserView, everywhere: bool) -> ImageView:
     """Let everybody name an image. ``everywhere``: nodes that start containers have it ready before a job comes."""
     if not is_name(name):
         raise ImageInvalid("name", f"{name[:64]!r}: it takes REGISTRY/NAME:TAG or NAME@DIGEST")
-    with house.database.transaction() as tx:
-        store.allow(tx, canonical(name), by.id, house.clock(), everywhere=everywhere)
+    with platform.database.transaction() as tx:
+        store.allow(tx, canonical(name), by.id, platform.clock(), everywhere=everywhere)
         row = store.find(tx, canonical(name))
         assert row is not None
     return _view(row)
 
 
 @retried(if_done=True)
-def forbid_image(house: House, name: str) -> None:
+def forbid_image(platform: Platform, name: str) -> None:
     """Nobody but an admin may name it any more. Jobs that have it go on, and start again with it."""
-    with house.database.transaction() as tx:
+    with platform.database.transaction() as tx:
         if not store.forbid(tx, canonical(name)):
             raise NoSuchImage(name)
 
 
-def ask_for_pulls(house: House) -> int:
+def ask_for_pulls(platform: Platform) -> int:
     """Ask each node that starts containers for the images that are to be everywhere; how many were asked for.
 
     A node answers when it has the image or cannot get it. One that failed is asked again after a while.
     """
-    with house.database.snapshot() as tx:
-        before = house.clock() - PULL_AGAIN_SECONDS
+    with platform.database.snapshot() as tx:
+        before = platform.clock() - PULL_AGAIN_SECONDS
         if not store.wanted(tx, before, 1):
             return 0
-    with house.database.transaction() as tx:
-        now = house.clock()
+    with platform.database.transaction() as tx:
+        now = platform.clock()
         wanted = store.wanted(tx, now - PULL_AGAIN_SECONDS, _AT_ONCE)
         for row in wanted:
             store.ask(tx, row.node_id, row.image, now)
-        for node_id in {row.node_id for row in wanted}:
-            outbox.put_node(tx, nodes.name(tx, node_id), nodes.touch(tx, node_id), None, now)
-    house.doorbells.ring()
+        outbox.put_nodes(tx, {row.node_id for row in wanted}, now)
+    platform.notifier.notify()
     return len(wanted)
 
 
 @retried(if_done=True)
-def record_pull(house: House, node: str, image: str, error: str) -> None:
+def record_pull(platform: Platform, node: str, image: str, error: str) -> None:
     """A node has an image that it was asked for; ``error``: or why it cannot get it. Raises NoSuchNode."""
-    with house.database.transaction() as tx:
-        row = nodes.find(tx, node)
-        if row is None:
-            raise NoSuchNode(node)
-        if store.answer(tx, row.id, canonical(image), error[:_ERROR_CHARACTERS], house.clock()):
+    with platform.database.transaction() as tx:
+        row = nodes.get(tx, node)
+        if store.answer(tx, row.id, canonical(image), error[:_ERROR_CHARACTERS], platform.clock()):
             nodes.touch(tx, row.id)

@@ -1,16 +1,8 @@
-"""The decision, as one pure function: ``plan(state) -> Plan``. Room: scheduler.
+"""The decision, as one pure function: ``plan(state) -> Plan``.
 
 No clock, no database, no randomness, no memory: the same call serves the scheduler's loop, "why does my job
-wait", "what if" and a simulator. The contract (``state``) is meant to stay, the policy (``shares``, ``placement``)
-to be replaced. What a policy must keep, held by property tests: never more on a node than its free slots,
+wait", "what if" and a simulator. The contract (``state``) is meant to stay, the policy (``shares``) to be replaced.
+What a policy must keep, held by property tests: never more on a node than its free slots,
 nothing new on a node that is not up, a planned size is 0 or one of the job's sizes or what it holds already on
 the way there, plan(apply(plan)) = plan, and the order of the inputs changes nothing.
 """
-
-from __future__ import annotations
-
-from edt_scheduler.plan.placement import home_of
-from edt_scheduler.plan.policy import plan
-from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, Phase, Plan, State, Verb
-
-__all__ = ["Action", "Blocking", "Explanation", "Job", "Node", "Phase", "Plan", "State", "Verb", "home_of", "plan"]

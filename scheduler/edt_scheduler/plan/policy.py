@@ -1,4 +1,4 @@
-"""The policy: shares first, then what can be done about them now. Room: scheduler, plan. Pure.
+"""The policy: shares first, then what can be done about them now. Pure.
 
 A slot that is being vacated belongs to nobody: whoever is to have it waits until its process is seen gone. So a
 round takes back what is above its job's share at once, and gives from what is free: to jobs that start, in submit
@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from edt_scheduler.nodes import Health
-from edt_scheduler.plan.placement import give_back, home_of, room_for, take
-from edt_scheduler.plan.shares import rungs, shares
+from edt_scheduler.model.states import Health
+from edt_scheduler.plan.shares import give_back, head_node_of, room_for, shares, sizes_of, take
 from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, Phase, Plan, State, Verb
 
 
@@ -50,9 +49,11 @@ def plan(state: State) -> Plan:
     wanted = _wanted(then, alloc, targets, nodes)
     _give_rest(then, alloc, {name: slots for name, slots in free.items() if name not in wanted}, free, nodes, state.now)
     short = tuple(job.id for job in jobs if targets[job.id] > job.held)
-    homes = {job.id: _home(job, alloc[job.id]) for job in jobs if alloc[job.id]}
-    actions = tuple(action for job in asked if (action := _action(job, alloc[job.id], homes.get(job.id), short, nodes)))
-    return Plan(alloc, actions, homes, _explain(then, alloc, targets, nodes, free, state.now))
+    head_nodes = {job.id: _head_node(job, alloc[job.id]) for job in jobs if alloc[job.id]}
+    actions = tuple(
+        action for job in asked if (action := _action(job, alloc[job.id], head_nodes.get(job.id), short, nodes))
+    )
+    return Plan(alloc, actions, head_nodes, _explain(then, alloc, targets, nodes, free, state.now))
 
 
 def _stay(job: Job, nodes: Mapping[str, Node]) -> dict[str, int]:
@@ -63,8 +64,8 @@ def _stay(job: Job, nodes: Mapping[str, Node]) -> dict[str, int]:
 
 
 def _rehomed(job: Job, kept: Mapping[str, int]) -> Job:
-    """A job that keeps no slot at home, but some elsewhere, lives there from now on."""
-    return replace(job, home=home_of(kept)) if kept and job.home not in kept else job
+    """A job that keeps slots, but none on its head node, has another head node from now on."""
+    return replace(job, head_node=head_node_of(kept)) if kept and job.head_node not in kept else job
 
 
 def _capped(job: Job, now: float) -> Job:
@@ -93,15 +94,15 @@ def _cleared(
 ) -> dict[str, int]:
     """What a job keeps when ``lacking`` others could start in containers only, and it holds places for them.
 
-    It gives back what it can do without there, and grows again where it is free to. Its home keeps a slot.
+    It gives back what it can do without there, and grows again where it is free to. Its head node keeps a slot.
     """
     left = dict(kept[job.id])
     if job.image is not None:
         return left
     places = [node for node in nodes.values() if node.containers and node.health is Health.UP]
     coming = sum(node.slots - sum(held.get(node.id, 0) for held in kept.values()) for node in places)
-    for node in sorted(places, key=lambda node: (node.id == job.home, node.id)):
-        spare = left.get(node.id, 0) - (1 if node.id == job.home else 0)
+    for node in sorted(places, key=lambda node: (node.id == job.head_node, node.id)):
+        spare = left.get(node.id, 0) - (1 if node.id == job.head_node else 0)
         taken = max(0, min(spare, lacking - coming))
         left[node.id] = left.get(node.id, 0) - taken
         coming += taken
@@ -111,7 +112,7 @@ def _cleared(
 def _sized(job: Job, alloc: Mapping[str, int], nodes: Mapping[str, Node]) -> Mapping[str, int]:
     """``alloc`` cut down to one of the job's sizes."""
     size = sum(alloc.values())
-    return give_back(job, alloc, size - max(rung for rung in rungs(job) if rung <= size), nodes)
+    return give_back(job, alloc, size - max(allowed for allowed in sizes_of(job) if allowed <= size), nodes)
 
 
 def _lacking(job: Job, target: int, now: float) -> bool:
@@ -124,7 +125,7 @@ def _next(job: Job, alloc: Mapping[str, int]) -> Job:
     """The job as the next round sees it, which holds ``alloc`` and is leaving the rest."""
     if job.phase is not Phase.RUNNING and not alloc:
         return job
-    emptied = {node for node, slots in job.alloc.items() if slots and not alloc.get(node) and node != job.home}
+    emptied = {node for node, slots in job.alloc.items() if slots and not alloc.get(node) and node != job.head_node}
     leaving = {node: slots for node, slots in job.leaving.items() if slots}
     leaving |= {node: slots for node, slots in job.alloc.items() if slots > alloc.get(node, 0)}
     phase = Phase.RUNNING if job.phase is Phase.WAITING else job.phase
@@ -168,7 +169,7 @@ def _give_rest(
     while growing and any(rest.values()):
         job = min(growing, key=lambda job: (sum(alloc[job.id].values()), job.submit, job.id))
         before = alloc[job.id]
-        larger = min((rung for rung in rungs(job) if rung > sum(before.values())), default=0)
+        larger = min((allowed for allowed in sizes_of(job) if allowed > sum(before.values())), default=0)
         grown = _grow(job, before, larger, rest, nodes, now)
         if grown == before:
             growing.remove(job)
@@ -180,10 +181,10 @@ def _give_rest(
         alloc[job.id] = grown
 
 
-def _home(job: Job, alloc: Mapping[str, int]) -> str:
-    if job.phase is Phase.RUNNING and job.home is not None and job.home in alloc:
-        return job.home
-    return home_of(alloc)
+def _head_node(job: Job, alloc: Mapping[str, int]) -> str:
+    if job.phase is Phase.RUNNING and job.head_node is not None and job.head_node in alloc:
+        return job.head_node
+    return head_node_of(alloc)
 
 
 def _leaves(node: Node) -> bool:
@@ -210,7 +211,7 @@ def _grow(
         rooms = [(room_for(job, slots), slots) for slots in _within_reach(free, nodes)]
         free = max(rooms, key=lambda room: (min(target, room[0]), min(most, room[0])))[1]
     reach = min(target, held + room_for(job, free))
-    size = max((size for size in rungs(job) if size <= reach), default=0)
+    size = max((size for size in sizes_of(job) if size <= reach), default=0)
     return take(job, kept, size - held, free) if size > held else kept
 
 
@@ -221,19 +222,19 @@ def _within_reach(free: Mapping[str, int], nodes: Mapping[str, Node]) -> list[Ma
 
 
 def _action(
-    job: Job, alloc: Mapping[str, int], home: str | None, short: tuple[str, ...], nodes: Mapping[str, Node]
+    job: Job, alloc: Mapping[str, int], head_node: str | None, short: tuple[str, ...], nodes: Mapping[str, Node]
 ) -> Action | None:
     """What changes for a job, and why, in words. ``short``: jobs that hold less than their share."""
     held = {node: slots for node, slots in job.alloc.items() if slots}
     before, after = job.held, sum(alloc.values())
-    if job.phase is Phase.ENDING or (dict(alloc) == held and home == job.home):
+    if job.phase is Phase.ENDING or (dict(alloc) == held and head_node == job.head_node):
         return None
     if job.phase is Phase.WAITING:
         return Action(job.id, Verb.START, before, after, f"starts on {_slots(after)}") if after else None
     if not alloc:
         return Action(job.id, Verb.MOVE, before, after, _emptied(sorted(held), nodes))
     if dict(alloc) == held:
-        return Action(job.id, Verb.HAND_OVER, before, after, f"{job.home} holds no engine of it any more")
+        return Action(job.id, Verb.HAND_OVER, before, after, f"{job.head_node} holds no engine of it any more")
     emptied = sorted(node for node in held if _leaves(nodes[node]))
     if emptied:
         verb = Verb.SHRINK if after < before else Verb.GROW
@@ -266,7 +267,7 @@ def _explain(
             if held < target and _confined(job, nodes) and not room_for(job, left):
                 reason += ", no slot that its engines can reach is free"
             if job.cap is not None and held:
-                reason += f", kept at {_slots(job.max)} for now: its newcomers could not get the weights"
+                reason += f", kept at {_slots(job.max)} for now: its joining engines could not get the weights"
             explained[job.id] = Explanation(target, 0, 0, free, None, reason)
             continue
         rank += 1

@@ -1,4 +1,4 @@
-"""The contract of the decision: what it is shown and what it answers. Room: scheduler, plan. Pure data.
+"""The contract of the decision: what it is shown and what it answers. Pure data.
 
 Slots are counted per node; which slot of a node, and which engine leaves, is the business of whoever applies.
 """
@@ -9,7 +9,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edt_scheduler.nodes import Health
+from edt_scheduler.model.states import Health
 
 
 class Phase(enum.StrEnum):
@@ -41,7 +41,6 @@ class Job:
     """One job that is not over."""
 
     id: str
-    user: str
     submit: int
     """Place in the order of submission: ties are broken by it."""
     max: int
@@ -53,8 +52,8 @@ class Job:
     """Node to slots that it holds and that were not asked back."""
     leaving: Mapping[str, int] = field(default_factory=dict)
     """Node to slots that were asked back and are still in use."""
-    home: str | None = None
-    """Node of the attempt's coordinator and driver. It holds a slot there; without one the home moves."""
+    head_node: str | None = None
+    """Node of the attempt's coordinator and driver. It holds a slot there; without one the head node moves."""
     avoid: frozenset[str] = frozenset()
     """Nodes that this attempt is leaving: until its supervisor there has ended, no other can take its place."""
     not_before: float | None = None
@@ -62,11 +61,10 @@ class Job:
     locked: str | None = None
     """Why its environment cannot be opened, so that nothing of it may start; its ``not_before`` is infinite then."""
     cap: int | None = None
-    """No more slots than this until ``cap_until``: its newcomers could not get the weights."""
+    """No more slots than this until ``cap_until``: its joining engines could not get the weights."""
     cap_until: float | None = None
     image: str | None = None
     """Image that its containers are to be made of: only nodes that start containers will do."""
-    resizes: int = 0
     last_resize: float | None = None
 
     @property
@@ -76,7 +74,7 @@ class Job:
 
 @dataclass(frozen=True)
 class State:
-    """One consistent picture, at one instant."""
+    """What a plan is made of: one consistent read, at one instant."""
 
     now: float
     nodes: tuple[Node, ...]
@@ -89,7 +87,7 @@ class Verb(enum.StrEnum):
     START = "start"  # its next attempt begins
     GROW = "grow"
     SHRINK = "shrink"
-    HAND_OVER = "hand-over"  # its home moves to another of its nodes, and nothing else changes
+    HAND_OVER = "hand-over"  # its head node moves to another of its nodes, and nothing else changes
     MOVE = "move"  # all its nodes are being emptied: it leaves everywhere and starts again elsewhere
 
 
@@ -136,6 +134,6 @@ class Plan:
 
     alloc: Mapping[str, Mapping[str, int]]
     actions: tuple[Action, ...]
-    homes: Mapping[str, str]
-    """The home of every job that holds slots then: where it was, or a successor among the nodes it keeps."""
+    head_nodes: Mapping[str, str]
+    """The head node of every job that holds slots then: where it was, or a successor among the nodes it keeps."""
     explain: Mapping[str, Explanation]

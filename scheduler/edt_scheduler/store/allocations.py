@@ -1,4 +1,4 @@
-"""Allocations: who holds which slot, from the decision until its process is seen gone. Room: scheduler, store.
+"""Allocations: who holds which slot, from the decision until its process is seen gone.
 
 An allocation is open until ``close``; a trigger lets that happen once. Asking it back does not free its slot.
 """
@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
-from edt_runner.contract import ExitKind
-from edt_scheduler.store.chunks import chunks
+from edt_contract.reports import ExitKind
+from edt_scheduler.store import queries
+from edt_scheduler.store.queries import of_attempt, rows_of, write_to
 from edt_scheduler.store.tables import allocations, jobs, nodes, slots, supervisors
 
 
@@ -23,77 +24,51 @@ def add(tx: Connection, job_id: int, fence: int, node_id: int, slot: str, resize
     return int(tx.execute(query.returning(allocations.c.id)).scalar_one())
 
 
-def find(tx: Connection, allocation: int, job_id: int, fence: int, node_id: int) -> Row[Any] | None:
-    """An allocation by its number, if it belongs to this attempt on this node."""
-    key = and_(
-        allocations.c.id == allocation,
-        allocations.c.job_id == job_id,
-        allocations.c.fence == fence,
-        allocations.c.node_id == node_id,
-    )
-    return tx.execute(select(allocations).where(key)).one_or_none()
-
-
-def of_attempt(tx: Connection, allocation: int, job_id: int, fence: int) -> Row[Any] | None:
-    """An allocation by its number, if it belongs to this attempt, on whatever node."""
-    key = and_(allocations.c.id == allocation, allocations.c.job_id == job_id, allocations.c.fence == fence)
-    return tx.execute(select(allocations).where(key)).one_or_none()
+def find(tx: Connection, allocation: int, job_id: int, fence: int, node_id: int | None = None) -> Row[Any] | None:
+    """An allocation by its number, if it belongs to this attempt, on this node or on whatever node."""
+    query = select(allocations).where(allocations.c.id == allocation, of_attempt(allocations, job_id, fence, node_id))
+    return tx.execute(query).one_or_none()
 
 
 def others_joined(tx: Connection, job_id: int, fence: int, allocation: int) -> bool:
     """Whether another engine of the attempt has had the weights, be it still there or not."""
     others = select(allocations.c.id).where(
-        allocations.c.job_id == job_id,
-        allocations.c.fence == fence,
-        allocations.c.id != allocation,
-        allocations.c.joined_at.is_not(None),
+        of_attempt(allocations, job_id, fence), allocations.c.id != allocation, allocations.c.joined_at.is_not(None)
     )
     return tx.execute(others.limit(1)).first() is not None
 
 
 def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None) -> list[Row[Any]]:
     """What an attempt holds, on one node or on all, oldest first."""
-    query = select(allocations).where(
-        allocations.c.job_id == job_id, allocations.c.fence == fence, allocations.c.released_at.is_(None)
-    )
-    if node_id is not None:
-        query = query.where(allocations.c.node_id == node_id)
-    return list(tx.execute(query.order_by(allocations.c.id)))
+    query = select(allocations).where(of_attempt(allocations, job_id, fence, node_id)).order_by(allocations.c.id)
+    return list(tx.execute(query.where(allocations.c.released_at.is_(None))))
 
 
 def on_node(tx: Connection, job_id: int, fence: int, node_id: int) -> list[Row[Any]]:
     """All that an attempt holds or held on a node, oldest first."""
-    query = select(allocations).where(
-        allocations.c.job_id == job_id, allocations.c.fence == fence, allocations.c.node_id == node_id
-    )
+    query = select(allocations).where(of_attempt(allocations, job_id, fence, node_id))
     return list(tx.execute(query.order_by(allocations.c.id)))
 
 
 def every_open(tx: Connection) -> list[Row[Any]]:
     """Of each open allocation what a decision looks at, oldest first."""
-    key = (allocations.c.id, allocations.c.job_id, allocations.c.fence, allocations.c.node_id, allocations.c.slot)
-    query = select(*key, allocations.c.handed_at, allocations.c.release_asked_at)
+    query = select(*allocations.c["id", "job_id", "fence", "node_id", "slot", "handed_at", "release_asked_at"])
     return list(tx.execute(query.where(allocations.c.released_at.is_(None)).order_by(allocations.c.id)))
 
 
-def wished(tx: Connection, node_id: int) -> list[Row[Any]]:
+def desired_on(tx: Connection, node_id: int) -> list[Row[Any]]:
     """What belongs into a node's wishes, with ``device``: all that is open there, and what finished by itself.
 
     Engines of a finished training give their slots back while the driver goes on. Were those slots taken out of
-    the wish, its supervisor would read that the job should leave.
+    the desired, its supervisor would read that the job should leave.
     """
     belongs = or_(allocations.c.released_at.is_(None), allocations.c.kind == ExitKind.FINISHED)
-    carrier = and_(
-        supervisors.c.job_id == allocations.c.job_id,
-        supervisors.c.fence == allocations.c.fence,
-        supervisors.c.node_id == allocations.c.node_id,
-        supervisors.c.ended_at.is_(None),
-    )
     query = (
         select(allocations, slots.c.device)
-        .join(supervisors, carrier)
-        .join(slots, and_(slots.c.node_id == allocations.c.node_id, slots.c.slot == allocations.c.slot))
-        .where(allocations.c.node_id == node_id, belongs)
+        .select_from(allocations)
+        .join(supervisors)
+        .join(slots)
+        .where(allocations.c.node_id == node_id, belongs, supervisors.c.ended_at.is_(None))
         .order_by(allocations.c.id)
     )
     return list(tx.execute(query))
@@ -101,15 +76,13 @@ def wished(tx: Connection, node_id: int) -> list[Row[Any]]:
 
 def hand(tx: Connection, ids: Sequence[int], now: float) -> None:
     """They are listed to the agent: from here on a process may exist."""
-    for chunk in chunks(ids):
-        key = and_(allocations.c.id.in_(chunk), allocations.c.handed_at.is_(None))
-        tx.execute(update(allocations).where(key).values(handed_at=now))
+    handed = update(allocations).where(allocations.c.handed_at.is_(None)).values(handed_at=now)
+    write_to(tx, handed, allocations.c.id, ids)
 
 
 def ask_back(tx: Connection, ids: Iterable[int], resize_id: int | None, now: float) -> None:
-    for chunk in chunks(ids):
-        key = and_(allocations.c.id.in_(chunk), allocations.c.release_asked_at.is_(None))
-        tx.execute(update(allocations).where(key).values(release_asked_at=now, shrunk_by=resize_id))
+    asked = update(allocations).where(allocations.c.release_asked_at.is_(None))
+    write_to(tx, asked.values(release_asked_at=now, shrunk_by=resize_id), allocations.c.id, ids)
 
 
 def mark(tx: Connection, allocation: int, **values: Any) -> None:
@@ -125,7 +98,7 @@ def close(tx: Connection, allocation: int, kind: ExitKind, now: float) -> bool:
 
 def unasked_ends(tx: Connection, job_id: int, since: float) -> list[float]:
     """When the job's engines were lost since then: those that nobody had asked back. With an engine that left in order
-    nothing was lost, and newcomers without weights have a rule of their own."""
+    nothing was lost, and joining engines without weights have a rule of their own."""
     query = select(allocations.c.released_at).where(
         allocations.c.job_id == job_id,
         allocations.c.released_at >= since,
@@ -157,46 +130,30 @@ def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
 
 def few_since(tx: Connection, since: float, until: float, most: int) -> float:
     """From when on no more than about ``most`` came to an end that were held before ``until``: ``since``, or later."""
-    over = allocations.c.released_at
-    query = select(over).where(over >= since, allocations.c.decided_at <= until).order_by(over.desc())
-    found: float | None = tx.execute(query.offset(most).limit(1)).scalar()
-    return since if found is None else found
+    return queries.few_since(tx, allocations.c.released_at, since, most, allocations.c.decided_at <= until)
 
 
 def of_job(tx: Connection, job_id: int, after: int = 0, limit: int | None = None) -> list[Row[Any]]:
     """What a job holds or held behind number ``after``, in order, with the node's name."""
-    query = _named().where(allocations.c.job_id == job_id, allocations.c.id > after)
+    named = select(allocations, nodes.c.name.label("node")).join(nodes, nodes.c.id == allocations.c.node_id)
+    query = named.where(allocations.c.job_id == job_id, allocations.c.id > after)
     return list(tx.execute(query.order_by(allocations.c.id).limit(limit)))
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These, in order and in short, with the node's id behind."""
     query = _in_short().add_columns(allocations.c.node_id).order_by(allocations.c.id)
-    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(allocations.c.id.in_(chunk)))]
+    return rows_of(tx, query, allocations.c.id, numbers)
 
 
 def earliest(tx: Connection) -> float | None:
     """When the first slot was ever given."""
-    found: float | None = tx.execute(select(func.min(allocations.c.decided_at))).scalar_one()
-    return found
+    return tx.execute(select(func.min(allocations.c.decided_at))).scalar()
 
 
 def _in_short() -> Any:
     """The columns of ``views.TimelineAllocation``, the job's number for its name."""
     held = allocations.c
-    return select(
-        held.id,
-        held.job_id,
-        held.fence,
-        nodes.c.name,
-        held.slot,
-        held.decided_at,
-        held.started_at,
-        held.counted_at,
-        held.released_at,
-        held.kind,
-    ).join(nodes, nodes.c.id == held.node_id)
-
-
-def _named() -> Any:
-    return select(allocations, nodes.c.name.label("node")).join(nodes, nodes.c.id == allocations.c.node_id)
+    times = held["decided_at", "started_at", "counted_at", "released_at"]
+    columns = (*held["id", "job_id", "fence"], nodes.c.name, held.slot, *times, held.kind)
+    return select(*columns).join(nodes, nodes.c.id == held.node_id)

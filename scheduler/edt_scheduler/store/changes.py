@@ -1,4 +1,4 @@
-"""The feed of changes: what has changed since a cursor, whoever wrote it. Room: scheduler, store.
+"""The feed of changes: what has changed since a cursor, whoever wrote it.
 
 Triggers write it (``edt_migrations``, 0005). What a reader must not miss is a row that becomes visible late: its
 transaction began earlier and committed after the last look. On SQLite there is one writer, so ids are in the order of
@@ -14,9 +14,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, TextClause, delete, func, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, TextClause, delete, func, select, text
 
 from edt_scheduler.errors import CursorInvalid, CursorTooOld
+from edt_scheduler.store.queries import put
 from edt_scheduler.store.tables import changes
 
 KEPT_SECONDS = 600.0
@@ -78,8 +79,7 @@ def prune(tx: Connection, most: int) -> int:
     forgotten = tx.execute(delete(changes).where(changes.c.id.in_([id_ for id_, _ in found]))).rowcount
     if last is not None:
         marker = {"key": max(last, _pruned(tx)), "time": 0.0}
-        if tx.execute(update(changes).where(changes.c.id == _PRUNED).values(**marker)).rowcount == 0:
-            tx.execute(insert(changes).values(id=_PRUNED, xid=0, topic="pruned", **marker))
+        put(tx, changes, {"id": _PRUNED}, marker, xid=0, topic="pruned")
     return forgotten
 
 

@@ -1,4 +1,4 @@
-"""One database, two dialects, the same rules. Room: scheduler, store.
+"""One database, two dialects, the same rules.
 
 Write transactions run one at a time on both: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock taken
 first. So every use case reads what it decides on under the lock under which it writes; nothing it has read can
@@ -6,10 +6,10 @@ change before it commits, no two can deadlock, and what was tested on one databa
 are a few rows and one fsync each; the lock is never held while anything but the database is waited for: no file is
 touched in a write transaction, since the home may lie on another machine (decision 0022, and a test of it).
 
-The threads of a process that want to write wait in one line (``turns``), and only the first of them waits at the
+The threads of a process that want to write wait in one line (``WriteQueue``), and only the first of them waits at the
 database, with the one connection there is for writing. Reading has connections of its own, so it waits for no writer.
 
-A database goes away and comes back. What it then raises leaves this room as DatabaseUnavailable: nothing was
+A database goes away and comes back. What it then raises leaves this package as DatabaseUnavailable: nothing was
 written; or as OutcomeUnknown: the connection was lost during COMMIT. ``retried`` is the one place that tries again.
 """
 
@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -28,7 +30,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown, Unavailable
 from edt_scheduler.store.outages import after_commit, is_locked, outage
-from edt_scheduler.store.turns import Turns
 
 WRITER_LOCK = 0x454454
 """Key of PostgreSQL's advisory lock for write transactions."""
@@ -46,6 +47,15 @@ it free beside a process whose threads hand it on at once."""
 RETRY_PAUSES_SECONDS = (0.05, 0.2, 0.5)
 TROUBLE_SECONDS = 15
 """So long is a write that failed told to those who ask how the database is, unless a later one succeeds."""
+MOST_URGENT_IN_A_ROW = 4
+
+PAUSE_SECONDS = 0.01
+"""From one batch to the next, so that who waits for the writer's lock finds it free."""
+
+TASK_SECONDS = 20.0
+"""So long may a periodic task begin further batches; what is left waits for its next run."""
+BATCH_ROWS = 5000
+"""So many rows at most are written in one transaction, which others wait for."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -59,6 +69,56 @@ def database_url(url: str) -> URL:
     return parsed
 
 
+class WriteQueue:
+    """One thread at a time, first come, first served; who is urgent goes before all others, some times in a row."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+        self._urgent: deque[threading.Event] = deque()
+        self._taken = False
+        self._urgent_in_a_row = 0
+        """Turns, up to the one that is or was last: after a few the next one is another's."""
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait."""
+        return len(self._waiting) + len(self._urgent)
+
+    @contextmanager
+    def turn(self, seconds: float, *, urgent: bool = False) -> Iterator[float]:
+        """Wait for one's turn, at most so long, and have it for the length of the block; yields the seconds left.
+
+        Raises DatabaseUnavailable where they are over.
+        """
+        until = time.monotonic() + seconds
+        mine, line = threading.Event(), self._urgent if urgent else self._waiting
+        with self._guard:
+            line.append(mine)
+            if not self._taken:
+                self._hand_on()
+        try:
+            if not mine.wait(seconds):
+                raise DatabaseUnavailable("is asked too much at once", passing=False)
+            yield max(0.0, until - time.monotonic())
+        finally:
+            with self._guard:
+                if mine.is_set():
+                    self._hand_on()
+                else:
+                    line.remove(mine)
+
+    def _hand_on(self) -> None:
+        """Give the turn to the next that waits, if there is one. Called under the guard."""
+        patient = self._urgent_in_a_row >= MOST_URGENT_IN_A_ROW
+        lines = (self._waiting, self._urgent) if patient else (self._urgent, self._waiting)
+        line = next((each for each in lines if each), None)
+        self._taken = line is not None
+        if line is not None:
+            self._urgent_in_a_row = self._urgent_in_a_row + 1 if line is self._urgent else 0
+            line.popleft().set()
+
+
 class Database:
     """Opens nothing until it is first used; may be shared by threads."""
 
@@ -68,7 +128,7 @@ class Database:
         if self.writing.dialect.name == "sqlite":
             event.listen(self.reading, "begin", _begin_reading)
             event.listen(self.writing, "begin", _begin_writing)
-        self.turns = Turns()
+        self.write_queue = WriteQueue()
         self._trouble: tuple[float, Unavailable] | None = None
 
     @property
@@ -89,8 +149,8 @@ class Database:
         """
         try:
             with (
-                _told(),
-                self.turns.turn(BUSY_TIMEOUT_SECONDS, urgent=urgent) as patience,
+                translated_errors(),
+                self.write_queue.turn(BUSY_TIMEOUT_SECONDS, urgent=urgent) as patience,
                 self._write(patience, durable) as tx,
             ):
                 yield tx
@@ -106,8 +166,8 @@ class Database:
             begun = connection.begin()
             try:
                 if connection.dialect.name == "postgresql":
-                    told = {"patience": f"{max(1, round(patience * 1000))}ms", "key": WRITER_LOCK}
-                    connection.execute(_TAKE_THE_LOCK if durable else _TAKE_THE_LOCK_LIGHTLY, told)
+                    values = {"patience": f"{max(1, round(patience * 1000))}ms", "key": WRITER_LOCK}
+                    connection.execute(_TAKE_THE_LOCK if durable else _TAKE_THE_LOCK_LIGHTLY, values)
                 yield connection
             except BaseException:
                 begun.rollback()
@@ -123,11 +183,11 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """One consistent picture, for reading; it waits for no writer and none waits for it.
+        """One consistent read; it waits for no writer and none waits for it.
 
         Raises DatabaseUnavailable.
         """
-        with _told(), self.reading.connect() as connection:
+        with translated_errors(), self.reading.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
@@ -179,8 +239,55 @@ def retried(*, if_done: bool) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     return decorate
 
 
+def in_batches(
+    batch: Callable[[], int], seconds: float = TASK_SECONDS, monotonic: Callable[[], float] = time.monotonic
+) -> int:
+    """Call ``batch`` until it finds nothing to do or the ``seconds`` are over. Answers how many things it did in all.
+
+    ``batch`` is one transaction, or a few files, and answers how many things it did.
+    """
+    ends, done = monotonic() + seconds, 0
+    while True:
+        found = batch()
+        done += found
+        if not found or monotonic() >= ends:
+            return done
+        time.sleep(PAUSE_SECONDS)
+
+
+def in_transactions(
+    database: Database,
+    wanted: Callable[[Connection], object],
+    work: Callable[[Connection], int],
+    seconds: float = TASK_SECONDS,
+) -> int:
+    """``in_batches``, each batch a transaction. First a snapshot is asked whether anything is ``wanted``: who writes
+    nothing takes no writer's lock."""
+
+    def batch() -> int:
+        with database.snapshot() as tx:
+            if not wanted(tx):
+                return 0
+        with database.transaction() as tx:
+            return work(tx)
+
+    return in_batches(batch, seconds)
+
+
+def in_time(
+    things: Iterable[_T], seconds: float = TASK_SECONDS, monotonic: Callable[[], float] = time.monotonic
+) -> Iterator[_T]:
+    """The ``things``, one after another, until the ``seconds`` are over; the first one always."""
+    ends = monotonic() + seconds
+    for thing in things:
+        yield thing
+        if monotonic() >= ends:
+            return
+
+
 @contextmanager
-def _told() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
+    """What a database that cannot serve just now raises in the block becomes DatabaseUnavailable."""
     try:
         yield
     except (DBAPIError, PoolTimeout) as error:

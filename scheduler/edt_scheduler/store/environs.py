@@ -1,4 +1,4 @@
-"""What jobs were given as their environment, sealed. Room: scheduler, store.
+"""What jobs were given as their environment, sealed.
 
 A row is there as long as its job may still start: it goes with the transaction in which the job is stopped or over. A
 row of an earlier release is in plain text (``plain``) until the first start has sealed it.
@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from edt_scheduler.secret_key import Keys, Sealed
+from edt_scheduler.home.secret_key import Keys, Sealed
 from edt_scheduler.store.tables import job_environs as environs
 
 

@@ -1,5 +1,7 @@
-"""What failed: engines that nobody had asked to go, nodes with all that a job had there, whole attempts. Room:
-scheduler, store. Read from what is stored of them anyway."""
+"""What failed: engines that nobody had asked to go, nodes with all that a job had there, whole attempts.
+
+Read from what is stored of them anyway.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Subquery, and_, func, literal, null, select, union_all
 
-from edt_runner.contract import ExitKind
+from edt_contract.reports import ExitKind
+from edt_scheduler.model.states import ResizeCause
+from edt_scheduler.store import queries
 from edt_scheduler.store.tables import allocations, attempts, jobs, nodes, resize_nodes, resizes
-from edt_scheduler.views import ResizeCause
 
 _FAILED = (ExitKind.LOST, ExitKind.SCRIPT_ERROR, ExitKind.PULL_FAILED)
 
@@ -21,9 +24,7 @@ def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
 
 def few_since(tx: Connection, since: float, until: float, most: int) -> float:
     """From when on no more than about ``most`` happened before ``until``: ``since``, or later."""
-    time = _found(*_within(since, until)).c.time
-    found: float | None = tx.execute(select(time).order_by(time.desc()).offset(most).limit(1)).scalar()
-    return since if found is None else found
+    return queries.few_since(tx, _found(*_within(since, until)).c.time, since, most)
 
 
 def _within(since: float, until: float) -> tuple[ColumnElement[bool], ColumnElement[bool], ColumnElement[bool]]:

@@ -1,4 +1,4 @@
-"""Which home the database belongs to: one row. Room: scheduler, store.
+"""Which home the database belongs to: one row.
 
 All but ``since``, ``is_wiped`` and what writes may also be asked of a database that is still to be migrated, an empty
 one too.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, insert, inspect, select, update
+from sqlalchemy import Connection, inspect, select, update
 
+from edt_scheduler.store.queries import put
 from edt_scheduler.store.tables import home, jobs, nodes, supervisors, users
 
 
@@ -25,14 +26,11 @@ def place(tx: Connection) -> str | None:
 
 def since(tx: Connection) -> float | None:
     """When they were told of each other, seconds since the epoch; None: never."""
-    found: float | None = tx.execute(select(home.c.since)).scalar_one_or_none()
-    return found
+    return tx.execute(select(home.c.since)).scalar_one_or_none()
 
 
 def set_identity(tx: Connection, home_id: str, path: str, now: float) -> None:
-    values = {"home_id": home_id, "path": path, "since": now}
-    if tx.execute(update(home).values(**values)).rowcount == 0:
-        tx.execute(insert(home).values(id=1, **values))
+    put(tx, home, {"id": 1}, {"home_id": home_id, "path": path, "since": now})
 
 
 def is_wiped(tx: Connection) -> bool:

@@ -1,4 +1,4 @@
-"""Allowed images, and which node was asked to have which of them ready. Room: scheduler, store."""
+"""Allowed images, and which node was asked to have which of them ready."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, delete, insert, or_, select, update
 
+from edt_scheduler.store.queries import put
 from edt_scheduler.store.tables import image_pulls, images, nodes, users
 
 
@@ -21,9 +22,7 @@ def page(tx: Connection, limit: int, after: int) -> list[Row[Any]]:
 
 def allow(tx: Connection, name: str, user_id: int, now: float, *, everywhere: bool) -> None:
     """Allow an image, or change where it is to be ready."""
-    values = {"everywhere": everywhere}
-    if tx.execute(update(images).where(images.c.name == name).values(**values)).rowcount == 0:
-        tx.execute(insert(images).values(name=name, allowed_by=user_id, allowed_at=now, **values))
+    put(tx, images, {"name": name}, {"everywhere": everywhere}, allowed_by=user_id, allowed_at=now)
 
 
 def forbid(tx: Connection, name: str) -> bool:

@@ -1,6 +1,6 @@
-"""Jobs and their history. Room: scheduler, store.
+"""Jobs and their history.
 
-``move`` is the one door through which a job's state changes, and it writes the event in the same transaction.
+``move`` is the one function through which a job's state changes, and it writes the event in the same transaction.
 A trigger refuses every other way, and every move that ``job_transitions`` does not know.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import (
@@ -29,21 +30,11 @@ from sqlalchemy import (
     update,
 )
 
-from edt_scheduler.exactness import Compared
-from edt_scheduler.jobs import (
-    ACTIVE,
-    SUBMITTED_CODE,
-    TERMINAL,
-    JobFilter,
-    JobKey,
-    JobOrder,
-    JobSpec,
-    JobState,
-    advance,
-    exec_id,
-)
+from edt_scheduler.model.exactness import Compared
+from edt_scheduler.model.jobs import SUBMITTED_CODE, JobFilter, JobKey, JobOrder, JobSpec, exec_id
+from edt_scheduler.model.states import ACTIVE, TERMINAL, JobState, advance
 from edt_scheduler.store import environs
-from edt_scheduler.store.chunks import MOST_NAMED, chunks
+from edt_scheduler.store.queries import MOST_NAMED, rows_of, write_to
 from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
 
 _DECIDED_ON = (JobState.PENDING, JobState.RUNNING)
@@ -57,18 +48,8 @@ def add(
         id=number,
         user_id=user_id,
         state=JobState.SUBMITTED,
-        framework=spec.framework,
-        backend=spec.backend,
-        app_name=spec.app_name,
-        args_verbatim=spec.args_verbatim,
-        model_main=spec.model_main,
+        **{name: value for name, value in asdict(spec).items() if name in jobs.c},
         work_dir=work_dir,
-        arguments=list(spec.arguments),
-        data_path=spec.data_path,
-        image=spec.image,
-        num_worker=spec.num_worker,
-        worker_device_num=spec.worker_device_num,
-        max_restarts=spec.max_restarts,
         seed=seed,
         threads=threads,
         progress={},
@@ -109,13 +90,9 @@ def count(tx: Connection, wanted: JobFilter) -> int:
 
 
 def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [jobs.c.deleted_at.is_(None)]
-    if wanted.owner_id is not None:
-        conditions.append(jobs.c.user_id == wanted.owner_id)
+    conditions = _listed(wanted.owner_id, wanted.states)
     if wanted.owner is not None:
         conditions.append(users.c.name == wanted.owner)
-    if wanted.states is not None:
-        conditions.append(jobs.c.state.in_(list(wanted.states)))
     if wanted.framework is not None:
         conditions.append(jobs.c.framework == wanted.framework)
     if wanted.text:
@@ -131,27 +108,14 @@ def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These jobs, deleted ones too, in submit order."""
-    query = _joined().order_by(jobs.c.id)
-    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(jobs.c.id.in_(chunk)))]
+    return rows_of(tx, _joined().order_by(jobs.c.id), jobs.c.id, numbers)
 
 
 def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
-    """What is said of a job beside a picture of slots: its owner, state, names and ``deleted_at``; deleted ones too."""
-    query = select(
-        jobs.c.id,
-        jobs.c.user_id.label("owner_id"),
-        users.c.name.label("owner"),
-        jobs.c.state,
-        jobs.c.framework,
-        jobs.c.app_name,
-        jobs.c.model_main,
-        jobs.c.work_dir,
-        jobs.c.deleted_at,
-    ).join(users)
-    found: list[Row[Any]] = []
-    for chunk in chunks(numbers):
-        found.extend(tx.execute(query.where(jobs.c.id.in_(chunk))))
-    return found
+    """What is said of a job beside slots: its owner, state, names and ``deleted_at``; deleted ones too."""
+    said = jobs.c["id", "state", "framework", "app_name", "model_main", "work_dir", "deleted_at"]
+    query = select(*said, jobs.c.user_id.label("owner_id"), users.c.name.label("owner")).join_from(jobs, users)
+    return rows_of(tx, query, jobs.c.id, numbers)
 
 
 def sorted_numbers(
@@ -173,8 +137,7 @@ def sorted_numbers(
 
 def still_listed(tx: Connection, numbers: Sequence[int], states: Collection[JobState] | None) -> list[Row[Any]]:
     """These jobs in this order, without those that were deleted, or moved to another state, since they were found."""
-    query = _joined().where(*_listed(None, states))
-    found = {row.id: row for chunk in chunks(numbers) for row in tx.execute(query.where(jobs.c.id.in_(chunk)))}
+    found = {row.id: row for row in rows_of(tx, _joined().where(*_listed(None, states)), jobs.c.id, numbers)}
     return [found[number] for number in numbers if number in found]
 
 
@@ -202,7 +165,7 @@ def _key(tx: Connection, order: JobOrder) -> ColumnElement[Any] | None:
 def own(tx: Connection, owner_id: int, *, after: int, until: int, limit: int) -> list[Row[Any]]:
     """id, state and stop_requested_at of a user's jobs that were not deleted, by number: behind one, up to another."""
     query: Any = (
-        select(jobs.c.id, jobs.c.state, jobs.c.stop_requested_at)
+        select(*jobs.c["id", "state", "stop_requested_at"])
         .where(jobs.c.user_id == owner_id, jobs.c.deleted_at.is_(None), jobs.c.id > after, jobs.c.id <= until)
         .order_by(jobs.c.id)
         .limit(limit)
@@ -212,30 +175,15 @@ def own(tx: Connection, owner_id: int, *, after: int, until: int, limit: int) ->
 
 def take_off(tx: Connection, numbers: Iterable[int], now: float) -> None:
     """These are on no list from now on."""
-    for chunk in chunks(numbers):
-        tx.execute(update(jobs).where(jobs.c.id.in_(chunk)).values(deleted_at=now))
+    write_to(tx, update(jobs).values(deleted_at=now), jobs.c.id, numbers)
 
 
 def for_the_plan(tx: Connection) -> list[Row[Any]]:
     """Of the jobs that wait or run, in submit order, what a decision looks at: little of it changes often, and there
     may be thousands."""
-    query = select(
-        jobs.c.id,
-        jobs.c.user_id,
-        jobs.c.fence,
-        jobs.c.fence_due,
-        jobs.c.num_worker,
-        jobs.c.worker_device_num,
-        jobs.c.engines,
-        jobs.c.engines_at,
-        jobs.c.stop_requested_at,
-        jobs.c.not_before,
-        jobs.c.cap,
-        jobs.c.cap_until,
-        jobs.c.image,
-        jobs.c.waiting,
-    )
-    return list(tx.execute(query.where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id)))
+    whose = jobs.c["id", "fence", "fence_due", "stop_requested_at", "image", "waiting"]
+    size = jobs.c["num_worker", "worker_device_num", "engines", "engines_at", "not_before", "cap", "cap_until"]
+    return list(tx.execute(select(*whose, *size).where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id)))
 
 
 def submitted(tx: Connection, most: int) -> list[int]:
@@ -265,8 +213,7 @@ def fences_due(tx: Connection) -> list[Row[Any]]:
 
 def known(tx: Connection, numbers: Collection[int]) -> set[int]:
     """Those of these numbers that a job has, deleted or not."""
-    query = select(jobs.c.id)
-    return {number for chunk in chunks(numbers) for number in tx.execute(query.where(jobs.c.id.in_(chunk))).scalars()}
+    return {row.id for row in rows_of(tx, select(jobs.c.id), jobs.c.id, numbers)}
 
 
 def newest_number(tx: Connection) -> int:
@@ -282,11 +229,11 @@ def skip_numbers(tx: Connection, highest: int) -> None:
     """Give no job a number up to ``highest``. On PostgreSQL that stays so even if the transaction does not commit."""
     if newest_number(tx) >= highest:
         return
-    told = {"highest": highest}
+    values = {"highest": highest}
     if tx.dialect.name == "postgresql":
-        tx.execute(text("SELECT setval(pg_get_serial_sequence('jobs', 'id'), :highest)"), told)
-    elif tx.execute(text("UPDATE sqlite_sequence SET seq = :highest WHERE name = 'jobs'"), told).rowcount == 0:
-        tx.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', :highest)"), told)
+        tx.execute(text("SELECT setval(pg_get_serial_sequence('jobs', 'id'), :highest)"), values)
+    elif tx.execute(text("UPDATE sqlite_sequence SET seq = :highest WHERE name = 'jobs'"), values).rowcount == 0:
+        tx.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', :highest)"), values)
 
 
 def change(tx: Connection, number: int, **values: Any) -> None:
@@ -300,8 +247,7 @@ def explain(tx: Connection, news: Mapping[int, tuple[Mapping[str, Any] | None, M
     What is not PENDING, or of which something else was said meanwhile, is left alone. Answers of which it was said.
     """
     query = select(jobs.c.id, jobs.c.waiting).where(jobs.c.state == JobState.PENDING)
-    rows = (row for chunk in chunks(news) for row in tx.execute(query.where(jobs.c.id.in_(chunk))))
-    found = {row.id for row in rows if row.waiting == news[row.id][0]}
+    found = {row.id for row in rows_of(tx, query, jobs.c.id, news) if row.waiting == news[row.id][0]}
     if found:
         said = update(jobs).where(jobs.c.id == bindparam("number")).values(waiting=bindparam("why"))
         tx.execute(said, [{"number": number, "why": news[number][1]} for number in sorted(found)])

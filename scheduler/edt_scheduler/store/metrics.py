@@ -1,4 +1,4 @@
-"""Points of a training's course, as its reports told them; a bounded number a job. Room: scheduler, store.
+"""Points of a training's course, as its reports told them; a bounded number a job.
 
 Reports are numbered 0, 1, 2 … over all attempts. Kept is every ``stride``-th one, and always the newest; the stride
 doubles whenever there are too many.
@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
-from edt_scheduler.course import MOST_METRICS
+from edt_scheduler.model.progress import MOST_METRICS
 from edt_scheduler.store.tables import metric_points
 
 MOST = 4096
@@ -24,9 +24,9 @@ def stride(number: int) -> int:
     return 1 << (number // MOST).bit_length()
 
 
-def add(tx: Connection, job_id: int, fence: int, time: float, told: Mapping[str, Any]) -> None:
+def add(tx: Connection, job_id: int, fence: int, time: float, report: Mapping[str, Any]) -> None:
     """Keep what a report told, if it told a step."""
-    step = _whole(told.get("step"))
+    step = _whole(report.get("step"))
     if step is None:
         return
     this = metric_points.c.job_id == job_id
@@ -37,15 +37,15 @@ def add(tx: Connection, job_id: int, fence: int, time: float, told: Mapping[str,
         tx.execute(delete(metric_points).where(this, metric_points.c.number % every != 0))
     elif newest is not None and newest % every:
         tx.execute(delete(metric_points).where(this, metric_points.c.number == newest))
-    metrics = told.get("metrics")
+    metrics = report.get("metrics")
     values = {
         "fence": fence,
         "step": step,
         "time": time,
-        "epoch": _whole(told.get("epoch")),
-        "workers": _whole(told.get("workers")),
-        "loss": _number(told.get("loss")),
-        "samples_per_second": _number(told.get("samples_per_second")),
+        "epoch": _whole(report.get("epoch")),
+        "workers": _whole(report.get("workers")),
+        "loss": _number(report.get("loss")),
+        "samples_per_second": _number(report.get("samples_per_second")),
         "metrics": _named(metrics) if isinstance(metrics, Mapping) else {},
     }
     tx.execute(insert(metric_points).values(job_id=job_id, number=number, **values))

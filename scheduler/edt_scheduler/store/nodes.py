@@ -1,4 +1,4 @@
-"""Nodes and their slots. Room: scheduler, store."""
+"""Nodes and their slots; and whether any API serves that they could reach."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, insert, select, update
 from sqlalchemy.sql.functions import count
 
-from edt_scheduler.nodes import Intent, SlotSpec
-from edt_scheduler.store.chunks import chunks
-from edt_scheduler.store.tables import allocations, attempts, nodes, slots, supervisors
+from edt_scheduler.errors import NoSuchNode
+from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.model.states import Intent
+from edt_scheduler.store.queries import put, rows_of
+from edt_scheduler.store.tables import allocations, api_heartbeat, attempts, nodes, slots, supervisors
 from edt_scheduler.store.users import fingerprint
 
 
@@ -20,16 +22,9 @@ def register(tx: Connection, name: str, secret: str, now: float, **facts: Any) -
 
     The version moves: whoever agreed with the old list must fetch again.
     """
-    values = {
-        "token_sha256": fingerprint(secret),
-        "registered_at": now,
-        "seen_at": now,
-        "lost_at": None,
-        **facts,
-    }
-    known = tx.execute(
-        select(nodes.c.id, nodes.c.boot_id, nodes.c.removed_at).where(nodes.c.name == name)
-    ).one_or_none()
+    heard = {"registered_at": now, "seen_at": now, "lost_at": None}
+    values = {"token_sha256": fingerprint(secret), **heard, **facts}
+    known = tx.execute(select(*nodes.c["id", "boot_id", "removed_at"]).where(nodes.c.name == name)).one_or_none()
     if known is None:
         return int(tx.execute(insert(nodes).values(name=name, **values).returning(nodes.c.id)).scalar_one()), None
     moved: dict[str, Any] = {"counter": nodes.c.counter + 1, "version": nodes.c.version + 1}
@@ -43,15 +38,16 @@ def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
     """The slots that the node has now. One that is no longer named stays known, since history names it."""
     tx.execute(update(slots).where(slots.c.node_id == node_id).values(present=False))
     for position, spec in enumerate(named):
-        key = and_(slots.c.node_id == node_id, slots.c.slot == spec.slot)
         values = {"position": position, "device": spec.device, "label": spec.label, "present": True}
-        if tx.execute(update(slots).where(key).values(**values)).rowcount == 0:
-            tx.execute(insert(slots).values(node_id=node_id, slot=spec.slot, **values))
+        put(tx, slots, {"node_id": node_id, "slot": spec.slot}, values)
 
 
-def find(tx: Connection, name: str) -> Row[Any] | None:
-    """A node that was not removed."""
-    return tx.execute(select(nodes).where(nodes.c.name == name, nodes.c.removed_at.is_(None))).one_or_none()
+def get(tx: Connection, name: str) -> Row[Any]:
+    """A node that was not removed. Raises NoSuchNode."""
+    row = tx.execute(select(nodes).where(nodes.c.name == name, nodes.c.removed_at.is_(None))).one_or_none()
+    if row is None:
+        raise NoSuchNode(name)
+    return row
 
 
 def name(tx: Connection, node_id: int) -> str:
@@ -71,14 +67,13 @@ def every(tx: Connection) -> list[Row[Any]]:
 
 def for_the_plan(tx: Connection) -> list[Row[Any]]:
     """Of every node what a decision looks at, which no heartbeat changes."""
-    columns = (nodes.c.id, nodes.c.name, nodes.c.intent, nodes.c.lost_at, nodes.c.launcher, nodes.c.alone)
+    columns = nodes.c["id", "name", "intent", "lost_at", "launcher", "alone"]
     return list(tx.execute(select(*columns).order_by(nodes.c.id)))
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These, in order."""
-    query = select(nodes).order_by(nodes.c.id)
-    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(nodes.c.id.in_(chunk)))]
+    return rows_of(tx, select(nodes).order_by(nodes.c.id), nodes.c.id, numbers)
 
 
 def of_token(tx: Connection, secret: str) -> str | None:
@@ -124,7 +119,7 @@ def live_holders(tx: Connection, node_id: int) -> list[int]:
     query = (
         select(part.job_id)
         .distinct()
-        .join(attempts, and_(attempts.c.job_id == part.job_id, attempts.c.fence == part.fence))
+        .join(attempts)
         .where(part.node_id == node_id, part.ended_at.is_(None), attempts.c.ended_at.is_(None))
         .order_by(part.job_id)
     )
@@ -148,7 +143,7 @@ def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row
     )
     if node_ids is None:
         return list(tx.execute(query))
-    return [row for chunk in chunks(node_ids) for row in tx.execute(query.where(slots.c.node_id.in_(chunk)))]
+    return rows_of(tx, query, slots.c.node_id, node_ids)
 
 
 def cores_and_slots(tx: Connection) -> list[tuple[int, int]]:
@@ -160,3 +155,14 @@ def cores_and_slots(tx: Connection) -> list[tuple[int, int]]:
         .group_by(nodes.c.id, nodes.c.cores)
     )
     return [(cores, number) for cores, number in tx.execute(query)]
+
+
+def beat_api(tx: Connection) -> None:
+    """An API serves: one of them moves the counter every few seconds."""
+    if tx.execute(update(api_heartbeat).values(counter=api_heartbeat.c.counter + 1)).rowcount == 0:
+        tx.execute(insert(api_heartbeat).values(id=1, counter=1))
+
+
+def api_counter(tx: Connection) -> int | None:
+    """None: no API of this database has ever served."""
+    return tx.execute(select(api_heartbeat.c.counter)).scalar_one_or_none()

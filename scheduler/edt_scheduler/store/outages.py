@@ -1,4 +1,4 @@
-"""What an error of the database says about the database. Room: scheduler, store. Pure.
+"""What an error of the database says about the database. Pure.
 
 Three things are told apart: a mistake of ours, which goes on as it came; a database that cannot serve just now
 (gone, locked, full, shutting down), where nothing was written; and a connection lost during COMMIT, where nobody

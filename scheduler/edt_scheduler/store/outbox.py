@@ -1,6 +1,6 @@
-"""The outbox: doorbells that were decided with a change and are rung after its commit. Room: scheduler, store.
+"""The outbox: notifications that were decided with a change and are sent after its commit.
 
-A doorbell only says look, so of several for one queue the newest will do, and one that could not be rung for a
+A notification only says look, so of several for one queue the newest will do, and one that could not be sent for a
 minute is dropped: by then every loop has looked by its own timer.
 """
 
@@ -11,23 +11,33 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select
 
-from edt_runner.contract import DOORBELL_TASK, node_queue
-from edt_scheduler.store.chunks import chunks
+from edt_contract.names import NOTIFICATION_TASK, node_queue
+from edt_scheduler.store import attempts, nodes
+from edt_scheduler.store.queries import write_to
 from edt_scheduler.store.tables import outbox
 
 EXPIRES_SECONDS = 60
 SCHEDULER_QUEUE = "scheduler"
-TICK_TASK = "edt.tick"
+LOOK_TASK = "edt.look"
 
 
-def put_node(tx: Connection, name: str, version: int, resize_id: int | None, now: float) -> None:
-    """Tell a node's agent to look."""
-    _put(tx, node_queue(name), DOORBELL_TASK, [name, version], resize_id, now)
+def put_nodes(tx: Connection, node_ids: Iterable[int], now: float, resize_id: int | None = None) -> None:
+    """What these nodes should run has changed: move their versions, and tell their agents to look."""
+    names = {row.id: row.name for row in nodes.every(tx)}
+    for node_id in sorted(set(node_ids)):
+        name, version = names[node_id], nodes.touch(tx, node_id)
+        _put(tx, node_queue(name), NOTIFICATION_TASK, [name, version], resize_id, now)
+
+
+def put_nodes_of_attempt(tx: Connection, job_id: int, fence: int, now: float, but: int | None = None) -> None:
+    """``put_nodes`` for every node on which something of the attempt may run, ``but`` one."""
+    concerned = attempts.supervisors_of(tx, job_id, fence)
+    put_nodes(tx, (row.node_id for row in concerned if row.ended_at is None and row.node_id != but), now)
 
 
 def put_scheduler(tx: Connection, now: float) -> None:
     """Tell the scheduler to look."""
-    _put(tx, SCHEDULER_QUEUE, TICK_TASK, [], None, now)
+    _put(tx, SCHEDULER_QUEUE, LOOK_TASK, [], None, now)
 
 
 def pending(tx: Connection) -> list[Row[Any]]:
@@ -35,8 +45,7 @@ def pending(tx: Connection) -> list[Row[Any]]:
 
 
 def drop(tx: Connection, ids: Iterable[int]) -> None:
-    for chunk in chunks(ids):
-        tx.execute(delete(outbox).where(outbox.c.id.in_(chunk)))
+    write_to(tx, delete(outbox), outbox.c.id, ids)
 
 
 def _put(tx: Connection, queue: str, task: str, arguments: list[Any], resize_id: int | None, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Numbers that were given to submits whose job is not written yet. Room: scheduler, store.
+"""Numbers that were given to submits whose job is not written yet.
 
 A submit reserves its number, makes the job's folder under it while it holds no lock, and gives the reservation up in
 the transaction that writes the job. One that died in between leaves a reservation, which ``drop_expired`` takes away:

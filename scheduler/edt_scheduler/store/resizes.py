@@ -1,15 +1,17 @@
-"""Resizes: each change of a job's size, and when each step of it happened. Room: scheduler, store."""
+"""Resizes: each change of a job's size, and when each step of it happened."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
-from edt_scheduler.store.chunks import chunks
+from edt_scheduler.model.states import ResizeCause
+from edt_scheduler.store import queries
+from edt_scheduler.store.jobs import record
+from edt_scheduler.store.queries import rows_of, write_to
 from edt_scheduler.store.tables import attempts, jobs, resize_nodes, resizes, users
-from edt_scheduler.views import ResizeCause
 
 
 def add(
@@ -21,8 +23,9 @@ def add(
     sizes: tuple[int, int],
     node_ids: Iterable[int],
     now: float,
+    data: Mapping[str, Any] | None = None,
 ) -> int:
-    """Record a decision; its number."""
+    """Record a decision, as an event of the job's history too, which holds ``data``; its number."""
     query = insert(resizes).values(
         job_id=job_id,
         fence=fence,
@@ -35,6 +38,8 @@ def add(
     number = int(tx.execute(query.returning(resizes.c.id)).scalar_one())
     for node_id in sorted(set(node_ids)):
         tx.execute(insert(resize_nodes).values(resize_id=number, node_id=node_id))
+    event = {"cause": cause, "from": sizes[0], "to": sizes[1], **(data or {})}
+    record(tx, job_id, "resize", f"{sizes[0]} → {sizes[1]} slots: {detail}", event, now)
     return number
 
 
@@ -56,55 +61,34 @@ def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
 
 def few_since(tx: Connection, since: float, until: float, most: int) -> float:
     """From when on no more than about ``most`` were decided before ``until``: ``since``, or later."""
-    decided = resizes.c.decided_at
-    query = select(decided).where(decided >= since, decided <= until).order_by(decided.desc())
-    found: float | None = tx.execute(query.offset(most).limit(1)).scalar()
-    return since if found is None else found
+    return queries.few_since(tx, resizes.c.decided_at, since, most, resizes.c.decided_at <= until)
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """These, in order and in short."""
-    query = _in_short().order_by(resizes.c.id)
-    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(resizes.c.id.in_(chunk)))]
+    return rows_of(tx, _in_short().order_by(resizes.c.id), resizes.c.id, numbers)
 
 
 def _in_short() -> Any:
     """The columns of ``views.TimelineResize``, the job's number for its name."""
-    this = resizes.c
-    return select(
-        this.id,
-        this.job_id,
-        jobs.c.user_id.label("owner_id"),
-        this.cause,
-        this.detail,
-        this.decided_at,
-        this.from_slots,
-        this.to_slots,
-        this.pause_seconds,
-        this.recomputed,
-    ).join(jobs, jobs.c.id == this.job_id)
+    decided = resizes.c["cause", "detail", "decided_at", "from_slots", "to_slots", "pause_seconds", "recomputed"]
+    return select(*resizes.c["id", "job_id"], jobs.c.user_id.label("owner_id"), *decided).join_from(resizes, jobs)
 
 
 def _joined() -> Any:
-    return (
-        select(resizes, users.c.name.label("owner"))
-        .join(jobs, jobs.c.id == resizes.c.job_id)
-        .join(users, users.c.id == jobs.c.user_id)
-    )
+    return select(resizes, users.c.name.label("owner")).join_from(resizes, jobs).join(users)
 
 
-def counts(tx: Connection) -> dict[int, tuple[int, float]]:
-    """Job to (resizes so far, time of the newest), of the jobs that have a live attempt."""
+def newest(tx: Connection) -> dict[int, float]:
+    """Job to the time of its newest resize, of the jobs that have a live attempt."""
     live = select(attempts.c.job_id).where(attempts.c.ended_at.is_(None))
-    query = select(resizes.c.job_id, func.count(), func.max(resizes.c.decided_at)).group_by(resizes.c.job_id)
-    query = query.where(resizes.c.job_id.in_(live))
-    return {job: (number, newest) for job, number, newest in tx.execute(query)}
+    query = select(resizes.c.job_id, func.max(resizes.c.decided_at).label("newest")).group_by(resizes.c.job_id)
+    return {row.job_id: row.newest for row in tx.execute(query.where(resizes.c.job_id.in_(live)))}
 
 
-def rung(tx: Connection, ids: Iterable[int], now: float) -> None:
-    for chunk in chunks(ids):
-        key = and_(resizes.c.id.in_(chunk), resizes.c.rung_at.is_(None))
-        tx.execute(update(resizes).where(key).values(rung_at=now))
+def notified(tx: Connection, ids: Iterable[int], now: float) -> None:
+    untold = update(resizes).where(resizes.c.notified_at.is_(None))
+    write_to(tx, untold.values(notified_at=now), resizes.c.id, ids)
 
 
 def woken(tx: Connection, node_id: int, woken_by: str, now: float) -> None:

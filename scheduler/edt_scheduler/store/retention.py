@@ -1,4 +1,4 @@
-"""What is over and may go: which jobs, and how their rows go. Room: scheduler, store.
+"""What is over and may go: which jobs, and how their rows go.
 
 The schema refuses to delete a part of a job's history (``edt_migrations``, 0012): ``purge`` is the one way out.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, or_, select, update
 from sqlalchemy.sql.selectable import Exists
 
-from edt_scheduler.store.chunks import chunks
+from edt_scheduler.store.queries import chunks, rows_of, write_to
 from edt_scheduler.store.tables import (
     allocations,
     attempts,
@@ -82,22 +82,20 @@ def _has(table: Any, condition: ColumnElement[bool]) -> Exists:
 
 def change(tx: Connection, numbers: Collection[int], **values: Any) -> None:
     """Set columns of these jobs; never their state."""
-    for chunk in chunks(numbers):
-        tx.execute(update(jobs).where(jobs.c.id.in_(chunk)).values(**values))
+    write_to(tx, update(jobs).values(**values), jobs.c.id, numbers)
 
 
 def folders_gone(tx: Connection, numbers: Collection[int], now: float) -> None:
     """The folders of these jobs were removed."""
-    for chunk in chunks(numbers):
-        these = and_(jobs.c.id.in_(chunk), jobs.c.folder_gone_at.is_(None))
-        tx.execute(update(jobs).where(these).values(folder_gone_at=now))
+    unknown = update(jobs).where(jobs.c.folder_gone_at.is_(None))
+    write_to(tx, unknown.values(folder_gone_at=now), jobs.c.id, numbers)
 
 
 def with_points(tx: Connection, numbers: Collection[int]) -> list[int]:
     """Those of these jobs that have points of a course, by number."""
     has = select(literal(1)).where(metric_points.c.job_id == jobs.c.id).exists()
     query = select(jobs.c.id).where(has).order_by(jobs.c.id)
-    return [number for chunk in chunks(numbers) for number in tx.execute(query.where(jobs.c.id.in_(chunk))).scalars()]
+    return [row.id for row in rows_of(tx, query, jobs.c.id, numbers)]
 
 
 def forget_first_points(tx: Connection, numbers: Collection[int], most: int) -> int:
@@ -116,16 +114,13 @@ def forget_first_points(tx: Connection, numbers: Collection[int], most: int) -> 
 
 def points_in_short(tx: Connection, number: int) -> list[Row[Any, Any, Any, Any]]:
     """``number``, ``fence``, ``step`` and ``loss`` of a job's points, in order."""
-    point = metric_points.c
-    query = select(point.number, point.fence, point.step, point.loss).where(point.job_id == number)
-    return list(tx.execute(query.order_by(point.number)))
+    query = select(*metric_points.c["number", "fence", "step", "loss"]).where(metric_points.c.job_id == number)
+    return list(tx.execute(query.order_by(metric_points.c.number)))
 
 
 def forget_points(tx: Connection, number: int, points: Collection[int]) -> None:
     """Delete these points of a job."""
-    for chunk in chunks(points):
-        doomed = metric_points.c.number.in_(chunk)
-        tx.execute(delete(metric_points).where(metric_points.c.job_id == number, doomed))
+    write_to(tx, delete(metric_points).where(metric_points.c.job_id == number), metric_points.c.number, points)
 
 
 def purge(tx: Connection, numbers: Collection[int]) -> None:

@@ -1,6 +1,6 @@
-"""The tables, as the code knows them. Room: scheduler, store. Next: the modules beside this one, one a noun.
+"""The tables, as the code knows them.
 
-``edt_migrations`` holds the same in its own words, with the triggers that this page cannot show (legal moves,
+``edt_migrations`` holds the same in its own words, with the triggers that this module cannot show (legal moves,
 fences that only grow, gap-free history, slots released once); a test compares the two on both databases.
 Times are seconds since the epoch in double precision: for people, and for back-offs of this one writer.
 """
@@ -43,14 +43,17 @@ Where a number lives on outside the database, or is acted on after its transacti
 ``sqlite_autoincrement``: else SQLite would give the number of a deleted row to the next one.
 """
 Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
+NullableJson = JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
 
-_OVER = "finished_at IS NOT NULL AND deleted_at IS NULL"
+OVER = "finished_at IS NOT NULL AND deleted_at IS NULL"
 
 
-def _partial(name: str, column: str, where: str) -> Index:
+def partial_index(name: str, where: str, *columns: str, unique: bool = False) -> Index:
     """An index of few rows among many. A query uses it only where it says all of its condition itself."""
-    return Index(name, column, sqlite_where=text(where), postgresql_where=text(where))
+    return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
 
+
+# ── users, their tokens and their Idempotency-Keys ───────────────────────────────────────────────────────────────────
 
 users = Table(
     "users",
@@ -63,13 +66,7 @@ users = Table(
     Column("removed_at", Double),
     CheckConstraint("role IN ('admin', 'user')", name="role"),
     # A removed user's row stays with its jobs; whoever gets the name afterwards is another user.
-    Index(
-        "uq_users_name",
-        "name",
-        unique=True,
-        sqlite_where=text("removed_at IS NULL"),
-        postgresql_where=text("removed_at IS NULL"),
-    ),
+    partial_index("uq_users_name", "removed_at IS NULL", "name", unique=True),
     sqlite_autoincrement=True,
 )
 
@@ -82,6 +79,19 @@ tokens = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),
 )
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_sha256", Text, nullable=False),
+    Column("made", Text, nullable=False),  # an exec id, or a user's name
+    Column("created_at", Double, nullable=False, index=True),
+)
+
+
+# ── jobs, with what belongs to one job: environment, events, metrics ─────────────────────────────────────────────────
 
 job_transitions = Table(
     "job_transitions",
@@ -122,7 +132,7 @@ jobs = Table(
     Column("progress", Json, nullable=False),
     Column("checkpoint_step", BigInteger),
     Column("digest", Text),
-    Column("inexact", Text),  # why its result is not exact; this and the next three: edt_scheduler.exactness
+    Column("inexact", Text),  # why its result is not exact; this and the next three: edt_scheduler.model.exactness
     Column("comparisons", Integer, nullable=False, server_default="0"),  # of its engines' states, all equal
     Column("compared_step", BigInteger),
     Column("uncompared_step", BigInteger),
@@ -137,9 +147,7 @@ jobs = Table(
     Column("cap", Integer),  # the most slots for it until cap_until, after a pull failure
     Column("cap_until", Double),
     Column("fence_due", Integer),  # still to be written into its fence file; nothing of it starts before
-    Column(
-        "waiting", JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
-    ),  # views.Waiting
+    Column("waiting", NullableJson),  # views.Waiting
     # times
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
@@ -151,14 +159,14 @@ jobs = Table(
     Column("results_days", Double),  # so many days they were kept
     Column("folder_gone_at", Double),  # its folder was removed
     Column("metrics_thinned_at", Double),
-    _partial("ix_jobs_over", "finished_at", _OVER),
-    _partial("ix_jobs_results", "finished_at", f"{_OVER} AND results_removed_at IS NULL"),
-    _partial("ix_jobs_metrics", "finished_at", f"{_OVER} AND metrics_thinned_at IS NULL"),
-    _partial("ix_jobs_folder_of_deleted", "deleted_at", "deleted_at IS NOT NULL AND folder_gone_at IS NULL"),
-    _partial(
-        "ix_jobs_folder_of_kept", "results_removed_at", "results_removed_at IS NOT NULL AND folder_gone_at IS NULL"
+    partial_index("ix_jobs_over", OVER, "finished_at"),
+    partial_index("ix_jobs_results", f"{OVER} AND results_removed_at IS NULL", "finished_at"),
+    partial_index("ix_jobs_metrics", f"{OVER} AND metrics_thinned_at IS NULL", "finished_at"),
+    partial_index("ix_jobs_folder_of_deleted", "deleted_at IS NOT NULL AND folder_gone_at IS NULL", "deleted_at"),
+    partial_index(
+        "ix_jobs_folder_of_kept", "results_removed_at IS NOT NULL AND folder_gone_at IS NULL", "results_removed_at"
     ),
-    _partial("ix_jobs_deleted_at", "deleted_at", "deleted_at IS NOT NULL"),
+    partial_index("ix_jobs_deleted_at", "deleted_at IS NOT NULL", "deleted_at"),
     CheckConstraint("num_worker >= 1 AND worker_device_num >= 1", name="size"),
     CheckConstraint("engines IS NULL OR engines >= 1", name="engines"),
     sqlite_autoincrement=True,
@@ -177,7 +185,7 @@ job_environs = Table(
     Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
     Column("key_id", Text),  # names the key and tells nothing of it
     Column("sealed", Text),
-    Column("plain", JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")),
+    Column("plain", NullableJson),
     CheckConstraint("(key_id IS NULL) = (sealed IS NULL) AND (sealed IS NULL) <> (plain IS NULL)", name="one"),
 )
 
@@ -192,6 +200,31 @@ job_events = Table(
     Column("message", Text, nullable=False),
     Column("data", Json, nullable=False),
 )
+
+metric_points = Table(
+    "metric_points",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # of the PROGRESS reports of all attempts
+    Column("fence", Integer, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("epoch", Integer),
+    Column("workers", Integer),
+    Column("loss", Double),
+    Column("samples_per_second", Double),
+    Column("metrics", Json, nullable=False),
+)
+
+purges = Table(
+    "purges",  # jobs that this transaction purges; never holds a row at COMMIT
+    metadata,
+    Column("job_id", Id, primary_key=True, autoincrement=False),
+    Column("never", Id, ForeignKey("jobs.id", deferrable=True, initially="DEFERRED"), nullable=False, index=True),
+)
+
+
+# ── nodes, their slots, images, how busy slots were, and what is summed up of it ─────────────────────────────────────
 
 nodes = Table(
     "nodes",
@@ -248,181 +281,6 @@ slots = Table(
     Column("present", Boolean, nullable=False),  # named by the newest registration
 )
 
-attempts = Table(
-    "attempts",
-    metadata,
-    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
-    Column("fence", Integer, primary_key=True, autoincrement=False),
-    Column("home_node_id", Id, ForeignKey("nodes.id"), nullable=False),  # is to host coordinator and driver
-    Column("host_node_id", Id, ForeignKey("nodes.id")),  # told the address: hosts them until the home has told one
-    Column("token", Text, nullable=False),
-    Column("coordinator", Text),
-    Column("created_at", Double, nullable=False),
-    Column("started_at", Double),
-    Column("trained_at", Double),  # an engine of it has finished: its driver goes on without slots
-    Column("kind", Text),  # how it ended; set while its last processes may still be going
-    Column("message", Text),
-    Column("code", Integer),
-    Column("failed_step", BigInteger),  # at which the script raised
-    Column("oom", Boolean),  # something of it was killed for memory
-    Column("ended_at", Double),  # no process of it is left
-    CheckConstraint("fence >= 1", name="fence"),
-    Index(
-        "uq_attempts_live",
-        "job_id",
-        unique=True,
-        sqlite_where=text("ended_at IS NULL"),
-        postgresql_where=text("ended_at IS NULL"),
-    ),
-)
-
-supervisors = Table(
-    "supervisors",
-    metadata,
-    Column("job_id", Id, primary_key=True),
-    Column("fence", Integer, primary_key=True, autoincrement=False),
-    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
-    Column("acked", BigInteger, nullable=False, server_default="0"),  # report cursor: newest number taken
-    Column("handed_at", Double),  # first listed to the agent
-    Column("ended_at", Double),
-    Column("kind", Text),
-    Column("said_at", Double),  # its last word was taken: nothing of it will be told any more
-    ForeignKeyConstraint(["job_id", "fence"], ["attempts.job_id", "attempts.fence"]),
-    Index(
-        "ix_supervisors_open",
-        "node_id",
-        sqlite_where=text("ended_at IS NULL"),
-        postgresql_where=text("ended_at IS NULL"),
-    ),
-)
-
-resizes = Table(
-    "resizes",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("job_id", Id, ForeignKey("jobs.id"), nullable=False, index=True),
-    Column("fence", Integer, nullable=False),
-    Column("cause", Text, nullable=False),
-    Column("detail", Text, nullable=False),
-    Column("from_slots", Integer, nullable=False),
-    Column("to_slots", Integer, nullable=False),
-    Column("decided_at", Double, nullable=False, index=True),
-    Column("rung_at", Double),
-    Column("woken_by", Text),
-    Column("woken_at", Double),
-    Column("started_at", Double),
-    Column("joined_at", Double),
-    Column("first_step_at", Double),
-    Column("gone_at", Double),
-    Column("generation", Integer),
-    Column("step", BigInteger),
-    Column("workers", Integer),
-    Column("pause_seconds", Double),
-    Column("recomputed", Integer),  # micro-batches done again
-    CheckConstraint("woken_by IN ('doorbell', 'timer', 'start')", name="woken_by"),
-    sqlite_autoincrement=True,
-)
-
-resize_nodes = Table(
-    "resize_nodes",
-    metadata,
-    Column("resize_id", Id, ForeignKey("resizes.id"), primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
-)
-
-allocations = Table(
-    "allocations",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("job_id", Id, nullable=False),
-    Column("fence", Integer, nullable=False),
-    Column("node_id", Id, nullable=False),
-    Column("slot", Text, nullable=False),
-    Column("grown_by", Id, ForeignKey("resizes.id"), nullable=False, index=True),
-    Column("shrunk_by", Id, ForeignKey("resizes.id"), index=True),
-    Column("decided_at", Double, nullable=False),
-    Column("handed_at", Double),  # first listed to the agent: from here on a process may exist
-    Column("started_at", Double),
-    Column("joined_at", Double),
-    Column("counted_at", Double),
-    Column("release_asked_at", Double),
-    Column("released_at", Double),
-    Column("kind", Text),
-    ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
-    ForeignKeyConstraint(
-        ["job_id", "fence", "node_id"], ["supervisors.job_id", "supervisors.fence", "supervisors.node_id"]
-    ),
-    # The invariant of the whole house: one open allocation a slot.
-    Index(
-        "uq_allocations_open",
-        "node_id",
-        "slot",
-        unique=True,
-        sqlite_where=text("released_at IS NULL"),
-        postgresql_where=text("released_at IS NULL"),
-    ),
-    Index("ix_allocations_job", "job_id", "fence"),
-    Index("ix_allocations_decided_at", "decided_at"),
-    Index("ix_allocations_released_at", "released_at"),
-    sqlite_autoincrement=True,
-)
-
-outbox = Table(
-    "outbox",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("queue", Text, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("arguments", Json, nullable=False),
-    Column("resize_id", Id, ForeignKey("resizes.id")),  # whose rung_at this doorbell sets
-    Column("created_at", Double, nullable=False),
-    sqlite_autoincrement=True,
-)
-
-idempotency_keys = Table(
-    "idempotency_keys",
-    metadata,
-    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("request_sha256", Text, nullable=False),
-    Column("made", Text, nullable=False),  # an exec id, or a user's name
-    Column("created_at", Double, nullable=False, index=True),
-)
-
-front_door = Table(
-    "front_door",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("counter", BigInteger, nullable=False, server_default="0"),  # moves while any API serves
-    CheckConstraint("id = 1", name="one"),
-)
-
-home = Table(
-    "home",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("home_id", Text, nullable=False),  # what lies in the file home-id of the home, too
-    Column("path", Text, nullable=False),  # where that home lay when the two were told of each other
-    Column("since", Double, nullable=False),
-    Column("wiped_at", Double, nullable=False, server_default="0"),  # of plain text of earlier releases; 0: never
-    CheckConstraint("id = 1", name="one"),
-)
-
-metric_points = Table(
-    "metric_points",
-    metadata,
-    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),  # of the PROGRESS reports of all attempts
-    Column("fence", Integer, nullable=False),
-    Column("step", BigInteger, nullable=False),
-    Column("time", Double, nullable=False),
-    Column("epoch", Integer),
-    Column("workers", Integer),
-    Column("loss", Double),
-    Column("samples_per_second", Double),
-    Column("metrics", Json, nullable=False),
-)
-
 slot_usage = Table(
     "slot_usage",
     metadata,
@@ -469,11 +327,140 @@ rolled_up = Table(
     Column("until", BigInteger, nullable=False),  # all before this is in there, once
 )
 
-purges = Table(
-    "purges",  # jobs that this transaction purges; never holds a row at COMMIT
+
+# ── attempts, their supervisors, the slots they hold, and each change of size ────────────────────────────────────────
+
+attempts = Table(
+    "attempts",
     metadata,
-    Column("job_id", Id, primary_key=True, autoincrement=False),
-    Column("never", Id, ForeignKey("jobs.id", deferrable=True, initially="DEFERRED"), nullable=False, index=True),
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("fence", Integer, primary_key=True, autoincrement=False),
+    Column("head_node_id", Id, ForeignKey("nodes.id"), nullable=False),  # of its coordinator and driver
+    Column("coordinator_node_id", Id, ForeignKey("nodes.id")),  # whose address counts until the head node reports one
+    Column("token", Text, nullable=False),
+    Column("coordinator", Text),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("trained_at", Double),  # an engine of it has finished: its driver goes on without slots
+    Column("kind", Text),  # how it ended; set while its last processes may still be going
+    Column("message", Text),
+    Column("code", Integer),
+    Column("failed_step", BigInteger),  # at which the script raised
+    Column("oom", Boolean),  # something of it was killed for memory
+    Column("ended_at", Double),  # no process of it is left
+    CheckConstraint("fence >= 1", name="fence"),
+    partial_index("uq_attempts_live", "ended_at IS NULL", "job_id", unique=True),
+)
+
+supervisors = Table(
+    "supervisors",
+    metadata,
+    Column("job_id", Id, primary_key=True),
+    Column("fence", Integer, primary_key=True, autoincrement=False),
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("acked", BigInteger, nullable=False, server_default="0"),  # report cursor: newest number taken
+    Column("handed_at", Double),  # first listed to the agent
+    Column("ended_at", Double),
+    Column("kind", Text),
+    Column("reports_complete_at", Double),  # its last report was taken
+    ForeignKeyConstraint(["job_id", "fence"], ["attempts.job_id", "attempts.fence"]),
+    partial_index("ix_supervisors_open", "ended_at IS NULL", "node_id"),
+)
+
+resizes = Table(
+    "resizes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("job_id", Id, ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("fence", Integer, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("from_slots", Integer, nullable=False),
+    Column("to_slots", Integer, nullable=False),
+    Column("decided_at", Double, nullable=False, index=True),
+    Column("notified_at", Double),
+    Column("woken_by", Text),
+    Column("woken_at", Double),
+    Column("started_at", Double),
+    Column("joined_at", Double),
+    Column("first_step_at", Double),
+    Column("gone_at", Double),
+    Column("generation", Integer),
+    Column("step", BigInteger),
+    Column("workers", Integer),
+    Column("pause_seconds", Double),
+    Column("recomputed", Integer),  # micro-batches done again
+    CheckConstraint("woken_by IN ('notification', 'timer', 'start')", name="woken_by"),
+    sqlite_autoincrement=True,
+)
+
+resize_nodes = Table(
+    "resize_nodes",
+    metadata,
+    Column("resize_id", Id, ForeignKey("resizes.id"), primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+)
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("job_id", Id, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("node_id", Id, nullable=False),
+    Column("slot", Text, nullable=False),
+    Column("grown_by", Id, ForeignKey("resizes.id"), nullable=False, index=True),
+    Column("shrunk_by", Id, ForeignKey("resizes.id"), index=True),
+    Column("decided_at", Double, nullable=False, index=True),
+    Column("handed_at", Double),  # first listed to the agent: from here on a process may exist
+    Column("started_at", Double),
+    Column("joined_at", Double),
+    Column("counted_at", Double),
+    Column("release_asked_at", Double),
+    Column("released_at", Double, index=True),
+    Column("kind", Text),
+    ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
+    ForeignKeyConstraint(
+        ["job_id", "fence", "node_id"], ["supervisors.job_id", "supervisors.fence", "supervisors.node_id"]
+    ),
+    # The invariant of the whole platform: one open allocation a slot.
+    partial_index("uq_allocations_open", "released_at IS NULL", "node_id", "slot", unique=True),
+    Index("ix_allocations_job", "job_id", "fence"),
+    sqlite_autoincrement=True,
+)
+
+
+# ── the outbox, the heartbeat of the APIs, the home that belongs to this database, and the feed of changes ───────────
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("queue", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("arguments", Json, nullable=False),
+    Column("resize_id", Id, ForeignKey("resizes.id")),  # whose notified_at the relay sets
+    Column("created_at", Double, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+api_heartbeat = Table(
+    "api_heartbeat",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("counter", BigInteger, nullable=False, server_default="0"),  # moves while any API serves
+    CheckConstraint("id = 1", name="one"),
+)
+
+home = Table(
+    "home",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("home_id", Text, nullable=False),  # what lies in the file home-id of the home, too
+    Column("path", Text, nullable=False),  # where that home lay when the two were told of each other
+    Column("since", Double, nullable=False),
+    Column("wiped_at", Double, nullable=False, server_default="0"),  # of plain text of earlier releases; 0: never
+    CheckConstraint("id = 1", name="one"),
 )
 
 changes = Table(

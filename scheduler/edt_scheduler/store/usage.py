@@ -1,18 +1,43 @@
-"""How busy slots were: one row a slot and sample. Room: scheduler, store."""
+"""How busy slots were: samples, their means by the hour; and how long each user's jobs held slots, by the day.
+
+``rolled_up`` says until when hours and days hold everything. What is counted and that it was counted are written in one
+transaction, which first looks that nobody else has counted it meanwhile: so each second counts once, whatever dies.
+A slot is held from the decision that gave it until its process was seen gone. Days and hours are UTC's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Row, and_, cast, delete, func, insert, select, update
+from sqlalchemy import Connection, Integer, Row, and_, cast, delete, func, insert, or_, select, update
 
-from edt_scheduler.store.chunks import chunks
-from edt_scheduler.store.tables import nodes, slot_usage, slots
-from edt_scheduler.views import SlotUse
+from edt_scheduler.store import queries
+from edt_scheduler.store.queries import forget_oldest, rows_of
+from edt_scheduler.store.tables import (
+    allocations,
+    jobs,
+    nodes,
+    rolled_up,
+    slot_hours,
+    slot_usage,
+    slots,
+    user_days,
+    users,
+)
+from edt_scheduler.views import SlotUse, view_of
 
 FRESH_SECONDS = 60.0
 """What was told longer ago says nothing of now."""
+DAY_SECONDS = 86_400
+HOUR_SECONDS = 3_600
+SLOT_HOURS, USER_DAYS = "slot_hours", "user_days"
+_AT_ONCE = 5_000
+
+
+# ── samples ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def put(tx: Connection, node: Row[Any], samples: Iterable[SlotUse], now: float) -> None:
@@ -21,18 +46,9 @@ def put(tx: Connection, node: Row[Any], samples: Iterable[SlotUse], now: float) 
         return
     known = set(tx.execute(select(slots.c.slot).where(slots.c.node_id == node.id)).scalars())
     rows = [
-        {
-            "node_id": node.id,
-            "slot": slot,
-            "time": now,
-            "utilisation": use.utilisation,
-            "memory_bytes": use.memory_bytes,
-            "memory_total_bytes": use.memory_total_bytes,
-            "power_watts": use.power_watts,
-            "temperature_c": use.temperature_c,
-        }
-        for slot, use in {use.slot: use for use in samples}.items()
-        if slot in known
+        {**asdict(use), "node_id": node.id, "time": now}
+        for use in {use.slot: use for use in samples}.values()
+        if use.slot in known
     ]
     if rows:
         tx.execute(insert(slot_usage), rows)
@@ -46,18 +62,7 @@ def newest(tx: Connection, node_ids: Iterable[int], now: float) -> dict[tuple[in
         .join(nodes, and_(nodes.c.id == slot_usage.c.node_id, nodes.c.usage_at == slot_usage.c.time))
         .where(nodes.c.usage_at > now - FRESH_SECONDS)
     )
-    return {
-        (row.node_id, row.slot): SlotUse(
-            row.slot,
-            row.utilisation,
-            row.memory_bytes,
-            row.memory_total_bytes,
-            row.power_watts,
-            row.temperature_c,
-        )
-        for chunk in chunks(node_ids)
-        for row in tx.execute(query.where(nodes.c.id.in_(chunk)))
-    }
+    return {(row.node_id, row.slot): view_of(SlotUse, row._mapping) for row in rows_of(tx, query, nodes.c.id, node_ids)}
 
 
 def series(tx: Connection, node_id: int, since: float, until: float, width: float) -> list[Row[Any]]:
@@ -83,11 +88,134 @@ def series(tx: Connection, node_id: int, since: float, until: float, width: floa
     return list(tx.execute(query))
 
 
-def oldest(tx: Connection) -> float | None:
-    found: float | None = tx.execute(select(func.min(slot_usage.c.time))).scalar_one()
-    return found
-
-
 def prune(tx: Connection, before: float) -> int:
     """Forget the samples from before then. Answers how many."""
     return tx.execute(delete(slot_usage).where(slot_usage.c.time < before)).rowcount
+
+
+# ── what is counted ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def until(tx: Connection, what: str) -> int | None:
+    """Everything before this is rolled up; None: nothing has been yet."""
+    return tx.execute(select(rolled_up.c.until).where(rolled_up.c.what == what)).scalar_one_or_none()
+
+
+def move(tx: Connection, what: str, before: int | None, after: int) -> bool:
+    """From here on everything before ``after`` is rolled up. False: it is no longer ``before``, and nothing changed."""
+    if until(tx, what) != before:
+        return False
+    queries.put(tx, rolled_up, {"what": what}, {"until": after})
+    return True
+
+
+# ── slots by the hour ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def busy(tx: Connection, since: int) -> list[Row[Any]]:
+    """The samples of the hour that begins then, as rows of ``slot_hours`` without their hour."""
+    used = slot_usage.c
+    query = (
+        select(
+            used.node_id,
+            used.slot,
+            func.count().label("samples"),
+            func.avg(used.utilisation).label("utilisation"),
+            func.max(used.utilisation).label("utilisation_most"),
+            func.avg(used.memory_bytes).label("memory_bytes"),
+            func.max(used.memory_bytes).label("memory_bytes_most"),
+            func.avg(used.power_watts).label("power_watts"),
+            func.avg(used.temperature_c).label("temperature_c"),
+        )
+        .where(used.time >= since, used.time < since + HOUR_SECONDS)
+        .group_by(used.node_id, used.slot)
+    )
+    return list(tx.execute(query))
+
+
+def put_hour(tx: Connection, hour: int, found: list[Row[Any]]) -> None:
+    rows = [{**row._mapping, "hour": hour, "memory_bytes": _whole(row.memory_bytes)} for row in found]
+    for start in range(0, len(rows), _AT_ONCE):
+        tx.execute(insert(slot_hours), rows[start : start + _AT_ONCE])
+
+
+def first_sample(tx: Connection, since: int | None = None) -> float | None:
+    """When the first sample was taken, of those from ``since`` on."""
+    query = select(func.min(slot_usage.c.time))
+    return tx.execute(query if since is None else query.where(slot_usage.c.time >= since)).scalar()
+
+
+def forget_hours(tx: Connection, before: float, most: int) -> int:
+    """Forget hours of before then, the oldest first, ``most`` or a few more. Answers how many."""
+    return forget_oldest(tx, slot_hours, slot_hours.c.hour, slot_hours.c.hour < before, most)
+
+
+# ── users by the day ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def held(tx: Connection, since: int, before: float, user_id: int | None = None) -> dict[int, dict[int, float]]:
+    """Day to user to the seconds that slots were held, in one time. Reads what ended after ``since`` or has not yet."""
+    given = allocations.c
+    query = (
+        select(jobs.c.user_id, given.decided_at, given.released_at)
+        .join(jobs, jobs.c.id == given.job_id)
+        .where(given.decided_at < before)
+        .execution_options(yield_per=_AT_ONCE)
+    )
+    if user_id is not None:
+        query = query.where(jobs.c.user_id == user_id)
+    found: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    # Two questions, since for one with OR SQLite reads all that was ever decided.
+    for still_of_interest in (given.released_at > since, given.released_at.is_(None)):
+        for user, decided_at, released_at in tx.execute(query.where(still_of_interest)):
+            begin, end = max(decided_at, since), min(before, released_at if released_at is not None else before)
+            for day, seconds in by_day(begin, end).items():
+                found[day][user] += seconds
+    return found
+
+
+def by_day(begin: float, end: float) -> dict[int, float]:
+    """The seconds of a time that lie in each day. Pure.
+
+    >>> by_day(86_000, 173_000)
+    {0: 400, 86400: 86400, 172800: 200}
+    """
+    found = {}
+    while begin < end:
+        day = int(begin // DAY_SECONDS) * DAY_SECONDS
+        cut = min(end, day + DAY_SECONDS)
+        found[day] = cut - begin
+        begin = cut
+    return found
+
+
+def put_day(tx: Connection, day: int, seconds: Mapping[int, float]) -> None:
+    rows = [{"user_id": user, "day": day, "slot_seconds": each} for user, each in sorted(seconds.items())]
+    for start in range(0, len(rows), _AT_ONCE):
+        tx.execute(insert(user_days), rows[start : start + _AT_ONCE])
+
+
+def days(tx: Connection, user_id: int | None, before: tuple[int, int] | None, limit: int) -> list[Row[Any, Any, Any]]:
+    """``day``, ``user_id`` and ``slot_seconds``, newest day first, within a day by user; from behind ``before`` on."""
+    row = user_days.c
+    query = select(row.day, row.user_id, row.slot_seconds).order_by(row.day.desc(), row.user_id.desc()).limit(limit)
+    if user_id is not None:
+        query = query.where(row.user_id == user_id)
+    if before is not None:
+        day, user = before
+        query = query.where(row.day <= day, or_(row.day < day, row.user_id < user))
+    return list(tx.execute(query))
+
+
+def names(tx: Connection, user_ids: set[int]) -> dict[int, str]:
+    """What these users are or were called."""
+    return {row.id: row.name for row in rows_of(tx, select(users.c.id, users.c.name), users.c.id, user_ids)}
+
+
+def forget_days(tx: Connection, before: float, most: int) -> int:
+    """Forget days of before then, the oldest first, ``most`` or a few more. Answers how many."""
+    return forget_oldest(tx, user_days, user_days.c.day, user_days.c.day < before, most)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else round(value)

@@ -1,4 +1,4 @@
-"""Users and their tokens. Room: scheduler, store. Only hashes are stored of anything secret."""
+"""Users and their tokens. Only hashes are stored of anything secret."""
 
 from __future__ import annotations
 

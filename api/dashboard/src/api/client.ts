@@ -1,5 +1,5 @@
 /**
- * The typed client: every call of the dashboard goes through it. Room: dashboard, api.
+ * The typed client: every call of the dashboard goes through it.
  *
  * `await answer(client.GET("/api/v1/jobs/{exec_id}", { params: … }))` gives the body or throws a Problem.
  * The browser's session cookie goes along by itself; a 401 tells whoever listens that the session has ended.

@@ -1,4 +1,4 @@
-/** Jobs: lists, one, its parts, and what may be done with it. Room: dashboard, api. */
+/** Jobs: lists, one, its parts, and what may be done with it. */
 
 import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 
@@ -42,7 +42,7 @@ export function jobQuery(id: string) {
 /** A job's whole history, oldest first. */
 export function eventsQuery(id: string) {
   return queryOptions({
-    queryKey: keys.jobPart(id, "events"),
+    queryKey: keys.jobList(id, "events"),
     queryFn: ({ signal }) =>
       everyPage(
         (cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/events", { params: part(id, cursor), signal })),
@@ -54,7 +54,7 @@ export function eventsQuery(id: string) {
 /** Each change of a job's size, oldest first. */
 export function resizesQuery(id: string) {
   return queryOptions({
-    queryKey: keys.jobPart(id, "resizes"),
+    queryKey: keys.jobList(id, "resizes"),
     queryFn: ({ signal }) =>
       everyPage(
         (cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/resizes", { params: part(id, cursor), signal })),
@@ -66,7 +66,7 @@ export function resizesQuery(id: string) {
 /** Which slots it held, and when. */
 export function allocationsQuery(id: string) {
   return queryOptions({
-    queryKey: keys.jobPart(id, "allocations"),
+    queryKey: keys.jobList(id, "allocations"),
     queryFn: ({ signal }) =>
       everyPage(
         (cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/allocations", { params: part(id, cursor), signal })),
@@ -78,7 +78,7 @@ export function allocationsQuery(id: string) {
 /** Loss, workers, throughput over steps and time, as columns. */
 export function metricsQuery(id: string, points = 600) {
   return queryOptions({
-    queryKey: keys.jobPart(id, "metrics"),
+    queryKey: keys.jobList(id, "metrics"),
     queryFn: ({ signal }) =>
       answer(
         client.GET("/api/v1/jobs/{exec_id}/metrics", { params: { path: { exec_id: id }, query: { points } }, signal }),
@@ -89,7 +89,7 @@ export function metricsQuery(id: string, points = 600) {
 /** The files of its log. */
 export function logFilesQuery(id: string) {
   return queryOptions({
-    queryKey: keys.jobPart(id, "logs"),
+    queryKey: keys.jobList(id, "logs"),
     queryFn: async ({ signal }): Promise<readonly LogFile[]> => {
       const files = await everyPage((cursor) =>
         answer(client.GET("/api/v1/jobs/{exec_id}/logs", { params: part(id, cursor), signal })),

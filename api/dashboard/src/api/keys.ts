@@ -1,4 +1,4 @@
-/** Names of everything in the query cache. Room: dashboard, api. What stands under "live" the stream keeps fresh. */
+/** Names of everything in the query cache. What stands under "live" the stream keeps fresh. */
 
 /** What the Jobs page asks for; empty strings ask for everything. */
 export interface JobFilter {
@@ -18,9 +18,9 @@ export const keys = {
   jobs: (filter: JobFilter) => ["live", "jobs", filter] as const,
   job: (id: string) => ["live", "job", id] as const,
   /** Prefix of all that hangs on a job: its history, its resizes, its metrics. */
-  jobParts: (id: string) => ["live", "job-parts", id] as const,
-  jobPart: (id: string, part: "events" | "resizes" | "allocations" | "metrics" | "logs") =>
-    ["live", "job-parts", id, part] as const,
+  jobRelated: (id: string) => ["live", "job-lists", id] as const,
+  jobList: (id: string, part: "events" | "resizes" | "allocations" | "metrics" | "logs") =>
+    ["live", "job-lists", id, part] as const,
   nodes: ["live", "nodes"] as const,
   nodeUsage: (name: string, seconds: number) => ["live", "node-usage", name, seconds] as const,
   timeline: (range: string) => ["live", "timeline", range] as const,

@@ -1,4 +1,4 @@
-/** Nodes and what an admin does with them. Room: dashboard, api. */
+/** Nodes and what an admin does with them. */
 
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 

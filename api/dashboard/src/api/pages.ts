@@ -1,4 +1,4 @@
-/** Lists that come in pages, read to their end. Room: dashboard, api. */
+/** Lists that come in pages, read to their end. */
 
 import type { Page } from "./types";
 

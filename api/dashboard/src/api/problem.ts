@@ -1,4 +1,4 @@
-/** What the API refuses, as one kind of error. Room: dashboard, api. Reads RFC 9457 bodies and WMLA's plain text. */
+/** What the API refuses, as one kind of error. Reads RFC 9457 bodies and WMLA's plain text. */
 
 export class Problem extends Error {
   override readonly name = "Problem";
@@ -24,8 +24,8 @@ export class Problem extends Error {
 /** The problem that an answer tells; `body` is its JSON, or its text. */
 export function problemOf(status: number, body: unknown): Problem {
   if (typeof body === "object" && body !== null) {
-    const told = body as Record<string, unknown>;
-    const text = (name: string): string => (typeof told[name] === "string" ? told[name] : "");
+    const fields = body as Record<string, unknown>;
+    const text = (name: string): string => (typeof fields[name] === "string" ? fields[name] : "");
     return new Problem(status, text("title") || titleOf(status), text("detail"), text("code"));
   }
   return new Problem(status, titleOf(status), typeof body === "string" ? body.trim().slice(0, 2000) : "");

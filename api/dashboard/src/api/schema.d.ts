@@ -1,4 +1,4 @@
-// openapi.json sha256: efc7f53fd8ac3cbfec737559a77490759d6c08ced77ae9299b0cf93b5c19aab0
+// openapi.json sha256: 3aa7e68672ebf3b579fac0318b6b6f825033fbcc588999679308ac4f7920af33
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -193,7 +193,7 @@ export interface paths {
         };
         /**
          * Resizes
-         * @description Each change of the job's size, in order: its cause, what woke whom, its pause.
+         * @description Each change of the job's size, in order: its cause, what woke the agent, its pause.
          */
         get: operations["jobs_resizes"];
         put?: never;
@@ -281,8 +281,8 @@ export interface paths {
         post?: never;
         /**
          * Remove
-         * @description Take a lost node from the list. 409 for one that is heard from, or holds slots of a job that goes on. Its history
-         *     stays, and a node of this name may join again.
+         * @description Take a lost node from the list. 409 for one whose agent still asks, or holds slots of a job that goes on. Its
+         *     history stays, and a node of this name may join again.
          */
         delete: operations["nodes_remove"];
         options?: never;
@@ -467,7 +467,7 @@ export interface paths {
         };
         /**
          * Stream
-         * @description What changes, as it changes, at most four times a second. A user is told of their own jobs, an admin of all.
+         * @description What changes, as it changes, at most four times a second. A user gets changes of their own jobs, an admin of all.
          *
          *     A batch may be several events; only its last carries an id, so that a cut between them loses none. ``hello``:
          *     fetch the lists. ``reset``: too much was missed, fetch them anew. ``beat``: nothing has happened for a while.
@@ -493,7 +493,7 @@ export interface paths {
          * Timeline
          * @description Who held which slot, each resize and each failure, between two times (seconds since the epoch; until now where
          *     there is no ``until``). Where that would be too much it begins later, as the answer's ``since`` says. Of
-         *     others' jobs a user is told no more than which slots they hold.
+         *     others' jobs a user sees no more than which slots they hold.
          */
         get: operations["timeline_timeline"];
         put?: never;
@@ -805,7 +805,8 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description Whether requests are served; 503 where they would fail. Who asks on the server itself is told why, too.
+         * @description Whether requests are served; 503 where they would fail. A request from the server's own machine is answered with
+         *     the reason, too.
          */
         get: operations["health_readyz"];
         put?: never;
@@ -872,7 +873,7 @@ export interface components {
         };
         /**
          * Assignments
-         * @description What a node should be running: ``edt_runner.contract.Assignment`` objects as JSON.
+         * @description What a node should be running: one object for each attempt, with its job, its fence and its slots.
          */
         Assignments: {
             /** Assignments */
@@ -1168,14 +1169,14 @@ export interface components {
             share_done: number | null;
             /** Slots */
             slots: number;
-            /**
-             * Standing
-             * @enum {string}
-             */
-            standing: "submitted" | "waiting" | "starting" | "running" | "stopping" | "finished" | "stopped" | "failed";
             /** Started At */
             started_at: number | null;
             state: components["schemas"]["ExecState"];
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "submitted" | "waiting" | "starting" | "running" | "stopping" | "finished" | "stopped" | "failed";
             /** Steps Total */
             steps_total: number | null;
             /** Stop Requested At */
@@ -1267,10 +1268,10 @@ export interface components {
         };
         /**
          * Metrics
-         * @description A training's course in columns of one length, oldest first; ``step`` only grows.
+         * @description The metrics of a training in columns of one length, oldest first; ``step`` only grows.
          *
          *     Of many points these are the ones that keep the shape, the first and the last among them. What an attempt did
-         *     beyond the checkpoint from which the next one went on was done again, and is shown once. None: not told.
+         *     beyond the checkpoint from which the next one went on was done again, and is shown once. None: not reported.
          */
         Metrics: {
             /** Epoch */
@@ -1496,7 +1497,7 @@ export interface components {
         };
         /**
          * Ready
-         * @description Answer of ``/readyz``. Who asks on the server itself is also told what is the matter with each part, ``ok``
+         * @description Answer of ``/readyz``. To a request from the server's own machine it also says what is wrong with each, ``ok``
          *     where nothing is.
          */
         Ready: {
@@ -1548,14 +1549,14 @@ export interface components {
             gone_at: number | null;
             /** Joined At */
             joined_at: number | null;
+            /** Notified At */
+            notified_at: number | null;
             /** Number */
             number: number;
             /** Pause Seconds */
             pause_seconds: number | null;
             /** Recomputed */
             recomputed: number | null;
-            /** Rung At */
-            rung_at: number | null;
             /** Started At */
             started_at: number | null;
             /** Step */
@@ -1782,7 +1783,7 @@ export interface components {
         /**
          * TimelineFailure
          * @description A mark: an engine that was lost, all of a job on a node that was (then without a slot), or a whole attempt (then
-         *     without a node). The stream may tell one again: job, time, node and slot say which it is.
+         *     without a node). The stream may send one again: job, time, node and slot identify it.
          */
         TimelineFailure: {
             /** Exec Id */
@@ -1800,7 +1801,7 @@ export interface components {
         };
         /**
          * TimelineJob
-         * @description A job that occurs in the picture.
+         * @description A job that occurs in the timeline.
          */
         TimelineJob: {
             /** App Name */

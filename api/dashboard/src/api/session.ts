@@ -1,4 +1,4 @@
-/** Who is logged in, logging in and out. Room: dashboard, api. */
+/** Who is logged in, logging in and out. */
 
 import { type QueryClient, queryOptions, useQuery } from "@tanstack/react-query";
 

@@ -1,4 +1,4 @@
-/** The wire's shapes under short names. Room: dashboard, api. What they hold is said in schema.d.ts, made by `npm run types`. */
+/** The wire's shapes under short names. What they hold is said in schema.d.ts, made by `npm run types`. */
 
 import type { components } from "./schema";
 

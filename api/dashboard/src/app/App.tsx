@@ -1,4 +1,4 @@
-/** Everything that stands around the pages. Room: dashboard, app. */
+/** Everything that stands around the pages. */
 
 import { QueryClientProvider } from "@tanstack/react-query";
 import { Tooltip } from "radix-ui";

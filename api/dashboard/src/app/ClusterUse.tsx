@@ -1,4 +1,4 @@
-/** How many of the cluster's slots are held, in one line of the bar. Room: dashboard, app. */
+/** How many of the cluster's slots are held, in one line of the bar. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";

@@ -1,4 +1,4 @@
-/** Whether what is on the screen is fresh: live, reconnecting, or stale since when. Room: dashboard, app. */
+/** Whether what is on the screen is fresh: live, reconnecting, or stale since when. */
 
 import { CloudOff, LoaderCircle, Radio } from "lucide-react";
 
@@ -8,7 +8,7 @@ import { clock } from "../components/format";
 import styles from "./ConnectionBadge.module.css";
 
 export function ConnectionBadge() {
-  const { phase, heardAt, since } = useConnection();
+  const { phase, receivedAt, since } = useConnection();
   const shown = {
     connecting: { icon: LoaderCircle, word: "reconnecting", hint: "Connecting to the API." },
     live: { icon: Radio, word: "live", hint: "Changes are shown as they happen." },
@@ -19,8 +19,8 @@ export function ConnectionBadge() {
     },
     stale: {
       icon: CloudOff,
-      word: `stale since ${clock((heardAt ?? since) / 1000)}`,
-      hint: "Nothing was heard from the API since then. What is shown may be old.",
+      word: `stale since ${clock((receivedAt ?? since) / 1000)}`,
+      hint: "Nothing came from the API since then. What is shown may be old.",
     },
   }[phase];
   const Icon = shown.icon;

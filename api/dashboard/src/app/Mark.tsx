@@ -1,4 +1,4 @@
-/** The sign of OpenEDT: workers over time. Room: dashboard, app. */
+/** The sign of OpenEDT: workers over time. */
 
 export function Mark() {
   return (

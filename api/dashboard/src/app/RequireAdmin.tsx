@@ -1,4 +1,4 @@
-/** Shows its children to admins, and the 403 page to anybody else. Room: dashboard, app. The API refuses them, too. */
+/** Shows its children to admins, and the 403 page to anybody else. The API refuses them, too. */
 
 import type { ReactNode } from "react";
 

@@ -1,4 +1,4 @@
-/** Lets in who is logged in; anybody else is sent to the login page and comes back here afterwards. Room: dashboard, app. */
+/** Lets in who is logged in; anybody else is sent to the login page and comes back here afterwards. */
 
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";

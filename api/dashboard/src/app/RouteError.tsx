@@ -1,4 +1,4 @@
-/** Where a page broke: says what, and offers to load it again. The rest of the dashboard stays. Room: dashboard, app. */
+/** Where a page broke: says what, and offers to load it again. The rest of the dashboard stays. */
 
 import { isRouteErrorResponse, useRouteError } from "react-router";
 

@@ -1,4 +1,4 @@
-/** The frame around every page: navigation at the left, the bar at the top. Room: dashboard, app. */
+/** The frame around every page: navigation at the left, the bar at the top. */
 
 import { ChartGantt, ListChecks, type LucideIcon, Rocket, Server } from "lucide-react";
 import { useEffect, useRef } from "react";

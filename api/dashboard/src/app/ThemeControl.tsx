@@ -1,4 +1,4 @@
-/** Chooses light, dark or the system's theme. Room: dashboard, app. */
+/** Chooses light, dark or the system's theme. */
 
 import { Monitor, Moon, Sun } from "lucide-react";
 

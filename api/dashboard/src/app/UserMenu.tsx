@@ -1,4 +1,4 @@
-/** Who is logged in, as what, and the way out. Room: dashboard, app. */
+/** Who is logged in, as what, and the way out. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { ChevronDown, CircleUserRound, LogOut, ShieldCheck } from "lucide-react";
@@ -26,7 +26,7 @@ export function UserMenu() {
     <Menu
       trigger={
         <Button look="ghost" icon={CircleUserRound}>
-          <span className="heard">Account: </span>
+          <span className="visually-hidden">Account: </span>
           <span className={styles.name}>{me.name}</span>
           {me.role === "admin" && <span className={styles.role}>admin</span>}
           <ChevronDown size={14} aria-hidden />

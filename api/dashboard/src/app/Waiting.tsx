@@ -1,4 +1,4 @@
-/** The moment before anything is known: empty, and after a while a word. Room: dashboard, app. */
+/** The moment before anything is known: empty, and after a while a word. */
 
 import styles from "./Waiting.module.css";
 

@@ -1,4 +1,4 @@
-/** The query cache and its manners. Room: dashboard, app. */
+/** The query cache and its manners. */
 
 import { QueryClient } from "@tanstack/react-query";
 

@@ -1,4 +1,4 @@
-/** What pages there are, and under which paths. Room: dashboard, app. Each page is fetched when it is first opened. */
+/** What pages there are, and under which paths. Each page is fetched when it is first opened. */
 
 import { createBrowserRouter, Navigate } from "react-router";
 

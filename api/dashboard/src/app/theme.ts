@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it. Room: dashboard, app. Kept in this browser; public/theme.js sets it before the first paint. */
+/** Light, dark, or as the system has it. Kept in this browser; public/theme.js sets it before the first paint. */
 
 import { useSyncExternalStore } from "react";
 

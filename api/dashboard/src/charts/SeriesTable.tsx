@@ -1,7 +1,7 @@
-/** The same numbers as a table: the twin of a chart. Room: dashboard, charts. */
+/** The same numbers as a table: the twin of a chart. */
 
 import { minMax } from "./downsample";
-import { moment, momentUtc } from "./moments";
+import { timestamp, timestampUtc } from "./timestamps";
 import { MARK_LOOKS } from "./plot";
 import type { ChartMark, TimeSeriesProps } from "./props";
 import { compact } from "./ticks";
@@ -23,11 +23,11 @@ export function SeriesTable(props: TimeSeriesProps) {
   ];
   rows.sort((one, other) => other.at - one.at);
   const x = (at: number) =>
-    props.xKind === "number" ? compact(at) : <time dateTime={new Date(at * 1000).toISOString()} title={momentUtc(at)}>{moment(at)}</time>;
+    props.xKind === "number" ? compact(at) : <time dateTime={new Date(at * 1000).toISOString()} title={timestampUtc(at)}>{timestamp(at)}</time>;
   return (
     <div className={styles.table} tabIndex={0} role="region" aria-label={`${props.title}, table`} style={{ maxHeight: (props.height ?? 180) + 28 }}>
       <table>
-        <caption className="heard">
+        <caption className="visually-hidden">
           {props.title}
           {kept.length < shown.length ? `: ${kept.length} of ${shown.length} points` : ""}
         </caption>

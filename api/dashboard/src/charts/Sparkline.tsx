@@ -1,4 +1,4 @@
-/** A line as high as a word, for rows and tiles. Room: dashboard, charts. */
+/** A line as high as a word, for rows and tiles. */
 
 import styles from "./Sparkline.module.css";
 

@@ -1,4 +1,4 @@
-/** The button by which a chart becomes a table, and the table a chart again. Room: dashboard, charts. */
+/** The button by which a chart becomes a table, and the table a chart again. */
 
 import { ChartSpline, Table2 } from "lucide-react";
 

@@ -1,5 +1,5 @@
 /**
- * Lines over time or steps, with marks, on uPlot. Room: dashboard, charts.
+ * Lines over time or steps, with marks, on uPlot.
  *
  * The values under the cursor stand in the legend; charts of one `sync` key move their cursors together. "Show as
  * table" shows the same numbers to those who cannot see a canvas, or want to read them.
@@ -12,7 +12,7 @@ import uPlot from "uplot";
 
 import { useTheme } from "../app/theme";
 import { colourName, readColours } from "./colours";
-import { moment, momentUtc } from "./moments";
+import { timestamp, timestampUtc } from "./timestamps";
 import { inPowers, MARK_LOOKS, plotData, plotOptions, shownRange } from "./plot";
 import type { ChartColour, ChartMark, TimeSeriesProps } from "./props";
 import { SeriesTable } from "./SeriesTable";
@@ -87,7 +87,7 @@ function Plot(
     return () => observer.disconnect();
   }, []);
 
-  const hear = useCallback((index: number | null, at: number) => {
+  const moveCursor = useCallback((index: number | null, at: number) => {
     const made = plot.current;
     if (index === null || at < 0 || !made) {
       onCursor(null);
@@ -108,7 +108,7 @@ function Plot(
     if (!element || !ready) return undefined;
     const steps = uPlot.paths.stepped?.({ align: 1 });
     if (!steps) throw new Error("uPlot has no stepped lines");
-    const events = { props: () => current.current, onCursor: hear };
+    const events = { props: () => current.current, onCursor: moveCursor };
     const wide = Math.floor(element.clientWidth);
     const options = plotOptions(current.current, wide, element.clientHeight, readColours(), events, steps);
     const made = new uPlot(options, plotData(current.current), element);
@@ -123,7 +123,7 @@ function Plot(
       plot.current = null;
       made.destroy();
     };
-  }, [looks, ready, hear]);
+  }, [looks, ready, moveCursor]);
 
   useEffect(() => {
     plot.current?.setSize({ width, height });
@@ -163,8 +163,8 @@ function Legend({ props, cursor, powers }: { props: TimeSeriesProps; cursor: Cur
   return (
     <ul className={styles.legend} aria-hidden>
       {at !== undefined && (
-        <li className={styles.when} title={props.xKind === "number" ? undefined : momentUtc(at)}>
-          {props.xKind === "number" ? `${props.xLabel ?? "x"} ${compact(at)}` : moment(at)}
+        <li className={styles.when} title={props.xKind === "number" ? undefined : timestampUtc(at)}>
+          {props.xKind === "number" ? `${props.xLabel ?? "x"} ${compact(at)}` : timestamp(at)}
         </li>
       )}
       {props.series.map((series, number) => {
@@ -202,7 +202,7 @@ function lastKnown(values: readonly (number | null)[]): number | null {
 /** What the canvas shows, in a sentence. */
 function summary(props: TimeSeriesProps): string {
   const { from, to } = shownRange(props);
-  const word = (value: number): string => (props.xKind === "number" ? compact(value) : moment(value));
+  const word = (value: number): string => (props.xKind === "number" ? compact(value) : timestamp(value));
   const lines = props.series.map((series) => {
     const last = lastKnown(series.values);
     return last === null ? `${series.label}: nothing yet` : `${series.label}: last ${(series.format ?? compact)(last)}`;

@@ -17,7 +17,7 @@ function storeOf(...bars: Bar[]): BarStore {
 }
 
 describe("what is known of the slots", () => {
-  it("is in order in whatever order it was heard", () => {
+  it("is in order in whatever order it came", () => {
     const store = storeOf(bar(30, null), bar(10, 20), bar(20, 30));
     expect(store.lane(LANE).map((each) => each.from)).toEqual([10, 20, 30]);
     expect(store.earliest).toBe(10);
@@ -34,7 +34,7 @@ describe("what is known of the slots", () => {
     expect(store.version).toBeGreaterThan(before);
   });
 
-  it("is told for a stretch, newest first, with the bars that only touch it", () => {
+  it("is listed for a stretch, newest first, with the bars that only touch it", () => {
     const store = storeOf(bar(0, 10), bar(10, 20), bar(20, 30), bar(40, null), bar(15, 25, { slot: "1" }));
     expect(store.between({ from: 12, to: 22 }).map((each) => each.from)).toEqual([20, 15, 10]);
   });
@@ -43,7 +43,7 @@ describe("what is known of the slots", () => {
 describe("a row's pixels", () => {
   const range = { from: 100, to: 200 };
 
-  it("are clipped to the picture, and an open bar ends now", () => {
+  it("are clipped to the chart, and an open bar ends now", () => {
     const lane = storeOf(bar(50, 120), bar(150, null)).lane(LANE);
     expect(pieces(lane, range, 1000, 180).map(({ x, width }) => [x, width])).toEqual([[0, 200], [500, 300]]);
   });
@@ -53,7 +53,7 @@ describe("a row's pixels", () => {
     expect(pieces(lane, range, 1000, 999)).toHaveLength(1);
   });
 
-  it("are no more than the picture has, however many bars there are", () => {
+  it("are no more than the chart has, however many bars there are", () => {
     const lane = storeOf(...Array.from({ length: 5000 }, (_, at) => bar(100 + at / 50, 100 + (at + 1) / 50))).lane(LANE);
     const found = pieces(lane, range, 400, 999);
     expect(found.length).toBeLessThanOrEqual(450);

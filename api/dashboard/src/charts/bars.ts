@@ -1,4 +1,4 @@
-/** Who held which slot and when, kept so that a picture of any stretch is quick. Room: dashboard, charts. */
+/** Who held which slot and when, kept so that a chart of any stretch is quick. */
 
 import { laneKey } from "./lanes";
 import type { XRange } from "./props";
@@ -25,9 +25,9 @@ export interface Piece {
   readonly crowd: number;
 }
 
-/** All bars that are known, by row and by job. Bars are put in as they are heard of, in any order, again and again. */
+/** All bars that are known, by row and by job. Bars are put in as they come, in any order, again and again. */
 export class BarStore {
-  /** Grows with each change; a picture of the same version is still right. */
+  /** Grows with each change; a chart of the same version is still right. */
   version = 0;
   private readonly byAllocation = new Map<number, Bar>();
   private readonly byLane = new Map<string, Bar[]>();
@@ -118,7 +118,7 @@ function firstAfter(bars: readonly Bar[], time: number): number {
 }
 
 /**
- * A row's bars as pixels of a picture `width` wide that shows `range`; clipped to it, an open bar ending at `now`.
+ * A row's bars as pixels of a chart `width` wide that shows `range`; clipped to it, an open bar ending at `now`.
  * Bars of less than a pixel that lie in the same one become one piece.
  */
 export function pieces(bars: readonly Bar[], range: XRange, width: number, now: number): Piece[] {

@@ -1,4 +1,4 @@
-/** Why a job's size changed and how engines ended, in words. Pure. Room: dashboard, charts. */
+/** Why a job's size changed and how engines ended, in words. Pure. */
 
 const CAUSES: Readonly<Record<string, string>> = {
   submit: "It started",
@@ -22,7 +22,7 @@ export function causeWords(cause: string): string {
 const FAILURES: Readonly<Record<string, string>> = {
   lost: "Engine lost",
   "script-error": "The script failed",
-  "pull-failed": "A newcomer did not get the weights",
+  "pull-failed": "A joining engine did not get the weights",
 };
 
 export function failureWords(kind: string): string {

@@ -1,4 +1,4 @@
-/** The theme's colours for canvases, which cannot name CSS properties. Room: dashboard, charts. Reads the page's style. */
+/** The theme's colours for canvases, which cannot name CSS properties. Reads the page's style. */
 
 import { jobLook } from "./palette";
 import type { ChartColour } from "./props";

@@ -1,4 +1,4 @@
-/** Fewer points with the same outline. Pure. Room: dashboard, charts. */
+/** Fewer points with the same outline. Pure. */
 
 /**
  * Indices into `x` to draw, at most about `most`: the first, the last, and of each bucket the lowest and the highest

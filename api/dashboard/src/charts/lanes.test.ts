@@ -87,7 +87,7 @@ describe("the marks", () => {
     expect(marks.map((mark) => mark.kind)).toEqual(["failure"]);
   });
 
-  it("outside the picture are left out", () => {
+  it("outside the chart are left out", () => {
     expect(placeMarks(layout, store, [resize({ time: 101 })], [failure({ time: -1 })], range, 1000)).toEqual([]);
   });
 

@@ -1,4 +1,4 @@
-/** Rows of the timeline: slots grouped by node, laid out from top to bottom. Pure. Room: dashboard, charts. */
+/** Rows of the timeline: slots grouped by node, laid out from top to bottom. Pure. */
 
 export interface LaneNode {
   readonly name: string;

@@ -1,4 +1,4 @@
-/** Where the timeline marks what happened: changes of a job's size and failures. Pure. Room: dashboard, charts. */
+/** Where the timeline marks what happened: changes of a job's size and failures. Pure. */
 
 import type { Bar, BarStore } from "./bars";
 import { laneKey, type Layout } from "./lanes";

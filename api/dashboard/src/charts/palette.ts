@@ -1,4 +1,4 @@
-/** Which hue and pattern a job has, by its number: the hues stand in jobs.css. Pure. Room: dashboard, charts. */
+/** Which hue and pattern a job has, by its number: the hues stand in jobs.css. Pure. */
 
 export const HUES = 12;
 export const PATTERNS = 4;

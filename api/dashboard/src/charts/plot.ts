@@ -1,4 +1,4 @@
-/** A chart's props as uPlot takes them. Room: dashboard, charts. Draws on uPlot's canvas; keeps nothing. */
+/** A chart's props as uPlot takes them. Draws on uPlot's canvas; keeps nothing. */
 
 import type uPlot from "uplot";
 

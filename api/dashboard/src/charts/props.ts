@@ -1,5 +1,5 @@
 /**
- * What the shared charts take. Room: dashboard, charts. Types alone, so that a page can be written against them.
+ * What the shared charts take. Types alone, so that a page can be written against them.
  */
 
 /** A colour by its meaning; the theme says what it looks like. A job's own hue is `{ job: "edt-7" }`. */
@@ -22,7 +22,7 @@ export interface ChartSeries {
   readonly format?: (value: number) => string;
 }
 
-/** Something that happened at one moment, drawn as a line with a small flag. */
+/** Something that happened at one time, drawn as a line with a small flag. */
 export interface ChartMark {
   /** Where on the x axis. */
   readonly at: number;

@@ -1,5 +1,5 @@
 /**
- * The stretch of time a picture shows, and how zooming and panning change it. Pure. Room: dashboard, charts.
+ * The stretch of time a picture shows, and how zooming and panning change it. Pure.
  * All times are seconds since the epoch.
  */
 

@@ -1,4 +1,4 @@
-/** Where an axis is marked and what stands there. Pure but for the machine's time zone. Room: dashboard, charts. */
+/** Where an axis is marked and what stands there. Pure but for the machine's time zone. */
 
 import type { XRange } from "./props";
 

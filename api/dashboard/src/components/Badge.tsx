@@ -1,4 +1,4 @@
-/** A state as a word with a sign; the colour only repeats it. Room: dashboard, components. */
+/** A state as a word with a sign; the colour only repeats it. */
 
 import {
   CircleCheck,
@@ -37,7 +37,7 @@ export function Badge({
   );
 }
 
-const STANDINGS: Readonly<Record<Job["standing"], { word: string; tone: Tone; icon: LucideIcon; title?: string }>> = {
+const STATUSES: Readonly<Record<Job["status"], { word: string; tone: Tone; icon: LucideIcon; title?: string }>> = {
   submitted: { word: "Submitted", tone: "calm", icon: CircleDashed },
   waiting: { word: "Waiting", tone: "warn", icon: Hourglass },
   starting: { word: "Starting", tone: "accent", icon: LoaderCircle, title: "It holds slots; its processes are being started" },
@@ -48,8 +48,8 @@ const STANDINGS: Readonly<Record<Job["standing"], { word: string; tone: Tone; ic
   failed: { word: "Failed", tone: "bad", icon: CircleX },
 };
 
-/** The standing of a job of which no more than the state is known. */
-const OF_STATE: Readonly<Record<JobState, Job["standing"]>> = {
+/** The status of a job of which no more than the state is known. */
+const OF_STATE: Readonly<Record<JobState, Job["status"]>> = {
   SUBMITTED: "submitted",
   PENDING_CRD_SCHEDULER: "waiting",
   RUNNING: "running",
@@ -59,15 +59,15 @@ const OF_STATE: Readonly<Record<JobState, Job["standing"]>> = {
 };
 
 export function stateWord(state: JobState): string {
-  return STANDINGS[OF_STATE[state]].word;
+  return STATUSES[OF_STATE[state]].word;
 }
 
-export function standingWord(job: Pick<Job, "standing">): string {
-  return STANDINGS[job.standing].word;
+export function statusWord(job: Pick<Job, "status">): string {
+  return STATUSES[job.status].word;
 }
 
-export function StateBadge({ job }: { readonly job: { readonly state: JobState; readonly standing?: Job["standing"] } }) {
-  const { word, tone, icon, title } = STANDINGS[job.standing ?? OF_STATE[job.state]];
+export function StateBadge({ job }: { readonly job: { readonly state: JobState; readonly status?: Job["status"] } }) {
+  const { word, tone, icon, title } = STATUSES[job.status ?? OF_STATE[job.state]];
   return (
     <Badge tone={tone} icon={icon} title={title ?? job.state}>
       {word}

@@ -1,4 +1,4 @@
-/** A button, or a link that looks like one. Room: dashboard, components. */
+/** A button, or a link that looks like one. */
 
 import type { LucideIcon } from "lucide-react";
 import type { ComponentProps } from "react";

@@ -1,4 +1,4 @@
-/** A command to copy, on one line or several. Room: dashboard, components. */
+/** A command to copy, on one line or several. */
 
 import { CopyButton } from "./CopyButton";
 import styles from "./Command.module.css";

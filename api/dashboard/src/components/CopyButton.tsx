@@ -1,4 +1,4 @@
-/** Copies a text, and says that it did. Room: dashboard, components. */
+/** Copies a text, and says that it did. */
 
 import { Check, Copy } from "lucide-react";
 import { useEffect, useState } from "react";
@@ -31,7 +31,7 @@ export function CopyButton({ text, label }: { readonly text: string; readonly la
         title={label}
         onClick={() => void copy()}
       />
-      <span role="status" className="heard">
+      <span role="status" className="visually-hidden">
         {done ? "Copied" : ""}
       </span>
     </>

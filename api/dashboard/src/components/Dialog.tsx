@@ -1,5 +1,5 @@
 /**
- * A dialog over the page, and the question before something that cannot be taken back. Room: dashboard, components.
+ * A dialog over the page, and the question before something that cannot be taken back.
  *
  * The browser's own <dialog>: it keeps the focus inside, closes on Escape and gives the focus back.
  */

@@ -1,4 +1,4 @@
-/** What stands where there is nothing yet: a sentence, and the exact command that would change it. Room: dashboard, components. */
+/** What stands where there is nothing yet: a sentence, and the exact command that would change it. */
 
 import type { LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";

@@ -1,4 +1,4 @@
-/** A labelled field of a form, with a hint below and its error. Room: dashboard, components. */
+/** A labelled field of a form, with a hint below and its error. */
 
 import { type ComponentProps, type ReactNode, useId } from "react";
 

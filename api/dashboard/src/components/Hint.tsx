@@ -1,4 +1,4 @@
-/** A few words beside a thing, on hover and on focus. Room: dashboard, components. What must be known stands on the page itself. */
+/** A few words beside a thing, on hover and on focus. What must be known stands on the page itself. */
 
 import { Tooltip } from "radix-ui";
 import type { ReactElement, ReactNode } from "react";

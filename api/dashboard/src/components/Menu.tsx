@@ -1,4 +1,4 @@
-/** A menu under a button: items, one choice of several, words. Room: dashboard, components. */
+/** A menu under a button: items, one choice of several, words. */
 
 import { Check, type LucideIcon } from "lucide-react";
 import { DropdownMenu } from "radix-ui";

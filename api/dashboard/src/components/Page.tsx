@@ -1,4 +1,4 @@
-/** The head of a page: its title, a line below, what can be done. Sets the browser tab's title, too. Room: dashboard, components. */
+/** The head of a page: its title, a line below, what can be done. Sets the browser tab's title, too. */
 
 import { type ReactNode, useEffect } from "react";
 

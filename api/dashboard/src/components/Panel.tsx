@@ -1,4 +1,4 @@
-/** A piece of a page with a heading. Room: dashboard, components. */
+/** A piece of a page with a heading. */
 
 import { type ReactNode, useId } from "react";
 

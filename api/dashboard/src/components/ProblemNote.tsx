@@ -1,4 +1,4 @@
-/** A problem where its answer would have stood. Room: dashboard, components. */
+/** A problem where its answer would have stood. */
 
 import { RotateCw, TriangleAlert } from "lucide-react";
 

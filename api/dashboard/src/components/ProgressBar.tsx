@@ -1,4 +1,4 @@
-/** How far a job is, in a bar and a line; where it waits or broke, why. Room: dashboard, components. */
+/** How far a job is, in a bar and a line; where it waits or broke, why. */
 
 import { isOver, type Job } from "../api/types";
 import { count, percentDone, shortDuration } from "./format";
@@ -10,7 +10,7 @@ export function ProgressBar({ job }: { readonly job: Job }) {
   }
   if (isOver(job.state) && job.state !== "FINISHED" && job.message) return <Line text={job.message} />;
   const share = job.share_done ?? null;
-  if (share === null) return <span className="quiet">{job.standing === "running" || job.standing === "starting" ? "Starting" : "–"}</span>;
+  if (share === null) return <span className="quiet">{job.status === "running" || job.status === "starting" ? "Starting" : "–"}</span>;
   const total = job.progress.steps_total ?? job.steps_total;
   const step = job.progress.step ?? total;
   const left = job.state === "RUNNING" && job.eta_seconds != null ? `${shortDuration(job.eta_seconds)} left` : "";

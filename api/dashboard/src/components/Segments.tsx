@@ -1,4 +1,4 @@
-/** One of a few, side by side. Room: dashboard, components. */
+/** One of a few, side by side. */
 
 import type { LucideIcon } from "lucide-react";
 import { useId } from "react";
@@ -21,7 +21,7 @@ export function Segments({
     <div role="radiogroup" aria-label={label} className={styles.segments}>
       {choices.map(({ value: each, label: word, icon: Icon }) => (
         <label key={each} className={styles.segment}>
-          <input type="radio" className="heard" name={name} checked={each === value} onChange={() => onChange(each)} />
+          <input type="radio" className="visually-hidden" name={name} checked={each === value} onChange={() => onChange(each)} />
           {Icon && <Icon size={13} aria-hidden />}
           {word}
         </label>

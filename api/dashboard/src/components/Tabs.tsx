@@ -1,4 +1,4 @@
-/** Tabs of a page or a panel. Room: dashboard, components. Which one is open is the caller's: mostly a part of the path. */
+/** Tabs of a page or a panel. Which one is open is the caller's: mostly a part of the path. */
 
 import { Tabs as Radix } from "radix-ui";
 import type { ReactNode } from "react";

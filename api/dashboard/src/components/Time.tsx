@@ -1,4 +1,4 @@
-/** A moment or a while, in local words with UTC on hover. Room: dashboard, components. */
+/** A moment or a while, in local words with UTC on hover. */
 
 import { useNow } from "../api/stream/live";
 import { ago, dateTime, duration, utc } from "./format";

@@ -1,4 +1,4 @@
-/** The corner in which toasts stand. Room: dashboard, components. */
+/** The corner in which toasts stand. */
 
 import { CircleCheck, TriangleAlert, X } from "lucide-react";
 import { useSyncExternalStore } from "react";

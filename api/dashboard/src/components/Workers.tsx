@@ -1,4 +1,4 @@
-/** How many engines of a job count now, between the fewest and the most it may have. Room: dashboard, components. */
+/** How many engines of a job count now, between the fewest and the most it may have. */
 
 import { isOver, type Job } from "../api/types";
 import styles from "./Workers.module.css";
@@ -34,7 +34,7 @@ export function Workers({ job }: { readonly job: Job }) {
   );
 }
 
-/** No job grows beyond the micro-batches of its step, once it has told them. */
+/** No job grows beyond the micro-batches of its step, as soon as they are known. */
 export function mostWorkers(job: Pick<Job, "max_workers" | "engines">): number {
   return job.engines === null ? job.max_workers : Math.min(job.max_workers, job.engines);
 }

@@ -1,4 +1,4 @@
-/** Numbers and times as people read them. Room: dashboard, components. Pure; times are seconds since the epoch. */
+/** Numbers and times as people read them. Pure; times are seconds since the epoch. */
 
 /** "4 s", "2 min 05 s", "3 h 12 min", "2 d 4 h". */
 export function duration(seconds: number): string {

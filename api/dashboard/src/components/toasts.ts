@@ -1,4 +1,4 @@
-/** What just happened, told in a corner for a while: `toast.say("…")`, `toast.problem(error)`. Room: dashboard, components. */
+/** What just happened, told in a corner for a while: `toast.say("…")`, `toast.problem(error)`. */
 
 import { asProblem } from "../api/problem";
 

@@ -1,4 +1,4 @@
-/** Jobs and what belongs to them, for tests: whole, with only what matters said. Room: dashboard, tests. */
+/** Jobs and what belongs to them, for tests: whole, with only what matters said. */
 
 import type { Allocation, Event, Job, JobPage, Resize } from "../api/types";
 
@@ -8,7 +8,7 @@ export function job(number: number, values: Partial<Job> = {}): Job {
     owner: "ana",
     owner_removed: false,
     state: "RUNNING",
-    standing: "running",
+    status: "running",
     framework: "edtPyTorch",
     app_name: "digits",
     args: "--exec-start edtPyTorch",
@@ -83,7 +83,7 @@ export function resize(number: number, values: Partial<Resize> = {}): Resize {
     from_slots: 1,
     to_slots: 2,
     decided_at: 1000,
-    rung_at: null,
+    notified_at: null,
     woken_by: null,
     woken_at: null,
     started_at: null,

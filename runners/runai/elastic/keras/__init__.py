@@ -1,4 +1,4 @@
-"""Elastic batches for Keras 3: ``init``, and ``models.Model`` around a model. Room: runners.
+"""Elastic batches for Keras 3: ``init``, and ``models.Model`` around a model.
 
     runai.elastic.keras.init(global_batch_size=256, max_gpu_batch_size=64)
     model = runai.elastic.keras.models.Model(model)
@@ -15,15 +15,46 @@ Keras is imported by ``models``, PyTorch (whose tensors travel between engines) 
 from __future__ import annotations
 
 import importlib
+import os
+import random
+import sys
 from typing import Any
 
-from edt_runner import context
-from runai import elastic
-from runai._arguments import whole
-from runai.elastic._split import split
-from runai.elastic.keras import _seeding
+import numpy as np
 
-_untouched = _seeding.Generators()
+from edt_runner import context, environment
+from edt_runner.errors import whole
+from edt_runner.schedule import seeds
+from runai import elastic
+from runai.elastic import split
+
+
+def _generators() -> tuple[Any, Any]:
+    """Where Python's and NumPy's global generators stand."""
+    _, keys, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), (np.asarray(keys).tobytes(), rest)
+
+
+def _seed_as_engines() -> None:
+    """Seed whichever of both generators still stands as ``_untouched``; and leave GPU memory to the engines.
+
+    So the driver and its engines draw data and weights alike, if the script seeds nothing. Engines are seeded before
+    they run the script. The driver of a training without a platform is a process of the user's own, so it is brought to
+    the same place, save for generators that the script has seeded by then: engines run that, too.
+    """
+    # TensorFlow would take all of the first GPU for the model of this process, and an engine is to compute there.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    seed = seeds.process_seed(environment.seed())
+    python, numpy = (now == then for now, then in zip(_generators(), _untouched, strict=True))
+    if python:
+        random.seed(seed)
+        if (tensorflow := sys.modules.get("tensorflow")) is not None:
+            tensorflow.random.set_seed(seed)
+    if numpy:
+        np.random.seed(seed & 0xFFFFFFFF)
+
+
+_untouched = _generators()
 """As they were when this module was imported, before the script drew or seeded."""
 
 
@@ -49,10 +80,10 @@ def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = Non
     if role is None:
         elastic._init(global_batch_size, max_gpu_batch_size, gpus)
         if elastic.gpus > 1:
-            _seeding.as_engines(_untouched)
+            _seed_as_engines()
         return
     batch, most = whole("global_batch_size", global_batch_size), whole("max_gpu_batch_size", max_gpu_batch_size)
-    # Engines of a training without a platform split as their driver did, which knows no letter.
-    given = gpus if role.letter.driver == "external" else None
-    devices = whole("gpus", gpus) if given is not None else min(role.letter.max_engines, batch)
+    # Engines of a training without a platform split as their driver did, which knows no spec.
+    given = gpus if role.spec.driver == "external" else None
+    devices = whole("gpus", gpus) if given is not None else min(role.spec.max_engines, batch)
     elastic._publish(split(batch, most, devices), master=role.role == "driver")

@@ -1,5 +1,4 @@
-"""``fit`` on several devices, and in a job: our engines compute. Room: runners; Keras 3, and PyTorch, whose tensors
-carry gradients between engines.
+"""``fit`` on several devices, and in a job: our engines compute.
 
 An update is ``steps x gpus`` micro-batches, as many as the engines there are share; what the model was compiled with is
 its loss, its metrics and its optimizer. ``verbose`` means nothing here: progress goes to standard error. In the driver
@@ -16,16 +15,17 @@ import keras
 import numpy as np
 
 from edt_runner import context
-from edt_runner.elog import ELog
+from edt_runner.driver.elog import ELog
 from edt_runner.errors import UsageError
-from edt_runner.play import train
-from edt_runner.tensorflow.generations import generation_of
-from edt_runner.tensorflow.trainable import KerasTrainable
+from edt_runner.frameworks.tensorflow import nested
+from edt_runner.frameworks.tensorflow.keras_version import keras_version_of
+from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
+from edt_runner.launch.train import train
 from edt_runner.training import TrainRequest
 from fabric_model import user_callbacks
 from fabric_model.keras import check_model
 from runai import elastic
-from runai.elastic import _devices
+from runai.utils import gpus as devices
 
 _FIXED: Mapping[str, tuple[Any, str]] = {
     "class_weight": (None, "give sample_weight, each sample's class's weight"),
@@ -40,7 +40,7 @@ _DRAWN = "takes arrays or a keras.utils.PyDataset: each engine must be able to f
 
 
 def fit(model: Any, plan: Any, given: Mapping[str, Any]) -> Any:
-    """Train. See this module.
+    """Train on engines, as this module says.
 
     Args:
         model: compiled.
@@ -67,7 +67,7 @@ def fit(model: Any, plan: Any, given: Mapping[str, Any]) -> Any:
         raise UsageError(f"epochs: got {epochs!r}, takes a whole number, at least 1")
     if not isinstance(frequency, int) or frequency < 1:
         raise UsageError(f"validation_freq: got {frequency!r}, takes a whole number on several devices: every so many")
-    keras3 = generation_of(model)
+    keras3 = keras_version_of(model)
     check_model(keras3, model)
     data, validation = _data(given, plan.batch_size)
     callbacks = _callbacks(given["callbacks"])
@@ -85,7 +85,7 @@ def fit(model: Any, plan: Any, given: Mapping[str, Any]) -> Any:
             collate=None,
             epochs=epochs,
             batch_size=plan.batch_size,
-            logical_workers=plan.steps * plan.gpus,
+            micro_batches=plan.steps * plan.gpus,
             loader_processes=0,
             validation_freq=frequency,
             checkpoint_freq=0,
@@ -116,7 +116,7 @@ def _data(given: Mapping[str, Any], batch_size: int) -> tuple[Any, Any]:
         if not 0 < part < 1:
             raise UsageError(f"validation_split: got {part!r}, takes a number between 0 and 1")
         kept = int(np.floor(_rows(data) * (1 - part)))
-        data, validation = _cut(data, slice(None, kept)), _cut(data, slice(kept, None))
+        data, validation = nested.take(data, slice(None, kept)), nested.take(data, slice(kept, None))
     elif validation is not None and not isinstance(validation, keras.utils.PyDataset):
         if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
             raise UsageError(f"validation_data: got {type(validation).__name__}, {_DRAWN}: (x, y) or (x, y, weights)")
@@ -130,7 +130,7 @@ def _arrays(name: str, x: Any, y: Any = None, weights: Any = None) -> Any:
         raise UsageError(f"{name}: got {type(x).__name__}{beside}, {_DRAWN}")
     parts = (x, y) if weights is None else (x, y, weights)
     data = tuple(keras.tree.map_structure(np.asarray, part) for part in parts)
-    lengths = sorted({len(leaf) if leaf.ndim else 0 for leaf in keras.tree.flatten(data)})
+    lengths = nested.lengths_of(data)
     if len(lengths) > 1 or not lengths[0]:
         raise UsageError(
             f"{name}: got arrays of {' and '.join(map(str, lengths))} rows, takes as many in each, at least 1"
@@ -148,10 +148,6 @@ def _check_items(x: Any, batch_size: int) -> None:
         )
 
 
-def _cut(data: Any, rows: slice) -> Any:
-    return tuple(keras.tree.map_structure(lambda leaf: leaf[rows], part) for part in data)
-
-
 def _rows(data: Any) -> int:
     return len(keras.tree.flatten(data)[0])
 
@@ -166,12 +162,12 @@ def _callbacks(given: Any) -> Any:
 def _offer(gpus: int) -> None:
     """To the training on this machine: so many slots as ``init`` was told, where nobody has said otherwise."""
     os.environ.setdefault("EDT_CPU_SLOTS", str(gpus))
-    if _devices.visible() > gpus:
+    if devices.count() > gpus:
         names = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))).split(",")
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(names[:gpus])
 
 
-def _follow(tick: object, engines: int, own: int, leads: bool) -> None:
+def _follow(offset: object, engines: int, own: int, leads: bool) -> None:
     """In an engine, before each step: ``runai.elastic`` says what there is now."""
     elastic._set(gpus=engines, steps=own, master=leads)
 
@@ -182,28 +178,27 @@ class _History:
     def __init__(self, model: Any, micro_batches: int) -> None:
         self._model, self._micro_batches = model, micro_batches
         role = context.current()
-        self._log = ELog(role.letter.log_dir, micro_batches) if role is not None else None
+        self._in_job = role is not None
+        self._log = ELog(role.spec.log_dir if role is not None else "", micro_batches)
+        """It writes nothing before it is told that the training begins."""
         self._steps = 0
         self._epochs: dict[int, dict[str, float]] = {}
         """By number from 1: what counts over all of the epoch comes with its last step."""
 
     def on_train_begin(self) -> None:
-        if self._log is not None:
+        if self._in_job:
             self._log.on_train_begin()
 
     def on_train_end(self) -> None:
-        if self._log is not None:
-            self._log.on_train_end()
+        self._log.on_train_end()
 
     def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None:
-        if self._log is not None:
-            self._log.log_train_metrics(metrics, iteration, epoch, workers)
+        self._log.log_train_metrics(metrics, iteration, epoch, workers)
         self._epochs[epoch] = dict(metrics)
         self._steps = iteration // self._micro_batches // epoch
 
     def log_test_metrics(self, metrics: dict[str, float], iteration: int, epoch: int) -> None:
-        if self._log is not None:
-            self._log.log_test_metrics(metrics, iteration, epoch)
+        self._log.log_test_metrics(metrics, iteration, epoch)
         self._epochs.setdefault(epoch, {}).update({f"val_{name}": value for name, value in metrics.items()})
 
     def told(self, epochs: int) -> Any:

@@ -1,4 +1,4 @@
-"""A Keras model that trains on global batches. Room: runners; Keras 3 on TensorFlow.
+"""A Keras model that trains on global batches.
 
     model = runai.elastic.keras.models.Model(model)
 
@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from edt_runner import context
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.tensorflow.keras_version import Keras3
 from runai import elastic
-from runai.elastic.keras import _sources, _step
 from runai.ga.keras.optimizers import accumulates
 
 _OPTIMIZER = "'optimizer' must be a valid keras.optimizers.Optimizer"
@@ -43,7 +46,7 @@ def Model(model: Any) -> Any:  # noqa: N802 - its name of old
     """``model`` itself, made elastic: one update of ``fit`` takes the global batch, in micro-batches.
 
     ``fit`` takes ``batch_size=runai.elastic.batch_size``, or none. ``steps_per_epoch`` counts batches of that size, or
-    the items of data that come in batches (``_sources``). A loss that is a sum is divided by the micro-batches,
+    the items of data that come in batches. A loss that is a sum is divided by the micro-batches,
     of which a RuntimeWarning tells.
 
     Args:
@@ -73,7 +76,7 @@ def Model(model: Any) -> Any:  # noqa: N802 - its name of old
     vars(model)["fit"] = functools.partial(_fit, model, plan)
     vars(model)["fit_generator"] = functools.partial(_fit_generator, model)
     if plan.steps > 1 and not plan.engines:
-        vars(model)["train_step"] = _step.train_step_of(model, plan.batch_size)
+        vars(model)["train_step"] = _train_step_of(model, plan.batch_size)
     return model
 
 
@@ -136,16 +139,16 @@ def _fit(model: Any, plan: Plan, /, *args: Any, **kwargs: Any) -> Any:
         return _engines.fit(model, plan, given.arguments)
     arguments = given.arguments
     x = arguments.get("x")
-    if _sources.is_arrays(x):
+    if is_arrays(x):
         arguments["batch_size"] = plan.global_batch
         if (items := arguments.get("steps_per_epoch")) is not None:
             arguments["steps_per_epoch"] = -(-int(items) // plan.steps)
     elif plan.steps > 1 and x is not None:
         arguments.pop("batch_size", None)
-        arguments["x"], arguments["steps_per_epoch"] = _sources.regrouped(
+        arguments["x"], arguments["steps_per_epoch"] = regrouped(
             x, plan.global_batch, plan.batch_size, arguments.get("steps_per_epoch")
         )
-    if _sources.is_arrays(arguments.get("validation_data")) or arguments.get("validation_split"):
+    if is_arrays(arguments.get("validation_data")) or arguments.get("validation_split"):
         arguments["validation_batch_size"] = arguments.get("validation_batch_size") or plan.batch_size
     return original(*given.args, **given.kwargs)
 
@@ -176,3 +179,177 @@ def _fit_generator(model: Any, generator: Any, steps_per_epoch: Any = None, *arg
         given["shuffle"] = False  # it never was, and Keras 3 warns of it
     given["steps_per_epoch"] = None if steps_per_epoch is None else int(steps_per_epoch)
     return model.fit(generator, **given)
+
+
+_KERAS = Keras3()
+
+
+def _train_step_of(model: Any, most: int) -> Callable[[Any], dict[str, Any]]:
+    """A ``train_step`` for ``model``: one update of a Keras model out of micro-batches, on one device.
+
+    What ``fit`` is given is a global batch. It goes through the model in parts that the device can hold, each part's
+    mean gradient counts by its share of the samples, and the optimizer takes one step: for a loss that is a mean over
+    samples the step of the whole batch, however many samples the last one of an epoch has. Floating-point variables
+    that a forward pass moves (batch normalization's moving averages) become the same weighted mean over the parts, each
+    of which starts from what was before: as engines do it, so that they do not depend on the number of devices either.
+
+    Args:
+        model: compiled by the time that it is called.
+        most: samples of a part.
+    """
+
+    def train_step(data: Any) -> dict[str, Any]:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        rows = tf.shape(_first(x))[0]
+        parts = tf.maximum(1, (rows + most - 1) // most)
+        base, extra = rows // parts, rows % parts
+        weights = model.trainable_weights
+        moving = [w for w in model.non_trainable_weights if keras.backend.is_float_dtype(w.dtype)]
+        before = [tf.identity(_KERAS.value(weight)) for weight in moving]
+        used: list[bool] = []
+
+        def one(index: Any, sums: list[Any], moves: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+            start = index * base + tf.minimum(index, extra)
+            size = base + tf.cast(index < extra, rows.dtype)
+            share = tf.cast(size, tf.float64) / tf.cast(tf.maximum(rows, 1), tf.float64)
+            for weight, value in zip(moving, before, strict=True):
+                weight.assign(value)
+            part = [_rows(each, start, size) for each in (x, y, sample_weight)]
+            gradients = _gradients(model, weights, *part)
+            used[:] = [gradient is not None for gradient in gradients]
+            return (
+                index + 1,
+                [held if g is None else held + _dense(g, held.dtype) * tf.cast(share, held.dtype)
+                 for held, g in zip(sums, gradients, strict=True)],
+                [move + (_KERAS.value(weight) - value) * tf.cast(share, value.dtype)
+                 for move, weight, value in zip(moves, moving, before, strict=True)],
+            )  # fmt: skip
+
+        zeros = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
+        _, sums, moves = tf.while_loop(
+            lambda index, *_: index < parts,
+            one,
+            [tf.constant(0), zeros, [tf.zeros_like(value) for value in before]],
+            parallel_iterations=1,
+        )
+        for weight, value, move in zip(moving, before, moves, strict=True):
+            weight.assign(value + move)
+        pairs = [(total if seen else None, weight) for total, weight, seen in zip(sums, weights, used, strict=True)]
+        model.optimizer.apply_gradients(pairs)
+        return dict(model.get_metrics_result())
+
+    return train_step
+
+
+def _gradients(model: Any, weights: list[Any], x: Any, y: Any, sample_weight: Any) -> list[Any]:
+    """Of the mean loss of one part; its metrics are counted."""
+    with tf.GradientTape() as tape:
+        outputs = _KERAS.call(model, x, training=True)
+        loss = _KERAS.compute_loss(model, x, y, outputs, sample_weight, training=True)
+        scaled = model.optimizer.scale_loss(loss)
+    model._loss_tracker.update_state(loss, sample_weight=tf.shape(_first(x))[0])
+    model.compute_metrics(x, y, outputs, sample_weight=sample_weight)
+    return list(tape.gradient(scaled, weights))
+
+
+def _first(x: Any) -> Any:
+    return next(leaf for leaf in keras.tree.flatten(x) if leaf is not None)
+
+
+def _rows(nest: Any, start: Any, size: Any) -> Any:
+    return keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[start : start + size], nest)
+
+
+def _dense(gradient: Any, dtype: Any) -> Any:
+    return tf.cast(tf.convert_to_tensor(gradient), dtype)
+
+
+def is_arrays(x: Any) -> bool:
+    """Whether Keras cuts it into batches itself."""
+    return isinstance(x, (list, tuple, dict)) or hasattr(x, "__array__") or isinstance(x, tf.Tensor)
+
+
+def regrouped(x: Any, batch: int, micro_batch: int, steps_per_epoch: int | None) -> tuple[Any, int | None]:
+    """``x``, not arrays, and its ``steps_per_epoch``, cut so that an item of it is a global batch of ``batch`` samples.
+
+        tf.data.Dataset             batches of exactly the global batch, and a smaller last one
+        PyDataset                   as many items in a row as hold a global batch, judged by the first item
+        generator                   alike; with steps_per_epoch an epoch's last ones are put together by themselves
+
+    Args:
+        micro_batch: samples of an item of ``x`` that does not say how many it has.
+        steps_per_epoch: items of ``x`` in an epoch; None: all that there are.
+    """
+    if isinstance(x, tf.data.Dataset):
+        rows = next((_row_count(item) for item in x.take(1)), micro_batch)
+        return _counted(x.rebatch(batch), int(x.cardinality()), rows, batch), _groups(steps_per_epoch, rows, batch)
+    if isinstance(x, keras.utils.PyDataset):
+        group = -(-batch // _row_count(x[0]))
+        return _Grouped(x, group), _groups(steps_per_epoch, 1, group)
+    if hasattr(x, "__next__"):
+        first = next(x)
+        group = -(-batch // _row_count(first))
+        together = _together(itertools.chain([first], x), group, steps_per_epoch)
+        return together, _groups(steps_per_epoch, 1, group)
+    raise UsageError(
+        f"x: got {type(x).__name__}, takes arrays, a tf.data.Dataset, a keras.utils.PyDataset or a generator"
+    )
+
+
+def _groups(items: int | None, rows: int, batch: int) -> int | None:
+    return None if items is None else -(-int(items) * rows // batch)
+
+
+def _counted(dataset: Any, items: int, rows: int, batch: int) -> Any:
+    """With its length, which is lost where batches are cut anew; it follows if the last of ``items`` cannot matter."""
+    least, most = -(-((items - 1) * rows + 1) // batch), -(-items * rows // batch)
+    return dataset.apply(tf.data.experimental.assert_cardinality(most)) if items > 0 and least == most else dataset
+
+
+class _Grouped(keras.utils.PyDataset):  # type: ignore[misc]
+    """``inner`` with ``size`` items as one."""
+
+    def __init__(self, inner: Any, size: int) -> None:
+        super().__init__(
+            workers=inner.workers, use_multiprocessing=inner.use_multiprocessing, max_queue_size=inner.max_queue_size
+        )
+        self._inner, self._size = inner, size
+
+    @property
+    def num_batches(self) -> int | None:
+        count = self._inner.num_batches
+        return None if count is None else -(-count // self._size)
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self._inner), self._size)
+        return whole + (rest > 0)
+
+    def __getitem__(self, index: int) -> Any:
+        start, count = index * self._size, self._inner.num_batches
+        stop = start + self._size if count is None else min(start + self._size, count)
+        return _joined([self._inner[each] for each in range(start, stop)])
+
+    def on_epoch_begin(self) -> None:
+        self._inner.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._inner.on_epoch_end()
+
+
+def _together(items: Iterator[Any], size: int, of_an_epoch: int | None) -> Iterator[Any]:
+    while True:
+        left = of_an_epoch
+        while left is None or left > 0:
+            group = list(itertools.islice(items, size if left is None else min(size, left)))
+            if not group:
+                return
+            yield _joined(group)
+            left = None if left is None else left - len(group)
+
+
+def _joined(items: list[Any]) -> Any:
+    return keras.tree.map_structure(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *items)
+
+
+def _row_count(item: Any) -> int:
+    return max(1, len(keras.tree.flatten(item)[0]))

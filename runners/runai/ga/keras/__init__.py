@@ -1,4 +1,4 @@
-"""Gradient accumulation for Keras 3. Room: runners.
+"""Gradient accumulation for Keras 3.
 
     optimizer = runai.ga.keras.optimizers.Adam(steps=4, learning_rate=1e-3)
 

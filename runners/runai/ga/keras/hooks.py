@@ -1,4 +1,4 @@
-"""What the first Run:AI library had for Keras 2.2 under this name. Room: runners; only an ImportError is left.
+"""What the first Run:AI library had for Keras 2.2 under this name.
 
 ``get_gradients``, ``update``, ``update_add`` and ``update_sub`` stood in for functions of ``keras.backend`` by which an
 optimizer of that time built its graph. Keras 3 has neither those functions nor such a graph.

@@ -1,4 +1,4 @@
-"""Keras 3 optimizers that take one step out of the gradients of several batches. Room: runners; Keras.
+"""Keras 3 optimizers that take one step out of the gradients of several batches.
 
     Optimizer(optimizer, steps)                 around any optimizer of Keras, its state included
     SGD(steps, …), Adam(steps, …), …            Keras's own by their names, with their own arguments
@@ -19,8 +19,7 @@ from typing import Any
 
 import keras
 
-from edt_runner.errors import UsageError
-from runai._arguments import whole
+from edt_runner.errors import UsageError, whole
 
 if int(keras.__version__.partition(".")[0]) < 3:
     raise ImportError(
@@ -151,14 +150,8 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
     def learning_rate(self, value: Any) -> None:
         self.optimizer.learning_rate = value
 
-    @property
-    def lr(self) -> Any:
-        """The learning rate, by its name of Keras 2."""
-        return self.optimizer.learning_rate
-
-    @lr.setter
-    def lr(self, value: Any) -> None:
-        self.optimizer.learning_rate = value
+    lr = learning_rate
+    """By its name of Keras 2."""
 
     def get_weights(self) -> list[Any]:
         """Of ``variables``, as arrays."""

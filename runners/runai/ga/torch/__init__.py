@@ -1,4 +1,4 @@
-"""Gradient accumulation with PyTorch: ``runai.ga.torch.optim``. Room: runners; torch."""
+"""Gradient accumulation with PyTorch: ``runai.ga.torch.optim``."""
 
 from runai.ga.torch import optim
 

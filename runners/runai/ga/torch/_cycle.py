@@ -1,23 +1,89 @@
-"""What the micro-batches of one update have brought so far. Room: runners; torch.
+"""What the micro-batches of one update have brought so far.
 
 They are kept apart from ``.grad``, which then is of one micro-batch only: so a GradScaler divides each by its own
 scale and once, micro-batches of different sizes get their weights when their sizes are known, and ``zero_grad()``
 takes nothing away. It costs one more copy of the gradients while a cycle is under way.
+
+DistributedDataParallel's usual backward pass averages a micro-batch's gradients over the processes. Within
+``no_sync()`` it does not; torch then expects them in ``.grad``, from where the next pass without ``no_sync()`` takes
+them along. Here they are in a cycle's sums by then, so those are averaged at the update (``Neighbours``). What was
+averaged before is alike everywhere and stays.
 """
 
 from __future__ import annotations
 
 import warnings
+import weakref
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import torch.distributed as dist
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
-from runai._arguments import usage, whole
-from runai.ga.torch._neighbours import Neighbours
-from runai.ga.torch._state import State
+from edt_runner.errors import usage, whole
+from edt_runner.frameworks.pytorch.optimizers import in_group, wrapping
+
+if TYPE_CHECKING:
+    from runai.ga.torch.optim import Accumulating
 
 REDUCTIONS = ("mean", "sum")
+
+
+class Driver(Protocol):
+    """Who takes a loop's steps in the optimizer's place; ``optimizer.runai.driver`` holds it."""
+
+    def step(self, optimizer: Accumulating, closure: Any, samples: int | None) -> Any:
+        """What ``optimizer.step(closure, samples=samples)`` does and returns. The micro-batch's gradients are in
+        ``.grad``; ``optimizer.micro_step`` is what it would have done by itself."""
+
+
+class State(dict[str, Any]):
+    """``optimizer.runai``: micro-batches of one update (``steps``), and those since the beginning (``step``).
+
+    A checkpoint has it at ``state_dict()["state"]["runai"]``. In a cycle under way, that also has the weighted sums of
+    gradients by parameter (``gradients``) and their weight (``weight``).
+    """
+
+    driver: Driver | None = None
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps=steps, step=0)
+
+    @property
+    def steps(self) -> int:
+        return int(self["steps"])
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        """Between two cycles only. The number of updates so far stays what it is."""
+        steps = whole("steps", steps)
+        if self.within:
+            raise usage("steps", steps, f"a change between two updates, not after {self.within} of {self.steps}")
+        self["step"] = self.step // self.steps * steps
+        self["steps"] = steps
+
+    @property
+    def step(self) -> int:
+        return int(self["step"])
+
+    @property
+    def within(self) -> int:
+        """Micro-batches of the cycle under way."""
+        return self.step % self.steps
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        # As a class that torch.load(weights_only=True) knows everywhere, also where this package is not imported; its
+        # attributes make .steps and .step work on what was loaded, too.
+        return OrderedDict, (), {"steps": self.steps, "step": self.step}, None, iter(self.items())
+
+    def __setstate__(self, attributes: Mapping[str, Any]) -> None:
+        """Of the original's checkpoints, in which it is an object with these two attributes."""
+        self.update(steps=attributes["steps"], step=attributes["step"])
+
+
+State.__module__ = "runai.ga.torch.optim"  # where the original's checkpoints say that it is
 
 
 class Cycle:
@@ -142,3 +208,48 @@ class Cycle:
         for index, total in saved["gradients"].items():
             place = parameters[index]
             self.sums[index] = total.detach().to(place.device, place.dtype, copy=True)
+
+
+class Neighbours:
+    """Of one optimizer's parameters in one cycle."""
+
+    def __init__(self) -> None:
+        self._models: list[weakref.ref[DistributedDataParallel]] | None = None
+        self._left: dict[int, Any] = {}
+        """Process group by parameter's place, of the models some of whose passes were not averaged."""
+
+    def note(self, parameters: Sequence[Tensor]) -> None:
+        """After a micro-batch's backward pass: whether its gradients are this process's own."""
+        if not in_group():
+            return
+        for model in self._wrapping(parameters):
+            if not model.require_forward_param_sync:  # its last forward pass was within no_sync()
+                own = {id(parameter) for parameter in model.parameters()}
+                places = (place for place, parameter in enumerate(parameters) if id(parameter) in own)
+                self._left.update(dict.fromkeys(places, model.process_group))
+
+    def average(self, sums: dict[int, Tensor], parameters: Sequence[Tensor]) -> None:
+        """Into ``sums``, by place, their averages over the processes, which all come here at the same update."""
+        for place, group in sorted(self._left.items()):
+            parameter = parameters[place]
+            there = parameter.new_tensor(float(place in sums))
+            dist.all_reduce(there, group=group)
+            if not there.item():
+                continue  # used by nobody
+            total = sums.get(place)
+            total = parameter.detach().new_zeros(parameter.shape) if total is None else total
+            total = total.to_dense() if total.is_sparse else total.contiguous()
+            dist.all_reduce(total, group=group)
+            sums[place] = total.div_(dist.get_world_size(group))
+        self._left = {}
+
+    def forget(self) -> None:
+        self._left = {}
+
+    def _wrapping(self, parameters: Sequence[Tensor]) -> list[DistributedDataParallel]:
+        """Looked for once."""
+        known = [] if self._models is None else [model for model in (found() for found in self._models) if model]
+        if self._models is None or len(known) < len(self._models):  # one is gone, and there may be another
+            known = wrapping(parameters)
+            self._models = [weakref.ref(model) for model in known]
+        return known

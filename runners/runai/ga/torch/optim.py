@@ -1,4 +1,4 @@
-"""torch's optimizers, updating once in ``steps`` micro-batches. Room: runners; torch.
+"""torch's optimizers, updating once in ``steps`` micro-batches.
 
     optimizer = runai.ga.torch.optim.Adam(4, model.parameters(), lr=1e-3)       # or
     optimizer = runai.ga.torch.optim.Optimizer(optimizer, 4)
@@ -21,13 +21,149 @@ within ``no_sync()``: what it leaves to each process is averaged at the update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from runai.ga.torch._accumulating import Accumulating, accumulate
-from runai.ga.torch._state import Driver, State
+from edt_runner.errors import UsageError, usage
+from runai.ga.torch._cycle import Cycle, Driver, State
+
+
+class Accumulating(torch.optim.Optimizer):
+    """What is added to an optimizer's class.
+
+    ``accumulating(SGD)`` is a subclass of SGD of the same name, and an optimizer is made one by changing its class: it
+    keeps its state, its parameter groups, its hooks and whatever its constructor was given, and a scheduler that was
+    built on it before stays on it.
+
+    Step hooks (``register_step_pre_hook``) run at updates only, with the whole cycle's gradient in ``.grad``: the
+    place to clip it.
+    """
+
+    _runai: Cycle
+
+    @property
+    def runai(self) -> State:
+        """How far it is: ``.steps``, ``.step``."""
+        return self._runai.state
+
+    def step(self, closure: Callable[[], Any] | None = None, *, samples: int | None = None) -> Any:
+        """Take one micro-batch's gradients; every ``steps``-th call updates the parameters.
+
+        Args:
+            closure: computes the loss and the gradients; called once, at each call. Its loss is returned.
+            samples: of this micro-batch, where they differ: a mean loss then weighs each sample alike.
+        """
+        self._opt_called = True  # schedulers look for it and warn of loops that never step
+        driver = self.runai.driver
+        if driver is not None:
+            return driver.step(self, closure, samples)
+        return self.micro_step(closure, samples)
+
+    step.hooked = True  # type: ignore[attr-defined]  # torch: hooks belong to the update, which is the base's step
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # torch: no scheduler need patch it
+
+    def micro_step(self, closure: Callable[[], Any] | None, samples: int | None, *, last: bool | None = None) -> Any:
+        """``step`` itself. ``last``: whether an update follows; None: if it is the cycle's last."""
+        cycle, loss, result = self._runai, None, None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        cycle.take(self._parameters(), samples)
+        if cycle.state.within == cycle.state.steps - 1 if last is None else last:
+            result = self._update(loss, with_closure=closure is not None)
+        else:
+            cycle.state["step"] += 1
+        return loss if closure is not None else result
+
+    def flush(self) -> bool:
+        """Update with an incomplete cycle's micro-batches, a mean being theirs, and begin another cycle.
+
+        For the end of an epoch or of the training. Without it an incomplete cycle goes on with the next epoch's
+        micro-batches. Returns whether there was an update: there is none at a cycle's beginning.
+        """
+        if not self.runai.within:
+            return False
+        self._update()
+        return True
+
+    def update(self) -> None:
+        """Update with what lies in ``.grad``, which is a whole cycle's gradient already. For a driver."""
+        self._update()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear ``.grad``. What the cycle's earlier micro-batches have brought stays: that is not in ``.grad``."""
+        self._runai.keeps_tensors = not set_to_none
+        if self.runai.within:
+            self._runai.clear(self._parameters())
+        elif set_to_none:
+            super().zero_grad()
+        else:
+            super().zero_grad(set_to_none=False)
+
+    def _update(self, loss: Any = None, *, with_closure: bool = False) -> Any:
+        self._runai.put_back(self._parameters())
+        result = super().step(lambda: loss) if with_closure else super().step()
+        self.runai["step"] += self.runai.steps - self.runai.within
+        return result
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    # ── GradScaler ────────────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Fused kernels that unscale by themselves would see sums of several scales: the scaler does it before."""
+        return False
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None: ...
+
+    # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
+    def state_dict(self) -> dict[str, Any]:
+        packed = super().state_dict()
+        packed["state"]["runai"] = self._runai.export()
+        return packed
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Of an optimizer that accumulates, ours or the original's, or of one that does not. ``steps`` stays."""
+        saved = dict(state_dict["state"].get("runai") or {})  # a copy: it may be this optimizer's own
+        plain = {key: value for key, value in state_dict["state"].items() if key != "runai"}
+        super().load_state_dict({**state_dict, "state": plain})
+        self._runai.restore(saved, self._parameters())
+
+    def __getstate__(self) -> dict[str, Any]:
+        cycle = self._runai
+        own = {"state": dict(cycle.export()), "reduction": cycle.reduction, "sizes": cycle.sizes}
+        return {**super().__getstate__(), "_runai": own}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        own = state.get("_runai")
+        super().__setstate__({key: value for key, value in state.items() if key != "_runai"})
+        if own is not None:
+            self._runai = Cycle(own["state"]["steps"], own["reduction"], own["sizes"])
+            self._runai.restore(own["state"], self._parameters())
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return _bare, (type(self).__bases__[1],), self.__getstate__()
+
+
+@functools.cache
+def accumulating(base: Any) -> Any:
+    """The subclass of ``base``, an optimizer's class, that accumulates."""
+    names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+    return type(base.__name__, (Accumulating, base), names)
+
+
+def _bare(base: Any) -> Any:
+    """An accumulating optimizer of class ``base`` before its state, for copies and pickles."""
+    bare = base.__new__(base)
+    bare._patch_step_function()  # torch: gives the class's step its hooks, which constructors do elsewhere
+    bare.__class__ = accumulating(base)
+    return bare
 
 
 def Optimizer(  # noqa: N802 - the original's name
@@ -43,7 +179,29 @@ def Optimizer(  # noqa: N802 - the original's name
 
     Raises UsageError, a ValueError.
     """
-    return accumulate(optimizer, steps, reduction, sizes)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(f"optimizer: got {optimizer!r}, takes a torch.optim.Optimizer")
+    if isinstance(optimizer, Accumulating):
+        raise UsageError(
+            "optimizer: got one that accumulates already; takes the optimizer in it, or change .runai.steps"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UsageError(
+            "optimizer: got LBFGS, which computes its loss anew several times in an update; accumulate in its closure"
+        )
+    cycle = Cycle(steps, reduction, sizes)
+    patched = vars(optimizer).get("step")
+    if patched is not None:
+        if not hasattr(patched, "_wrapped_by_lr_sched"):
+            raise usage(
+                "optimizer", patched, "an optimizer whose step was not replaced; accumulate first, then replace it"
+            )
+        del optimizer.step
+    wrapped: Any = optimizer
+    wrapped.__class__ = accumulating(wrapped.__class__)
+    wrapped._runai = cycle
+    result: Accumulating = wrapped
+    return result
 
 
 def _named(name: str) -> Callable[..., Accumulating]:
@@ -53,7 +211,7 @@ def _named(name: str) -> Callable[..., Accumulating]:
     def build(
         steps: int, *args: Any, reduction: str = "mean", sizes: Sequence[int] | None = None, **options: Any
     ) -> Accumulating:
-        return accumulate(kind(*args, **options), steps, reduction, sizes)
+        return Optimizer(kind(*args, **options), steps, reduction=reduction, sizes=sizes)
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"``Optimizer(torch.optim.{name}(*args, **options), steps, reduction=, sizes=)``."

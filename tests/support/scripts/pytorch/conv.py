@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset
 
-from edt_runner.scaling.rules import AdaScale
+from edt_runner.lr_scaling.rules import AdaScale
 from fabric_model import FabricModel
 from support.gate import Gate
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from edt_runner.scaling.rules import AdaScale
+from edt_runner.lr_scaling.rules import AdaScale
 from fabric_model import FabricModel
 from support.gate import Gate
 

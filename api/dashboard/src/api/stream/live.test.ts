@@ -61,7 +61,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-describe("an answer that was on its way when the stream told something newer", () => {
+describe("an answer that was on its way when the stream brought something newer", () => {
   it("does not put a job back to what it was", async () => {
     const answers = asked<Job>(queries, keys.job("edt-1"));
     Line.last.say("jobs", { items: [finished], removed: [] });

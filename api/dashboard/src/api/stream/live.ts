@@ -1,8 +1,8 @@
 /**
- * The one line on which the API tells what changes: /api/v1/stream. Room: dashboard, api.
+ * The one event stream of this page: /api/v1/stream.
  *
  * The browser keeps the cursor and reconnects by itself; where it gives up (the API answered with an error) this
- * opens another line. While the line is not live, everything on the screen is fetched again every five seconds.
+ * opens another one. While it is not live, everything on the page is fetched again every five seconds.
  */
 
 import { type Query, type QueryClient, type QueryKey, useQueryClient } from "@tanstack/react-query";
@@ -11,7 +11,7 @@ import { useEffect, useRef, useState, useSyncExternalStore } from "react";
 import { type JobFilter, keys } from "../keys";
 import { meQuery } from "../session";
 import type { Job, Node, Timeline } from "../types";
-import { atFirst, broken, checked, type Connection, heard } from "./connection";
+import { atFirst, broken, checked, type Connection, received } from "./connection";
 import { type JobPages, type JobsEvent, patchJobs, patchNodes } from "./patch";
 import { Throttle } from "./throttle";
 
@@ -30,7 +30,7 @@ type Handler<T extends Topic> = (event: Topics[T]) => void;
 
 const POLL_MS = 5_000;
 const REOPEN_MS = 2_000;
-const PARTS_MS = 1_500;
+const RELATED_MS = 1_500;
 
 class Live {
   #source: EventSource | null = null;
@@ -41,8 +41,8 @@ class Live {
   #timers: number[] = [];
   #reopen = 0;
   #cursor = "";
-  #parts = new Throttle(PARTS_MS);
-  /** Hashes of questions whose answer on its way may have been read before what the stream has told since. */
+  #related = new Throttle(RELATED_MS);
+  /** Hashes of questions whose answer on its way may have been read before newer events of the stream. */
   #overtaken = new Set<string>();
   #unwatch: (() => void) | null = null;
 
@@ -68,7 +68,7 @@ class Live {
     window.clearTimeout(this.#reopen);
     this.#unwatch?.();
     this.#overtaken.clear();
-    this.#parts.clear();
+    this.#related.clear();
   }
 
   readonly watch = (watcher: () => void): (() => void) => {
@@ -85,31 +85,31 @@ class Live {
   }
 
   #open(): void {
-    // The browser tells the cursor by itself when it reconnects; a line that this opens tells it in the address.
+    // The browser sends the cursor itself when it reconnects; a stream that this opens has it in its address.
     const after = this.#cursor === "" ? "" : `?after=${encodeURIComponent(this.#cursor)}`;
     const source = new EventSource(`/api/v1/stream${after}`);
     this.#source = source;
-    const hear = <T extends Topic>(topic: T, take: Handler<T>): void =>
+    const subscribe = <T extends Topic>(topic: T, take: Handler<T>): void =>
       source.addEventListener(topic, (message: MessageEvent<string>) => {
-        this.#heard();
+        this.#received();
         this.#cursor = message.lastEventId;
         const event = (topic === "hello" || topic === "reset" ? null : JSON.parse(message.data)) as Topics[T];
         take(event);
         for (const handler of this.#handlers.get(topic) ?? []) handler(event);
       });
-    hear("hello", () => this.#outdate());
-    hear("reset", () => this.#outdate());
-    hear("jobs", (event) => this.#jobs(event));
-    hear("nodes", (event) => this.#nodes(event.items, event.removed));
-    hear("timeline", (event) => this.#timeline(event));
-    source.addEventListener("beat", () => this.#heard());
+    subscribe("hello", () => this.#outdate());
+    subscribe("reset", () => this.#outdate());
+    subscribe("jobs", (event) => this.#jobs(event));
+    subscribe("nodes", (event) => this.#nodes(event.items, event.removed));
+    subscribe("timeline", (event) => this.#timeline(event));
+    source.addEventListener("beat", () => this.#received());
     source.addEventListener("bye", () => this.#show(broken(this.#connection)));
-    source.addEventListener("open", () => this.#heard());
+    source.addEventListener("open", () => this.#received());
     source.addEventListener("error", () => this.#broken(source));
   }
 
-  #heard(): void {
-    this.#show(heard(this.#connection, Date.now()));
+  #received(): void {
+    this.#show(received(this.#connection, Date.now()));
   }
 
   #broken(source: EventSource): void {
@@ -144,13 +144,13 @@ class Live {
       if (!data) continue;
       const patched = patchJobs(data, key[2] as JobFilter, event);
       if (patched.data !== data) queries.setQueryData(key, patched.data);
-      if (patched.stale) this.#parts.run("jobs", () => void queries.invalidateQueries({ queryKey: keys.jobLists }));
+      if (patched.stale) this.#related.run("jobs", () => void queries.invalidateQueries({ queryKey: keys.jobLists }));
     }
     for (const id of event.removed) void queries.invalidateQueries({ queryKey: keys.job(id) });
     for (const job of event.items) {
       this.#overtake(keys.job(job.id));
       queries.setQueryData<Job>(keys.job(job.id), (before) => (before ? job : before));
-      this.#outdateParts(job.id);
+      this.#outdateRelated(job.id);
     }
   }
 
@@ -161,10 +161,10 @@ class Live {
 
   #timeline(event: Topics["timeline"]): void {
     const touched = [...event.allocations, ...event.resizes, ...event.failures].map((each) => each.exec_id);
-    for (const id of new Set(touched)) this.#outdateParts(id);
+    for (const id of new Set(touched)) this.#outdateRelated(id);
   }
 
-  /** Something newer has just been told of it: an answer that is on its way counts, and is asked for once more. */
+  /** Something newer has just come: an answer that is on its way is used, and is asked for once more. */
   #overtake(key: QueryKey): void {
     const query = this.#queries?.getQueryCache().find({ queryKey: key, exact: true });
     if (query?.state.fetchStatus === "fetching") this.#overtaken.add(query.queryHash);
@@ -172,15 +172,15 @@ class Live {
 
   #answered(query: Query): void {
     if (!this.#overtaken.delete(query.queryHash)) return;
-    this.#parts.run(query.queryHash, () => void this.#queries?.invalidateQueries({ queryKey: query.queryKey, exact: true }));
+    this.#related.run(query.queryHash, () => void this.#queries?.invalidateQueries({ queryKey: query.queryKey, exact: true }));
   }
 
   /** A job's history is fetched again soon, where it is shown, and not for every event. */
-  #outdateParts(id: string): void {
+  #outdateRelated(id: string): void {
     const queries = this.#queries;
-    const key = keys.jobParts(id);
+    const key = keys.jobRelated(id);
     if (queries?.getQueryCache().find({ queryKey: key, exact: false }) === undefined) return;
-    this.#parts.run(id, () => void queries.invalidateQueries({ queryKey: key }));
+    this.#related.run(id, () => void queries.invalidateQueries({ queryKey: key }));
   }
 }
 
@@ -199,7 +199,7 @@ export function useConnection(): Connection {
   return useSyncExternalStore(live.watch, live.connection);
 }
 
-/** Hear one topic of the stream. The handler may change from one render to the next. */
+/** Subscribe to one topic of the stream. The handler may change from one render to the next. */
 export function useStreamEvent<T extends Topic>(topic: T, handler: Handler<T>): void {
   const current = useRef(handler);
   useEffect(() => {

@@ -15,7 +15,7 @@ function ids(pages: JobPages): string[][] {
   return pages.pages.map((page) => page.items.map((each) => each.id));
 }
 
-function told(...items: Job[]) {
+function changed(...items: Job[]) {
   return { items, removed: [] };
 }
 
@@ -24,7 +24,7 @@ const RUNNING: JobFilter = { ...EVERY_JOB, states: ["RUNNING"] };
 describe("a list of jobs", () => {
   it("shows the newer picture of a job that it holds, and keeps what the event does not name", () => {
     const before = list(pageOf([3, 2, 1]));
-    const { data } = patchJobs(before, EVERY_JOB, told(job(2, { workers: 4 })));
+    const { data } = patchJobs(before, EVERY_JOB, changed(job(2, { workers: 4 })));
     expect(data.pages[0]?.items[1]?.workers).toBe(4);
     expect(data.pages[0]?.items[0]).toBe(before.pages[0]?.items[0]);
     expect(data.pages[0]?.total).toBe(3);
@@ -32,23 +32,23 @@ describe("a list of jobs", () => {
 
   it("is the very same where the event names none of its jobs, so that nothing is drawn again", () => {
     const before = list(pageOf([3, 2], { next: "c" }));
-    expect(patchJobs(before, EVERY_JOB, told(job(1))).data).toBe(before);
+    expect(patchJobs(before, EVERY_JOB, changed(job(1))).data).toBe(before);
   });
 
   it("puts a new job on top and counts it", () => {
-    const { data } = patchJobs(list(pageOf([3, 2], { total: 2 })), EVERY_JOB, told(job(4)));
+    const { data } = patchJobs(list(pageOf([3, 2], { total: 2 })), EVERY_JOB, changed(job(4)));
     expect(ids(data)).toEqual([["edt-4", "edt-3", "edt-2"]]);
     expect(data.pages[0]?.total).toBe(3);
   });
 
-  it("orders several new jobs by number, not by the order in which they were told", () => {
-    const { data } = patchJobs(list(pageOf([3])), EVERY_JOB, told(job(4), job(11), job(9)));
+  it("orders several new jobs by number, not by the order in which the stream names them", () => {
+    const { data } = patchJobs(list(pageOf([3])), EVERY_JOB, changed(job(4), job(11), job(9)));
     expect(ids(data)).toEqual([["edt-11", "edt-9", "edt-4", "edt-3"]]);
   });
 
   it("takes a job in that comes to match the filter, at its place on the right page", () => {
     const before = list(pageOf([9, 7], { next: "c" }), pageOf([5, 3], { next: "d" }));
-    const { data } = patchJobs(before, RUNNING, told(job(4)));
+    const { data } = patchJobs(before, RUNNING, changed(job(4)));
     expect(ids(data)).toEqual([
       ["edt-9", "edt-7"],
       ["edt-5", "edt-4", "edt-3"],
@@ -57,24 +57,24 @@ describe("a list of jobs", () => {
 
   it("leaves a job out that lies beyond the pages fetched so far", () => {
     const before = list(pageOf([9, 7], { next: "c" }));
-    expect(ids(patchJobs(before, RUNNING, told(job(2))).data)).toEqual([["edt-9", "edt-7"]]);
+    expect(ids(patchJobs(before, RUNNING, changed(job(2))).data)).toEqual([["edt-9", "edt-7"]]);
   });
 
   it("puts an old job at the end where the list is whole", () => {
-    expect(ids(patchJobs(list(pageOf([9, 7])), RUNNING, told(job(2))).data)).toEqual([["edt-9", "edt-7", "edt-2"]]);
+    expect(ids(patchJobs(list(pageOf([9, 7])), RUNNING, changed(job(2))).data)).toEqual([["edt-9", "edt-7", "edt-2"]]);
   });
 
   it("lets a job go that no longer matches the filter, and counts one less on every page", () => {
     const before = list(pageOf([9, 7], { next: "c", total: 40 }), pageOf([5], { next: "d", total: 40 }));
-    const { data } = patchJobs(before, RUNNING, told(job(7, { state: "FINISHED" })));
+    const { data } = patchJobs(before, RUNNING, changed(job(7, { state: "FINISHED" })));
     expect(ids(data)).toEqual([["edt-9"], ["edt-5"]]);
     expect(data.pages.map((page) => page.total)).toEqual([39, 39]);
   });
 
-  it("keeps a job that the server found by what is not told here, and lets it go when its state no longer fits", () => {
+  it("keeps a job that the server found by a field that the stream does not send, and lets it go when its state no longer fits", () => {
     const sought: JobFilter = { ...RUNNING, text: "train_lm.py" };
-    expect(ids(patchJobs(list(pageOf([2])), sought, told(job(2, { workers: 4 }))).data)).toEqual([["edt-2"]]);
-    expect(ids(patchJobs(list(pageOf([2])), sought, told(job(2, { state: "FINISHED" }))).data)).toEqual([[]]);
+    expect(ids(patchJobs(list(pageOf([2])), sought, changed(job(2, { workers: 4 }))).data)).toEqual([["edt-2"]]);
+    expect(ids(patchJobs(list(pageOf([2])), sought, changed(job(2, { state: "FINISHED" }))).data)).toEqual([[]]);
   });
 
   it("drops what was removed, and asks to be fetched again since others move up", () => {
@@ -83,12 +83,12 @@ describe("a list of jobs", () => {
     expect(stale).toBe(true);
   });
 
-  it("does not take in what was told and removed in one go", () => {
+  it("does not take in what was changed and removed in one go", () => {
     expect(ids(patchJobs(list(pageOf([3])), EVERY_JOB, { items: [job(4)], removed: ["edt-4"] }).data)).toEqual([["edt-3"]]);
   });
 
   it("fills an empty list with its first job", () => {
-    expect(ids(patchJobs(list(pageOf([])), EVERY_JOB, told(job(1))).data)).toEqual([["edt-1"]]);
+    expect(ids(patchJobs(list(pageOf([])), EVERY_JOB, changed(job(1))).data)).toEqual([["edt-1"]]);
   });
 });
 

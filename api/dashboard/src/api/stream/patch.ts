@@ -1,5 +1,5 @@
 /**
- * What an event of the stream does to what is on the screen. Room: dashboard, api. Pure.
+ * What an event of the stream does to what is on the screen. Pure.
  *
  * A list is patched in place where the event says enough. What it cannot say, whether a job that is new here matches
  * a text that the server searched for, is left to the next fetch: then `stale` is true.
@@ -26,16 +26,16 @@ export interface Patched<T> {
 }
 
 export function patchJobs(before: JobPages, filter: JobFilter, event: JobsEvent): Patched<JobPages> {
-  const told = new Map(event.items.map((job) => [job.id, job]));
+  const changed = new Map(event.items.map((job) => [job.id, job]));
   const removed = new Set(event.removed);
   let gone = 0;
   const pages = before.pages.map((page) => {
     let touched = false;
     const items: Job[] = [];
     for (const job of page.items) {
-      const newer = told.get(job.id);
-      told.delete(job.id);
-      // The server found it by its text, and looks in more fields than are told here.
+      const newer = changed.get(job.id);
+      changed.delete(job.id);
+      // The server found it by its text, and looks in more fields than the stream sends.
       if (removed.has(job.id) || (newer && !matches(newer, { ...filter, text: "" }))) {
         gone += 1;
         touched = true;
@@ -46,20 +46,20 @@ export function patchJobs(before: JobPages, filter: JobFilter, event: JobsEvent)
     }
     return touched ? { ...page, items } : page;
   });
-  const fresh = [...told.values()].filter((job) => !removed.has(job.id) && matches(job, filter));
-  const placed = place(pages, fresh);
+  const fresh = [...changed.values()].filter((job) => !removed.has(job.id) && matches(job, filter));
+  const inserted = insert(pages, fresh);
   const stale = removed.size > 0 || (filter.text !== "" && fresh.length > 0);
-  if (gone === 0 && placed.added === 0 && pages.every((page, at) => page === before.pages[at])) {
+  if (gone === 0 && inserted.added === 0 && pages.every((page, at) => page === before.pages[at])) {
     return { data: before, stale };
   }
-  const total = Math.max(0, (before.pages[0]?.total ?? 0) - gone + placed.added);
-  const data = { ...before, pages: placed.pages.map((page) => ({ ...page, total })) };
+  const total = Math.max(0, (before.pages[0]?.total ?? 0) - gone + inserted.added);
+  const data = { ...before, pages: inserted.pages.map((page) => ({ ...page, total })) };
   // Jobs that were filtered away, or filtered in, beyond the last page fetched change the total unseen.
   return { data, stale };
 }
 
 /** Put jobs that the list does not hold where their number belongs, as far as the list has been fetched. */
-function place(pages: readonly JobPage[], fresh: readonly Job[]): { pages: readonly JobPage[]; added: number } {
+function insert(pages: readonly JobPage[], fresh: readonly Job[]): { pages: readonly JobPage[]; added: number } {
   const last = pages.at(-1);
   const whole = !last?.next;
   const lowest = Math.min(...pages.flatMap((page) => page.items.map((job) => jobNumber(job.id))), Infinity);
@@ -85,8 +85,8 @@ export function matches(job: Job, filter: JobFilter): boolean {
 }
 
 /** Nodes by name; one that is new here goes to the end, in the order of names, and those `removed` go. */
-export function patchNodes(before: readonly Node[], told: readonly Node[], removed: readonly string[] = []): readonly Node[] {
-  const newer = new Map(told.map((node) => [node.name, node]));
+export function patchNodes(before: readonly Node[], changed: readonly Node[], removed: readonly string[] = []): readonly Node[] {
+  const newer = new Map(changed.map((node) => [node.name, node]));
   const items = before.map((node) => {
     const found = newer.get(node.name);
     newer.delete(node.name);

@@ -1,4 +1,4 @@
-/** Do a thing at once and then, however often it is asked for, at most once a while; the last asking counts. Room: dashboard, api. */
+/** Do a thing at once and then, however often it is asked for, at most once a while; the last asking counts. */
 
 export class Throttle {
   #waiting = new Map<string, { timer: ReturnType<typeof setTimeout>; again: (() => void) | null }>();

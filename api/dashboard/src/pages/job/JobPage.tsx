@@ -1,4 +1,4 @@
-/** One job: its head with what may be done, and its tabs, each under a path of its own. Room: dashboard, pages. */
+/** One job: its head with what may be done, and its tabs, each under a path of its own. */
 
 import { useQuery } from "@tanstack/react-query";
 import { CircleStop, Download, Trash2 } from "lucide-react";

@@ -1,4 +1,4 @@
-/** Stopping and removing a job, each after a question. Room: dashboard, pages. */
+/** Stopping and removing a job, each after a question. */
 
 import { type ReactNode, useCallback, useState } from "react";
 

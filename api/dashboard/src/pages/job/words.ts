@@ -1,4 +1,4 @@
-/** Words for what the API names by codes. Room: dashboard, pages. Pure. */
+/** Words for what the API names by codes. Pure. */
 
 /** "edtPyTorch" as people say it. */
 export function frameworkWord(framework: string): string {

@@ -1,4 +1,4 @@
-/** What narrows the list of jobs: a text, states, for admins an owner. Room: dashboard, pages. */
+/** What narrows the list of jobs: a text, states, for admins an owner. */
 
 import { Search, X } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
@@ -75,21 +75,21 @@ function Typed({
   readonly wide?: boolean;
 }) {
   const [text, setText] = useState(value);
-  const told = useRef(value);
-  const tell = useRef(onChange);
+  const reported = useRef(value);
+  const report = useRef(onChange);
   useEffect(() => {
-    tell.current = onChange;
+    report.current = onChange;
   });
   useEffect(() => {
-    if (value !== told.current) setText(value); // changed from elsewhere: the address, the button that clears
-    told.current = value;
+    if (value !== reported.current) setText(value); // changed from elsewhere: the address, the button that clears
+    reported.current = value;
   }, [value]);
   useEffect(() => {
     const next = text.trim();
-    if (next === told.current) return undefined;
+    if (next === reported.current) return undefined;
     const timer = window.setTimeout(() => {
-      told.current = next;
-      tell.current(next);
+      reported.current = next;
+      report.current(next);
     }, PAUSE_MS);
     return () => window.clearTimeout(timer);
   }, [text]);

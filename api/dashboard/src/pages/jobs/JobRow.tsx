@@ -1,4 +1,4 @@
-/** One job as a row: what it is, how it stands, how far it is, what may be done with it. Room: dashboard, pages. */
+/** One job as a row: what it is, how it stands, how far it is, what may be done with it. */
 
 import { CircleStop, Trash2 } from "lucide-react";
 import { memo, type MouseEvent } from "react";
@@ -6,7 +6,7 @@ import { Link, useNavigate } from "react-router";
 
 import { isOver, type Job } from "../../api/types";
 import { jobClass } from "../../charts/palette";
-import { StateBadge, standingWord } from "../../components/Badge";
+import { StateBadge, statusWord } from "../../components/Badge";
 import { Button } from "../../components/Button";
 import { number } from "../../components/format";
 import { ProgressBar } from "../../components/ProgressBar";
@@ -38,7 +38,7 @@ export const JobRow = memo(function JobRow({
   const speed = job.state === "RUNNING" ? job.progress.samples_per_second : null;
   return (
     <tr
-      aria-label={`${job.id} ${job.app_name}, ${standingWord(job)}`}
+      aria-label={`${job.id} ${job.app_name}, ${statusWord(job)}`}
       aria-rowindex={index + 2}
       data-job={job.id}
       data-state={job.state}

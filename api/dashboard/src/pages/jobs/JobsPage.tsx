@@ -1,4 +1,4 @@
-/** All jobs that one may see, live: filters in the address, a table of any length below. Room: dashboard, pages. */
+/** All jobs that one may see, live: filters in the address, a table of any length below. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { ListChecks, Rocket } from "lucide-react";

@@ -1,5 +1,5 @@
 /**
- * The table of jobs. Room: dashboard, pages. Only the rows in sight are in the page, however many there are; further
+ * The table of jobs. Only the rows in sight are in the page, however many there are; further
  * pages are fetched as one comes near their place.
  */
 
@@ -65,7 +65,7 @@ export function JobsTable({
           <tr aria-rowindex={1}>
             {columns.map(({ name, title, cell }) => (
               <th key={name} scope="col" className={styles[cell]}>
-                {title ? name : <span className="heard">{name}</span>}
+                {title ? name : <span className="visually-hidden">{name}</span>}
               </th>
             ))}
           </tr>

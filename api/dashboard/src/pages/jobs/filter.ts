@@ -1,4 +1,4 @@
-/** The Jobs page's filter and the address that holds it. Room: dashboard, pages. Pure. */
+/** The Jobs page's filter and the address that holds it. Pure. */
 
 import type { JobFilter } from "../../api/keys";
 import { JOB_STATES } from "../../api/types";

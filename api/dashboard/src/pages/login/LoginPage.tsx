@@ -1,4 +1,4 @@
-/** Logging in with a name and a password. Goes back to where one was sent from. Room: dashboard, pages. */
+/** Logging in with a name and a password. Goes back to where one was sent from. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Eye, EyeOff, LogIn } from "lucide-react";

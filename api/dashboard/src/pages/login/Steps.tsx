@@ -1,4 +1,4 @@
-/** The sign on the login page: a job's workers over time, which is what all this is about. Room: dashboard, pages. */
+/** The sign on the login page: a job's workers over time, which is what all this is about. */
 
 import styles from "./LoginPage.module.css";
 

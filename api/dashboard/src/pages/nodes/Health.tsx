@@ -1,4 +1,4 @@
-/** A node's health in a word, and how old its lease is. Room: dashboard, nodes. */
+/** A node's health in a word, and how old its lease is. */
 
 import { CircleCheck, CirclePause, CircleX, HeartPulse, type LucideIcon, LogOut, TriangleAlert } from "lucide-react";
 
@@ -7,7 +7,7 @@ import type { Node } from "../../api/types";
 import { Badge, type Tone } from "../../components/Badge";
 import { ago, shortDuration } from "../../components/format";
 import styles from "./Nodes.module.css";
-import { AGEING_SECONDS, heldSlots } from "./standing";
+import { AGEING_SECONDS, heldSlots } from "./occupancy";
 
 const LOOKS: Readonly<Record<string, { word: string; tone: Tone; icon: LucideIcon }>> = {
   up: { word: "Up", tone: "good", icon: CircleCheck },

@@ -1,4 +1,4 @@
-/** One node: its health, its slots, its last hour, and what an admin can do with it. Room: dashboard, nodes. */
+/** One node: its health, its slots, its last hour, and what an admin can do with it. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Box, Cpu } from "lucide-react";
@@ -11,7 +11,7 @@ import { HealthBadge, Lease } from "./Health";
 import { NodeVerbs } from "./NodeVerbs";
 import styles from "./Nodes.module.css";
 import { SlotTile } from "./SlotTile";
-import { heldSlots, holders, meanUse } from "./standing";
+import { heldSlots, holders, meanUse } from "./occupancy";
 import { usageQuery } from "./usage";
 
 const HOUR = 3600;

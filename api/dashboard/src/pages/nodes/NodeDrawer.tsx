@@ -1,4 +1,4 @@
-/** A node in detail, at the side of the page: facts, and how busy each slot was. Room: dashboard, nodes. */
+/** A node in detail, at the side of the page: facts, and how busy each slot was. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useSearchParams } from "react-router";
@@ -16,7 +16,7 @@ import { HealthBadge, Lease } from "./Health";
 import { NodeVerbs } from "./NodeVerbs";
 import styles from "./Nodes.module.css";
 import { SlotTile } from "./SlotTile";
-import type { Course } from "./standing";
+import type { UsageSeries } from "./occupancy";
 import { usageQuery } from "./usage";
 
 const SPANS = [
@@ -85,7 +85,7 @@ export function NodeDrawer({ node, onClose }: { readonly node: Node; readonly on
 }
 
 /** A line for each slot; of many slots their mean alone, of memory their sum. */
-function lines(data: Course, what: "use" | "memory", format: (value: number) => string): ChartSeries[] {
+function lines(data: UsageSeries, what: "use" | "memory", format: (value: number) => string): ChartSeries[] {
   if (data.slots.length > MOST_LINES) {
     const sum = data.x.map((_, at) => data.slots.reduce<number | null>((total, each) => {
       const value = each.memory[at];

@@ -1,4 +1,4 @@
-/** Cordon, uncordon, drain, remove: the buttons, which admins alone see, and the question before each. Room: dashboard, nodes. */
+/** Cordon, uncordon, drain, remove: the buttons, which admins alone see, and the question before each. */
 
 import { useNavigate } from "react-router";
 
@@ -11,7 +11,7 @@ import { Confirm } from "../../components/Dialog";
 import { plural } from "../../components/format";
 import { toast } from "../../components/toasts";
 import styles from "./Nodes.module.css";
-import { holders, whatHappens } from "./standing";
+import { holders, whatHappens } from "./occupancy";
 
 export const VERBS: Readonly<Record<NodeVerb, { word: string; done: string }>> = {
   cordon: { word: "Cordon", done: "is cordoned" },

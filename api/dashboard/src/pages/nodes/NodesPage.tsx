@@ -1,4 +1,4 @@
-/** The nodes: what they hold, how they are. Room: dashboard, nodes. A node's details and the question before a drain have addresses. */
+/** The nodes: what they hold, how they are. A node's details and the question before a drain have addresses. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Search, Server, ServerOff } from "lucide-react";
@@ -18,7 +18,7 @@ import { NodeCard } from "./NodeCard";
 import { NodeDrawer } from "./NodeDrawer";
 import styles from "./Nodes.module.css";
 import { isVerb, VerbDialog } from "./NodeVerbs";
-import { heldSlots, meanUse } from "./standing";
+import { heldSlots, meanUse } from "./occupancy";
 
 /** Leases grow older between the stream's events; this is how often they are asked for. */
 const LEASES_MS = 5_000;
@@ -38,7 +38,7 @@ export function NodesPage() {
     .sort((one, other) => byNumber(one.name, other.name));
   return (
     <>
-      <PageHead title="Nodes" name={name ?? "Nodes"} sub={data && data.length > 0 ? <Standing nodes={data} /> : "The machines that offer slots"}>
+      <PageHead title="Nodes" name={name ?? "Nodes"} sub={data && data.length > 0 ? <Summary nodes={data} /> : "The machines that offer slots"}>
         {data && data.length > 3 && <Filter />}
       </PageHead>
       {error ? (
@@ -62,7 +62,7 @@ export function NodesPage() {
   );
 }
 
-function Standing({ nodes }: { readonly nodes: readonly Node[] }) {
+function Summary({ nodes }: { readonly nodes: readonly Node[] }) {
   const up = nodes.filter((node) => node.health === "up").length;
   const alive = nodes.filter((node) => node.health !== "lost");
   const slots = alive.reduce((sum, node) => sum + node.slots.length, 0);
@@ -81,7 +81,7 @@ function Filter() {
   return (
     <label className={styles.filter}>
       <Search size={14} aria-hidden />
-      <span className="heard">Filter nodes by name, address or health</span>
+      <span className="visually-hidden">Filter nodes by name, address or health</span>
       <input
         type="text" placeholder="Name, address or health" spellCheck={false} value={search.get("q") ?? ""}
         onChange={(event) => {

@@ -1,4 +1,4 @@
-/** One slot: who holds it, how busy it is, its memory. Room: dashboard, nodes. */
+/** One slot: who holds it, how busy it is, its memory. */
 
 import { Link } from "react-router";
 

@@ -1,4 +1,4 @@
-/** The 403 page: what a user is shown where an admin would be let in. Room: dashboard, pages. */
+/** The 403 page: what a user is shown where an admin would be let in. */
 
 import { ShieldX } from "lucide-react";
 

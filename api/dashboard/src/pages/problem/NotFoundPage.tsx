@@ -1,4 +1,4 @@
-/** The 404 page. Room: dashboard, pages. */
+/** The 404 page. */
 
 import { SearchX } from "lucide-react";
 

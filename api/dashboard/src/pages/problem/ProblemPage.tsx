@@ -1,4 +1,4 @@
-/** A whole page for what went wrong. Room: dashboard, pages. */
+/** A whole page for what went wrong. */
 
 import { Home, RotateCw, TriangleAlert, type LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";

@@ -1,4 +1,4 @@
-/** Where code is dropped or chosen, and what it was. Room: dashboard, submit. */
+/** Where code is dropped or chosen, and what it was. */
 
 import { FileArchive, FileCode2, FolderCode, FolderOpen, Sparkles, Upload, X } from "lucide-react";
 import { type DragEvent, useId, useRef, useState } from "react";
@@ -82,11 +82,11 @@ export function CodeDrop({ code, error, onCode, onExample }: CodeDropProps) {
           )}
         </div>
         <input
-          ref={files} id={id} type="file" multiple className="heard" tabIndex={-1} aria-invalid={wrong !== undefined || undefined}
+          ref={files} id={id} type="file" multiple className="visually-hidden" tabIndex={-1} aria-invalid={wrong !== undefined || undefined}
           onChange={(event) => chosen(event.target)}
         />
         <input
-          ref={folder} type="file" className="heard" aria-label="Folder" tabIndex={-1} {...{ webkitdirectory: "" }}
+          ref={folder} type="file" className="visually-hidden" aria-label="Folder" tabIndex={-1} {...{ webkitdirectory: "" }}
           onChange={(event) => chosen(event.target)}
         />
       </div>

@@ -1,4 +1,4 @@
-/** The same as a command, live beside the form. Room: dashboard, submit. */
+/** The same as a command, live beside the form. */
 
 import { useSearchParams } from "react-router";
 

@@ -1,4 +1,4 @@
-/** Handing in a job. Room: dashboard, submit. Next: form.ts (what is sent), code/ (what is packed), commands.ts. */
+/** Handing in a job. Next: form.ts (what is sent), code/ (what is packed), commands.ts. */
 
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { Rocket, X } from "lucide-react";
@@ -95,14 +95,14 @@ export function SubmitPage() {
       await navigate(`/jobs/${id}`);
     } catch (error) {
       if (controller.signal.aborted) return;
-      const told = asProblem(error);
-      const sentence = told.detail.replace(/^Error \d+: /, "");
+      const refusal = asProblem(error);
+      const sentence = refusal.detail.replace(/^Error \d+: /, "");
       const field = fieldOf(sentence);
-      if (field && told.status < 500) {
+      if (field && refusal.status < 500) {
         setRefused({ [field]: sentence.charAt(0).toUpperCase() + sentence.slice(1) });
         toFirstMistake();
       } else {
-        setProblem(told);
+        setProblem(refusal);
       }
     } finally {
       sending.current = null;

@@ -1,4 +1,4 @@
-/** Environment variables of a job, their values masked. Room: dashboard, submit. */
+/** Environment variables of a job, their values masked. */
 
 import { Eye, EyeOff, Plus, Trash2 } from "lucide-react";
 import { type ClipboardEvent, useState } from "react";

@@ -1,4 +1,4 @@
-/** The same submission as commands to type: `edt submit …` and `curl …`. Pure. Room: dashboard, submit. Secrets are `$NAMES`. */
+/** The same submission as commands to type: `edt submit …` and `curl …`. Pure. Secrets are `$NAMES`. */
 
 import type { Code } from "./code/code";
 import { type Form, ownWords, platformWords, setVariables, USUAL_FRAMEWORK } from "./form";

@@ -1,4 +1,4 @@
-/** The scripts that the form offers to try, one a framework. Room: dashboard, submit. */
+/** The scripts that the form offers to try, one a framework. */
 
 import pytorch from "./example/digits.py?raw";
 import tensorflow from "./example/digits_tensorflow.py?raw";

@@ -120,6 +120,6 @@ describe("what the API refuses", () => {
     expect(fieldOf("--numWorker: got 'x'; it takes a whole number")).toBe("mostWorkers");
     expect(fieldOf("--model-main: got 'a.py'; it takes a file of the upload")).toBe("main");
     expect(fieldOf("the upload is refused: it is empty")).toBe("code");
-    expect(fieldOf("there is no room left on the server's disk")).toBeNull();
+    expect(fieldOf("the server's disk is full")).toBeNull();
   });
 });

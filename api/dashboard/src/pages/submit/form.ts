@@ -1,4 +1,4 @@
-/** What the Submit form holds, what is wrong with it, and the words that are sent. Pure. Room: dashboard, submit. */
+/** What the Submit form holds, what is wrong with it, and the words that are sent. Pure. */
 
 import type { Code } from "./code/code";
 import { joinWords, splitWords, UnclosedQuote } from "./words";
@@ -38,7 +38,7 @@ const MOST_RESTARTS = 1_000;
 /** Variables by which the platform knows its own processes. */
 const RESERVED = new Set(["EDT_TAG", "EDT_NODE", "EDT_LIFE"]);
 
-/** What the API would refuse, told before it is sent. */
+/** What the API would refuse, found before it is sent. */
 export function mistakes(form: Form, code: Code | null): Wrong {
   const wrong: Wrong = {};
   if (!code) wrong.code = "Drop a script, a folder or an archive, or try the example.";

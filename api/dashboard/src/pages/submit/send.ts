@@ -1,4 +1,4 @@
-/** Hands a job in, with the upload's progress. Room: dashboard, submit. By XMLHttpRequest, since fetch does not tell progress. */
+/** Hands a job in, with the upload's progress. By XMLHttpRequest, since fetch does not tell progress. */
 
 import { ask } from "../../api/client";
 import { problemOf } from "../../api/problem";

@@ -1,10 +1,10 @@
-/** Command lines: cutting one into words as the API does, and quoting words for a shell. Pure. Room: dashboard, submit. */
+/** Command lines: cutting one into words as the API does, and quoting words for a shell. Pure. */
 
 /** A command line that cannot be cut; the message says what is wrong. */
 export class UnclosedQuote extends Error {}
 
 /**
- * The words of a line, as api/edt_api/words.py cuts them: blanks part, quotes and backslashes work as in a shell,
+ * The words of a line, as api/edt_api/submissions/shell_words.py cuts them: blanks part, quotes and backslashes work as in a shell,
  * nothing is expanded.
  */
 export function splitWords(line: string): string[] {

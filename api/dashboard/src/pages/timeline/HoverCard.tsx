@@ -1,4 +1,4 @@
-/** What is under the pointer, beside it. Room: dashboard, timeline. */
+/** What is under the pointer, beside it. */
 
 import { causeWords, failureWords } from "../../charts/causes";
 import { jobClass } from "../../charts/palette";
@@ -14,7 +14,7 @@ const HEIGHT = 220;
 
 export function HoverCard({ hover, model, stage }: {
   readonly hover: Hover; readonly model: TimelineModel;
-  /** The picture, in which the card stands. */
+  /** The chart, in which the card stands. */
   readonly stage: HTMLElement | null;
 }) {
   const execId = hover.kind === "bar" ? hover.bar.execId : hover.mark.fact.execId;

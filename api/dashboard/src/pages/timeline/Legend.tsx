@@ -1,4 +1,4 @@
-/** The jobs in the picture that hold something now, or did last: their hue, name and size. Room: dashboard, timeline. */
+/** The jobs in the chart that hold something now, or did last: their hue, name and size. */
 
 import { memo, type ReactNode, useState } from "react";
 import { Link } from "react-router";
@@ -35,7 +35,7 @@ export const Legend = memo(function Legend({ model, range, shows, onPoint }: Pro
   const listed = [...jobs].sort(([, one], [, other]) => (one.last === other.last ? other.slots - one.slots : other.last > one.last ? 1 : -1));
   if (listed.length === 0) return <p className={styles.none}>No slot was held in this stretch of time.</p>;
   return (
-    <ul className={styles.legend} aria-label="Jobs in the picture">
+    <ul className={styles.legend} aria-label="Jobs in the chart">
       {listed.slice(0, whole ? listed.length : MOST).map(([execId, { slots }]) => (
         <li key={execId}>
           <Chip execId={execId} closed={model.closed(execId)} onPoint={onPoint}>

@@ -1,4 +1,4 @@
-/** What the signs in the picture mean. Room: dashboard, timeline. The signs are those that paint.ts draws. */
+/** What the signs in the chart mean. The signs are those that paint.ts draws. */
 
 import type { ReactNode } from "react";
 
@@ -6,7 +6,7 @@ import styles from "./Timeline.module.css";
 
 export function MarksKey() {
   return (
-    <ul className={styles.key} aria-label="Signs in the picture">
+    <ul className={styles.key} aria-label="Marks in the chart">
       <Sign words="slots were added to a job">
         <path d="M3 11h10L8 3.5z" fill="var(--text)" />
       </Sign>

@@ -1,5 +1,5 @@
 /**
- * The picture: a canvas over a box that scrolls, wheel and keys and drag. Room: dashboard, timeline.
+ * The chart: a canvas over a box that scrolls, wheel and keys and drag.
  *
  * It is painted at most once a frame, and only when something changed or now has moved by a pixel. The box below the
  * canvas takes the pointer and the keys; the canvas only shows.
@@ -179,17 +179,17 @@ export function TimelineCanvas(props: TimelineCanvasProps) {
   }, [panBy, zoomBy]);
 
   const drag = useRef<{ x: number; y: number; moved: boolean } | null>(null);
-  const place = (event: React.PointerEvent) => {
+  const pointAt = (event: React.PointerEvent) => {
     const rect = event.currentTarget.getBoundingClientRect();
     return { x: event.clientX - rect.left, y: event.clientY - rect.top };
   };
   const press = (event: React.PointerEvent<HTMLDivElement>): void => {
-    if (event.button !== 0 || place(event).x > event.currentTarget.clientWidth) return;
-    drag.current = { ...place(event), moved: false };
+    if (event.button !== 0 || pointAt(event).x > event.currentTarget.clientWidth) return;
+    drag.current = { ...pointAt(event), moved: false };
     event.currentTarget.setPointerCapture(event.pointerId);
   };
   const move = (event: React.PointerEvent<HTMLDivElement>): void => {
-    const at = place(event);
+    const at = pointAt(event);
     pointer.current = at;
     const from = drag.current;
     if (from && (from.moved || Math.hypot(at.x - from.x, at.y - from.y) > CLICK_PIXELS)) {

@@ -1,4 +1,4 @@
-/** The timeline: slots by node, time, and who held them. Room: dashboard, timeline. Next: TimelineCanvas.tsx, model.ts. */
+/** The timeline: slots by node, time, and who held them. Next: TimelineCanvas.tsx, model.ts. */
 
 import { ChartGantt, Table2 } from "lucide-react";
 import { useCallback, useDeferredValue, useId, useMemo, useRef, useState } from "react";
@@ -63,7 +63,7 @@ export function TimelinePage() {
     else void navigate(`/jobs/${execId}`);
   }, [model, navigate]);
 
-  const calm = useDeferredValue(version); // the picture comes first
+  const calm = useDeferredValue(version); // the chart comes first
   const help = useId();
   const tick = useNow(tableWord === "1" ? 1_000 : 10_000);
   const range = wanted(model);
@@ -89,7 +89,7 @@ export function TimelinePage() {
         </EmptyState>
       ) : (
         <>
-          <section aria-label="Timeline picture" className={styles.stage} ref={stage}>
+          <section aria-label="Timeline chart" className={styles.stage} ref={stage}>
             <TimelineCanvas
               model={model} version={version} layout={layout} view={view} onView={setView} strength={strength} pointed={pointed}
               onHover={setHover} onOpen={open} help={help}

@@ -1,4 +1,4 @@
-/** The picture as tables: for those who do not see a canvas, and for tests. Room: dashboard, timeline. */
+/** The chart as tables: for those who do not see a canvas, and for tests. */
 
 import { memo, useState } from "react";
 import { Link } from "react-router";

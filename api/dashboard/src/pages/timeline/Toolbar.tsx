@@ -1,4 +1,4 @@
-/** The timeline's controls: how much time, where, and whose. Room: dashboard, timeline. */
+/** The timeline's controls: how much time, where, and whose. */
 
 import { Radio, Search, UserRound, X, ZoomIn, ZoomOut } from "lucide-react";
 import { useId } from "react";
@@ -70,7 +70,7 @@ function Filter({ text, onText }: { readonly text: string; readonly onText: (tex
   return (
     <div className={styles.filter}>
       <Search size={14} aria-hidden />
-      <label htmlFor={id} className="heard">Filter by job, name or owner</label>
+      <label htmlFor={id} className="visually-hidden">Filter by job, name or owner</label>
       <input id={id} type="text" value={text} placeholder="Job, name or owner" spellCheck={false} autoComplete="off" onChange={(event) => onText(event.target.value)} />
       {text !== "" && (
         <button type="button" aria-label="Clear the filter" onClick={() => onText("")}>

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { laneKey } from "../../charts/lanes";
-import { type Happened, type Picture, TimelineModel } from "./model";
+import { type Happened, type TimelineAnswer, TimelineModel } from "./model";
 
 const nothing: Happened = { allocations: [], resizes: [], failures: [] };
 
@@ -12,7 +12,7 @@ function allocation(number: number, more: Partial<Happened["allocations"][number
   };
 }
 
-function picture(more: Partial<Picture> = {}): Picture {
+function timeline(more: Partial<TimelineAnswer> = {}): TimelineAnswer {
   return {
     ...nothing, now: 1000, earliest: 50, nodes: [{ name: "n1", health: "up", seen_at: 999, slots: [] }],
     jobs: { "edt-1": { state: "RUNNING", owner: "ada", app_name: "digits" } }, allocations: [allocation(1)], ...more,
@@ -25,9 +25,9 @@ const resize = {
 };
 
 describe("what the timeline knows", () => {
-  it("is the picture it fetched", () => {
+  it("is the timeline it fetched", () => {
     const model = new TimelineModel();
-    model.load(picture({ resizes: [resize] }), 0, 0);
+    model.load(timeline({ resizes: [resize] }), 0, 0);
     expect(model.bars.lane(laneKey("n1", "1"))).toMatchObject([{ execId: "edt-1", from: 101, to: null }]);
     expect(model.jobs.get("edt-1")?.owner).toBe("ada");
     expect(model.earliest).toBe(50);
@@ -36,60 +36,60 @@ describe("what the timeline knows", () => {
 
   it("goes by the API's clock", () => {
     const model = new TimelineModel();
-    model.load(picture({ now: 1000 }), 400_000, 402_000);
+    model.load(timeline({ now: 1000 }), 400_000, 402_000);
     expect(model.now(401_000)).toBe(1000);
     expect(model.now(411_000)).toBe(1010);
   });
 
-  it("changes with what it hears, and says so", () => {
+  it("changes with each event, and says so", () => {
     const model = new TimelineModel();
-    model.load(picture(), 0, 0);
-    let told = 0;
-    model.watch(() => told++);
-    model.hear({ ...nothing, allocations: [allocation(1, { released_at: 300 })], resizes: [resize] }, 1);
-    model.hear({ ...nothing, resizes: [{ ...resize, pause_seconds: 0.2 }] }, 2);
+    model.load(timeline(), 0, 0);
+    let changes = 0;
+    model.watch(() => changes++);
+    model.apply({ ...nothing, allocations: [allocation(1, { released_at: 300 })], resizes: [resize] }, 1);
+    model.apply({ ...nothing, resizes: [{ ...resize, pause_seconds: 0.2 }] }, 2);
     expect(model.bars.job("edt-1")[0]?.to).toBe(300);
     expect(model.resizes).toMatchObject([{ pauseSeconds: 0.2 }]);
-    expect(told).toBe(2);
+    expect(changes).toBe(2);
   });
 
-  it("loses nothing that was heard while a picture was on its way", () => {
+  it("loses nothing that came while an answer was on its way", () => {
     const model = new TimelineModel();
-    model.hear({ ...nothing, allocations: [allocation(2)] }, 500);
-    model.load(picture(), 400, 600);
+    model.apply({ ...nothing, allocations: [allocation(2)] }, 500);
+    model.load(timeline(), 400, 600);
     expect(model.bars.size).toBe(2);
-    model.load(picture(), 700, 800);
-    expect(model.bars.size, "the newer picture no longer holds it").toBe(1);
+    model.load(timeline(), 700, 800);
+    expect(model.bars.size, "the newer answer no longer holds it").toBe(1);
   });
 
   it("keeps the bars of a job that was removed, and does not lead to its page", () => {
     const model = new TimelineModel();
-    model.load(picture(), 0, 0);
+    model.load(timeline(), 0, 0);
     expect(model.closed("edt-1")).toBeNull();
-    model.hearJobs({ items: [], removed: ["edt-1"] }, 1);
+    model.applyJobs({ items: [], removed: ["edt-1"] }, 1);
     expect(model.bars.size).toBe(1);
     expect(model.closed("edt-1")).toBe("Removed job");
   });
 
   it("does not lead to the page of another user's job", () => {
     const model = new TimelineModel();
-    model.load(picture({ jobs: { "edt-1": { state: "RUNNING", owner: null, app_name: null } } }), 0, 0);
+    model.load(timeline({ jobs: { "edt-1": { state: "RUNNING", owner: null, app_name: null } } }), 0, 0);
     expect(model.closed("edt-1")).toBe("Another user’s job");
   });
 
-  it("hears of new nodes, and of those it knows", () => {
+  it("takes new nodes, and changes of those it knows", () => {
     const model = new TimelineModel();
-    model.load(picture(), 0, 0);
-    const heard = [{ name: "n1", health: "draining", seen_at: 5, slots: [] }, { name: "n2", health: "up", seen_at: 5, slots: [] }];
-    model.hearNodes({ items: heard, removed: [] }, 1);
+    model.load(timeline(), 0, 0);
+    const nodes = [{ name: "n1", health: "draining", seen_at: 5, slots: [] }, { name: "n2", health: "up", seen_at: 5, slots: [] }];
+    model.applyNodes({ items: nodes, removed: [] }, 1);
     expect(model.nodes.map((node) => [node.name, node.health])).toEqual([["n1", "draining"], ["n2", "up"]]);
   });
 
   it("takes the row of a removed node away, but for one whose bars it shows", () => {
     const model = new TimelineModel();
-    model.load(picture(), 0, 0);
-    model.hearNodes({ items: [{ name: "n2", health: "lost", seen_at: 5, slots: [] }], removed: [] }, 1);
-    model.hearNodes({ items: [], removed: ["n1", "n2"] }, 2);
+    model.load(timeline(), 0, 0);
+    model.applyNodes({ items: [{ name: "n2", health: "lost", seen_at: 5, slots: [] }], removed: [] }, 1);
+    model.applyNodes({ items: [], removed: ["n1", "n2"] }, 2);
     expect(model.nodes.map((node) => node.name)).toEqual(["n1"]);
   });
 });

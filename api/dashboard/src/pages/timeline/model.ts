@@ -1,8 +1,8 @@
 /**
- * All that the timeline knows: who held which slot, what happened, whose the jobs are. Room: dashboard, timeline.
+ * All that the timeline knows: who held which slot, what happened, whose the jobs are.
  *
- * A fetched picture is loaded, the stream's events are put on top. An event may arrive while a picture is on its way
- * that was drawn before it: so those heard since the asking are played again after the loading.
+ * A fetched timeline is loaded, the stream's events are put on top. An event may arrive while an answer is on its way
+ * that was read before it: so those that came since the request are applied again after it.
  */
 
 import { type Bar, BarStore } from "../../charts/bars";
@@ -45,7 +45,7 @@ export interface Happened {
   readonly failures: readonly FailureIn[];
 }
 
-export interface PictureNode {
+export interface TimelineNode {
   readonly name: string;
   readonly health: string;
   readonly health_since?: number | null;
@@ -54,7 +54,7 @@ export interface PictureNode {
 }
 
 /** A job as far as this user may know it. */
-export interface PictureJob {
+export interface TimelineJob {
   readonly state: string;
   readonly owner?: string | null;
   readonly app_name?: string | null;
@@ -62,20 +62,20 @@ export interface PictureJob {
   readonly removed?: boolean;
 }
 
-export interface Picture extends Happened {
+export interface TimelineAnswer extends Happened {
   readonly now: number;
   readonly earliest?: number | null;
-  readonly nodes: readonly PictureNode[];
-  readonly jobs: Readonly<Record<string, PictureJob>>;
+  readonly nodes: readonly TimelineNode[];
+  readonly jobs: Readonly<Record<string, TimelineJob>>;
 }
 
-export interface JobsHeard {
-  readonly items: readonly ({ readonly id: string } & PictureJob)[];
+export interface JobsChanged {
+  readonly items: readonly ({ readonly id: string } & TimelineJob)[];
   readonly removed: readonly string[];
 }
 
-export interface NodesHeard {
-  readonly items: readonly PictureNode[];
+export interface NodesChanged {
+  readonly items: readonly TimelineNode[];
   readonly removed: readonly string[];
 }
 
@@ -86,14 +86,14 @@ export class TimelineModel {
   readonly bars = new BarStore();
   /** Grows with each change. */
   version = 0;
-  nodes: readonly PictureNode[] = [];
-  readonly jobs = new Map<string, PictureJob>();
+  nodes: readonly TimelineNode[] = [];
+  readonly jobs = new Map<string, TimelineJob>();
   /** Seconds that the API's clock is ahead of ours. */
   private ahead = 0;
-  private told: number | null = null;
+  private earliestKnown: number | null = null;
   private readonly resizesByKey = new Map<string, ResizeFact>();
   private readonly failuresByKey = new Map<string, FailureFact>();
-  private heard: { at: number; play: () => void }[] = [];
+  private recent: { at: number; run: () => void }[] = [];
   private sorted: { resizes: readonly ResizeFact[]; failures: readonly FailureFact[] } | null = null;
   private readonly watchers = new Set<() => void>();
 
@@ -103,7 +103,7 @@ export class TimelineModel {
   }
 
   get earliest(): number | null {
-    return this.told ?? this.bars.earliest;
+    return this.earliestKnown ?? this.bars.earliest;
   }
 
   /** In the order of time. */
@@ -115,7 +115,7 @@ export class TimelineModel {
     return this.lists().failures;
   }
 
-  /** Why the job's page cannot be opened; null: it can. Whose a job is, is told to its owner and to admins alone. */
+  /** Why the job's page cannot be opened; null: it can. Only its owner and admins see whose a job is. */
   closed(execId: string): string | null {
     const job = this.jobs.get(execId);
     if (job?.removed) return "Removed job";
@@ -129,31 +129,31 @@ export class TimelineModel {
 
   readonly snapshot = (): number => this.version;
 
-  /** Take a picture in place of all that is known; `askedMs` is our clock when it was asked for. */
-  load(picture: Picture, askedMs: number, ourMs = Date.now()): void {
-    // The answer was drawn somewhere between asking and now; the shorter the way, the better the clock.
-    this.ahead = picture.now - (askedMs + ourMs) / 2000;
-    this.told = picture.earliest ?? null;
-    this.nodes = picture.nodes;
+  /** Take an answer in place of all that is known; `askedMs` is our clock when it was asked for. */
+  load(timeline: TimelineAnswer, askedMs: number, ourMs = Date.now()): void {
+    // The answer was read somewhere between asking and now; the shorter the way, the better the clock.
+    this.ahead = timeline.now - (askedMs + ourMs) / 2000;
+    this.earliestKnown = timeline.earliest ?? null;
+    this.nodes = timeline.nodes;
     this.bars.clear();
     this.resizesByKey.clear();
     this.failuresByKey.clear();
     this.jobs.clear();
-    for (const [id, job] of Object.entries(picture.jobs)) this.jobs.set(id, job);
-    this.put(picture);
-    for (const { at, play } of this.heard) if (at >= askedMs) play();
+    for (const [id, job] of Object.entries(timeline.jobs)) this.jobs.set(id, job);
+    this.put(timeline);
+    for (const { at, run } of this.recent) if (at >= askedMs) run();
     this.changed();
   }
 
-  hear(event: Happened, ourMs = Date.now()): void {
-    this.play(ourMs, () => this.put(event));
+  apply(event: Happened, ourMs = Date.now()): void {
+    this.record(ourMs, () => this.put(event));
   }
 
-  /** A removed node goes, unless the picture shows what it once held: as it is with a picture that is fetched anew. */
-  hearNodes(event: NodesHeard, ourMs = Date.now()): void {
-    this.play(ourMs, () => {
-      const told = new Map(event.items.map((node) => [node.name, node]));
-      const known = this.nodes.map((node) => told.get(node.name) ?? node);
+  /** A removed node goes, unless the chart shows what it once held: as it is with a timeline that is fetched anew. */
+  applyNodes(event: NodesChanged, ourMs = Date.now()): void {
+    this.record(ourMs, () => {
+      const newer = new Map(event.items.map((node) => [node.name, node]));
+      const known = this.nodes.map((node) => newer.get(node.name) ?? node);
       const names = new Set(known.map((node) => node.name));
       const removed = new Set(event.removed.filter((name) => !this.bars.has(name)));
       const all = [...known, ...event.items.filter((node) => !names.has(node.name))];
@@ -161,8 +161,8 @@ export class TimelineModel {
     });
   }
 
-  hearJobs(event: JobsHeard, ourMs = Date.now()): void {
-    this.play(ourMs, () => {
+  applyJobs(event: JobsChanged, ourMs = Date.now()): void {
+    this.record(ourMs, () => {
       for (const job of event.items) this.jobs.set(job.id, job);
       for (const id of event.removed) {
         const job = this.jobs.get(id);
@@ -171,9 +171,9 @@ export class TimelineModel {
     });
   }
 
-  private play(ourMs: number, play: () => void): void {
-    this.heard = [...this.heard.filter((each) => each.at > ourMs - KEPT_MS), { at: ourMs, play }];
-    play();
+  private record(ourMs: number, run: () => void): void {
+    this.recent = [...this.recent.filter((each) => each.at > ourMs - KEPT_MS), { at: ourMs, run }];
+    run();
     this.changed();
   }
 

@@ -1,4 +1,4 @@
-/** Draws the timeline onto a canvas: only what is in sight. Room: dashboard, timeline. Reads a scene, changes nothing. */
+/** Draws the timeline onto a canvas: only what is in sight. Reads a scene, changes nothing. */
 
 import { type Bar, type BarStore, type Piece, pieces } from "../../charts/bars";
 import { readColours, type ReadColour, veil } from "../../charts/colours";
@@ -7,7 +7,7 @@ import type { Mark } from "../../charts/marks";
 import { HUES, inkOn, jobLook } from "../../charts/palette";
 import type { XRange } from "../../charts/props";
 import { timeTicks } from "../../charts/ticks";
-import type { PictureNode } from "./model";
+import type { TimelineNode } from "./model";
 import { hatch, jobPatterns } from "./patterns";
 
 /** Pixels of the names at the left, and of the clock at the top. */
@@ -28,7 +28,7 @@ export interface Brushes {
 export interface Scene {
   readonly layout: Layout;
   readonly bars: BarStore;
-  readonly nodes: ReadonlyMap<string, PictureNode>;
+  readonly nodes: ReadonlyMap<string, TimelineNode>;
   readonly marks: readonly Mark[];
   readonly range: XRange;
   readonly now: number;

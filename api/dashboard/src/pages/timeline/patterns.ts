@@ -1,4 +1,4 @@
-/** Patterns that a canvas lays over a colour: a job's, and the hatch of a node in trouble. Room: dashboard, timeline. */
+/** Patterns that a canvas lays over a colour: a job's, and the hatch of a node in trouble. */
 
 /** A tile drawn once at the screen's resolution. */
 function tile(

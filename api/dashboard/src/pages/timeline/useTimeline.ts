@@ -1,4 +1,4 @@
-/** Fetches the timeline as far back as it is looked at, and keeps it live. Room: dashboard, timeline. */
+/** Fetches the timeline as far back as it is looked at, and keeps it live. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState, useSyncExternalStore } from "react";
@@ -7,7 +7,7 @@ import { answer, client } from "../../api/client";
 import { keys } from "../../api/keys";
 import { useStreamEvent } from "../../api/stream/live";
 import type { XRange } from "../../charts/props";
-import { type Picture, TimelineModel } from "./model";
+import { type TimelineAnswer, TimelineModel } from "./model";
 
 export interface TimelineData {
   readonly model: TimelineModel;
@@ -29,20 +29,20 @@ export function useTimeline(wanted: (model: TimelineModel) => XRange, all: boole
     queryKey: keys.timeline(String(since)),
     queryFn: async ({ signal }) => {
       const askedMs = Date.now();
-      const picture: Picture = await answer(client.GET("/api/v1/timeline", { params: { query: { since } }, signal }));
-      return { picture, askedMs, ourMs: Date.now() };
+      const timeline: TimelineAnswer = await answer(client.GET("/api/v1/timeline", { params: { query: { since } }, signal }));
+      return { timeline, askedMs, ourMs: Date.now() };
     },
     structuralSharing: false,
     gcTime: 0,
   });
 
   useEffect(() => {
-    if (data) model.load(data.picture, data.askedMs, data.ourMs);
+    if (data) model.load(data.timeline, data.askedMs, data.ourMs);
   }, [data, model]);
 
-  useStreamEvent("timeline", (event) => model.hear(event));
-  useStreamEvent("nodes", (event) => model.hearNodes(event));
-  useStreamEvent("jobs", (event) => model.hearJobs(event));
+  useStreamEvent("timeline", (event) => model.apply(event));
+  useStreamEvent("nodes", (event) => model.applyNodes(event));
+  useStreamEvent("jobs", (event) => model.applyJobs(event));
 
   const version = useSyncExternalStore(model.watch, model.snapshot);
 
@@ -56,7 +56,7 @@ export function useTimeline(wanted: (model: TimelineModel) => XRange, all: boole
   return { model, version, waiting: version === 0 && error === null, fetching: isFetching, error, retry: () => void refetch() };
 }
 
-/** A quarter of a picture more than is shown, so that a small step back fetches nothing. */
+/** A quarter of a range more than is shown, so that a small step back fetches nothing. */
 function backFrom({ from, to }: XRange): number {
   const span = to - from;
   return Math.max(0, Math.floor(from - span / 4));

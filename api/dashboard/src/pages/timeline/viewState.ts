@@ -1,4 +1,4 @@
-/** What the timeline shows, kept in the address. Room: dashboard, timeline. */
+/** What the timeline shows, kept in the address. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { useSearchParams } from "react-router";

@@ -1,6 +1,6 @@
 /**
  * How a job's size changed, and that its training did not mind: workers, loss and throughput on one axis, with a mark
- * for each resize. Room: dashboard, pages. The axis and the stretch shown stand in the address.
+ * for each resize. The axis and the stretch shown stand in the address.
  */
 
 import { useQuery } from "@tanstack/react-query";
@@ -20,7 +20,7 @@ import { ProblemNote } from "../../../components/ProblemNote";
 import { Segments } from "../../../components/Segments";
 import { Skeleton } from "../../../components/Skeleton";
 import { metricWord, otherMetrics } from "../words";
-import { marks, sizesByTime, wholeRange, workersByStep, type XKind } from "./course";
+import { marks, sizesByTime, wholeRange, workersByStep, type XKind } from "./curves";
 import styles from "./Elasticity.module.css";
 import { Resizes } from "./Resizes";
 import { ResizeTotals } from "./ResizeTotals";
@@ -163,7 +163,7 @@ function Charts({
           { label: "Loss", values: metrics?.loss ?? [], colour: "accent" },
           ...(first ? [{ label: metricWord(first[0]), values: first[1], colour: "second" as const, axis: "right" as const }] : []),
         ]}
-        empty="The training has told no loss yet."
+        empty="The training has reported no loss yet."
       />
       {others.map(([name, values]) => (
         <TimeSeries key={name} {...shared} title={metricWord(name)} height={120} x={x} series={[{ label: metricWord(name), values, colour: "second" }]} />
@@ -175,7 +175,7 @@ function Charts({
         y={{ min: 0 }}
         x={x}
         series={[{ label: "Samples per second", values: metrics?.samples_per_second ?? [], colour: "third" }]}
-        empty="The training has told no throughput yet."
+        empty="The training has reported no throughput yet."
       />
     </div>
   );

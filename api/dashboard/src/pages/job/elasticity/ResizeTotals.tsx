@@ -1,16 +1,16 @@
-/** What all resizes of a job cost together. Room: dashboard, pages. */
+/** What all resizes of a job cost together. */
 
 import type { Job, Resize } from "../../../api/types";
 import { Hint } from "../../../components/Hint";
 import { count, duration } from "../../../components/format";
-import { totals } from "./course";
+import { totals } from "./curves";
 import styles from "./Elasticity.module.css";
 
 export function ResizeTotals({ job, resizes }: { readonly job: Job; readonly resizes: readonly Resize[] }) {
   const sum = totals(resizes);
   const tiles = [
     { name: "Resizes", value: count(resizes.length), hint: "Changes of the number of slots, its start and end included." },
-    { name: "Pause, all told", value: duration(sum.pause), hint: "Time in which the training stood still for a resize." },
+    { name: "Pause, in all", value: duration(sum.pause), hint: "Time in which the training stood still for a resize." },
     {
       name: "Done again",
       value: `${count(sum.recomputed)} micro-batches`,

@@ -1,4 +1,4 @@
-/** Every resize as a row, and one of them in full. Room: dashboard, pages. */
+/** Every resize as a row, and one of them in full. */
 
 import { ArrowDownRight, ArrowUpRight, ChevronRight, TriangleAlert } from "lucide-react";
 
@@ -10,7 +10,7 @@ import { count, duration } from "../../../components/format";
 import { Facts, Panel } from "../../../components/Panel";
 import { Time } from "../../../components/Time";
 import { causeWord } from "../words";
-import { kindOf, milestones } from "./course";
+import { kindOf, milestones } from "./curves";
 import styles from "./Elasticity.module.css";
 
 const SIGNS = { grow: ArrowUpRight, shrink: ArrowDownRight, failure: TriangleAlert, event: ChevronRight };
@@ -39,7 +39,7 @@ export function Resizes({
               <th scope="col">Done again</th>
               <th scope="col">Took</th>
               <th scope="col">
-                <span className="heard">Details</span>
+                <span className="visually-hidden">Details</span>
               </th>
             </tr>
           </thead>
@@ -106,7 +106,7 @@ function Detail({ resize, onClose }: { readonly resize: Resize; readonly onClose
             resize.generation === null ? null : ["Generation", resize.generation],
             resize.step === null ? null : ["At step", count(resize.step)],
             resize.workers === null ? null : ["Workers then", resize.workers],
-            ["Pause", resize.pause_seconds === null ? "not told" : duration(resize.pause_seconds)],
+            ["Pause", resize.pause_seconds === null ? "not known" : duration(resize.pause_seconds)],
             ["Done again", `${count(resize.recomputed ?? 0)} micro-batches`],
           ]}
         />

@@ -1,4 +1,4 @@
-/** The lines in sight of a log of any length. Room: dashboard, pages. Scrolling up stops the following, the end takes it up again. */
+/** The lines in sight of a log of any length. Scrolling up stops the following, the end takes it up again. */
 
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, useLayoutEffect, useRef } from "react";

@@ -1,4 +1,4 @@
-/** A job's log, file by file, as it grows. Room: dashboard, pages. The file and the filter stand in the address. */
+/** A job's log, file by file, as it grows. The file and the filter stand in the address. */
 
 import { useQuery } from "@tanstack/react-query";
 import { ArrowDownToLine, ChevronDown, Download, FolderX, Search, WrapText } from "lucide-react";
@@ -39,9 +39,9 @@ export function LogsTab({ job }: { readonly job: Job }) {
 function Logs({ job }: { readonly job: Job }) {
   const [search, setSearch] = useSearchParams();
   const files = useQuery(logFilesQuery(job.id));
-  const told = useRef<string | null>(null);
-  told.current ??= firstWritten(files.data, job); // once chosen it stays, whatever else begins to be written
-  const stream = search.get("stream") ?? told.current ?? "out";
+  const first = useRef<string | null>(null);
+  first.current ??= firstWritten(files.data, job); // once chosen it stays, whatever else begins to be written
+  const stream = search.get("stream") ?? first.current ?? "out";
   if (files.error && !files.data) return <ProblemNote error={files.error} onRetry={() => void files.refetch()} />;
   if (!files.data) return <Skeleton lines={8} />;
   const change = (name: string, value: string) =>
@@ -144,7 +144,7 @@ function OneLog({
           empty={emptyWords(log, wanted, job, all.length)}
         />
         <p role="status" className={styles.foot}>
-          <Standing log={log} />
+          <FollowState log={log} />
           <span>
             {wanted === "" ? plural(all.length, "line") : `${count(shown.length)} of ${plural(all.length, "line")}`} ·{" "}
             {bytes(tail.received)}
@@ -218,7 +218,7 @@ function Save({ id, stream }: { readonly id: string; readonly stream: string }) 
   );
 }
 
-function Standing({ log }: { readonly log: Followed }) {
+function FollowState({ log }: { readonly log: Followed }) {
   const words = {
     reading: "Reading",
     following: "Up to date; new lines come as they are written",

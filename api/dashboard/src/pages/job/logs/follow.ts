@@ -1,6 +1,6 @@
 /**
  * Reads a log and goes on reading as it grows, through restarts of the API: the next question is always for the byte
- * after the last one received. Room: dashboard, pages.
+ * after the last one received.
  */
 
 import { useEffect, useReducer, useRef } from "react";

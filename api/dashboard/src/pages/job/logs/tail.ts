@@ -1,6 +1,6 @@
 /**
  * A log as far as it was received: whole lines by bytes, so that nothing is lost or doubled however the answers are
- * cut. Room: dashboard, pages. Pure, though it grows in place: a log may have a hundred thousand lines.
+ * cut. Pure, though it grows in place: a log may have a hundred thousand lines.
  */
 
 export interface Line {
@@ -49,7 +49,7 @@ export class LogTail {
     return this.open ? [...this.lines, this.open] : [...this.lines];
   }
 
-  /** Take the answer to a question for `asked`; `after` is the offset that it told. Late answers are dropped. */
+  /** Take the answer to a question for `asked`; `after` is the offset in it. Late answers are dropped. */
   feed(asked: number, bytes: Uint8Array, after: number): boolean {
     if (asked !== this.offset || bytes.length === 0) return false;
     const end = after >= asked + bytes.length ? after : asked + bytes.length;

@@ -1,4 +1,4 @@
-/** Everything that happened to a job, newest first. Room: dashboard, pages. */
+/** Everything that happened to a job, newest first. */
 
 import {
   ArrowDownRight,

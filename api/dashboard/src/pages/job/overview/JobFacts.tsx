@@ -1,4 +1,4 @@
-/** What a job is, line by line. Room: dashboard, pages. */
+/** What a job is, line by line. */
 
 import { type LucideIcon, Shield, ShieldAlert, ShieldCheck } from "lucide-react";
 

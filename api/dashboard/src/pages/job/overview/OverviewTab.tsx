@@ -1,4 +1,4 @@
-/** How a job stands: progress, why it waits or ended, its states over time, its history, the key facts. Room: dashboard, pages. */
+/** How a job stands: progress, why it waits or ended, its states over time, its history, the key facts. */
 
 import { useQuery } from "@tanstack/react-query";
 import { FolderX, Hourglass, Info, TriangleAlert } from "lucide-react";

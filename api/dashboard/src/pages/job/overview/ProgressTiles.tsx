@@ -1,4 +1,4 @@
-/** Step, epoch, loss, throughput, time left: the numbers one looks for first. Room: dashboard, pages. */
+/** Step, epoch, loss, throughput, time left: the numbers one looks for first. */
 
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
@@ -41,21 +41,21 @@ export function ProgressTiles({ job }: { readonly job: Job }) {
         <Tile name="Workers">
           <Workers job={job} />
         </Tile>
-        <Tile name="Loss" line={metrics && <Course label="Loss" values={metrics.loss} x={metrics.step} />}>
+        <Tile name="Loss" line={metrics && <Curve label="Loss" values={metrics.loss} x={metrics.step} />}>
           {progress.loss != null ? number(progress.loss) : "–"}
         </Tile>
         {others.map(([name, value]) => (
           <Tile
             key={name}
             name={metricWord(name)}
-            line={metrics?.metrics[name] && <Course label={metricWord(name)} values={metrics.metrics[name]} x={metrics.step} />}
+            line={metrics?.metrics[name] && <Curve label={metricWord(name)} values={metrics.metrics[name]} x={metrics.step} />}
           >
             {value === null ? "–" : number(value)}
           </Tile>
         ))}
         <Tile
           name={isOver(job.state) ? "Samples per second, median" : "Samples per second"}
-          line={metrics && <Course label="Samples per second" values={metrics.samples_per_second} x={metrics.step} />}
+          line={metrics && <Curve label="Samples per second" values={metrics.samples_per_second} x={metrics.step} />}
         >
           {progress.samples_per_second != null ? number(progress.samples_per_second) : "–"}
         </Tile>
@@ -79,7 +79,7 @@ function Tile({ name, line, children }: { readonly name: string; readonly line?:
   );
 }
 
-function Course({
+function Curve({
   label,
   values,
   x,

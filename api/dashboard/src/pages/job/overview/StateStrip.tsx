@@ -1,4 +1,4 @@
-/** A job's states as a strip from its submission to now, with words and times below. Room: dashboard, pages. */
+/** A job's states as a strip from its submission to now, with words and times below. */
 
 import { useNow } from "../../../api/stream/live";
 import { type Event, isOver, type Job } from "../../../api/types";

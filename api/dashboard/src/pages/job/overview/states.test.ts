@@ -16,7 +16,7 @@ it("lasts from one move to the next, and the last one until now", () => {
   ]);
 });
 
-it("begins with the submission where the history does not tell it", () => {
+it("begins with the submission where the history does not hold it", () => {
   expect(spans(job(1, { created_at: 999 }), [move(1, "RUNNING")], 1010)[0]).toMatchObject({ state: "SUBMITTED", from: 999 });
 });
 

@@ -1,4 +1,4 @@
-/** A job's states over time, from its history. Room: dashboard, pages. Pure. */
+/** A job's states over time, from its history. Pure. */
 
 import type { Event, Job, JobState } from "../../../api/types";
 
@@ -18,8 +18,8 @@ function stateOf(word: unknown): JobState {
 /** One span for each state passed through, oldest first; the last one lasts, or is the end and takes no time. */
 export function spans(job: Job, events: readonly Event[], now: number): readonly Span[] {
   const moves = events.filter((event) => event.kind === "state");
-  const told = moves.map((event) => ({ state: stateOf(event.data["after"]), time: event.time }));
-  const starts = told[0]?.state === "SUBMITTED" ? told : [{ state: "SUBMITTED" as JobState, time: job.created_at }, ...told];
+  const recorded = moves.map((event) => ({ state: stateOf(event.data["after"]), time: event.time }));
+  const starts = recorded[0]?.state === "SUBMITTED" ? recorded : [{ state: "SUBMITTED" as JobState, time: job.created_at }, ...recorded];
   return starts.map(({ state, time }, at) => {
     const next = starts[at + 1]?.time;
     return { state, from: time, to: next ?? Math.max(now, time), lasts: next === undefined };

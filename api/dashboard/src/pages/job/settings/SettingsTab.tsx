@@ -1,4 +1,4 @@
-/** What a job was submitted with, and how to submit the same again. Room: dashboard, pages. */
+/** What a job was submitted with, and how to submit the same again. */
 
 import { useState } from "react";
 
@@ -13,21 +13,21 @@ import { asCurl, asEdt, option, submitted } from "./commands";
 import styles from "./Settings.module.css";
 
 export function SettingsTab({ job }: { readonly job: Job }) {
-  const told = submitted(job.args);
-  const folder = option(told, "--model-dir");
-  const data = option(told, "--cs-datastore-meta", "--data-source");
+  const parsed = submitted(job.args);
+  const folder = option(parsed, "--model-dir");
+  const data = option(parsed, "--cs-datastore-meta", "--data-source");
   return (
     <div className={styles.columns}>
       <div className={styles.column}>
         <Panel title="What runs">
           <Facts
             facts={[
-              ["Main script", <code key="m">{option(told, "--model-main") ?? "–"}</code>],
+              ["Main script", <code key="m">{option(parsed, "--model-main") ?? "–"}</code>],
               folder === undefined ? null : ["Folder", <code key="f">{folder}</code>],
-              ["Arguments", told.own.length > 0 ? <Words key="a" words={told.own} /> : <span className="quiet">none</span>],
+              ["Arguments", parsed.own.length > 0 ? <Words key="a" words={parsed.own} /> : <span className="quiet">none</span>],
               ["Framework", `${frameworkWord(job.framework)} (${job.framework})`],
               ["Image", job.image === null ? <span className="quiet">the platform’s</span> : <code>{job.image}</code>],
-              ["Variables", told.environment.length > 0 ? <Words key="v" words={told.environment} /> : <span className="quiet">none</span>],
+              ["Variables", parsed.environment.length > 0 ? <Words key="v" words={parsed.environment} /> : <span className="quiet">none</span>],
               data === undefined ? null : ["Data", <code key="d">{data}</code>],
             ]}
           />
@@ -51,7 +51,7 @@ export function SettingsTab({ job }: { readonly job: Job }) {
           <pre className={styles.args} tabIndex={0}>
             {job.args}
           </pre>
-          {told.environment.length > 0 && <p className={styles.note}>Values of variables are masked.</p>}
+          {parsed.environment.length > 0 && <p className={styles.note}>Values of variables are masked.</p>}
         </Panel>
       </div>
     </div>
@@ -61,8 +61,8 @@ export function SettingsTab({ job }: { readonly job: Job }) {
 function Again({ job }: { readonly job: Job }) {
   const [way, setWay] = useState("edt");
   const me = useMe();
-  const told = submitted(job.args);
-  const text = way === "edt" ? asEdt(told) : asCurl(told, job.args, window.location.origin, me.name);
+  const parsed = submitted(job.args);
+  const text = way === "edt" ? asEdt(parsed) : asCurl(parsed, job.args, window.location.origin, me.name);
   return (
     <Panel title="Submit the same again">
       <Tabs
@@ -76,7 +76,7 @@ function Again({ job }: { readonly job: Job }) {
         onChange={setWay}
       >
         <Command text={text} />
-        {told.environment.length > 0 && <p className={styles.note}>{way === "edt" ? "The variables’ values come from your shell." : "Put the variables’ values in for ****."}</p>}
+        {parsed.environment.length > 0 && <p className={styles.note}>{way === "edt" ? "The variables’ values come from your shell." : "Put the variables’ values in for ****."}</p>}
       </Tabs>
     </Panel>
   );

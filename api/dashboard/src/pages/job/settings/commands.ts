@@ -1,4 +1,4 @@
-/** What a job was submitted with, and the commands that would submit it again. Room: dashboard, pages. Pure. */
+/** What a job was submitted with, and the commands that would submit it again. Pure. */
 
 import { joinWords, quote, splitWords } from "../../submit/words";
 

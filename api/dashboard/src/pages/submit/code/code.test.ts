@@ -25,9 +25,9 @@ describe("a tar made in the browser", () => {
   it("has headers whose checksums are right", async () => {
     const bytes = new Uint8Array(await tar(files.slice(0, 1)).arrayBuffer());
     const head = bytes.slice(0, 512);
-    const told = Number.parseInt(new TextDecoder().decode(head.subarray(148, 154)), 8);
+    const checksum = Number.parseInt(new TextDecoder().decode(head.subarray(148, 154)), 8);
     head.fill(0x20, 148, 156);
-    expect(head.reduce((sum, byte) => sum + byte, 0)).toBe(told);
+    expect(head.reduce((sum, byte) => sum + byte, 0)).toBe(checksum);
     expect(new TextDecoder().decode(bytes.subarray(512, 523))).toBe("print('hi')");
   });
 });

@@ -1,4 +1,4 @@
-/** The code that is handed in: a script, a folder, several files or an archive. Room: dashboard, submit. */
+/** The code that is handed in: a script, a folder, several files or an archive. */
 
 import { listArchive } from "./listing";
 import { gzipped, tar } from "./tar";

@@ -1,4 +1,4 @@
-/** The files of a drop, folders and all. Room: dashboard, submit. */
+/** The files of a drop, folders and all. */
 
 import type { Dropped } from "./code";
 

@@ -1,4 +1,4 @@
-/** What is in a zip or a tar, read in the browser: names alone. Room: dashboard, submit. The API checks the archive itself. */
+/** What is in a zip or a tar, read in the browser: names alone. The API checks the archive itself. */
 
 const decoder = new TextDecoder();
 /** A packed tar is read this far; the main script stands near its beginning, or its name is typed. */
@@ -8,7 +8,7 @@ const EOCD = 0x06054b50;
 const EOCD_LONGEST = 22 + 65_535;
 const CENTRAL = 0x02014b50;
 
-/** Names of the files in an archive; null where it cannot be told, `whole` is false where the reading was cut. */
+/** Names of the files in an archive; null where it is unknown, `whole` is false where the reading was cut. */
 export interface Listing {
   readonly paths: readonly string[];
   readonly whole: boolean;
@@ -50,7 +50,7 @@ async function listZip(file: Blob): Promise<Listing | null> {
 async function listTar(stream: ReadableStream<Uint8Array>): Promise<Listing> {
   const source = new Source(stream);
   const paths: string[] = [];
-  let told: string | null = null; // the next file's name, where a header of its own says it
+  let longName: string | null = null; // the next file's name, where a header of its own says it
   try {
     while (source.read < MOST_UNPACKED) {
       const block = await source.take(BLOCK);
@@ -59,12 +59,12 @@ async function listTar(stream: ReadableStream<Uint8Array>): Promise<Listing> {
       const kind = field(block, 156, 1);
       if (kind === "L" || kind === "x") {
         const data = await source.take(rounded(size));
-        told = (data && nameIn(kind, decoder.decode(data.subarray(0, size)))) ?? told;
+        longName = (data && nameIn(kind, decoder.decode(data.subarray(0, size)))) ?? longName;
         continue;
       }
       if (kind !== "K" && kind !== "g") {
-        const path = (told ?? ownName(block)).replace(/^(\.\/)+/, "");
-        told = null;
+        const path = (longName ?? ownName(block)).replace(/^(\.\/)+/, "");
+        longName = null;
         if (kind !== "5" && path !== "" && !path.endsWith("/")) paths.push(path);
       }
       await source.skip(rounded(size));

@@ -1,4 +1,4 @@
-/** Packing files into a tar in the browser. Room: dashboard, submit. Reads no file: a Blob is made of their Blobs. */
+/** Packing files into a tar in the browser. Reads no file: a Blob is made of their Blobs. */
 
 const BLOCK = 512;
 const encoder = new TextEncoder();

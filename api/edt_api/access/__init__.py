@@ -1,0 +1,1 @@
+"""Who may ask what: the rules, the guard before every route, passwords and their limits."""

@@ -1,0 +1,1 @@
+"""Reading what a job wrote: its logs and its results."""

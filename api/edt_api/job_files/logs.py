@@ -1,0 +1,155 @@
+"""A job's log, as WMLA's ``logType`` asks for it. Reads the job's log folder.
+
+    none, outlog   the ELog lines, ``log/stdout``: what notebooks read as CSV
+    errlog         what the script wrote to standard error, its traceback; where no driver ever ran, why not
+    outerrlog      the ELog lines, what the script printed, and errlog, one after the other
+
+A log may be gigabytes: it is streamed, as far as it reached when it was asked for.
+"""
+
+from __future__ import annotations
+
+import codecs
+import enum
+import heapq
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from edt_api.errors import RequestInvalid
+from edt_api.job_files.files import files, must_be_kept, open_file
+from edt_api.schemas.jobs import LogFile
+from edt_scheduler.views import JobView
+
+_CHUNK = 64 * 1024
+
+
+class Stream(enum.StrEnum):
+    """One file of a job's log; each only ever grows, until it is turned over at its size limit."""
+
+    ELOG = "elog"  # the loggers' lines
+    OUT = "out"  # what the script printed
+    ERR = "err"  # what it wrote to standard error
+
+
+_FILES = {Stream.ELOG: "stdout", Stream.OUT: "driver.out", Stream.ERR: "driver.err"}
+_ENGINE = re.compile(r"engine-(0|[1-9][0-9]{0,17})\.(out|err)")
+"""An engine's files are streams by their own names."""
+_STREAMS = {name: stream.value for stream, name in _FILES.items()}
+_TURNED_OVER = ".1"
+"""What the supervisor adds to the name of a file that has reached its size limit."""
+_LOG_TYPES = {
+    "": (Stream.ELOG,),
+    "outlog": (Stream.ELOG,),
+    "errlog": (Stream.ERR,),
+    "outerrlog": (Stream.ELOG, Stream.OUT, Stream.ERR),
+}
+
+
+def text(job: JobView, log_type: str) -> Iterator[str]:
+    """The log in pieces. Raises RequestInvalid for a log type that nobody knows, before the first; ResultsRemoved."""
+    must_be_kept(job)
+    streams = _LOG_TYPES.get(log_type)
+    if streams is None:
+        known = ", ".join(name for name in _LOG_TYPES if name)
+        raise RequestInvalid(f"logType: got {log_type[:64]!r}; it takes {known}, or nothing")
+    return _pieces(job, streams)
+
+
+def as_json(pieces: Iterable[str]) -> Iterator[str]:
+    """The same as one JSON string: some clients ask for ``application/json`` and get a string."""
+    yield '"'
+    for piece in pieces:
+        yield json.dumps(piece)[1:-1]
+    yield '"'
+
+
+def listing(job: JobView, *, limit: int, after: int = 0) -> list[LogFile]:
+    """At most so many of the files that are there, by their ``place``, behind the place ``after``. Raises
+    ResultsRemoved."""
+    must_be_kept(job)
+    there = (found for found in files(job.directory, (job.log_dir.name,)) if len(found.path) == 2)
+    known = (
+        LogFile(stream=stream, bytes=found.size)
+        for found in there
+        if (stream := _stream_of(found.path[-1])) is not None and place(stream) > after
+    )
+    return heapq.nsmallest(limit, known, key=lambda file: place(file.stream))
+
+
+def place(stream: str) -> int:
+    """The place of a stream in the list, from 1 on: the driver's first, then each engine's by its number."""
+    engine = _ENGINE.fullmatch(stream)
+    if engine is None:
+        return list(Stream).index(Stream(stream)) + 1
+    return len(Stream) + 1 + 2 * int(engine[1]) + (engine[2] == "err")
+
+
+def _stream_of(name: str) -> str | None:
+    """The stream that a file of the log folder is; None: it is none."""
+    return name if _ENGINE.fullmatch(name) else _STREAMS.get(name)
+
+
+def _file_of(stream: str) -> str:
+    """Its name in the log folder. Raises RequestInvalid."""
+    if _ENGINE.fullmatch(stream):
+        return stream
+    try:
+        return _FILES[Stream(stream)]
+    except ValueError:
+        known = ", ".join(Stream)
+        raise RequestInvalid(f"stream: got {stream!r}; it takes {known}, or an engine's, engine-<number>.out") from None
+
+
+def since(job: JobView, stream: str, offset: int, most: int) -> tuple[bytes, int]:
+    """At most so many bytes of one file from ``offset`` on, and the offset after them; empty: nothing more is there.
+
+    A file that is shorter than ``offset`` was turned over at its size limit: its follower gets the rest of the old
+    one, and goes on at the beginning of the new. Raises ResultsRemoved.
+    """
+    must_be_kept(job)
+    name = _file_of(stream)
+    data, size = _slice(job, name, offset, most)
+    if size is None or size >= offset:
+        return data, offset + len(data)
+    rest, whole = _slice(job, f"{name}{_TURNED_OVER}", offset, most)
+    if rest:
+        after = offset + len(rest)
+        return rest, after if whole is not None and after < whole else 0
+    data, _ = _slice(job, name, 0, most)
+    return data, len(data)
+
+
+def _slice(job: JobView, name: str, offset: int, most: int) -> tuple[bytes, int | None]:
+    """Part of a file of the log, and how long the file is; None: it is not there."""
+    file = open_file(job.directory, (job.log_dir.name, name))
+    if file is None:
+        return b"", None
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(offset)
+        return file.read(most), size
+
+
+def _pieces(job: JobView, streams: Iterable[Stream]) -> Iterator[str]:
+    for stream in streams:
+        empty = True
+        for piece in _file(job, stream):
+            empty = False
+            yield piece
+        if stream is Stream.ERR and empty and job.message:
+            yield f"{job.message}\n"
+
+
+def _file(job: JobView, stream: Stream) -> Iterator[str]:
+    file = open_file(job.directory, (job.log_dir.name, _FILES[stream]))
+    if file is None:
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    with file:
+        left = os.fstat(file.fileno()).st_size
+        while left and (chunk := file.read(min(left, _CHUNK))):
+            left -= len(chunk)
+            yield decoder.decode(chunk)
+        yield decoder.decode(b"", final=True)

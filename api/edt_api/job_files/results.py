@@ -1,0 +1,158 @@
+"""A job's model folder as a zip, streamed. Reads the job's folder.
+
+Weights do not get smaller by packing, so files are stored as they are; that makes the length known before the
+first byte, which WMLA's clients read from a header. CRCs follow each file. Files are taken as long as they
+were when the download began; one that has become shorter meanwhile breaks the download off, which the client
+sees.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edt_api.errors import NoResult
+from edt_api.job_files.files import Found, files, must_be_kept, open_file
+from edt_contract.names import DRAFT_PREFIX
+from edt_scheduler.views import JobView
+
+_CHUNK = 1 << 20
+_WIDE_FROM = _WIDE = 0xFFFFFFFF
+"""Numbers from here on go into an extra field of 64 bits, and this is in their place."""
+_MOST_NARROW = 0xFFFF
+_FLAGS = 0x0808
+"""Sizes and CRC follow the data; names are UTF-8."""
+_UNIX = 3 << 8
+
+
+class ResultChanged(RuntimeError):
+    """A file became shorter, or went, while it was being sent."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A zip that is about to be sent."""
+
+    root: Path
+    files: tuple[Found, ...]
+    skip: int
+    """Components of each path that do not appear in the zip."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole zip."""
+        at = directory = 0
+        for found in self.files:
+            directory += len(_entry(self._name(found), found, 0, at))
+            at += len(_local(self._name(found), found)) + found.size + len(_descriptor(0, found.size))
+        return at + directory + len(_end(len(self.files), directory, at))
+
+    def chunks(self) -> Iterator[bytes]:
+        """The zip. Raises ResultChanged where it cannot become as long as ``size`` said."""
+        at = 0
+        directory: list[bytes] = []
+        for found in self.files:
+            before, crc = _local(self._name(found), found), 0
+            yield before
+            for chunk in self._data(found):
+                crc = zlib.crc32(chunk, crc)
+                yield chunk
+            after = _descriptor(crc, found.size)
+            yield after
+            directory.append(_entry(self._name(found), found, crc, at))
+            at += len(before) + found.size + len(after)
+        yield from directory
+        yield _end(len(directory), sum(map(len, directory)), at)
+
+    def _name(self, found: Found) -> bytes:
+        return "/".join(found.path[self.skip :]).encode(errors="surrogateescape")
+
+    def _data(self, found: Found) -> Iterator[bytes]:
+        file = open_file(self.root, found.path)
+        if file is None:
+            raise ResultChanged("/".join(found.path))
+        left = found.size
+        with file:
+            while left:
+                chunk = file.read(min(left, _CHUNK))
+                if not chunk:
+                    raise ResultChanged("/".join(found.path))
+                left -= len(chunk)
+                yield chunk
+
+
+def result(job: JobView) -> Result:
+    """What ``model/`` holds now. Raises NoResult where that is nothing, ResultsRemoved."""
+    must_be_kept(job)
+    folder = (job.model_dir.name,)
+    found = [file for file in files(job.directory, folder) if not _is_draft(file)]
+    if not found:
+        raise NoResult(f"{job.exec_id} has saved nothing under RESULT_DIR/model yet")
+    return Result(job.directory, tuple(found), skip=len(folder))
+
+
+def _is_draft(file: Found) -> bool:
+    """An engine is writing it just now, or was killed while it did."""
+    return any(part.startswith(DRAFT_PREFIX) for part in file.path)
+
+
+def disposition(job: JobView, size: int) -> str:
+    """The header's exact shape: no blank after a semicolon, no quotes, ``size=`` last."""
+    name = f"dlpd-model-{int(job.created_at * 1e6)}-{job.number}{job.exec_id}-result.zip"
+    return f"attachment;filename={name};size={size}"
+
+
+def _local(name: bytes, found: Found) -> bytes:
+    wide = found.size >= _WIDE_FROM
+    extra = struct.pack("<2H2Q", 1, 16, 0, 0) if wide else b""
+    sizes = (_WIDE, _WIDE) if wide else (0, 0)
+    numbers = (_version(wide), _FLAGS, 0, *_dos_time(found), 0, *sizes, len(name), len(extra))
+    return struct.pack("<4s5H3L2H", b"PK\x03\x04", *numbers) + name + extra
+
+
+def _descriptor(crc: int, size: int) -> bytes:
+    return struct.pack("<4sL2Q" if size >= _WIDE_FROM else "<4s3L", b"PK\x07\x08", crc, size, size)
+
+
+def _entry(name: bytes, found: Found, crc: int, start: int) -> bytes:
+    wide = [number for number in (found.size, found.size, start) if number >= _WIDE_FROM]
+    extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
+    size, start = _narrow(found.size), _narrow(start)
+    mode = (0o100755 if found.executable else 0o100644) << 16
+    version = _version(bool(wide))
+    numbers = (_UNIX | version, version, _FLAGS, 0, *_dos_time(found), crc, size, size)
+    return (
+        struct.pack("<4s6H3L5H2L", b"PK\x01\x02", *numbers, len(name), len(extra), 0, 0, 0, mode, start) + name + extra
+    )
+
+
+def _end(count: int, length: int, at: int) -> bytes:
+    wide = b""
+    if count >= _MOST_NARROW or length >= _WIDE_FROM or at >= _WIDE_FROM:
+        version = _version(True)
+        wide = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, _UNIX | version, version, 0, 0, count, count, length, at)
+        wide += struct.pack("<4sLQL", b"PK\x06\x07", 0, at + length, 1)
+    counts = (min(count, _MOST_NARROW),) * 2
+    return wide + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, *counts, _narrow(length), _narrow(at), 0)
+
+
+def _narrow(number: int) -> int:
+    return _WIDE if number >= _WIDE_FROM else number
+
+
+def _version(wide: bool) -> int:
+    """The least version of a reader, in tenths."""
+    return 45 if wide else 20
+
+
+def _dos_time(found: Found) -> tuple[int, int]:
+    """Time and date as zip has them, in UTC, from 1980 on."""
+    when = time.gmtime(max(found.changed_at, 315532800))
+    return (
+        when.tm_hour << 11 | when.tm_min << 5 | when.tm_sec // 2,
+        min(when.tm_year - 1980, 127) << 9 | when.tm_mon << 5 | when.tm_mday,
+    )

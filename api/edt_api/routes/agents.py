@@ -1,0 +1,122 @@
+"""Requests of a node's agent: register, assignments, reports.
+
+Everything may be asked again. ``assignments`` answers at once, or, given ``after`` and ``wait``, once its version
+is another one; while it waits it holds no thread and no database session. All of it is done by threads that do
+nothing else (concurrency.py), so nodes are answered however much people ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import TypeAdapter, ValidationError
+
+from edt_api import concurrency
+from edt_api.dependencies import Stopping, ThePlatform, for_joiners, for_the_node
+from edt_api.errors import RequestInvalid, TooLarge
+from edt_api.schemas import cluster
+from edt_api.submissions.uploads import read_whole
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.encoding import ContractError
+from edt_contract.names import node_queue
+from edt_contract.reports import BATCH_BYTES, BATCH_REPORTS, Report
+from edt_scheduler import operations
+from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.platform import Platform
+from edt_scheduler.views import SlotUse
+
+router = APIRouter(prefix="/api/v1/nodes")
+
+LONGEST_WAIT_SECONDS = 10.0
+"""A poll that is held is no heartbeat, and a lease is 30 s."""
+LOOK_SECONDS = 0.1
+_REPORTS = TypeAdapter(list[cluster.ReportIn])
+
+
+@router.post("", status_code=201, dependencies=[for_joiners])
+async def register(platform: ThePlatform, offer: cluster.NodeOffer) -> cluster.Registered:
+    """A node's agent has started. Its new token shuts out an older agent of the same name."""
+    registered = partial(
+        operations.register_node,
+        platform,
+        **offer.model_dump(exclude={"slots"}),
+        slots=[SlotSpec(**slot.model_dump()) for slot in offer.slots],
+    )
+    registration = await concurrency.agents.run(registered)
+    return cluster.Registered(
+        node=registration.node.name,
+        token=registration.token,
+        queue=node_queue(registration.node.name),
+        broker_url=platform.settings.nodes_broker,
+    )
+
+
+@router.get("/{name}/assignments", dependencies=[for_the_node])
+async def assignments(
+    platform: ThePlatform,
+    stopping: Stopping,
+    name: str,
+    after: int | None = None,
+    wait: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 0.0,
+    woken_by: str = "timer",
+) -> cluster.Assignments:
+    """What the node should be running now. Being asked is its heartbeat."""
+    if after is not None and wait > 0:
+        await _another_version(platform, stopping, name, after, min(wait, LONGEST_WAIT_SECONDS))
+    now = await concurrency.agents.run(partial(operations.assignments, platform, name, woken_by=woken_by))
+    listed = [assignment.to_json_object() for assignment in now.assignments]
+    listed += [{"spec": {"job": job, "fence": fence}} for job, fence in now.locked]  # an agent leaves these alone
+    return cluster.Assignments(version=now.version, assignments=listed, images=list(now.images))
+
+
+async def _another_version(platform: Platform, stopping: threading.Event, name: str, after: int, wait: float) -> None:
+    """Returns when the version is no longer ``after``, when the time is over, or when the server is to go."""
+    until = asyncio.get_running_loop().time() + wait
+    while await concurrency.agents.run(operations.assignments_version, platform, name) == after:
+        left = until - asyncio.get_running_loop().time()
+        if left <= 0 or stopping.is_set():
+            return
+        await asyncio.sleep(min(LOOK_SECONDS, left))
+
+
+@router.post("/{name}/usage", status_code=204, response_class=Response, dependencies=[for_the_node])
+async def usage(platform: ThePlatform, name: str, sample: cluster.UsageIn) -> None:
+    """Take a sample of how busy the node's slots are, as of now."""
+    sampled = [SlotUse(**slot.model_dump()) for slot in sample.slots]
+    await concurrency.agents.run(operations.record_usage, platform, name, sampled)
+
+
+@router.post("/{name}/images", status_code=204, response_class=Response, dependencies=[for_the_node])
+async def pulled(platform: ThePlatform, name: str, pull: cluster.PulledIn) -> None:
+    """The node has an image that it was asked for, or cannot get it."""
+    await concurrency.agents.run(operations.record_pull, platform, name, pull.image, pull.error)
+
+
+@router.post("/{name}/reports", dependencies=[for_the_node])
+async def reports(request: Request, platform: ThePlatform, name: str) -> cluster.Acked:
+    """Take reports, each number of an attempt once; the answer says how far each is taken."""
+    body = await read_whole(
+        request.stream(), BATCH_BYTES, f"reports: more than {BATCH_BYTES} bytes at once; send fewer"
+    )
+    sent = await concurrency.agents.run(_reports, body)
+    acked = await concurrency.agents.run(operations.record_reports, platform, name, sent)
+    crash_point(CrashPoint.API_REPORTED)
+    return cluster.Acked(acked=acked)
+
+
+def _reports(body: bytes) -> list[Report]:
+    try:
+        sent = _REPORTS.validate_json(body)
+        if len(sent) > BATCH_REPORTS:
+            raise TooLarge(f"reports: {len(sent)} at once; send at most {BATCH_REPORTS}")
+        return [Report.from_message(report.model_dump()) for report in sent]
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise RequestInvalid(f"reports {place}: {first['msg']}") from None
+    except ContractError as error:
+        raise RequestInvalid(f"reports: {error}") from None

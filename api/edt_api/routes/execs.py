@@ -1,0 +1,268 @@
+"""Jobs as WMLA's clients know them: ``/platform/rest/deeplearning/v1/execs``.
+
+``submissions`` reads what comes in; ``to_wire`` and ``job_files`` write what goes out. Refusals are plain text here,
+and an id that is not the caller's is unknown: 400.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import IO, Annotated
+
+from anyio import CancelScope
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from pydantic import TypeAdapter
+
+from edt_api import concurrency, to_wire
+from edt_api.dependencies import TheAdmission, TheKey, ThePlatform, TheSettings, Viewer, for_users
+from edt_api.errors import RequestInvalid, UploadRefused
+from edt_api.job_files import logs, results
+from edt_api.schemas import jobs
+from edt_api.submissions.archives import unpack_file
+from edt_api.submissions.arguments import Arguments
+from edt_api.submissions.frameworks import RUNNABLE
+from edt_api.submissions.submission import job_spec, read, refuse_a_path, script_name
+from edt_api.submissions.uploads import Upload, receive
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_scheduler import operations
+from edt_scheduler.model.idempotency import Once, once
+from edt_scheduler.model.jobs import JobKey, JobOrder
+from edt_scheduler.model.states import JobState
+from edt_scheduler.platform import Platform
+from edt_scheduler.views import JobView, UserView
+
+router = APIRouter(prefix="/platform/rest/deeplearning/v1/execs")
+
+_SORT_KEYS = {
+    "id": JobKey.NUMBER,
+    "createTime": JobKey.CREATED_AT,
+    "state": JobKey.STATE,
+    "appName": JobKey.APP_NAME,
+    "creator": JobKey.OWNER,
+}
+_EXECS = TypeAdapter(list[jobs.Exec])
+_WRITTEN_AT_ONCE = 200
+_SUBMISSION = {  # read from the raw request, so the framework cannot describe it
+    "parameters": [{"name": "args", "in": "query", "schema": {"type": "string"}}],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "file": {"type": "string", "format": "binary", "description": "tar, gzip, zip or a script"},
+                        "data": {"type": "string", "description": "JSON, as WMLA's clients send it beside the file"},
+                    },
+                    "required": ["file"],
+                }
+            }
+        },
+    },
+}
+_FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+_STATES = {state.wire: state for state in JobState}
+
+
+@router.post("", openapi_extra=_SUBMISSION)
+@router.post("/")
+async def submit(
+    request: Request,
+    platform: ThePlatform,
+    settings: TheSettings,
+    viewer: Viewer,
+    admission: TheAdmission,
+    key: TheKey = None,
+) -> jobs.Exec:
+    """Take a job. When this answers 200, row, arguments and code survive the death of everything.
+
+    With an ``Idempotency-Key`` it may be sent again: for a day the same args and upload are answered with the same job.
+    Of one user a few are taken in at a time; where one waits too long for its turn it is refused, by 429 with
+    ``Retry-After``.
+    """
+    if key is not None:
+        once(key)  # refused before the upload is read
+    content_type = request.headers.get("content-type")
+    args = request.query_params.get("args")
+    async with admission.turn(viewer.id):
+        upload = await receive(request.stream(), content_type, platform.settings.staged, most=settings.upload_bytes)
+        async with upload:
+            job = await _take(platform, viewer, args, upload, key)
+    crash_point(CrashPoint.API_SUBMITTED)
+    return to_wire.execution(job, _api_url(request))
+
+
+async def _take(platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None) -> JobView:
+    """Understand, unpack, store; the order in which a wrong submission costs least."""
+    understood = await concurrency.uploads.run(_understood, platform, viewer, args, upload, key)
+    if isinstance(understood, JobView):
+        return understood
+    arguments, file, meant_once = understood
+    staged = platform.settings.staged / uuid.uuid4().hex
+    try:
+        await concurrency.unpacking.run(unpack_file, file, staged, script_name(arguments, upload.filename))
+    except BaseException:
+        with CancelScope(shield=True):
+            await concurrency.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
+        raise
+    crash_point(CrashPoint.API_EXTRACTED)
+    return await concurrency.uploads.run(_stored, platform, viewer, arguments, staged, meant_once)
+
+
+def _understood(
+    platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None
+) -> tuple[Arguments, Path, Once | None] | JobView:
+    """What is asked for, and the file with the code; or the job that was made of it before."""
+    data = upload.fields.get("data")
+    arguments = read(args, data)
+    if upload.file is None:
+        raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
+    refuse_a_path(upload.file)
+    meant_once = _once(platform, key, args, data, upload.file) if key is not None else None
+    if meant_once is not None and (before := operations.submitted_before(platform, owner=viewer, once=meant_once)):
+        return before
+    return arguments, Path(upload.file.name), meant_once
+
+
+def _stored(
+    platform: Platform, viewer: UserView, arguments: Arguments, staged: Path, meant_once: Once | None
+) -> JobView:
+    try:
+        return operations.submit(
+            platform, owner=viewer, spec=job_spec(arguments, staged), staged=staged, once=meant_once
+        )
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken
+
+
+def _once(platform: Platform, key: str, args: str | None, data: str | None, file: IO[bytes]) -> Once:
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a file of ours can readinto
+    file.seek(0)
+    keyed = platform.secret_key.keys().keyed  # args may hold secrets
+    return once(key, "POST execs", args, data, digest, keyed=keyed)
+
+
+@router.get("", response_model=list[jobs.Exec])
+@router.get("/", response_model=list[jobs.Exec])
+async def listing(
+    request: Request,
+    platform: ThePlatform,
+    viewer: Viewer,
+    state: Annotated[list[str] | None, Query()] = None,
+    limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
+    sort_by: str = "id:asc",
+) -> Response:
+    """The caller's jobs, an admin's everybody's. ``state`` may be several, by commas or repeated.
+
+    Without a ``limit`` these are all that there are: the answer is written while they are read, however many.
+    """
+    key, _, order = sort_by.partition(":")
+    if key not in _SORT_KEYS or order not in {"", "asc", "desc"}:
+        raise RequestInvalid(f"sort_by: got {sort_by[:64]!r}; it takes one of {', '.join(_SORT_KEYS)}, :asc or :desc")
+    wanted = [name for names in state or () for name in names.split(",") if name]
+    unknown = [name for name in wanted if name not in _STATES]
+    if unknown:
+        raise RequestInvalid(f"state: got {unknown[0][:64]!r}; it takes {', '.join(_STATES)}")
+    states = {_STATES[name] for name in wanted} or None
+    sorted_by = JobOrder(_SORT_KEYS[key], descending=order == "desc")
+    found = operations.jobs(platform, viewer=viewer, states=states, order=sorted_by, limit=limit)
+    written = concurrency.files.pieces(_as_json(found, _api_url(request)))
+    first = await anext(written)  # before the answer begins, so that a database that is away is still a 503
+    return StreamingResponse(_chained(first, written), media_type="application/json")
+
+
+def _as_json(found: Iterator[JobView], api_url: str) -> Iterator[bytes]:
+    """The list as one JSON array, some jobs a piece; never nothing."""
+    before = b"["
+    while some := [to_wire.execution(job, api_url) for job in islice(found, _WRITTEN_AT_ONCE)]:
+        yield before + _EXECS.dump_json(some)[1:-1]
+        before = b","
+    yield b"[]" if before == b"[" else b"]"
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+@router.delete("", status_code=204, response_class=Response)
+@router.delete("/", status_code=204, response_class=Response)
+async def delete_all(platform: ThePlatform, viewer: Viewer) -> None:
+    """Remove the caller's own jobs, an admin's own too; those that run are stopped. Thousands take some seconds; a
+    request that is broken off has removed some, and may be sent again."""
+    await concurrency.bulk.run(partial(operations.delete_all, platform, viewer=viewer))
+
+
+@router.get("/frameworks", dependencies=[for_users])
+def frameworks() -> list[jobs.Framework]:
+    """What ``--exec-start`` may name."""
+    return [to_wire.framework(each) for each in RUNNABLE.values()]
+
+
+@router.get("/{exec_id}")
+def get(request: Request, platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Exec:
+    """One job."""
+    return to_wire.execution(operations.job(platform, exec_id, viewer=viewer), _api_url(request))
+
+
+@router.delete("/{exec_id}", status_code=204, response_class=Response)
+def delete(platform: ThePlatform, viewer: Viewer, exec_id: str) -> None:
+    """Remove a job with its logs and results. One that runs is stopped first."""
+    operations.delete(platform, exec_id, viewer=viewer)
+
+
+@router.post("/{exec_id}/stop", status_code=204, response_class=Response)
+def stop(platform: ThePlatform, viewer: Viewer, exec_id: str) -> None:
+    """Ask for a job's end; one that is over stays as it is."""
+    operations.stop(platform, exec_id, viewer=viewer)
+    crash_point(CrashPoint.API_STOP)
+
+
+@router.get("/{exec_id}/log", response_class=PlainTextResponse)
+def log(
+    request: Request,
+    platform: ThePlatform,
+    viewer: Viewer,
+    exec_id: str,
+    log_type: Annotated[str, Query(alias="logType")] = "",
+) -> Response:
+    """The log, as text or, where JSON is asked for first, as one JSON string."""
+    pieces = logs.text(operations.job(platform, exec_id, viewer=viewer), log_type)
+    if _prefers_json(request.headers.get("accept", "")):
+        return StreamingResponse(concurrency.files.pieces(logs.as_json(pieces)), media_type="application/json")
+    return StreamingResponse(concurrency.files.pieces(pieces), media_type="text/plain; charset=utf-8")
+
+
+@router.get("/{exec_id}/result", response_class=Response, responses={200: _FILE})
+def result(platform: ThePlatform, viewer: Viewer, exec_id: str) -> Response:
+    """What the job saved under RESULT_DIR/model, as a zip; while it runs, what there is so far."""
+    job = operations.job(platform, exec_id, viewer=viewer)
+    found = results.result(job)
+    headers = {"Content-Disposition": results.disposition(job, found.size), "Content-Length": str(found.size)}
+    return StreamingResponse(
+        concurrency.files.pieces(found.chunks()), media_type="application/octet-stream", headers=headers
+    )
+
+
+def _prefers_json(accept: str) -> bool:
+    """Whether ``application/json`` is named before any ``text/…``; ``*/*`` and nothing mean text."""
+    for kind in accept.split(","):
+        name = kind.partition(";")[0].strip().lower()
+        if name == "application/json":
+            return True
+        if name.startswith("text/"):
+            return False
+    return False
+
+
+def _api_url(request: Request) -> str:
+    return str(request.base_url).rstrip("/")

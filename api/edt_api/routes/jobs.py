@@ -1,0 +1,146 @@
+"""Jobs with all that we know of them, and their history: ``/api/v1/jobs``.
+
+Submitting, stopping and removing are WMLA's calls (execs.py); each is in one place.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import PlainTextResponse
+
+from edt_api import to_wire
+from edt_api.dependencies import ThePlatform, Viewer
+from edt_api.errors import NoResult, RequestInvalid
+from edt_api.http import Cursor, Limit, cursor_of, number_of, paged
+from edt_api.job_files import logs, results
+from edt_api.schemas import jobs
+from edt_api.submissions.frameworks import NAMES_GIVEN_BY_NOBODY
+from edt_scheduler import operations
+from edt_scheduler.model.jobs import JobFilter
+from edt_scheduler.model.states import JobState
+
+router = APIRouter(prefix="/api/v1/jobs")
+
+_LOG_BYTES = 1 << 20
+_STATES = {jobs.ExecState(state.wire): state for state in JobState}
+_SOUGHT = (
+    "Part of the id, the name that its user gave, the main script, the folder that was sent or the owner, "
+    "capital or small."
+)
+_Text = Annotated[str | None, Query(max_length=256)]
+
+
+@router.get("")
+def listing(
+    platform: ThePlatform,
+    viewer: Viewer,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    state: Annotated[str | None, Query(max_length=256, description="States, commas between them.")] = None,
+    owner: _Text = None,
+    mine: Annotated[bool, Query(description="The caller's own, an admin's too.")] = False,
+    framework: _Text = None,
+    q: Annotated[str | None, Query(max_length=256, description=_SOUGHT)] = None,
+) -> jobs.JobPage:
+    """The caller's jobs, newest first; an admin's everybody's."""
+    wanted = JobFilter(
+        owner or None,
+        viewer.id if mine else None,
+        states=_states(state),
+        framework=framework or None,
+        text=q or None,
+        unnamed=NAMES_GIVEN_BY_NOBODY,
+    )
+    page = operations.jobs_page(platform, viewer=viewer, wanted=wanted, limit=limit, before=number_of("jobs", cursor))
+    return jobs.JobPage(
+        items=[to_wire.job(each) for each in page.jobs], next=cursor_of("jobs", page.before), total=page.total
+    )
+
+
+def _states(text: str | None) -> frozenset[JobState] | None:
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in list(_STATES)]
+    if unknown:
+        raise RequestInvalid(f"state: got {unknown[0]!r}; it takes {', '.join(_STATES)}")
+    return frozenset(_STATES[jobs.ExecState(name)] for name in names) or None
+
+
+@router.get("/{exec_id}")
+def get(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Job:
+    return to_wire.job(operations.job(platform, exec_id, viewer=viewer))
+
+
+@router.get("/{exec_id}/result")
+def result(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.ResultState:
+    """Whether there is something to download now, and how much. WMLA's call fetches it. 410 where it was removed."""
+    job = operations.job(platform, exec_id, viewer=viewer)
+    try:
+        return jobs.ResultState(bytes=results.result(job).size, missing=None)
+    except NoResult as none:
+        return jobs.ResultState(bytes=None, missing=str(none))
+
+
+@router.get("/{exec_id}/resizes")
+def resizes(
+    platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> jobs.ResizePage:
+    """Each change of the job's size, in order: its cause, what woke the agent, its pause."""
+    find = partial(operations.resizes, platform, exec_id, viewer=viewer)
+    return paged(jobs.ResizePage, "resizes", find, attrgetter("number"), limit, cursor)
+
+
+@router.get("/{exec_id}/allocations")
+def allocations(
+    platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> jobs.AllocationPage:
+    """Each slot that the job held, in order, and when each step of that happened."""
+    find = partial(operations.allocations, platform, exec_id, viewer=viewer)
+    return paged(jobs.AllocationPage, "allocations", find, attrgetter("allocation"), limit, cursor)
+
+
+@router.get("/{exec_id}/events")
+def events(
+    platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> jobs.EventPage:
+    """The job's history, complete and in order."""
+    find = partial(operations.events, platform, exec_id, viewer=viewer)
+    return paged(jobs.EventPage, "events", find, attrgetter("seq"), limit, cursor)
+
+
+@router.get("/{exec_id}/metrics")
+def metrics(
+    platform: ThePlatform, viewer: Viewer, exec_id: str, points: Annotated[int, Query(ge=4, le=4096)] = 600
+) -> jobs.Metrics:
+    """How the training went, in at most so many points that keep the shape of the loss."""
+    return to_wire.metrics(operations.curve(platform, exec_id, viewer=viewer, points=points))
+
+
+@router.get("/{exec_id}/logs")
+def log_files(
+    platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> jobs.LogFilePage:
+    """The files of the job's log: the loggers' and the driver's first, then each engine's."""
+    find = partial(logs.listing, operations.job(platform, exec_id, viewer=viewer))
+    return paged(jobs.LogFilePage, "logs", find, lambda file: logs.place(file.stream), limit, cursor)
+
+
+@router.get("/{exec_id}/log", response_class=PlainTextResponse)
+def log(
+    platform: ThePlatform,
+    viewer: Viewer,
+    exec_id: str,
+    stream: Annotated[str, Query(max_length=64)] = logs.Stream.ELOG.value,
+    offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
+) -> Response:
+    """One file of the log from a byte on, for followers: ask again with the offset of ``Edt-Log-Offset``.
+
+    ``stream``: ``elog``, ``out``, ``err``, or an engine's as ``logs`` lists them. At most 1 MiB an answer; an empty one
+    means that nothing more is there yet. The offset is 0 again where the file was turned over at its size limit.
+    """
+    data, after = logs.since(operations.job(platform, exec_id, viewer=viewer), stream, offset, _LOG_BYTES)
+    headers = {"Edt-Log-Offset": str(after)}
+    return Response(data, media_type="text/plain; charset=utf-8", headers=headers)

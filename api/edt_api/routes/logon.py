@@ -1,0 +1,37 @@
+"""Signing in and out: ``/auth/v1``, as WMLA 2.x has it.
+
+``dlicmd --logon`` writes the token over an older one without cutting the file, so all tokens are equally long.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from edt_api.dependencies import TheCaller, ThePlatform, TheSettings, Viewer, for_users
+from edt_api.errors import NotAuthenticated
+from edt_api.schemas import jobs
+from edt_scheduler import operations
+
+router = APIRouter(prefix="/auth/v1")
+
+
+@router.get("/logon")
+def logon(platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewer: Viewer) -> jobs.Logon:
+    """A token for a name and password. A token does not serve: it would never end."""
+    if caller.token is not None:
+        raise NotAuthenticated("sign in with a name and a password (Authorization: Basic)")
+    seconds = settings.token_hours * 3600
+    return jobs.Logon(
+        accessToken=operations.issue_token(platform, viewer, seconds),
+        username=viewer.name,
+        role="Admin" if viewer.is_admin else "User",
+        expiresIn=int(seconds),
+    )
+
+
+@router.post("/logoff", dependencies=[for_users])
+def logoff(platform: ThePlatform, caller: TheCaller) -> jobs.Message:
+    """End the token that this request shows. With a password there is nothing to end."""
+    if caller.token is not None:
+        operations.revoke_token(platform, caller.token)
+    return jobs.Message(message="Signed off.")

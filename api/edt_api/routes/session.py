@@ -1,0 +1,79 @@
+"""A page's session: ``/api/v1/session`` and who one is, ``/api/v1/me``.
+
+A session is a token like that of ``/auth/v1``, kept by the browser in a cookie. access/guard.py gives, reads and
+checks it, access/rules.py says what a request with it must show besides.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+
+from anyio import to_thread
+from fastapi import APIRouter, Request, Response
+
+from edt_api.access.guard import give_cookie, session_cookie, take_cookie_back
+from edt_api.access.rules import Credential, wrong_origin
+from edt_api.dependencies import (
+    TheAddress,
+    TheAuthenticator,
+    TheCaller,
+    ThePlatform,
+    TheSettings,
+    Viewer,
+    for_anyone,
+    for_users,
+)
+from edt_api.errors import NotAuthenticated
+from edt_api.schemas import cluster
+from edt_scheduler import operations
+
+router = APIRouter(prefix="/api/v1")
+
+
+@router.post("/session", status_code=204, response_class=Response, dependencies=[for_anyone])
+async def begin(
+    request: Request,
+    response: Response,
+    platform: ThePlatform,
+    settings: TheSettings,
+    authenticator: TheAuthenticator,
+    address: TheAddress,
+    who: cluster.NewSession,
+) -> None:
+    """Sign in with a name and a password; the answer's cookie is the session. An older one of this browser ends."""
+    origin = request.headers.get("origin")
+    refused = wrong_origin(origin, request.url.scheme, request.headers.get("host", "")) if origin else None
+    if refused is not None:  # or another site could sign its visitors in under its own name
+        raise refused
+    caller = await authenticator.caller(Credential(who.password, who.name), address)
+    if caller.user is None:
+        raise NotAuthenticated("the name or the password is wrong")
+    seconds = settings.token_hours * 3600
+    token = await to_thread.run_sync(operations.issue_token, platform, caller.user, seconds)
+    older = session_cookie(request)
+    if older is not None:
+        await to_thread.run_sync(operations.revoke_token, platform, older)
+    give_cookie(response, request, token, seconds)
+
+
+@router.delete("/session", status_code=204, response_class=Response, dependencies=[for_users])
+def end(request: Request, response: Response, platform: ThePlatform, caller: TheCaller) -> None:
+    """Sign out. The token ends on the server, not only in the browser."""
+    if caller.token is not None:
+        operations.revoke_token(platform, caller.token)
+    take_cookie_back(response, request)
+
+
+@router.get("/me")
+def me(viewer: Viewer) -> cluster.Me:
+    """Who the credential belongs to."""
+    return cluster.Me(name=viewer.name, role=cluster.RoleName(viewer.role.value), version=_version())
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("openedt")
+    except metadata.PackageNotFoundError:  # run from the sources
+        return "unknown"

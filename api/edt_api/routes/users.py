@@ -1,0 +1,82 @@
+"""Users: ``/api/v1/users``. Admins add, list and remove them; everybody may set their own password."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+
+from anyio import to_thread
+from fastapi import APIRouter, Response
+
+from edt_api import concurrency
+from edt_api.dependencies import AdminViewer, TheAddress, TheKey, ThePasswords, ThePlatform, Viewer, for_admins
+from edt_api.errors import Forbidden, RequestInvalid, WrongPassword
+from edt_api.http import Cursor, Limit, paged
+from edt_api.schemas import cluster
+from edt_scheduler import operations
+from edt_scheduler.model.idempotency import once
+from edt_scheduler.model.states import Role
+
+router = APIRouter(prefix="/api/v1/users")
+
+
+@router.get("", dependencies=[for_admins])
+def listing(platform: ThePlatform, limit: Limit = 100, cursor: Cursor = None) -> cluster.UserPage:
+    """Users by name."""
+    find = partial(operations.users, platform)
+    return paged(cluster.UserPage, "users", find, attrgetter("id"), limit, cursor)
+
+
+@router.post("", status_code=201)
+async def add(
+    platform: ThePlatform,
+    passwords: ThePasswords,
+    viewer: AdminViewer,
+    address: TheAddress,
+    new: cluster.NewUser,
+    key: TheKey = None,
+) -> cluster.User:
+    """Add a user. The name of a removed one may be given again: to a new user, who owns nothing of the old one's.
+
+    With an ``Idempotency-Key`` it may be sent again: for a day the same name and role get the same answer. The
+    password is no part of that: what is kept of it is argon2's hash and nothing quicker to guess by.
+    """
+    meant_once = once(key, "POST users", new.name, new.role.value) if key is not None else None
+    stored = await passwords.hash(new.password, viewer.id, address)
+    role = Role(new.role.value)
+    add_user = partial(operations.add_user, platform, new.name, stored, role, by=viewer, once=meant_once)
+    return cluster.User.model_validate(await to_thread.run_sync(add_user))
+
+
+@router.delete("/{name}", status_code=204, response_class=Response, dependencies=[for_admins])
+async def remove(platform: ThePlatform, name: str) -> None:
+    """Remove a user and their tokens, and stop their jobs. The last admin stays.
+
+    With thousands of jobs that takes some seconds; where it is broken off, the platform goes on with it by itself."""
+    await concurrency.bulk.run(operations.remove_user, platform, name)
+
+
+@router.put("/{name}/password", status_code=204, response_class=Response)
+async def set_password(
+    platform: ThePlatform,
+    passwords: ThePasswords,
+    viewer: Viewer,
+    address: TheAddress,
+    name: str,
+    new: cluster.NewPassword,
+) -> None:
+    """Set a password; every token of that user ends. Others' passwords are set by admins only.
+
+    One's own needs the current one beside it, an admin's too: who finds a page left open does not get the account. A
+    wrong one counts as any wrong password does.
+    """
+    if name != viewer.name and not viewer.is_admin:
+        raise Forbidden("another user's password is set by an admin only")
+    if name == viewer.name:
+        if new.current_password is None:
+            raise RequestInvalid("current_password: your own password is changed with the one you have now beside it")
+        if not await passwords.verify(name, new.current_password, viewer, address):
+            raise WrongPassword
+    stored = await passwords.hash(new.password, viewer.id, address)
+    user = viewer if name == viewer.name else await to_thread.run_sync(operations.user, platform, name)
+    await to_thread.run_sync(operations.set_password, platform, user, stored)

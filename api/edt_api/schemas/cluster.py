@@ -1,0 +1,390 @@
+"""All but jobs: nodes, images, users and sessions, the timeline and the stream, requests of a node's agent."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from edt_api.schemas.jobs import AgentInput, ExecState, Job, Output, Page, UserInput
+
+
+class Problem(Output):
+    """RFC 9457 ``application/problem+json``: every error under ``/api/v1``."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    """Stable, for programs."""
+
+
+class Ready(Output):
+    """Answer of ``/readyz``. To a request from the server's own machine it also says what is wrong with each, ``ok``
+    where nothing is."""
+
+    ready: bool
+    database: str | None = None
+    migrations: str | None = None
+    broker: str | None = None
+    """Never a reason to be unready: without a broker the timers serve."""
+
+
+class Slot(Output):
+    """One slot of a node, and who holds it."""
+
+    slot: str
+    device: str
+    label: str
+    exec_id: str | None
+    """None: free."""
+    busy: bool
+    leaving: bool
+    """Asked back, its process not yet seen gone."""
+    owner: str | None = None
+    """Whose job holds it; shown to that user, and to admins."""
+    utilisation: float | None = None
+    """0 to 1, of late; None: not known, here and below."""
+    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_watts: float | None = None
+    temperature_c: float | None = None
+
+
+class Node(Output):
+    """One node."""
+
+    name: str
+    host: str
+    cores: int
+    health: str
+    """``up``, ``cordoned``, ``draining`` or ``lost``."""
+    health_since: float | None = None
+    """None: not known."""
+    launcher: str = "process"
+    """In what its jobs run: ``process`` or ``docker``."""
+    registered_at: float
+    seen_at: float
+    lease_age_seconds: float = 0.0
+    """Seconds since its agent last asked, at the moment of this answer."""
+    slots: list[Slot]
+
+
+class NodePage(Page[Node]):
+    """Nodes, in the order in which they first came."""
+
+
+class SlotUsage(Output):
+    """How busy a slot was, in columns of one length, oldest first."""
+
+    time: list[float]
+    utilisation: list[float]
+    """0 to 1."""
+    memory_bytes: list[int | None]
+    power_watts: list[float | None]
+    temperature_c: list[float | None]
+
+
+class NodeUsage(Output):
+    """How busy a node's slots were."""
+
+    now: float
+    since: float
+    until: float
+    slots: dict[str, SlotUsage]
+
+
+class NewImage(UserInput):
+    """An image that every job may name from now on."""
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    everywhere: bool = False
+    """Every node that starts containers fetches it before a job comes."""
+
+
+class ImageOnNode(Output):
+    """What became of having an image ready on one node. Times in seconds since the epoch."""
+
+    node: str
+    asked_at: float
+    done_at: float | None
+    """None: it is being fetched."""
+    error: str | None
+    """Why the node could not fetch it; None: it is there, or on its way."""
+
+
+class Image(Output):
+    """An image that every job may name."""
+
+    name: str
+    allowed_by: str
+    allowed_at: float
+    everywhere: bool
+    nodes: list[ImageOnNode]
+
+
+class ImagePage(Page[Image]):
+    """Images, oldest first."""
+
+    patterns: list[str]
+    """Besides the images of all pages, whatever these match (EDT_IMAGES)."""
+
+
+class RoleName(enum.StrEnum):
+    """What a user may do."""
+
+    ADMIN = "admin"  # sees every job, runs nodes and users
+    USER = "user"  # sees and stops their own jobs
+
+
+MOST_NAME = 64
+LEAST_PASSWORD, MOST_PASSWORD = 8, 1024
+Password = Annotated[str, Field(min_length=LEAST_PASSWORD, max_length=MOST_PASSWORD)]
+
+
+class User(Output):
+    """One user."""
+
+    name: str
+    role: RoleName
+    created_at: float
+
+
+class UserPage(Page[User]):
+    """Users, by name."""
+
+
+class NewUser(UserInput):
+    """A user to be added."""
+
+    name: Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
+    password: Password
+    role: RoleName = RoleName.USER
+
+
+class NewPassword(UserInput):
+    """A password to be set; it ends every token of its user."""
+
+    password: Password
+    current_password: Annotated[str, Field(max_length=MOST_PASSWORD)] | None = None
+    """Who sets their own shows that they know the one they have; an admin who sets somebody else's leaves it out."""
+
+
+class NewSession(UserInput):
+    """Who signs in. Of any length: a password that is too short to be set is simply wrong."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    password: Annotated[str, Field(max_length=1024)]
+
+
+class Me(Output):
+    """Who asks, and what answers."""
+
+    name: str
+    role: RoleName
+    version: str
+    """The server's."""
+
+
+class SlotTime(Output):
+    """For how long the jobs of a user have held slots in one day."""
+
+    day: int
+    """Its beginning, UTC, in seconds since the epoch."""
+    user: str
+    slot_hours: float
+
+
+class SlotTimePage(Page[SlotTime]):
+    """Newest day first."""
+
+
+class TimelineJob(Output):
+    """A job that occurs in the timeline."""
+
+    state: ExecState
+    owner: str | None
+    """None: another user's, here and below."""
+    app_name: str | None
+    removed: bool = False
+    """It can no longer be opened; that it held slots stays true."""
+
+
+class TimelineAllocation(Output):
+    """A bar: one slot held by one job for a while."""
+
+    allocation: int
+    exec_id: str
+    node: str
+    slot: str
+    decided_at: float
+    started_at: float | None
+    """The engine's process exists."""
+    counted_at: float | None
+    """Its first micro-batch is in a committed step."""
+    released_at: float | None
+    kind: str | None
+    """How it ended."""
+
+
+class TimelineResize(Output):
+    """A mark: one change of a job's size."""
+
+    number: int
+    exec_id: str
+    cause: str
+    time: float
+    from_slots: int
+    to_slots: int
+    pause_seconds: float | None
+    recomputed: int | None
+    """Micro-batches done again."""
+    detail: str | None
+
+
+class TimelineFailure(Output):
+    """A mark: an engine that was lost, all of a job on a node that was (then without a slot), or a whole attempt (then
+    without a node). The stream may send one again: job, time, node and slot identify it."""
+
+    exec_id: str
+    node: str | None
+    slot: str | None
+    time: float
+    kind: str
+    """``lost``, ``script-error`` or ``pull-failed``."""
+    message: str | None
+
+
+class Timeline(Output):
+    """What overlaps ``since`` to ``until``."""
+
+    now: float
+    since: float
+    until: float
+    earliest: float | None
+    """When the first slot was ever given."""
+    nodes: list[Node]
+    jobs: dict[str, TimelineJob]
+    allocations: list[TimelineAllocation]
+    resizes: list[TimelineResize]
+    failures: list[TimelineFailure]
+
+
+class JobsChanged(Output):
+    """``event: jobs``: jobs that are new or have changed, and ids of those that are on no list any more."""
+
+    items: list[Job]
+    removed: list[str]
+
+
+class NodesChanged(Output):
+    """``event: nodes``: nodes that are new or have changed, and names of those that were removed."""
+
+    items: list[Node]
+    removed: list[str]
+
+
+class TimelineChanged(Output):
+    """``event: timeline``: bars and marks that are new or have changed."""
+
+    allocations: list[TimelineAllocation]
+    resizes: list[TimelineResize]
+    failures: list[TimelineFailure]
+
+
+class Beat(Output):
+    """``event: hello`` (the stream begins: fetch the lists now), ``reset`` (too much was missed: fetch them anew),
+    ``beat`` (nothing has happened for a while) and ``bye`` (the credential has ended)."""
+
+    now: float
+
+
+class SlotOffer(AgentInput):
+    """One slot as its agent registers it."""
+
+    slot: Annotated[str, Field(min_length=1, max_length=64)]
+    device: Annotated[str, Field(min_length=1, max_length=256)] = "cpu"
+    label: Annotated[str, Field(max_length=256)] = ""
+
+
+class NodeOffer(AgentInput):
+    """A node that registers. Its credential is the join token."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    host: Annotated[str, Field(min_length=1, max_length=255)]
+    cores: Annotated[int, Field(ge=1, le=65536)]
+    boot_id: Annotated[str, Field(min_length=1, max_length=64)]
+    incarnation: Annotated[str, Field(min_length=1, max_length=64)]
+    slots: Annotated[list[SlotOffer], Field(max_length=1024)]
+    launcher: Annotated[str, Field(pattern=r"^[a-z-]{1,32}$")] = "process"
+    """In what it runs jobs: ``process``, ``docker`` or ``docker-fixed``, whose containers keep the GPUs they began
+    with."""
+    alone: bool = False
+    """Its engines and those of other nodes cannot reach each other: its containers have a network of their own."""
+
+
+class Registered(Output):
+    """What a node gets for registering."""
+
+    node: str
+    token: str
+    """The node's own credential from now on; an earlier one of this name has ended."""
+    queue: str
+    """Celery queue of its notifications."""
+    broker_url: str | None
+    """None: there are no notifications, ask by long poll."""
+
+
+class Assignments(Output):
+    """What a node should be running: one object for each attempt, with its job, its fence and its slots."""
+
+    version: int
+    assignments: list[dict[str, Any]]
+    images: list[str] = Field(default_factory=list)
+    """Container images that it should have ready before a job needs them."""
+
+
+class PulledIn(AgentInput):
+    """What became of an image that a node was asked for."""
+
+    image: Annotated[str, Field(min_length=1, max_length=255)]
+    error: Annotated[str, Field(max_length=4096)] = ""
+    """Why the node cannot get it; "": it is there."""
+
+
+class ReportIn(AgentInput):
+    """A report of an attempt on a node: what happened, numbered without a gap."""
+
+    job: Annotated[str, Field(min_length=1, max_length=64)]
+    fence: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    node: Annotated[str, Field(min_length=1, max_length=63)]
+    seq: Annotated[int, Field(ge=1, le=2**62)]
+    kind: Annotated[str, Field(min_length=1, max_length=64)]
+    time: Annotated[float, Field(allow_inf_nan=False)]
+    body: dict[str, Any] = Field(default_factory=dict)
+
+
+class Acked(Output):
+    """How far the reports of each attempt are taken: ``{"edt-7/2": 41}``."""
+
+    acked: dict[str, int]
+
+
+class SlotSample(AgentInput):
+    """How busy one slot was since the sample before."""
+
+    slot: Annotated[str, Field(min_length=1, max_length=64)]
+    utilisation: Annotated[float, Field(ge=0, le=1)]
+    memory_bytes: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    memory_total_bytes: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    power_watts: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    temperature_c: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+
+class UsageIn(AgentInput):
+    """How busy a node's slots were; its time is that of its arrival."""
+
+    slots: Annotated[list[SlotSample], Field(max_length=1024)]

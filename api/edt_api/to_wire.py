@@ -1,0 +1,221 @@
+"""From the scheduler's views to the schemas of answers. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from pydantic_core import to_json
+
+from edt_api.schemas import cluster, jobs
+from edt_api.submissions.arguments import MOST_WORKERS
+from edt_api.submissions.frameworks import Runnable, shown_name
+from edt_scheduler.model.progress import Curve
+from edt_scheduler.views import (
+    Changes,
+    FailureView,
+    JobView,
+    NodeView,
+    SlotView,
+    Timeline,
+    TimelineAllocation,
+    TimelineJob,
+    TimelineResize,
+    UseOverTime,
+    UserView,
+)
+
+CLUSTER = "openedt"
+"""Written where WMLA names a namespace, an instance group, a Spark master."""
+
+
+def execution(job: JobView, api_url: str) -> jobs.Exec:
+    """WMLA's exec JSON: what every generation of its clients looks at, flat."""
+    return jobs.Exec(
+        id=job.exec_id,
+        args=job.args_verbatim,
+        submissionId=job.exec_id,
+        creator=job.owner,
+        state=jobs.ExecState(job.state.wire),
+        appId=job.exec_id,
+        schedulerUrl=api_url,
+        modelFileOwnerName=job.owner,
+        workDir=str(job.work_dir),
+        appName=job.app_name,
+        createTime=_iso(job.created_at),
+        elastic=True,
+        nameSpace=CLUSTER,
+        numWorker=job.num_worker,
+        framework=job.framework,
+        userName=job.owner,
+        sigName=CLUSTER,
+        sigId=CLUSTER,
+        masterURL=api_url,
+        executionUserName=job.owner,
+    )
+
+
+def job(view: JobView) -> jobs.Job:
+    return jobs.Job.model_validate(
+        vars(view)
+        | {
+            "id": view.exec_id,
+            "state": view.state.wire,
+            "status": view.status.value,
+            "app_name": shown_name(view.framework, view.app_name, view.script, view.folder),
+            "args": view.args_verbatim,
+            "max_workers": view.num_worker * view.worker_device_num,
+            "attempts": view.fence,
+            "progress": progress(view.progress),
+            "share_done": view.share_done,
+            "work_dir": str(view.work_dir),
+            "results_removed": results_removed(view),
+        }
+    )
+
+
+def results_removed(view: JobView) -> str | None:
+    """That a job's files are gone because of their age, since when (a day in UTC) and why; None: they are not."""
+    if view.results_removed_at is None:
+        return None
+    day, days = datetime.datetime.fromtimestamp(view.results_removed_at, datetime.UTC).date(), view.results_days or 0.0
+    kept = f"{days:g} day{'' if days == 1 else 's'}"
+    return (
+        f"the results, checkpoints and logs of {view.exec_id} were removed on {day}, "
+        f"{kept} after its end, as the administrator set"
+    )
+
+
+def progress(report: Mapping[str, Any]) -> jobs.Progress:
+    """What is known by these names and is of these kinds; a script's report may say anything."""
+    shown: dict[str, Any] = {}
+    for name in ("step", "steps_total", "epoch", "epochs", "workers"):
+        if name in report:
+            shown[name] = report[name] if isinstance(report[name], int) else None
+    for name in ("loss", "samples_per_second"):
+        if name in report:
+            shown[name] = _number(report[name])
+    if isinstance(report.get("metrics"), Mapping):
+        shown["metrics"] = {str(name): _number(value) for name, value in report["metrics"].items()}
+    return cast(jobs.Progress, shown)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) else None
+
+
+def metrics(curve: Curve) -> jobs.Metrics:
+    """Points as columns; a metric that some points lack is None there."""
+    names = {name: None for point in curve.points for name in point.metrics}
+    return jobs.Metrics(
+        **_columns(curve.points, "step", "time", "epoch", "workers", "loss", "samples_per_second"),
+        metrics={name: [point.metrics.get(name) for point in curve.points] for name in names},
+        total=curve.total,
+    )
+
+
+def _columns(points: Sequence[object], *names: str) -> dict[str, list[Any]]:
+    return {name: [getattr(point, name) for point in points] for name in names}
+
+
+def framework(each: Runnable) -> jobs.Framework:
+    """An entry of WMLA's catalogue. How many workers a job may have, the job says and no framework."""
+    return jobs.Framework(
+        name=each.name,
+        description=each.description,
+        desc=[each.description],
+        deployMode="cluster",
+        hasTask0="",
+        execMode="distributed",
+        appName=each.app_name,
+        numWorkers=1,
+        maxWorkers=MOST_WORKERS,
+        workerMemory="4G",
+        frameworkCmdGenerator="",
+        backend=each.backend,
+        prebuiltModelMain="",
+        prebuiltModelDir="",
+        frameworkVersion="",
+        exports={},
+        numPs=0,
+        distributeStrategy="",
+    )
+
+
+def node(view: NodeView, viewer: UserView) -> cluster.Node:
+    slots = [_slot(each, viewer) for each in view.slots]
+    return cluster.Node.model_validate(vars(view) | {"health_since": view.lost_at, "slots": slots})
+
+
+def _slot(view: SlotView, viewer: UserView) -> cluster.Slot:
+    seen = view.owner_id is not None and may_see(viewer, view.owner_id)
+    use = vars(view.use) if view.use is not None else {}
+    return cluster.Slot.model_validate(
+        vars(view) | use | {"busy": view.exec_id is not None, "owner": view.owner if seen else None}
+    )
+
+
+def slot_usage(points: Sequence[UseOverTime]) -> cluster.SlotUsage:
+    return cluster.SlotUsage(**_columns(points, *cluster.SlotUsage.model_fields))
+
+
+def may_see(viewer: UserView, owner_id: int) -> bool:
+    """Whether a user sees more of a job than that it holds slots."""
+    return viewer.is_admin or viewer.id == owner_id
+
+
+def timeline(view: Timeline, viewer: UserView) -> bytes:
+    """``cluster.Timeline`` as JSON. Of its tens of thousands of bars no objects are made, for these take seconds."""
+    shown = {
+        "nodes": [node(each, viewer) for each in view.nodes],
+        "jobs": {name: _timeline_job(each, viewer) for name, each in view.jobs.items()},
+    }
+    return to_json(vars(view) | shown | _bars_and_marks(view, viewer))
+
+
+def timeline_changed(changes: Changes, viewer: UserView) -> str:
+    """``cluster.TimelineChanged`` as JSON."""
+    return to_json(_bars_and_marks(changes, viewer)).decode()
+
+
+def _bars_and_marks(view: Timeline | Changes, viewer: UserView) -> dict[str, Any]:
+    return {
+        "allocations": [_bar(each) for each in view.allocations],
+        "resizes": [_mark(each, viewer) for each in view.resizes],
+        "failures": [_failure(each, viewer) for each in view.failures],
+    }
+
+
+def _timeline_job(view: TimelineJob, viewer: UserView) -> cluster.TimelineJob:
+    seen = may_see(viewer, view.owner_id)
+    return cluster.TimelineJob(
+        state=jobs.ExecState(view.state.wire),
+        owner=view.owner if seen else None,
+        app_name=shown_name(view.framework, view.app_name, view.script, view.folder) if seen else None,
+        removed=view.removed,
+    )
+
+
+def _bar(view: TimelineAllocation) -> dict[str, Any]:
+    shown = view._asdict()
+    del shown["fence"]
+    return shown
+
+
+def _mark(view: TimelineResize, viewer: UserView) -> dict[str, Any]:
+    shown = view._asdict()
+    shown["time"] = shown.pop("decided_at")
+    if not may_see(viewer, shown.pop("owner_id")):
+        shown["detail"] = None
+    return shown
+
+
+def _failure(view: FailureView, viewer: UserView) -> cluster.TimelineFailure:
+    message = view.message if may_see(viewer, view.owner_id) else None
+    return cluster.TimelineFailure.model_validate(vars(view) | {"message": message})
+
+
+def _iso(seconds: float) -> str:
+    """``2026-11-21T12:00:00Z``, the only form that ``dlicmd`` reads."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

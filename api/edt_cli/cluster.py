@@ -1,0 +1,256 @@
+"""Commands about what an administrator runs: nodes, container images, users."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+from rich.text import Text
+
+from edt_api.schemas.cluster import (
+    MOST_NAME,
+    MOST_PASSWORD,
+    Image,
+    ImagePage,
+    Me,
+    NewPassword,
+    NewUser,
+    Node,
+    NodePage,
+    RoleName,
+    Slot,
+    User,
+    UserPage,
+)
+from edt_cli import output
+from edt_cli.errors import CannotStart
+from edt_cli.login import from_stdin, given_password, new_password
+from edt_cli.output import Format, FormatOption
+from edt_cli.session import OURS, session
+
+nodes_app = typer.Typer(help="Nodes and their slots.", invoke_without_command=True)
+
+_HEALTH_STYLES = {"up": "green", "cordoned": "yellow", "draining": "yellow", "lost": "red"}
+_NodeArgument = Annotated[str, typer.Argument(metavar="NODE")]
+
+
+@nodes_app.callback()
+def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List nodes, their health and who holds their slots."""
+    if context.invoked_subcommand is not None:
+        return
+    with session(context.obj) as api:
+        found = api.items(NodePage, f"{OURS}/nodes")
+    if form is Format.JSON:
+        output.as_json(found)
+        return
+    rows = [
+        (
+            node.name,
+            Text(node.health, style=_HEALTH_STYLES.get(node.health, "")),
+            f"{sum(slot.busy for slot in node.slots)}/{len(node.slots)}",
+            _utilisation(node),
+            str(node.cores),
+            node.launcher,
+            node.host,
+            output.span(node.lease_age_seconds),
+            ", ".join(_holder(slot) for slot in node.slots),
+        )
+        for node in found
+    ]
+    output.table(
+        ("NODE", "HEALTH", "BUSY", "USE", "CORES", "LAUNCHER", "HOST", "SEEN", "WHAT"), rows, "No node has registered."
+    )
+
+
+@nodes_app.command()
+def cordon(context: typer.Context, name: _NodeArgument) -> None:
+    """Start nothing new on a node; what runs there goes on."""
+    _change_health(context, name, "cordon")
+
+
+@nodes_app.command()
+def uncordon(context: typer.Context, name: _NodeArgument) -> None:
+    """Use a node again."""
+    _change_health(context, name, "uncordon")
+
+
+@nodes_app.command()
+def drain(context: typer.Context, name: _NodeArgument) -> None:
+    """Let everything leave a node; jobs go on elsewhere, or wait."""
+    _change_health(context, name, "drain")
+
+
+@nodes_app.command("rm")
+def remove_node(context: typer.Context, name: _NodeArgument) -> None:
+    """Take a lost node from the list. Its history stays, and it may join again."""
+    with session(context.obj) as api:
+        api.ask("DELETE", f"{OURS}/nodes/{name}")
+    typer.echo(f"{name} is removed")
+
+
+def _change_health(context: typer.Context, name: str, verb: str) -> None:
+    with session(context.obj) as api:
+        node = api.read(Node, api.ask("POST", f"{OURS}/nodes/{name}/{verb}"))
+    typer.echo(f"{node.name} is {node.health}")
+
+
+def _utilisation(node: Node) -> str:
+    """How busy its slots are, one with the other."""
+    known = [slot.utilisation for slot in node.slots if slot.utilisation is not None]
+    return f"{100 * sum(known) / len(known):.0f} %" if known else ""
+
+
+def _holder(slot: Slot) -> str:
+    if slot.exec_id is not None:
+        return f"{slot.slot}:{slot.exec_id}{' (leaving)' if slot.leaving else ''}"
+    return f"{slot.slot}:{'busy' if slot.busy else 'free'}"
+
+
+images_app = typer.Typer(help="Container images that jobs may name.", invoke_without_command=True)
+
+_ImageArgument = Annotated[str, typer.Argument(metavar="IMAGE", help="REGISTRY/NAME:TAG or NAME@DIGEST.")]
+
+
+@images_app.callback()
+def images(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List the images that jobs may name, and which nodes have them ready."""
+    if context.invoked_subcommand is not None:
+        return
+    with session(context.obj) as api:
+        pages = list(api.pages(ImagePage, f"{OURS}/images"))
+    if form is Format.JSON:
+        output.as_json([image for page in pages for image in page.items])
+        return
+    rows = [(pattern, "EDT_IMAGES", "", "") for pattern in pages[0].patterns]
+    rows += [
+        (image.name, image.allowed_by, output.ago(image.allowed_at), _readiness(image))
+        for page in pages
+        for image in page.items
+    ]
+    failures = [_failures(image) for page in pages for image in page.items]
+    remarks = [""] * len(pages[0].patterns) + failures
+    output.table(("IMAGE", "ALLOWED BY", "AGE", "READY"), rows, "Jobs may name no image.", remarks=remarks)
+
+
+@images_app.command()
+def allow(
+    context: typer.Context,
+    image: _ImageArgument,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Every node that starts containers fetches it before a job comes.")
+    ] = False,
+) -> None:
+    """Let every job name an image. What an admin submits with is allowed by that.
+
+    Again without --everywhere, and nodes need not have it ready any more.
+    """
+    with session(context.obj) as api:
+        # As it was typed: whether it is an image's name is for the API to say, in a sentence.
+        answer = api.ask("POST", f"{OURS}/images", json={"name": image, "everywhere": everywhere})
+        allowed = api.read(Image, answer)
+    fetched = "; nodes that start containers fetch it now, and `edt images` shows which have it" if everywhere else ""
+    typer.echo(f"{allowed.name} is allowed{fetched}")
+
+
+@images_app.command()
+def forbid(context: typer.Context, image: _ImageArgument) -> None:
+    """Let no new job name an image. Jobs that have it go on."""
+    with session(context.obj) as api:
+        api.ask("DELETE", f"{OURS}/images/{quote(image)}")
+    typer.echo(f"{image} is no longer allowed")
+
+
+def _readiness(image: Image) -> str:
+    if not image.everywhere:
+        return ""
+    ready = sum(node.done_at is not None and node.error is None for node in image.nodes)
+    return f"on {ready} of {len(image.nodes)} node{'' if len(image.nodes) == 1 else 's'}"
+
+
+def _failures(image: Image) -> str:
+    return "; ".join(f"{node.node}: {node.error}" for node in image.nodes if node.error)
+
+
+users_app = typer.Typer(help="Users of the platform.", invoke_without_command=True)
+
+_UserArgument = Annotated[str, typer.Argument(metavar="USER")]
+_StdinOption = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
+_BothStdinOption = Annotated[
+    bool,
+    typer.Option(
+        "--password-stdin",
+        help="Read the new password from standard input; for your own, its first line is the current one.",
+    ),
+]
+
+
+@users_app.callback()
+def users(context: typer.Context) -> None:
+    """Users of the platform; without a command, list them."""
+    if context.invoked_subcommand is None:
+        list_users(context)
+
+
+@users_app.command("ls")
+def list_users(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List users."""
+    with session(context.obj) as api:
+        found = api.items(UserPage, f"{OURS}/users")
+    if form is Format.JSON:
+        output.as_json(found)
+        return
+    rows = [(user.name, str(user.role), output.ago(user.created_at)) for user in found]
+    output.table(("USER", "ROLE", "AGE"), rows, "No users.")
+
+
+@users_app.command("add")
+def add_user(
+    context: typer.Context,
+    name: _UserArgument,
+    role: Annotated[RoleName, typer.Option(help="admin sees every job and runs nodes and users.")] = RoleName.USER,
+    password_stdin: _StdinOption = False,
+) -> None:
+    """Add a user."""
+    if not 0 < len(name) <= MOST_NAME:
+        raise CannotStart(f"a user's name has 1 to {MOST_NAME} characters, not {len(name)}")
+    new = NewUser(name=name, password=new_password(password_stdin), role=role)
+    with session(context.obj) as api:
+        user = api.read(User, api.ask("POST", f"{OURS}/users", json=new.model_dump(mode="json")))
+    typer.echo(f"{user.name} is added as {user.role}")
+
+
+@users_app.command("rm")
+def remove_user(context: typer.Context, name: _UserArgument) -> None:
+    """Remove a user; their jobs are stopped."""
+    with session(context.obj) as api:
+        api.ask("DELETE", f"{OURS}/users/{name}")
+    typer.echo(f"{name} is removed")
+
+
+@users_app.command()
+def passwd(context: typer.Context, name: _UserArgument, password_stdin: _BothStdinOption = False) -> None:
+    """Set a user's password; all logins of the user end. Your own needs the current one first: asked for, or the first
+    line of standard input.
+    """
+    with session(context.obj) as api:
+        own = api.one(Me, f"{OURS}/me").name == name
+        current, password = _own_and_new(password_stdin) if own else (None, new_password(password_stdin))
+        new = NewPassword(password=password, current_password=current)
+        api.ask("PUT", f"{OURS}/users/{name}/password", json=new.model_dump(mode="json", exclude_none=True))
+    typer.echo(f"{name} has a new password{': log in again with `edt login`' if own else ''}")
+
+
+def _own_and_new(stdin: bool) -> tuple[str, str]:
+    """One's current password and the new one. Raises CannotStart where one of them is missing."""
+    current = given_password("Current password", stdin)
+    if len(current) > MOST_PASSWORD:
+        raise CannotStart(f"a password has at most {MOST_PASSWORD} characters, not {len(current)}")
+    try:
+        return current, new_password(stdin)
+    except CannotStart as error:
+        if not from_stdin(stdin):
+            raise
+        wanted = "standard input: give your current password on the first line, the new one on the second"
+        raise CannotStart(f"{wanted}; {error}") from None

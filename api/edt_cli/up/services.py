@@ -1,0 +1,177 @@
+"""One process of the platform as a child: started, its output read and printed, started again when it dies.
+
+Children die with this process (PR_SET_PDEATHSIG), and a terminal's Ctrl-C does not reach them: each has a session of
+its own, and ``platform.py`` decides in which order they end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+from edt_contract.processes import die_with
+
+_LONGEST_LINE = 1 << 16
+_STEADY_SECONDS = 10.0
+_EXEC_SECONDS = 1.0
+"""Longer than an exec takes between the old environment and the new one."""
+_RESET = "\033[0m"
+_COLOURS = {"up": "1", "api": "36", "scheduler": "35", "agent": "32", "broker": "33"}
+_WIDTH = max(len(name) for name in _COLOURS)
+
+
+@dataclass
+class Output:
+    """What one process of a service and its children write: lines from a pipe, to its end."""
+
+    name: str
+    descriptor: int
+    _rest: bytes = b""
+
+    def lines(self) -> list[str] | None:
+        """The lines since the last call; None: there will be no more, and the pipe is closed. Legal when something can
+        be read."""
+        data = os.read(self.descriptor, _LONGEST_LINE)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if not data and not self._rest:
+            os.close(self.descriptor)
+            return None
+        if not data or len(self._rest) > _LONGEST_LINE:
+            whole, self._rest = [*whole, self._rest], b""
+        lines = [line.decode(errors="replace").rstrip() for line in whole]
+        return [line for line in lines if line]
+
+
+class Console:
+    """What `edt up` writes to standard output: lines that begin with the name of their service.
+
+    Colour only for a terminal, and not where NO_COLOR says so.
+    """
+
+    def __init__(self) -> None:
+        self._lost = 0
+        """Lines that a full disk has not taken."""
+        self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+    def say(self, service: str, line: str) -> None:
+        """One line. A terminal that is gone does not stop the platform, nor does a full disk with what it says."""
+        name = f"{service:<{_WIDTH}}"
+        prefix = f"\033[{_COLOURS[service]}m{name}{_RESET}" if self._colour else name
+        missing = f"[{self._lost} lines are missing: the disk was full]\n" if self._lost else ""
+        try:
+            sys.stdout.write(f"{missing}{prefix} | {line}\n")
+            sys.stdout.flush()
+            self._lost = 0
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                self._lost += 1
+                return
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  it stays open for the rest of this process
+
+
+@dataclass
+class Service:
+    """A child and how often it died. ``start`` may be called again after ``ended``."""
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    due: float | None = 0.0
+    """When it is to be started, on the monotonic clock; None: it runs, or is not wanted any more."""
+    _failed: int = 0
+    _started: float = 0.0
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    def start(self, now: float) -> Output:
+        """Start it; returns its output. Raises OSError where the program is missing."""
+        parent = os.getpid()
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+
+        try:
+            self.process = subprocess.Popen(
+                list(self.command),
+                env=dict(self.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                start_new_session=True,
+                # This process has one thread, so nothing can be locked at the fork.
+                preexec_fn=lambda: die_with(parent),  # noqa: PLW1509
+            )
+        except OSError:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        self.due = None
+        self._started = now
+        return Output(self.name, reading)
+
+    def ended(self, status: int, now: float) -> float:
+        """It has ended. Returns after how many seconds it is due again: more each time, unless it had lived a
+        while."""
+        assert self.process is not None
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self._failed = 1 if now - self._started > _STEADY_SECONDS else self._failed + 1
+        pause = min(30.0, 0.5 * 2.0 ** (self._failed - 1))
+        self.due = now + pause
+        return pause
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to it, if it runs."""
+        if self.process is not None and self.runs:
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
+
+
+def kill_all(variable: str, tag: str) -> int:
+    """SIGKILL to all that descends from this process, and to what else was started with this home's mark, as
+    supervisors that have outlived an earlier platform. Returns how many lived.
+
+    Nobody escapes by an empty environment: descendants need none, and others without one are
+    looked at again for a moment, since it may be just becoming another program.
+    """
+    killed = _kill(psutil.Process().children(recursive=True))
+    unsure = [process for process in psutil.process_iter() if process.pid != os.getpid()]
+    until = None
+    while True:
+        shown = {process: _environment(process) for process in unsure}
+        for process, environ in shown.items():
+            if environ and environ.get(variable) == tag:
+                with suppress(psutil.NoSuchProcess):
+                    killed += _kill([process, *process.children(recursive=True)])
+        unsure = [process for process, environ in shown.items() if environ == {}]
+        until = until or time.monotonic() + _EXEC_SECONDS  # from the end of the first look, which may be slow
+        if not unsure or time.monotonic() > until:
+            return killed
+        time.sleep(0.001)
+
+
+def _kill(processes: Iterable[psutil.Process]) -> int:
+    killed = 0
+    for process in processes:
+        with suppress(psutil.Error):  # it may end between two calls
+            if process.status() != psutil.STATUS_ZOMBIE:
+                process.kill()
+                killed += 1
+    return killed
+
+
+def _environment(process: psutil.Process) -> Mapping[str, str] | None:
+    """None: it can have none that we may read, as the kernel's own threads and what is dead."""
+    with suppress(psutil.Error):
+        return process.environ() or ({} if process.memory_info().vms else None)
+    return None

@@ -1,0 +1,196 @@
+"""The description of a job's container, made of its attempt spec, its desired state and the node. Pure.
+
+In the container one supervisor runs, as process 1, with everything that it forks; the job's code runs as another user.
+It sees the job's folder, the data (read-only) and the folder of its socket, and no other folder of the node. Its image
+is read-only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edt_agent.settings import GIB, LEAST_MEMORY, DockerSettings
+from edt_agent.slots import Slot
+from edt_contract.attempt import AttemptSpec, DesiredState
+from edt_contract.environment import supervisor_environ
+
+LABEL_TAG, LABEL_NODE, LABEL_JOB, LABEL_FENCE = "edt.tag", "edt.node", "edt.job", "edt.fence"
+CPU_PERIOD = 100_000
+"""Microseconds over which processor time is counted."""
+_BASE_MEMORY = 2 * GIB
+_STOP_SLACK_SECONDS = 5
+_LOG_SIZE = "1m"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a container: memory in bytes, cpus in cores.
+
+    They are ceilings, not reservations: a base for the supervisor, the driver and the coordinator, and a share for
+    each engine. By default nine tenths of the node's memory and all of its cores are divided by its slots, so that
+    containers on all slots together have no more than the node.
+    """
+
+    memory: int
+    cpus: float
+
+
+@dataclass(frozen=True)
+class Node:
+    """The machine on which a container runs."""
+
+    name: str
+    tag: str
+    slots: tuple[Slot, ...]
+    memory: int
+    cores: int
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By these all containers of this node of this home are found."""
+        return {LABEL_TAG: self.tag, LABEL_NODE: self.name}
+
+    def limits(self, settings: DockerSettings, engines: int) -> Limits:
+        """What a container with so many engines may use here."""
+        slots = max(1, len(self.slots))
+        base = settings.memory_base
+        if base is None:
+            base = min(_BASE_MEMORY, self.memory // 4)
+        share = settings.memory_per_slot
+        if share is None:
+            share = max(0, self.memory * 9 // 10 - base) // slots
+        cpus = settings.cpus_per_slot
+        if cpus is None:
+            cpus = self.cores / slots
+        return Limits(
+            memory=max(LEAST_MEMORY, min(self.memory, base + engines * share)),
+            cpus=round(max(0.1, min(float(self.cores), settings.cpus_base + engines * cpus)), 2),
+        )
+
+
+def container_spec(
+    spec: AttemptSpec,
+    desired: DesiredState,
+    settings: DockerSettings,
+    node: Node,
+    *,
+    user: tuple[int, int],
+    script_user: int | None = None,
+    with_data: bool = True,
+) -> dict[str, Any]:
+    """Arguments for docker's ``create_container``; ``host_config`` holds those for ``create_host_config``.
+
+    Args:
+        spec: the attempt.
+        desired: its first desired state, of which the limits follow.
+        settings: EDT_DOCKER_*.
+        node: the machine.
+        user: uid and gid of the supervisor.
+        script_user: uid of the job's code, if it is another one; then the container starts as root, with only those
+            capabilities by which the supervisor and its children change their users.
+        with_data: the data file system's folder exists.
+    """
+    allowed = node.limits(settings, len(desired.slots))
+    command = ["-P", "-m", "edt_runner.supervisor", "--framework", spec.framework, "--cold"]
+    if script_user is not None:
+        command += ["--user", f"{user[0]}:{user[1]}", "--script-user", f"{script_user}:{user[1]}"]
+    return {
+        "name": container_name(spec, node),
+        "image": image_of(spec, settings),
+        "entrypoint": [settings.python],
+        "command": [*command, "--log", f"{spec.spool_dir}/supervisor.log"],
+        "user": f"{user[0]}:{user[1]}" if script_user is None else "0:0",
+        "working_dir": "/tmp",  # noqa: S108 - the container's own
+        # Nothing of a spec's environment: whoever may ask the daemon can read this.
+        "environment": {
+            "HOME": "/tmp",  # noqa: S108
+            "USER": "edt",
+            "LOGNAME": "edt",
+            "PYTHONDONTWRITEBYTECODE": "x",
+            **supervisor_environ(spec.framework),
+        },
+        "labels": {**node.labels, LABEL_JOB: spec.job, LABEL_FENCE: str(spec.fence)},
+        # Open for one spec. If the agent dies before it has written it, the supervisor reads the end of its input.
+        "stdin_open": True,
+        "stop_signal": "SIGTERM",
+        "stop_timeout": int(spec.grace_seconds) + _STOP_SLACK_SECONDS,
+        "host_config": {
+            "mounts": _mounts(spec, settings, guarded=script_user is not None, with_data=with_data),
+            "read_only": True,
+            "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,size={settings.tmp},mode=1777"},  # noqa: S108
+            "shm_size": settings.shm,
+            "network_mode": settings.network,
+            "cap_drop": ["ALL"],
+            "cap_add": [] if script_user is None else ["KILL", "SETGID", "SETUID"],
+            "security_opt": ["no-new-privileges"],
+            "privileged": False,
+            "pids_limit": settings.pids,
+            "mem_limit": allowed.memory,
+            "memswap_limit": allowed.memory,
+            "cpu_period": CPU_PERIOD,
+            "cpu_quota": cpu_quota(allowed),
+            "restart_policy": {"Name": "no"},
+            "auto_remove": False,
+            "init": False,
+            "log_config": {"type": "json-file", "config": {"max-size": _LOG_SIZE, "max-file": "1"}},
+            "device_requests": device_requests(desired, settings, node.slots),
+        },
+    }
+
+
+def container_name(spec: AttemptSpec, node: Node) -> str:
+    """One name for each attempt of a node, so that the daemon refuses to make a second container."""
+    mark = hashlib.sha256(f"{node.tag}/{node.name}".encode()).hexdigest()[:8]
+    return f"edt-{mark}-{re.sub(r'[^a-zA-Z0-9_.-]', '-', spec.job)}.{spec.fence}"
+
+
+def image_of(spec: AttemptSpec, settings: DockerSettings) -> str:
+    """The job's own image, or the node's for its framework."""
+    if spec.image:
+        return spec.image
+    return settings.image_tensorflow if spec.framework == "tensorflow" else settings.image_pytorch
+
+
+def cpu_quota(allowed: Limits) -> int:
+    return int(allowed.cpus * CPU_PERIOD)
+
+
+def device_requests(desired: DesiredState, settings: DockerSettings, slots: Sequence[Slot]) -> list[dict[str, Any]]:
+    """The GPUs that it gets: all of its node's, since none can be added later and an engine sees only its own by
+    CUDA_VISIBLE_DEVICES; with ``fixed`` only those of the slots that it starts with. Empty on a node without GPUs."""
+    on_node = [slot.device for slot in slots if slot.device != "cpu"]
+    desired_devices = {slot.device for slot in desired.slots}
+    devices = [device for device in on_node if device in desired_devices] if settings.gpus == "fixed" else on_node
+    if not devices:
+        return []
+    return [{"driver": "nvidia", "device_ids": devices, "capabilities": [["gpu", "compute", "utility"]]}]
+
+
+def folders(spec: AttemptSpec) -> list[str]:
+    """The folders that a job writes: its own, and those of the spec that lie elsewhere."""
+    named = [spec.result_dir, spec.work_dir, spec.log_dir, spec.checkpoint_dir, spec.spool_dir]
+    return outermost([*named, str(Path(spec.socket).parent)])
+
+
+def outermost(paths: Collection[str]) -> list[str]:
+    """The paths without those that lie inside another one."""
+    known = [PurePosixPath(path) for path in dict.fromkeys(paths)]
+    return [str(path) for path in known if not any(other in path.parents for other in known)]
+
+
+def _mounts(spec: AttemptSpec, settings: DockerSettings, *, guarded: bool, with_data: bool) -> list[Mapping[str, Any]]:
+    """Mounts at the same path as on the node. ``guarded``: the spool's folder is a mount of its own, so that the job
+    cannot rename it."""
+    written = [*folders(spec), *([str(Path(spec.spool_dir).parent)] if guarded else [])]
+    own = [_bind(path, path, read_only=False) for path in dict.fromkeys(written)]
+    data = [_bind(str(settings.data), str(settings.data), read_only=True)] if with_data else []
+    return [*(_bind(each.source, each.target, read_only=each.read_only) for each in settings.mounts), *data, *own]
+
+
+def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}

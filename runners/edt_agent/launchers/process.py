@@ -1,0 +1,270 @@
+"""The launcher whose supervisors are processes of this machine. It hands a spec to a warm supervisor or a cold one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib.util
+import os
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from edt_agent.errors import BadSetting, StartFailed
+from edt_agent.launchers import Handle, ImageAbsent, prepare
+from edt_agent.launchers.warm import FrameworkKind, UnassignedSupervisor, WarmSupervisors
+from edt_agent.processes import Child, Children, Process, ProcessId, alive, bearers, environment, kill, look
+from edt_agent.settings import LIFE_VARIABLE, NODE_VARIABLE, AgentSettings, make_private
+from edt_agent.spool import acknowledged_end
+from edt_agent.supervisor_records import Key, SupervisorRecord, SupervisorRecords, from_attempt_file
+from edt_contract.attempt import AttemptSpec, DesiredState
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.durable import write_all
+from edt_contract.encoding import dumps
+from edt_contract.environment import TAG_VARIABLE, must_be_cold
+
+_PACKAGES = {"pytorch": "torch", "tensorflow": "tensorflow"}
+"""The package of each framework; openedt's extra has the same name."""
+
+
+class ProcessLauncher:
+    """Starts a supervisor as a process, or takes a warm one that has imported its framework already."""
+
+    def __init__(
+        self, settings: AgentSettings, children: Children, records: SupervisorRecords, environ: Mapping[str, str]
+    ) -> None:
+        self._settings = settings
+        self._children = children
+        self._records = records
+        self._environ = _clean(environ)
+        self._warm = WarmSupervisors(lambda kind: self._spawn(kind, cold=False), settings.warm)
+        self._logs = settings.state_dir / "logs"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        make_private(settings.sockets)  # raises BadSetting, and the agent does not start
+
+    async def start(self, spec: AttemptSpec, desired: DesiredState, before: int = 0) -> ProcessHandle:
+        if spec.image:
+            raise StartFailed(f"it asks for the image {spec.image}, and this node starts processes")
+        if package := _missing_package(spec.framework):
+            raise StartFailed(
+                f"its framework is not on node {spec.node}, whose Python has no {package}:"
+                f" install openedt[{package}] there"
+            )
+        supervisor = self._take(spec) or self._spawn(FrameworkKind.of(spec), cold=True)
+        try:
+            record = await self._hand_over(supervisor, spec, before)
+            return ProcessHandle(record, self._settings.tag, supervisor.child)
+        except OSError as error:
+            self._records.remove(Key.of(spec))
+            raise StartFailed(f"the spec did not reach its supervisor: {error.strerror or error}") from error
+        finally:
+            if supervisor.pipe >= 0:
+                os.close(supervisor.pipe)  # without a spec it exits at once
+                supervisor.pipe = -1
+
+    def adopt(self, record: SupervisorRecord) -> ProcessHandle:
+        if record.container:
+            raise BadSetting(
+                f"EDT_LAUNCHER: process, but {record.key} runs in a container of this node;"
+                " start the agent with EDT_LAUNCHER=docker until it is over"
+            )
+        return ProcessHandle(record, self._settings.tag)
+
+    async def find(self, spec: AttemptSpec) -> SupervisorRecord | None:
+        """By the spool folder. A supervisor that has ended, and whose last report the API has, is not adopted."""
+        known = from_attempt_file(spec)
+        if known is None or (acknowledged_end(spec) and not alive(known.process)):
+            return None
+        return known
+
+    async def sweep(self, known: Callable[[], Collection[SupervisorRecord]]) -> int:
+        entries = known()
+        lives = {record.life for record in entries} | self._warm.lives
+        sessions = {record.pid for record in entries}
+        marks = {TAG_VARIABLE: self._settings.tag, NODE_VARIABLE: self._settings.name}
+        strays = [
+            process
+            for process in bearers(marks)
+            if process.session not in sessions and environment(process.id.pid).get(LIFE_VARIABLE) not in lives
+        ]
+        kill(process.id for process in strays)
+        return len(strays)
+
+    async def ensure_image(self, image: str) -> ImageAbsent | None:
+        return ImageAbsent("this node starts no containers (EDT_LAUNCHER)", for_good=True)
+
+    async def run(self, busy: asyncio.Event) -> None:
+        """Keep warm supervisors, from the API's first answer on: an API that starts here needs the cores before."""
+        await busy.wait()
+        await self._warm.run()
+
+    def close(self) -> None:
+        self._warm.discard()
+
+    def _sockets(self) -> Path:
+        """The folder for sockets, made again if the agent before this one has removed it."""
+        try:
+            return make_private(self._settings.sockets)
+        except BadSetting as error:
+            raise StartFailed(str(error)) from error
+
+    def _take(self, spec: AttemptSpec) -> UnassignedSupervisor | None:
+        """A warm supervisor, if there is one that fits."""
+        kind = FrameworkKind.of(spec)
+        self._warm.expect(kind)
+        return None if must_be_cold(spec.environ, self._environ | kind.environ) else self._warm.take(kind)
+
+    def _spawn(self, kind: FrameworkKind, *, cold: bool) -> UnassignedSupervisor:
+        life = uuid.uuid4().hex
+        output = self._logs / f"supervisor-{life[:12]}.log"
+        command = [*self._settings.supervisor, "--framework", kind.framework, *(["--cold"] if cold else [])]
+        marks = {TAG_VARIABLE: self._settings.tag, LIFE_VARIABLE: life, NODE_VARIABLE: self._settings.name}
+        environ = self._environ | kind.environ | marks
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            # Large enough that a write does not wait for a reader which is importing.
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
+            log_file = _log_file(output)
+            try:
+                child = self._children.start(command, environ, stdin=reading, output=log_file)
+            finally:
+                os.close(log_file)
+        except StartFailed:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        return UnassignedSupervisor(child, life, writing, output)
+
+    async def _hand_over(self, supervisor: UnassignedSupervisor, spec: AttemptSpec, before: int) -> SupervisorRecord:
+        """Make the folder, write the record, send the spec, in this order, since the agent may die in between."""
+        spec = prepare(spec, self._sockets() / f"{spec.job}.{spec.fence}.sock")
+        process = supervisor.child.id
+        record = SupervisorRecord.of(
+            spec,
+            spec.socket,
+            pid=process.pid,
+            starttime=process.starttime,
+            life=supervisor.life,
+            acked=before,
+            before=before,
+        )
+        self._records.write(record)
+        crash_point(CrashPoint.AGENT_SPEC)
+        _move_output(supervisor.output, Path(spec.spool_dir) / "supervisor.log")
+        await asyncio.to_thread(write_all, supervisor.pipe, dumps(spec).encode() + b"\n")
+        return record
+
+
+def _missing_package(framework: str) -> str | None:
+    """The package that a framework needs and this Python lacks; None: nothing is missing. It is not imported."""
+    package = _PACKAGES.get(framework)
+    return package if package is not None and importlib.util.find_spec(package) is None else None
+
+
+def _clean(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment that a supervisor inherits: without our variables, since user code sees it."""
+    return {name: value for name, value in environ.items() if not name.startswith("EDT_")}
+
+
+def _log_file(path: Path) -> int:
+    """Raises StartFailed."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StartFailed(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _move_output(output: Path, target: Path) -> None:
+    """Move a supervisor's output into its spool folder, or link it there where that is on another disk."""
+    try:
+        output.replace(target)
+    except OSError:
+        target.unlink(missing_ok=True)
+        target.symlink_to(output)
+
+
+class ProcessHandle(Handle):
+    """The handle of a process.
+
+    Args:
+        record: which process it is.
+        tag: value of EDT_TAG in the processes of this home.
+        child: the process, if this agent started it.
+    """
+
+    def __init__(self, record: SupervisorRecord, tag: str, child: Child | None = None) -> None:
+        super().__init__(record)
+        self._tag, self._child = tag, child
+        self._pidfd = self._open_pidfd()
+        if child is not None:
+            child.on_exit.append(self._on_gone)
+
+    @property
+    def lives(self) -> bool:
+        """Whether exactly this process runs and has this home's tag. A child counts as running until it is reaped,
+        because before that its exit status is not known."""
+        if self._child is not None:
+            return self._child.status is None
+        return self._pidfd is not None and alive(self.record.process)
+
+    @property
+    def code(self) -> int | None:
+        return self._child.status if self._child is not None else None
+
+    def empty(self) -> bool:
+        return not self.lives and not self._processes()
+
+    def child(self, pid: int) -> ProcessId | None:
+        process = look(pid)
+        is_one = process is not None and process.alive and process.parent == self.record.pid
+        return process.id if process is not None and is_one and self.lives else None
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes. One that starts meanwhile is found by the next call."""
+        kill(process.id for process in self._processes())
+
+    def drop(self) -> None:
+        super().drop()
+        self._close_pidfd()
+
+    async def remove(self) -> None:
+        self.drop()
+        if self.record.socket:  # a supervisor that was killed has not removed it
+            with contextlib.suppress(OSError):
+                Path(self.record.socket).unlink()  # noqa: ASYNC240 - on this machine's own disk
+
+    def _processes(self) -> list[Process]:
+        """Its supervisor and every process that descends from it, whatever session it moved to."""
+        record = self.record
+        found = bearers({TAG_VARIABLE: self._tag})
+        if record.life:
+            return [process for process in found if environment(process.id.pid).get(LIFE_VARIABLE) == record.life]
+        # The record comes from the spool (from_attempt_file), so its session counts, unless another has the pid.
+        if any(process.id.pid == record.pid and process.id != record.process for process in found):
+            return []
+        return [process for process in found if process.session == record.pid]
+
+    def _open_pidfd(self) -> int | None:
+        process: ProcessId = self.record.process
+        try:
+            handle = os.pidfd_open(process.pid)
+        except OSError:
+            return None
+        # Checked after opening: the process behind the pidfd cannot become another one any more.
+        if not alive(process) or environment(process.pid).get(TAG_VARIABLE) != self._tag:
+            os.close(handle)
+            return None
+        asyncio.get_running_loop().add_reader(handle, self._on_gone)
+        return handle
+
+    def _on_gone(self) -> None:
+        self._close_pidfd()
+        self._changed()
+
+    def _close_pidfd(self) -> None:
+        if self._pidfd is not None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None

@@ -1,0 +1,389 @@
+"""What a supervisor reports: an exit of a process, a joined engine, a step, the end of its attempt.
+
+A supervisor writes each report into its spool folder and numbers it; the agent reads it there and hands it to the API;
+the scheduler stores each number of an attempt once.
+
+``BODIES`` is the table of what the body of each kind may hold. Supervisor, agent and scheduler each make every body
+``fit`` it, because a job's own processes may be able to write reports. A body that fits has only known keys, each of a
+known type and range, fits every column in which it is stored, and has at most ``BODY_BYTES`` as JSON. A new kind of
+report needs an entry in ``BODIES``; a new field needs one in the entry of its kind, or it is left out.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edt_contract.encoding import ContractError, from_json_object
+
+BODY_BYTES = 16 << 10
+"""No body is longer as JSON; a test computes that from the table. Most have some hundred bytes."""
+LINE_BYTES = 20 << 10
+"""No report is longer as a line, newline included."""
+BATCH_BYTES = 512 << 10
+"""Most bytes of the reports that an agent sends, and the API accepts, at once."""
+BATCH_REPORTS = 256
+"""Most reports that it sends at once."""
+
+INT32, INT64 = 2**31 - 1, 2**53 - 1
+"""The largest numbers for columns of 32 and of 64 bits. A browser reads integers exactly up to the second."""
+LATEST = 253_402_300_799.0
+"""Seconds since the epoch at the end of the year 9999, where Python's calendar ends."""
+
+_NOTHING = object()
+_NAME_BYTES = 64
+_MOST_ALLOCATIONS = 256
+_ESCAPED = 3
+"""Bytes that clean text may take as JSON for each byte that it has in UTF-8."""
+
+
+class ExitKind(enum.StrEnum):
+    """Why a process or an attempt ended. Each kind has its own rule for what happens next."""
+
+    FINISHED = "finished"  # the training (engine) or the script (driver) came to its end
+    LEFT = "left"  # asked to leave, and left at a boundary; the job goes on, here or later
+    PULL_FAILED = "pull-failed"  # a joining engine did not get the weights; the job goes on
+    SCRIPT_ERROR = "script-error"  # an exception out of user code, or the user's own exit status
+    LOST = "lost"  # ended by something else than the script: a signal, a lost connection, a lost node
+    STOPPED = "stopped"  # killed because its user stopped the job
+
+
+class ReportKind(enum.StrEnum):
+    """What a report says. The words after each kind are the keys of ``Report.body``, and ``BODIES`` gives
+    their types and ranges."""
+
+    ATTEMPT_STARTED = "attempt-started"  # pid
+    COORDINATOR_AT = "coordinator-at"  # address "host:port"; other nodes' supervisors need it
+    # engines (the most that can share the work), steps_total, epochs, follows_engines (where the global batch does)
+    ENGINES_KNOWN = "engines-known"
+    ENGINE_STARTED = "engine-started"  # allocation, slot, pid
+    ENGINE_JOINED = "engine-joined"  # allocation, generation, step: it is a member and has the weights
+    ENGINE_COUNTED = "engine-counted"  # allocation, step: its first micro-batch is in a committed step
+    # allocation, slot, kind (ExitKind), code, signal, seconds, oom, message: the engine's process is gone
+    ENGINE_GONE = "engine-gone"
+    PULL_FAILED = "pull-failed"  # allocation, count, limit: a joining engine did not get the weights in time
+    RESIZED = "resized"  # generation, step, workers, pause_seconds, joined, left, lost [allocation], recomputed
+    PROGRESS = "progress"  # step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics {}
+    CHECKPOINTED = "checkpointed"  # step, path
+    # what, why; engine, step, difference where replicas differ: the result is no longer exact
+    GUARANTEE_ENDED = "guarantee-ended"
+    # step, engines (how many were compared, at least 2), equal (bool), reason ("join", "epoch", "end", "interval")
+    REPLICAS_COMPARED = "replicas-compared"
+    # place, error ("": it can be written again), seconds, given_up (reports): a disk is full, or no longer full
+    STORAGE = "storage"
+    RESTARTED = "restarted"  # what (driver, coordinator), why, count: a process of the attempt was started again
+    # first, why, counts {kind: number}: the agent sends it in place of its number and all before it from ``first``
+    REPORTS_LEFT_OUT = "reports-left-out"
+    # kind (ExitKind), code, message, digest, step, whole, failed_step, oom: the last report of a supervisor
+    ATTEMPT_ENDED = "attempt-ended"
+
+
+@dataclass(frozen=True)
+class Report:
+    """One thing that happened. The reports of each job, fence and node are numbered 1, 2, 3 … without a gap."""
+
+    job: str
+    """Exec id, ``edt-7``."""
+    fence: int
+    """Number of the attempt."""
+    node: str
+    """Name of the node whose supervisor reports."""
+    seq: int
+    """Number of the report."""
+    kind: ReportKind
+    time: float
+    """Wall clock of the node, seconds since the epoch. People read it; no program compares it with another node's."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """What ``BODIES`` allows for the kind."""
+
+    @classmethod
+    def from_message(cls, data: Mapping[str, Any]) -> Report:
+        """The report that JSON data holds. What its body holds is not checked.
+
+        Raises:
+            ContractError: a field is missing or of the wrong type, or the kind is unknown.
+        """
+        if "kind" in data and data["kind"] not in tuple(ReportKind):
+            raise ContractError(f"report of unknown kind {data['kind']!r}")
+        return from_json_object(cls, data)
+
+
+# ── what their bodies may hold ────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True)
+class Field:
+    """What the value of a field may be."""
+
+    most: int
+    """Bytes of the longest one as JSON."""
+    fit: Callable[[Any], Any]
+    """Any value to the value as it may be stored, or to ``_NOTHING``."""
+
+
+def _whole(low: int = 0, high: int = INT64) -> Field:
+    """An integer."""
+    return Field(17, lambda value: value if type(value) is int and low <= value <= high else _NOTHING)
+
+
+def _number(low: float = -math.inf, high: float = math.inf) -> Field:
+    """A finite number."""
+
+    def fit(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return _NOTHING
+        try:
+            number = float(value)
+        except OverflowError:
+            return _NOTHING
+        return number if math.isfinite(number) and low <= number <= high else _NOTHING
+
+    return Field(26, fit)
+
+
+def _text(most: int, pattern: str = "") -> Field:
+    """Text of so many bytes in UTF-8; longer text is cut, what no database takes becomes U+FFFD."""
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, str):
+            return _NOTHING
+        text = clean(value, most)
+        return text if not pattern or re.fullmatch(pattern, text) else _NOTHING
+
+    return Field(_ESCAPED * most + 2, fit)
+
+
+def _metrics(most: int = 64) -> Field:
+    """Numbers by name; of more than ``most`` the first. None: a value that is no number, as a diverged loss is."""
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return _NOTHING
+        found: dict[str, float | None] = {}
+        for name, item in value.items():
+            if len(found) == most:
+                break
+            if isinstance(name, str) and name == clean(name, _NAME_BYTES):
+                number = _NUMBER.fit(item)
+                found[name] = None if number is _NOTHING else number
+        return found
+
+    return Field(most * (_ESCAPED * _NAME_BYTES + 32) + 2, fit)
+
+
+def _fit_exit(value: Any) -> Any:
+    return value if isinstance(value, str) and value in set(ExitKind) else ExitKind.LOST.value
+
+
+def _fit_allocations(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        return _NOTHING
+    return [number for number in value[:_MOST_ALLOCATIONS] if _ALLOCATION.fit(number) is not _NOTHING]
+
+
+_FLAG = Field(5, lambda value: value if isinstance(value, bool) else _NOTHING)
+_NUMBER = _number()
+_STEP = _whole()
+_COUNT = _whole(high=INT32)
+_MESSAGE = _text(1000)
+_ALLOCATION = _whole(1)
+_ALLOCATIONS = Field(18 * _MOST_ALLOCATIONS + 2, _fit_allocations)
+"""Some allocations; of more the first."""
+_EXIT = Field(16, _fit_exit)
+"""How something ended. What is no kind of exit counts as lost: the kind that only tries again."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a kind of report holds, who may write it, and how often.
+
+    Every field but those in ``needs`` may be missing or None, which means unknown. A report without one of ``needs`` is
+    no report.
+    """
+
+    fields: Mapping[str, Field]
+    needs: tuple[str, ...] = ()
+    of_training: bool = False
+    """Coordinator and engines write it, beside which user code runs. The other kinds only a supervisor writes, of what
+    it has seen, and it accepts none of them from coordinator and engines."""
+    burst: int = 1000
+    """So many of an attempt are sent to the platform at once …"""
+    a_minute: int = 60
+    """… and so many more each minute. The rest is counted in one report (REPORTS_LEFT_OUT)."""
+
+
+BODIES: Mapping[ReportKind, Body] = {
+    ReportKind.ATTEMPT_STARTED: Body({"pid": _COUNT}),
+    ReportKind.COORDINATOR_AT: Body({"address": _text(300, r"[^\s/]{1,255}:\d{1,5}")}, needs=("address",)),
+    ReportKind.ENGINES_KNOWN: Body(
+        {
+            "engines": _whole(1, 1 << 20),
+            "steps_total": _STEP,
+            "epochs": _COUNT,
+            "follows_engines": _FLAG,
+        },
+        needs=("engines",),
+        of_training=True,
+        burst=100,
+        a_minute=6,
+    ),
+    ReportKind.ENGINE_STARTED: Body(
+        {"allocation": _ALLOCATION, "slot": _text(64), "pid": _COUNT}, needs=("allocation",), burst=10_000, a_minute=600
+    ),
+    ReportKind.ENGINE_JOINED: Body(
+        {"allocation": _ALLOCATION, "generation": _COUNT, "step": _STEP},
+        needs=("allocation",),
+        of_training=True,
+        burst=10_000,
+        a_minute=600,
+    ),
+    ReportKind.ENGINE_COUNTED: Body(
+        {"allocation": _ALLOCATION, "step": _STEP},
+        needs=("allocation",),
+        of_training=True,
+        burst=10_000,
+        a_minute=600,
+    ),
+    ReportKind.ENGINE_GONE: Body(
+        {
+            "allocation": _ALLOCATION,
+            "slot": _text(64),
+            "kind": _EXIT,
+            "code": _whole(-INT32, INT32),
+            "signal": _whole(0, 255),
+            "seconds": _number(0, 1e10),
+            "oom": _FLAG,
+            "message": _MESSAGE,
+        },
+        needs=("allocation",),
+        burst=10_000,
+        a_minute=600,
+    ),
+    ReportKind.PULL_FAILED: Body(
+        {"allocation": _ALLOCATION, "count": _COUNT, "limit": _COUNT}, of_training=True, burst=100, a_minute=6
+    ),
+    ReportKind.RESIZED: Body(
+        {
+            "generation": _COUNT,
+            "step": _STEP,
+            "workers": _COUNT,
+            "pause_seconds": _number(0, 1e10),
+            "joined": _ALLOCATIONS,
+            "left": _ALLOCATIONS,
+            "lost": _ALLOCATIONS,
+            "recomputed": _COUNT,
+        },
+        of_training=True,
+        burst=2000,
+        a_minute=60,
+    ),
+    ReportKind.PROGRESS: Body(
+        {
+            "step": _STEP,
+            "steps_total": _STEP,
+            "epoch": _COUNT,
+            "epochs": _COUNT,
+            "workers": _COUNT,
+            "loss": _NUMBER,
+            "samples_per_second": _number(0),
+            "metrics": _metrics(),
+        },
+        of_training=True,
+        burst=50_000,
+        a_minute=600,
+    ),
+    ReportKind.CHECKPOINTED: Body({"step": _STEP, "path": _text(1024)}, of_training=True, burst=2000, a_minute=60),
+    ReportKind.GUARANTEE_ENDED: Body(
+        {
+            "what": _text(400),
+            "why": _MESSAGE,
+            "engine": _STEP,
+            "step": _STEP,
+            "difference": _text(400),
+        },
+        of_training=True,
+        burst=100,
+        a_minute=6,
+    ),
+    ReportKind.REPLICAS_COMPARED: Body(
+        {"step": _STEP, "engines": _whole(2, INT32), "equal": _FLAG, "reason": _text(64)},
+        needs=("step", "engines", "equal"),
+        of_training=True,
+        burst=2000,
+        a_minute=120,
+    ),
+    ReportKind.STORAGE: Body(
+        {"place": _text(64), "error": _text(400), "seconds": _number(0, 1e10), "given_up": _COUNT},
+        needs=("place",),
+        of_training=True,
+        burst=200,
+        a_minute=12,
+    ),
+    ReportKind.RESTARTED: Body({"what": _text(64), "why": _MESSAGE, "count": _COUNT}, burst=200, a_minute=12),
+    ReportKind.ATTEMPT_ENDED: Body(
+        {
+            "kind": _EXIT,
+            "code": _whole(-INT32, INT32),
+            "message": _MESSAGE,
+            "digest": _text(128, r"[0-9A-Za-z:+/=_-]*"),
+            "step": _STEP,
+            "whole": _FLAG,
+            "failed_step": _STEP,
+            "oom": _FLAG,
+        }
+    ),
+    ReportKind.REPORTS_LEFT_OUT: Body({"first": _whole(1), "why": _MESSAGE, "counts": _metrics(32)}, needs=("first",)),
+}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A body as it may be stored, and what of the one that came did not fit."""
+
+    body: dict[str, Any] | None
+    """None: what its kind needs is not there, so it is no report."""
+    faults: tuple[str, ...] = ()
+    """One sentence each, without the values."""
+
+
+def fit(kind: ReportKind, body: Any) -> Fitted:
+    """Make any JSON value the body of a report of this kind. Never raises."""
+    known = BODIES[kind]
+    if not isinstance(body, Mapping):
+        return Fitted(None if known.needs else {}, (f"{kind}: its body is no object",))
+    fitted: dict[str, Any] = {}
+    faults = []
+    for name, allowed in known.fields.items():
+        if name not in body:
+            continue
+        value = body[name]
+        if value is None and name not in known.needs and allowed is not _EXIT:
+            fitted[name] = None
+            continue
+        found = allowed.fit(value)
+        if found is _NOTHING:
+            faults.append(f"{kind}: {name} is not what it may be")
+        else:
+            fitted[name] = found
+    if unknown := sum(name not in known.fields for name in body):
+        faults.append(f"{kind}: {unknown} unknown field{'s' if unknown > 1 else ''}")
+    if missing := [name for name in known.needs if name not in fitted]:
+        return Fitted(None, (*faults, f"{kind}: {missing[0]} is missing"))
+    return Fitted(fitted, tuple(faults))
+
+
+def fit_time(value: Any, now: float) -> float:
+    """When something happened, as seconds since the epoch that a calendar knows; ``now`` where that cannot be read."""
+    found = _number(0, LATEST).fit(value)
+    return now if found is _NOTHING else float(found)
+
+
+def clean(text: str, most: int) -> str:
+    """Text of at most ``most`` bytes in UTF-8, with U+FFFD for control characters and halves of surrogate pairs."""
+    text = _ODD.sub("\ufffd", text[:most])
+    return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+
+
+_ODD = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")

@@ -1,0 +1,158 @@
+"""The figures of an emulation, computed from its records.
+
+Engines report loss and metrics as means over the epoch so far; here an update has its own: with m_k the mean after n_k
+samples, (m_k n_k - m_{k-1} n_{k-1}) / (n_k - n_{k-1}).
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edt_runner.lr_scaling.emulation import Point, Record
+
+LOSS = "loss"
+_DETAILS = frozenset({"batch", "learning_rate", "gradient_noise_scale", "gain", "scale_invariant_iterations"})
+"""What a rule reports of an update, beside the metrics of the model."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A value over the training, at micro-batches done."""
+
+    step: tuple[int, ...]
+    value: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one training.
+
+    Args:
+        name: of the trial.
+        loss, metric: at the end: of the last validation, or else the mean over the last epoch. NaN: there is none.
+        updates: how many it made.
+        mean_batch: samples an update, on average.
+        digest: of the trained state.
+        curves: by name: ``loss``, ``metric`` (of each update), ``batch``, ``learning_rate``, and ``test loss``,
+            ``test metric`` where it was validated. Those that are not known are missing.
+    """
+
+    name: str
+    loss: float
+    metric: float
+    updates: int
+    mean_batch: float
+    digest: str
+    curves: Mapping[str, Curve]
+
+    def to_json_object(self, metric: str | None) -> dict[str, Any]:
+        """``metric``: its name."""
+        names = {"metric": metric, "test metric": f"test {metric}"}
+        found = {"run": self.name, "updates": self.updates, "mean_batch": self.mean_batch, "digest": self.digest}
+        final = {LOSS: _number(self.loss)} | ({metric: _number(self.metric)} if metric else {})
+        curves = {
+            names.get(name) or name: {"step": list(curve.step), "value": [_number(each) for each in curve.value]}
+            for name, curve in self.curves.items()
+        }
+        return {**found, "final": final, "curves": curves}
+
+
+def metrics_of(record: Record) -> list[str]:
+    """Names of the metrics beside the loss."""
+    points = record.validations or record.updates
+    return [name for name in (points[-1].metrics if points else ()) if name != LOSS and name not in _DETAILS]
+
+
+def metric_of(record: Record) -> str | None:
+    """The metric that is looked at beside the loss: an accuracy, or else the first there is. None: there is none."""
+    names = metrics_of(record)
+    return next((name for name in names if "acc" in name.lower()), names[0] if names else None)
+
+
+def outcome(name: str, record: Record, metric: str | None) -> Outcome:
+    """Of a training that is over. Raises ValueError for one without an update."""
+    if not record.updates:
+        raise ValueError(f"{name}: the record holds no update")
+    samples, batches = _samples(record)
+    curves = {
+        "batch": Curve(_steps(record.updates), tuple(_values(record.updates, "batch", batches))),
+        LOSS: Curve(_steps(record.updates), _own(record.updates, LOSS, samples)),
+    }
+    if any("learning_rate" in point.metrics for point in record.updates):
+        rates = _values(record.updates, "learning_rate", [math.nan] * len(batches))
+        curves["learning_rate"] = Curve(_steps(record.updates), tuple(rates))
+    last = (record.validations or record.updates)[-1].metrics
+    for shown, of in (("loss", LOSS), ("metric", metric)):
+        if of is not None and of in record.updates[-1].metrics:
+            curves[shown] = Curve(_steps(record.updates), _own(record.updates, of, samples))
+        if of is not None and record.validations:
+            values = tuple(point.metrics.get(of, math.nan) for point in record.validations)
+            curves[f"test {shown}"] = Curve(_steps(record.validations), values)
+    return Outcome(
+        name,
+        last.get(LOSS, math.nan),
+        last.get(metric, math.nan) if metric else math.nan,
+        len(record.updates),
+        math.fsum(curves["batch"].value) / len(record.updates),
+        record.digest or "",
+        curves,
+    )
+
+
+def smooth(curve: Curve, window: float) -> list[float]:
+    """Means over ``window`` steps around each update, in which a large one counts for as much more as it has more
+    micro-batches. NaN where there is one among them."""
+    sizes = [step - before for before, step in zip((0, *curve.step), curve.step, strict=False)]
+    sums, counts = [0.0], [0]
+    for value, size in zip(curve.value, sizes, strict=True):
+        sums.append(sums[-1] + value * size)
+        counts.append(counts[-1] + size)
+    found = []
+    for step in curve.step:
+        low = bisect.bisect_left(curve.step, step - window / 2)
+        high = bisect.bisect_right(curve.step, step + window / 2)
+        found.append((sums[high] - sums[low]) / (counts[high] - counts[low]))
+    return found
+
+
+def _steps(points: Sequence[Point]) -> tuple[int, ...]:
+    return tuple(point.step for point in points)
+
+
+def _samples(record: Record) -> tuple[list[float], list[float]]:
+    """Samples of its epoch behind each update, and those of the update itself."""
+    assert record.shape is not None
+    schedule = record.schedule
+    in_unit = record.shape["batch_size"] / schedule.batch_size  # a unit of some data sets is a batch
+    in_epoch = -(-schedule.train_samples // schedule.batch_size)
+    behind, own, epoch = [], [], 0
+    for point in record.updates:
+        done = point.step - (point.epoch - 1) * in_epoch
+        behind.append(min(done * schedule.batch_size, schedule.train_samples) * in_unit)
+        own.append(behind[-1] - (behind[-2] if len(behind) > 1 and point.epoch == epoch else 0.0))
+        epoch = point.epoch
+    return behind, own
+
+
+def _values(points: Sequence[Point], name: str, otherwise: Sequence[float]) -> list[float]:
+    return [point.metrics.get(name, other) for point, other in zip(points, otherwise, strict=True)]
+
+
+def _own(points: Sequence[Point], name: str, samples: Sequence[float]) -> tuple[float, ...]:
+    """Each update's own value out of the means over the epoch so far."""
+    found, epoch, total, count = [], 0, 0.0, 0.0
+    for point, behind in zip(points, samples, strict=True):
+        if point.epoch != epoch:
+            epoch, total, count = point.epoch, 0.0, 0.0
+        mean = point.metrics.get(name, math.nan)
+        found.append((mean * behind - total) / (behind - count) if behind > count else mean)
+        total, count = mean * behind, behind
+    return tuple(found)
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,145 @@
+"""The picture of an emulation: accuracy or loss, batch and learning rate over the same steps, drawn by matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edt_emulate.outcome import Curve, Outcome, smooth
+
+_COLOURS = ("#2f6fde", "#ef8a2c", "#3d9a6b", "#8a63c9", "#c2487f", "#1f9bb3", "#a07b2b", "#5c6b7a")
+_INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
+_SMOOTHED_SHARE = 40
+"""A training's own values are means over so small a share of it."""
+_LOG_FROM = 8.0
+"""Learning rates that differ by more than this factor are drawn on a logarithmic axis."""
+
+
+def draw(
+    path: Path, title: str, subtitle: str, outcomes: Sequence[Outcome], metric: str | None, batch_size: int
+) -> None:
+    """Write it to ``path``, in the format that its name ends with; needs no display. The first of ``outcomes`` is the
+    fixed batch. Raises ImportError without matplotlib, OSError and ValueError of the file."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    rated = any("learning_rate" in each.curves for each in outcomes)
+    with plt.rc_context({"font.size": 10, "text.color": _INK, "axes.edgecolor": _GRID, "svg.hashsalt": "edt"}):
+        figure, panels = plt.subplots(
+            3 if rated else 2,
+            1,
+            sharex=True,
+            figsize=(11, 8.2 if rated else 6.4),
+            height_ratios=(2.6, 1.1, 1.1)[: 3 if rated else 2],
+            layout=ConstrainedLayoutEngine(rect=(0.012, 0.012, 0.976, 0.895), hspace=0.05),
+        )
+        figure.text(0.022, 0.962, title, fontsize=15, fontweight="bold")
+        figure.text(0.022, 0.934, subtitle, fontsize=10, color=_FAINT)
+        _draw_quality(panels[0], outcomes, metric)
+        _draw_batches(panels[1], outcomes)
+        if rated:
+            _draw_rates(panels[2], outcomes)
+        panels[-1].set_xlabel(f"steps: micro-batches of {batch_size} samples that were trained on", color=_FAINT)
+        panels[0].set_xlim(0, max(each.curves["batch"].step[-1] for each in outcomes) * 1.005)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150, facecolor="white")
+        plt.close(figure)
+
+
+def _style(number: int) -> dict[str, Any]:
+    """Of the run with this number; the fixed batch is 0."""
+    if number == 0:
+        return {"color": _INK, "linestyle": (0, (4, 2)), "linewidth": 1.5, "zorder": 4}
+    return {"color": _COLOURS[(number - 1) % len(_COLOURS)], "linewidth": 1.7, "zorder": 3}
+
+
+def _draw_quality(axes: Any, outcomes: Sequence[Outcome], metric: str | None) -> None:
+    """Validations as marks joined by lines, and pale behind them the training; without validations that in full."""
+    shown = "metric" if metric else "loss"
+    for number, each in enumerate(outcomes):
+        style, test = _style(number), each.curves.get(f"test {shown}")
+        label = each.name + (f"  {_final(each, metric)}" if math.isfinite(each.loss) else "  diverged")
+        if train := each.curves.get(shown):
+            values = smooth(train, train.step[-1] / _SMOOTHED_SHARE)
+            own = {**style, "linewidth": 1.1, "linestyle": "-", "alpha": 0.32} if test else {**style, "label": label}
+            axes.plot(train.step, values, **own)
+        if test:
+            axes.plot(test.step, test.value, marker="o", markersize=3.6, label=label, **style)
+    if not metric:
+        _logarithmic(axes)
+    else:
+        _zoom(
+            axes,
+            [each.curves[name].value for each in outcomes for name in ("test metric", "metric") if name in each.curves],
+        )
+    tested = any(f"test {shown}" in each.curves for each in outcomes)
+    axes.set_ylabel(
+        f"{metric or 'loss'} on test data (pale: while training)" if tested else metric or "loss", color=_FAINT
+    )
+    axes.legend(frameon=False, fontsize=9.5, loc="lower right" if metric else "upper right")
+    _plain(axes)
+
+
+def _zoom(axes: Any, curves: Sequence[Sequence[float]]) -> None:
+    """Do without the first few updates where they would press all else together at the top."""
+    known = sorted(value for curve in curves for value in curve if math.isfinite(value))
+    if known and known[-1] <= 1.0:
+        low = known[len(known) // 20]
+        room = max(known[-1] - low, 0.02)
+        axes.set_ylim(max(min(known), low - 0.1 * room) - 0.02 * room, known[-1] + 0.04 * room)
+
+
+def _final(each: Outcome, metric: str | None) -> str:
+    return f"{each.metric:.4f}" if metric else f"{each.loss:.4f}"
+
+
+def _draw_batches(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    """All but the fixed batch have the same: the trace's."""
+    for number, each in [*enumerate(outcomes)][:2]:
+        style = {**_style(number), "color": _INK if number == 0 else _FAINT}
+        _steps(axes, each.curves["batch"], {**style, "linewidth": 1.1})
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("batch, samples", color=_FAINT)
+    _plain(axes)
+
+
+def _draw_rates(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    rates: list[float] = []
+    for number, each in enumerate(outcomes):
+        if curve := each.curves.get("learning_rate"):
+            _steps(axes, curve, {**_style(number), "linewidth": 1.2})
+            rates += [value for value in curve.value if math.isfinite(value) and value > 0]
+    if rates and max(rates) / min(rates) > _LOG_FROM:
+        _logarithmic(axes)
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_ylabel("learning rate", color=_FAINT)
+    _plain(axes)
+
+
+def _steps(axes: Any, curve: Curve, style: dict[str, Any]) -> None:
+    """A value that holds from the update before to each update."""
+    axes.step((0, *curve.step), (curve.value[0], *curve.value), where="pre", **style)
+
+
+def _logarithmic(axes: Any) -> None:
+    """With labels that people read."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _plain(axes: Any) -> None:
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.tick_params(length=0, colors=_FAINT, which="both")
+    axes.set_axisbelow(True)

@@ -1,0 +1,374 @@
+"""The order in which a user's callbacks are called, and what they remember between, as part of the state: out of one
+process, into its twin in another.
+
+Each kind of callback is brought to one form by a ``UserCallback``. The random generators are seeded alike in all
+engines before each round of hooks.
+
+The twin was made by the same script, so only what has changed since needs to travel, and only as data (``records``).
+What cannot travel soundly is refused by the name of the attribute. Large arrays that the script made before the
+training, and that no hook has changed, do not travel: the twin has its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+
+from edt_runner.adapter import State
+from edt_runner.callbacks.records import MISSING, Reader, Writer, has_state_dict, is_of_the_script
+from edt_runner.frameworks.trainable import EngineAdapter
+from edt_runner.schedule import seeds
+
+
+class UserCallback(Protocol):
+    """One callback, whatever it derives from."""
+
+    inner: Any
+    """What the user gave."""
+    given: tuple[str, ...]
+    """Its attributes that are set by ``attach``."""
+
+    def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None: ...
+    def train_begin(self) -> None: ...
+    def train_end(self, values: Mapping[str, float]) -> None: ...
+    def epoch_begin(self, epoch: int) -> None: ...
+    def epoch_end(self, epoch: int, values: dict[str, float], saves: bool) -> None: ...
+
+
+class WmlaCallback:
+    """A ``callbacks.Callback``, or anything that has some of its hooks."""
+
+    given: tuple[str, ...] = ("params", "model")
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None:
+        self.inner.params = {"optimizer": optimizer, "epochs": epochs}
+        self.inner.model = model
+
+    def train_begin(self) -> None:
+        self._call("on_train_begin")
+
+    def train_end(self, values: Mapping[str, float]) -> None:
+        self._call("on_train_end")
+
+    def epoch_begin(self, epoch: int) -> None:
+        self._call("on_epoch_begin", epoch)
+
+    def epoch_end(self, epoch: int, values: dict[str, float], saves: bool) -> None:
+        hook = getattr(self.inner, "on_epoch_end", None)
+        if hook is not None and _takes(hook, "save_model"):
+            hook(epoch, save_model=saves)
+        elif hook is not None:
+            hook(epoch)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        hook = getattr(self.inner, name, None)
+        if hook is not None:
+            hook(*arguments)
+
+
+class KerasCallback:
+    """A ``keras.callbacks.Callback``, of Keras 3 or 2, one of those that ``fabric_model`` lets through."""
+
+    given: tuple[str, ...] = ("params", "model", "_model", "validation_data")
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None:
+        self.inner.set_params({"epochs": epochs, "steps": steps, "verbose": 0})
+        self.inner.set_model(model)
+
+    def train_begin(self) -> None:
+        self.inner.on_train_begin({})
+
+    def train_end(self, values: Mapping[str, float]) -> None:
+        self.inner.on_train_end(dict(values))
+
+    def epoch_begin(self, epoch: int) -> None:
+        self.inner.on_epoch_begin(epoch, {})
+
+    def epoch_end(self, epoch: int, values: dict[str, float], saves: bool) -> None:
+        self.inner.on_epoch_end(epoch, values)  # one dict for all, as Keras has it: some add to it
+
+
+class UserCallbacks:
+    """All callbacks of one engine. What they change, and what they remember, is part of the state that the adapter
+    exports: the state after n steps is the one after all callbacks that belong before step n.
+
+    Args:
+        callbacks: in the order in which they are called.
+        model, optimizer: what hooks see.
+        model_parts: parts of both, in an order that is the same in every process.
+        epochs, steps: of the training; steps of one epoch.
+        seed: of the training.
+        seed_framework: seeds the framework's global generators.
+        ran: called after hooks have run: the model may be another.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[UserCallback],
+        model: Any,
+        optimizer: Any,
+        model_parts: Sequence[Any],
+        *,
+        epochs: int,
+        steps: int,
+        seed: int,
+        seed_framework: Callable[[int], None],
+        ran: Callable[[], None],
+    ) -> None:
+        self._callbacks, self._model = callbacks, model
+        self._seed, self._seed_framework, self._ran = seed, seed_framework, ran
+        self._memories = [_memory(callback, model_parts) for callback in callbacks]
+        self._initial = [memory.export() for memory in self._memories]
+        """What they remember before any hook."""
+        self._entered = False
+        self._begun = False
+        self.stopped = False
+        """Whether they have ended the training at the end of an epoch."""
+        self._records: list[Any] = []
+        self._tensors: dict[str, torch.Tensor] = {}
+        for callback in callbacks:
+            callback.attach(model, optimizer, epochs, steps)
+
+    # ── hooks ─────────────────────────────────────────────────────────────────────────────────────────────────
+    def enter(self) -> None:
+        """This process is about to receive a state on which hooks have run: what they would change is about to be
+        overwritten."""
+        if not self._entered:
+            self._train_begin()
+
+    def begin(self) -> None:
+        """A state has been received. If it is the driver's of offset 0, on which nothing has been run: run what belongs
+        before the first step."""
+        if self._begun:
+            return
+        if self._entered:  # it had begun, and was sent back before anybody counted on it
+            for memory, (record, tensors) in zip(self._memories, self._initial, strict=True):
+                memory.restore(record, tensors)
+        self._train_begin()
+        self._epoch_begin(0)
+        self._begun = True
+        self._finish()
+
+    def end_epoch(self, epoch: int, values: Mapping[str, float], *, last: bool, saves: bool) -> None:
+        """Run what belongs between the last step of ``epoch`` (0-based) and the next step, if it is not the ``last``.
+
+        ``values``: means over all engines, those of the validation as ``val_…``. ``saves``: the user's model files are
+        written after this epoch.
+        """
+        self._seed_for(2 * epoch + 2)
+        shared = dict(values)
+        for callback in self._callbacks:
+            callback.epoch_end(epoch, shared, saves)
+        asked = getattr(self._model, "stop_training", False)
+        self.stopped = not callable(asked) and bool(asked)  # NumPy has a True of its own
+        if last or self.stopped:
+            for callback in self._callbacks:
+                callback.train_end(shared)
+        else:
+            self._epoch_begin(epoch + 1)
+        self._finish()
+
+    def _train_begin(self) -> None:
+        self._entered = True
+        if hasattr(self._model, "stop_training"):
+            self._model.stop_training = False
+        self._seed_for(0)
+        for callback in self._callbacks:
+            callback.train_begin()
+        for memory in self._memories:
+            memory.freeze()
+
+    def _epoch_begin(self, epoch: int) -> None:
+        self._seed_for(2 * epoch + 1)
+        for callback in self._callbacks:
+            callback.epoch_begin(epoch)
+
+    def _seed_for(self, place: int) -> None:
+        seed = seeds.hook_seed(self._seed, place)
+        seeds.seed_python(seed)
+        self._seed_framework(seed)
+
+    def _finish(self) -> None:
+        self._ran()
+        self._records, self._tensors = [], {}
+        for index, memory in enumerate(self._memories):
+            record, tensors = memory.export()
+            self._records.append(record)
+            self._tensors |= {f"{index}.{place}": tensor for place, tensor in tensors.items()}
+        self._tensors = _ordered(self._tensors)
+
+    # ── what they remember ────────────────────────────────────────────────────────────────────────────────────
+    def export(self) -> tuple[dict[str, Any] | None, dict[str, torch.Tensor]]:
+        """What the callbacks remember: plain JSON, None where no hook has run on this state, and tensors by name."""
+        if not self._begun:
+            return None, {}
+        return {"records": self._records, "stopped": self.stopped}, self._tensors
+
+    def restore(self, record: Mapping[str, Any] | None, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Make the callbacks remember what ``export`` of another process has returned.
+
+        Raises:
+            StateMismatch: this process has made other callbacks.
+        """
+        self._begun = record is not None
+        if record is None:
+            return
+        self._records = record.get("records", record.get("told"))  # an earlier release's name
+        self.stopped, self._tensors = bool(record["stopped"]), _ordered(tensors)
+        for index, (memory, one) in enumerate(zip(self._memories, self._records, strict=True)):
+            start = f"{index}."
+            own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+            memory.restore(one, own)
+
+
+def _memory(callback: UserCallback, model_parts: Sequence[Any]) -> Memory:
+    return Memory(callback.inner, type(callback.inner).__name__, model_parts, but_not=callback.given)
+
+
+def _ordered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Alike in all engines, whatever order an object got its attributes in: several send a state together."""
+    return dict(sorted(tensors.items()))
+
+
+def _takes(hook: Callable[..., Any], name: str) -> bool:
+    """Whether it has a parameter of this name, or takes any."""
+    try:
+        parameters = inspect.signature(hook).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(parameter.name == name or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+_KEY, _PREFIX = "callbacks", "callback."
+
+
+class _Carrying:
+    """An adapter whose state has beside the framework's what a user's callbacks remember. So that goes wherever the
+    state goes: to joining engines, to engines that are behind, to the driver, into checkpoints. The driver runs no
+    hooks; it keeps what it has received, and sends it on. What is not here is the inner adapter's."""
+
+    def __init__(self, inner: EngineAdapter, callbacks: UserCallbacks | None) -> None:
+        self._inner, self._callbacks = inner, callbacks
+        self._record: Mapping[str, Any] | None = None
+        self._tensors: dict[str, torch.Tensor] = {}
+        """As received."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def export_state(self) -> State:
+        state = self._inner.export_state()
+        record, tensors = (self._record, self._tensors) if self._callbacks is None else self._callbacks.export()
+        own = {f"{_PREFIX}{name}": tensor for name, tensor in tensors.items()}
+        return State({**state.meta, _KEY: record}, {**state.tensors, **own}, state.names)
+
+    def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._record = meta[_KEY]
+        if self._callbacks is not None and self._record is not None:
+            self._callbacks.enter()
+        own = {name: shape for name, shape in shapes.items() if name.startswith(_PREFIX)}
+        places = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (dtype, shape) in own.items()}
+        self._tensors = {name.removeprefix(_PREFIX): place for name, place in places.items()}
+        inner = self._inner.begin_import(
+            {key: value for key, value in meta.items() if key != _KEY},
+            {name: shape for name, shape in shapes.items() if name not in own},
+        )
+        return {**inner, **places}
+
+    def end_import(self) -> None:
+        self._inner.end_import()
+        if self._callbacks is not None:
+            self._callbacks.restore(self._record, self._tensors)
+
+
+def carrying(inner: EngineAdapter, callbacks: UserCallbacks | None) -> EngineAdapter:
+    """``inner`` with the memory of ``callbacks``; None: in the driver, which only keeps that memory."""
+    return cast(EngineAdapter, _Carrying(inner, callbacks))
+
+
+_CHANGEABLE = (list, dict, set, deque, np.ndarray, torch.Tensor)
+
+
+class Memory:
+    """The memory of one object.
+
+    Args:
+        owner: the object; its own attributes are what it remembers, whatever its class.
+        name: by which errors call it.
+        model_parts: parts of the model and the optimizer, in an order that is the same in every process.
+        but_not: attributes that do not travel: those that the runner sets.
+    """
+
+    def __init__(self, owner: Any, name: str, model_parts: Sequence[Any], but_not: Sequence[str] = ()) -> None:
+        self._owner, self._name, self._model_parts, self._but_not = owner, name, model_parts, frozenset(but_not)
+        if not has_state_dict(owner):
+            _take_over(owner)
+        self._frozen: dict[str, Any] | None = None
+        """Resources and objects by their place, which must stay what they are; None: they may change yet."""
+        self._unchanged = self._writer({}).digests
+        """Digests of the large arrays that the script itself has made and no hook has changed, by place."""
+
+    def freeze(self) -> None:
+        """From now on resources must stay what they are."""
+        self._frozen = None
+        self._frozen = self._writer(self._unchanged).references
+
+    def export(self) -> tuple[Any, dict[str, torch.Tensor]]:
+        """What it remembers now, as JSON, and the tensors that belong to it, by reference.
+
+        Raises:
+            UsageError: something cannot travel; names its attribute.
+        """
+        writer = self._writer(self._unchanged)
+        self._note_changed(writer.tensors)
+        return writer.record, writer.tensors
+
+    def restore(self, record: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Remember what a twin has exported.
+
+        Raises:
+            StateMismatch: this process's object is made otherwise than the twin.
+        """
+        self._note_changed(tensors)
+        reader = Reader(self._name, self._model_parts, tensors)
+        if isinstance(record, dict):
+            own = self._owner.state_dict()
+            self._owner.load_state_dict(reader.read(record["itself"], own, "state_dict()"))
+            return
+        content = vars(self._owner)
+        found = {attribute: reader.read(node, content.get(attribute, MISSING), attribute) for attribute, node in record}
+        for attribute in set(content) - set(found) - self._but_not:
+            del content[attribute]
+        content.update(found)
+
+    def _note_changed(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """What has changed once travels from then on, from every engine: a twin that is behind may have it as it was
+        between."""
+        self._unchanged = {place: digest for place, digest in self._unchanged.items() if place not in tensors}
+
+    def _writer(self, unchanged: Mapping[str, str]) -> Writer:
+        return Writer(self._name, self._model_parts, self._frozen, unchanged, self._content())
+
+    def _content(self) -> Any:
+        if has_state_dict(self._owner):
+            return self._owner
+        return {name: value for name, value in vars(self._owner).items() if name not in self._but_not}
+
+
+def _take_over(owner: Any) -> None:
+    """What a hook may change in place though it stands in the script's class, ``losses = []``, becomes the object's."""
+    for kind in filter(is_of_the_script, type(owner).__mro__):
+        for name, value in vars(kind).items():
+            if isinstance(value, _CHANGEABLE) and not name.startswith("__"):
+                vars(owner).setdefault(name, value)

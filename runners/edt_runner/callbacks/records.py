@@ -1,0 +1,414 @@
+"""One object's memory into plain JSON and tensors, and from there into the memory of another process's twin.
+
+Nothing is pickled, and what is shared stays shared. Each attribute is one of
+
+    data        None, numbers, strings, bytes, arrays, tensors, paths, times, members of enumerations, and lists,
+                tuples, dicts, sets and deques of all that
+    an object   with ``state_dict`` and ``load_state_dict`` (a scheduler, a module), with ``get_weights`` and
+                ``set_weights`` (a Keras layer), or of a class of the script's own, attribute by attribute
+    known       a part of the model or the optimizer, which travel by themselves
+    resource    anything else: a function, a logger, an open file. It stays where it is, and so it must be what it was
+                when the memory was frozen; a module's own function or class may be replaced by another such
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import io
+import random
+import sys
+import sysconfig
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from edt_runner.errors import StateMismatch, UsageError
+from edt_runner.frameworks.checksums import bytes_of
+
+SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "counter": Counter, "default": defaultdict}
+
+
+class _Codec(NamedTuple):
+    """How values of one immutable type are written as plain JSON."""
+
+    takes: Callable[[Any], bool]
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+_IMMUTABLE: Mapping[str, _Codec] = {
+    "bytes": _Codec(lambda value: type(value) is bytes, bytes.hex, bytes.fromhex),
+    "complex": _Codec(
+        lambda value: type(value) is complex, lambda value: [value.real, value.imag], lambda parts: complex(*parts)
+    ),
+    "path": _Codec(lambda value: isinstance(value, PurePath), str, Path),
+    "datetime": _Codec(lambda value: type(value) is datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": _Codec(lambda value: type(value) is date, date.isoformat, date.fromisoformat),
+    "scalar": _Codec(
+        lambda value: isinstance(value, np.generic) and not value.dtype.hasobject,
+        lambda value: [value.dtype.str, value.tobytes().hex()],
+        lambda parts: np.frombuffer(bytes.fromhex(parts[1]), np.dtype(parts[0]))[0],
+    ),
+}
+MISSING: Any = object()
+_LIBRARIES = (
+    *(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")),
+    str(Path(__file__).resolve().parents[2]),  # ours, wherever it is installed
+)
+_BASES = ("callbacks", "keras.src.callbacks.callback", "tf_keras.src.callbacks")
+"""Modules whose classes are bases of what a user writes, and have nothing that an attribute does not show."""
+
+
+def has_state_dict(value: Any) -> bool:
+    """Whether it has ``state_dict`` and ``load_state_dict``, which then say its state."""
+    return _is_callable(value, "state_dict", "load_state_dict")
+
+
+def is_of_the_script(kind: type) -> bool:
+    """Whether the class is defined in the user's own code: in no library, and not in the interpreter."""
+    if kind.__module__ in _BASES:
+        return True
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return kind.__module__ == "__main__" or (file is not None and not file.startswith(_LIBRARIES))
+
+
+def named_by(value: Any) -> list[str] | None:
+    """[module, qualified name] of what can be found by it in any process that has run the same script."""
+    named = [getattr(value, "__module__", None) or "", getattr(value, "__qualname__", None) or ""]
+    if isinstance(value, np.ufunc):
+        named = ["numpy", value.__name__]
+    return named if all(named) and look_up(*named) is value else None
+
+
+def look_up(module: str, qualified: str) -> Any:
+    """``MISSING`` where there is nothing of that name, or its module has not been imported."""
+    found: Any = sys.modules.get(module, MISSING)
+    for part in qualified.split("."):
+        found = getattr(found, part, MISSING)
+    return found
+
+
+def name_of(kind: type) -> str:
+    """For people, and for comparison."""
+    return (
+        kind.__qualname__ if kind.__module__ in ("__main__", "builtins") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+_PLAIN = (bool, int, float, str)
+_LARGE_BYTES = 1 << 20
+_FUNCTIONS = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    functools.partial,
+    np.ufunc,
+)
+_RANDOM = (
+    random.Random,
+    np.random.Generator,
+    np.random.RandomState,
+    np.random.BitGenerator,
+    torch.Generator,
+)
+
+
+class Writer:
+    """One record of everything that an object remembers.
+
+    Args:
+        name: of the object, for errors.
+        model_parts: parts of the model and the optimizer, as ``Memory`` has them.
+        frozen: what resources and objects must still be, by place; None: they may be anything.
+        unchanged: digests of large arrays that need not travel, by place.
+        content: attributes by name, or an object with ``state_dict``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model_parts: Sequence[Any],
+        frozen: Mapping[str, Any] | None,
+        unchanged: Mapping[str, str],
+        content: Any,
+    ) -> None:
+        self._name, self._frozen, self._unchanged = name, frozen, unchanged
+        self._model_parts = {id(part): index for index, part in enumerate(model_parts)}
+        self._model_memory = _memory_of(model_parts)
+        self._seen: dict[int, str] = {}
+        self._alive: list[Any] = []
+        """Objects whose ids are noted: no other object may get the same id meanwhile."""
+        self.references: dict[str, Any] = {}
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.digests: dict[str, str] = {}
+        """Digests of large arrays, by place."""
+        self.record = self._write(content)
+
+    def _write(self, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return {"itself": self._node(content.state_dict(), "state_dict()")}
+        return [[attribute, self._node(value, attribute)] for attribute, value in content.items()]
+
+    def _node(self, value: Any, place: str) -> Any:
+        if value is None or type(value) in _PLAIN:
+            return value
+        if id(value) in self._model_parts:
+            return {"known": self._model_parts[id(value)]}
+        if isinstance(value, _FUNCTIONS):
+            return self._function(value, place)
+        if isinstance(value, enum.Enum):
+            return {"member": [self._function(type(value), place), value.name]}
+        for kind, codec in _IMMUTABLE.items():
+            if codec.takes(value):
+                return {kind: codec.write(value)}
+        if id(value) in self._seen:
+            return {"as": self._seen[id(value)]}
+        self._seen[id(value)] = place
+        self._alive.append(value)
+        for write in (self._array, self._container, self._object):
+            node = write(value, place)
+            if node is not None:
+                return node
+        return self._resource(value, place)
+
+    def _array(self, value: Any, place: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            if value.layout is not torch.strided or value.is_quantized:
+                raise self._refusal(place, "is a sparse or quantized tensor", "keep a dense one")
+            self._refuse_model_memory(value.data_ptr() if value.numel() else 0, place)
+            if self._is_unchanged(place, value.nbytes, lambda: bytes_of(value)):
+                return {"stays": None}
+            self.tensors[place] = value.detach()
+            return {"tensor": [place, value.is_cuda, value.requires_grad, isinstance(value, torch.nn.Parameter)]}
+        if isinstance(value, np.ndarray):
+            if value.dtype.hasobject or type(value) is not np.ndarray:
+                raise self._refusal(place, f"is an array of {value.dtype}", "keep a list, or an array of numbers")
+            self._refuse_model_memory(value.__array_interface__["data"][0] if value.size else 0, place)
+            flat = np.array(value, order="C").reshape(-1).view(np.uint8)
+            if self._is_unchanged(place, value.nbytes, lambda: flat):
+                return {"stays": None}
+            self.tensors[place] = torch.from_numpy(flat)
+            return {"array": [place, value.dtype.str, list(value.shape)]}
+        return None
+
+    def _is_unchanged(self, place: str, size: int, content: Callable[[], npt.NDArray[np.uint8]]) -> bool:
+        """Whether it is large, and the script's own in every process."""
+        if size < _LARGE_BYTES:
+            return False
+        self.digests[place] = hashlib.sha256(content().tobytes()).hexdigest()
+        return self._unchanged.get(place) == self.digests[place]
+
+    def _container(self, value: Any, place: str) -> Any:
+        for kind, exact in SEQUENCES.items():
+            if type(value) is exact:
+                return {kind: [self._node(item, f"{place}[{index}]") for index, item in enumerate(value)]}
+        if type(value) is deque:
+            items = [self._node(item, f"{place}[{index}]") for index, item in enumerate(value)]
+            return {"deque": [value.maxlen, items]}
+        for kind, exact in MAPPINGS.items():
+            if type(value) is exact:
+                factory = self._node(getattr(value, "default_factory", None), f"{place}.default_factory")
+                pairs = [[self._node(k, f"{place}.key"), self._node(v, f"{place}[{k!r}]")] for k, v in value.items()]
+                return {kind: [factory, pairs]}
+        if isinstance(value, (list, tuple, dict, set, frozenset, deque)):
+            raise self._refusal(
+                place, f"is a {name_of(type(value))}, a container of a kind of its own", "keep a plain one"
+            )
+        return None
+
+    def _object(self, value: Any, place: str) -> Any:
+        if isinstance(value, _RANDOM):
+            raise self._refusal(place, "is a random generator", "use the global one, which is seeded before each hook")
+        if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+            raise self._refusal(place, "is an iterator, which does not tell how far it has come", "keep the number")
+        if has_state_dict(value):
+            kind = self._same_kind(value, place, makes=False)
+            return {"state": [kind, self._node(value.state_dict(), f"{place}.state_dict()")]}
+        if _is_callable(value, "assign", "numpy"):
+            raise self._refusal(place, "is a variable of its own", "keep its value, as an array or a number")
+        if _is_callable(value, "get_weights", "set_weights"):
+            kind = self._same_kind(value, place, makes=False)
+            return {"weights": [kind, self._node(value.get_weights(), f"{place}.get_weights()")]}
+        if not is_of_the_script(type(value)):
+            return None
+        if not all(is_of_the_script(kind) for kind in type(value).__mro__[:-1]) or not hasattr(value, "__dict__"):
+            raise self._refusal(
+                place,
+                f"is a {name_of(type(value))}, which builds on a library's class or has __slots__",
+                "give that class state_dict() and load_state_dict(state)",
+            )
+        kind = self._same_kind(value, place, makes=named_by(type(value)) is not None)
+        fields = [[key, self._node(item, f"{place}.{key}")] for key, item in vars(value).items()]
+        return {"object": [named_by(type(value)), kind, fields]}
+
+    def _same_kind(self, value: Any, place: str, *, makes: bool) -> str:
+        """The kind of an object, which a twin must have at this place already, unless it ``makes`` it by its class."""
+        kind = name_of(type(value))
+        self.references[place] = value
+        if self._frozen is not None and not makes:
+            before = self._frozen.get(place, MISSING)
+            if before is MISSING or name_of(type(before)) != kind:
+                raise self._refusal(place, f"became a {kind}", "make it in on_train_begin, which every engine runs")
+        return kind
+
+    def _function(self, value: Any, place: str) -> Any:
+        self.references[place] = value
+        named = named_by(value)
+        if named is not None:
+            return {"named": named}
+        if self._frozen is not None and self._frozen.get(place, MISSING) is not value:
+            raise self._refusal(
+                place, "became another function or class, made in a hook", "keep what it is made of instead"
+            )
+        return {"stays": None}
+
+    def _resource(self, value: Any, place: str) -> Any:
+        self.references[place] = value
+        if self._frozen is not None and self._frozen.get(place, MISSING) is not value:
+            raise self._refusal(
+                place,
+                f"became a {name_of(type(value))}, which cannot be told to an engine that joins later",
+                "make it in on_train_begin, which every engine runs",
+            )
+        return {"stays": None}
+
+    def _refuse_model_memory(self, address: int, place: str) -> None:
+        if any(start <= address < end for start, end in self._model_memory):
+            raise self._refusal(place, "is a view of the model's or the optimizer's own memory", "keep a copy")
+
+    def _refusal(self, place: str, what: str, instead: str) -> UsageError:
+        where = self._name if place.startswith("state_dict()") else f"{self._name}.{place}"
+        return UsageError(f"user_callback: {where} {what}; {instead}")
+
+
+def _memory_of(model_parts: Sequence[Any]) -> list[tuple[int, int]]:
+    """Where the model's tensors lie, as far as they are torch's."""
+    storages = [part.untyped_storage() for part in model_parts if isinstance(part, torch.Tensor) and part.numel()]
+    return [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
+
+
+def _is_callable(value: Any, *names: str) -> bool:
+    return all(callable(getattr(value, name, None)) for name in names)
+
+
+class Reader:
+    """Restores one record. ``read`` returns the new value of a place whose present value is ``now``."""
+
+    def __init__(self, name: str, model_parts: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> None:
+        self._name, self._model_parts, self._tensors = name, model_parts, tensors
+        self._made: dict[str, Any] = {}
+
+    def read(self, node: Any, now: Any, place: str) -> Any:
+        if not isinstance(node, dict):
+            return node
+        ((kind, value),) = node.items()
+        if kind == "stays":
+            if now is MISSING:
+                raise self._mismatch(place)
+            self._made[place] = now
+            return now
+        if kind == "as":
+            return self._made[value]
+        if kind in _IMMUTABLE:
+            return _IMMUTABLE[kind].read(value)
+        match kind:
+            case "known":
+                return self._model_parts[value]
+            case "named":
+                return self._resolve(value, place)
+            case "member":
+                return self.read(value[0], type(now), place)[value[1]]
+            case "tensor" | "array":
+                return self._read_array(kind, value, place)
+            case "state" | "weights" | "object":
+                return self._read_object(kind, value, now, place)
+            case _:
+                return self._read_container(kind, value, now, place)
+
+    def _read_array(self, kind: str, value: Any, place: str) -> Any:
+        if kind == "array":
+            name, dtype, shape = value
+            self._made[place] = self._tensors[name].numpy().view(np.dtype(dtype)).reshape(shape).copy()
+            return self._made[place]
+        name, on_device, requires_grad, parameter = value
+        tensor = self._tensors[name].clone()
+        if on_device and torch.cuda.is_available():
+            tensor = tensor.cuda()
+        if parameter:
+            tensor = torch.nn.Parameter(tensor, requires_grad)
+        else:
+            tensor.requires_grad_(requires_grad)
+        self._made[place] = tensor
+        return tensor
+
+    def _read_container(self, kind: str, value: Any, now: Any, place: str) -> Any:
+        if kind in MAPPINGS:
+            return self._read_mapping(kind, value, now, place)
+        maxlen, items = value if kind == "deque" else (None, value)
+        before = list(now) if isinstance(now, (list, tuple, deque)) else []
+        if kind in ("list", "deque"):
+            made: Any = [] if kind == "list" else deque(maxlen=maxlen)
+            self._made[place] = made
+            made.extend(self._items(items, before, place))
+            return made
+        self._made[place] = SEQUENCES[kind](self._items(items, before, place))
+        return self._made[place]
+
+    def _items(self, nodes: Sequence[Any], before: Sequence[Any], place: str) -> Iterator[Any]:
+        for index, node in enumerate(nodes):
+            yield self.read(node, before[index] if index < len(before) else MISSING, f"{place}[{index}]")
+
+    def _read_mapping(self, kind: str, value: Any, now: Any, place: str) -> Any:
+        factory, pairs = value
+        made = MAPPINGS[kind]()
+        if kind == "default":
+            made.default_factory = self.read(factory, getattr(now, "default_factory", MISSING), place)
+        self._made[place] = made
+        for key_node, node in pairs:
+            key = self.read(key_node, MISSING, f"{place}.key")
+            before = now.get(key, MISSING) if isinstance(now, Mapping) else MISSING
+            made[key] = self.read(node, before, f"{place}[{key!r}]")
+        return made
+
+    def _read_object(self, kind: str, value: Any, now: Any, place: str) -> Any:
+        named, wanted, content = value if kind == "object" else (None, *value)
+        if now is MISSING or name_of(type(now)) != wanted:
+            if named is None:
+                raise self._mismatch(place, wanted)
+            of = self._resolve(named, place)
+            now = of.__new__(of)
+        self._made[place] = now
+        if kind == "state":
+            now.load_state_dict(self.read(content, now.state_dict(), f"{place}.state_dict()"))
+        elif kind == "weights":
+            now.set_weights(self.read(content, MISSING, f"{place}.get_weights()"))
+        else:
+            fields = vars(now)
+            found = {key: self.read(node, fields.get(key, MISSING), f"{place}.{key}") for key, node in content}
+            fields.clear()
+            fields.update(found)
+        return now
+
+    def _resolve(self, named: Sequence[str], place: str) -> Any:
+        found = look_up(*named)
+        if found is MISSING:
+            raise self._mismatch(place, ".".join(named))
+        return found
+
+    def _mismatch(self, place: str, wanted: str = "") -> StateMismatch:
+        return StateMismatch(
+            f"user_callback: {self._name}.{place} is {wanted or 'there'} in the training and not in this process; "
+            "the script must make the same callbacks in every process"
+        )

@@ -1,0 +1,1 @@
+"""What a training writes to disk: recovery checkpoints and the files for its user."""

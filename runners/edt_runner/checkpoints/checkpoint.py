@@ -1,0 +1,283 @@
+"""Recovery checkpoints: all that a training is, on disk, whatever the number of engines. Files only.
+
+A checkpoint is a folder ``at-<offset>``: ``state.safetensors`` and ``manifest.json``, which is written last and holds
+the digests of the other and of itself. It is written beside its place and renamed into it, so a folder with the right
+name is whole. One that is torn all the same (a full disk, a flipped bit) is found by its digests and passed over.
+Writers of a job may follow each other faster than the disk: each has drafts of its own, and an attempt whose fence is
+shut out writes nothing. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.durable import MAY_PASS, NO_ROOM, free_bytes, sync, write_whole
+from edt_contract.names import FENCE_FILE
+from edt_runner.errors import CheckpointError
+
+FORMAT = 3
+"""Of the manifests that are written. Format 2 is read, too."""
+_NAMES_OF_FORMAT_2 = {"tick": "offset", "logical_workers": "micro_batches", "tally": "metric_sums"}
+"""What the keys of such a manifest are called now."""
+KEEP = 3
+"""Newest checkpoints that are kept."""
+_STATE, _MANIFEST, _LATEST, _OWN_DIGEST = "state.safetensors", "manifest.json", "latest", "sha256"
+_NAME = re.compile(r"at-(\d{10})")
+_DRAFT = re.compile(r"\.at-(\d{10})\.(\d+)-.*\.tmp")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was found whole."""
+
+    path: Path
+    offset: int
+    """How far the training is in its schedule."""
+    manifest: Mapping[str, Any]
+    """What was written with it: fence, identity of the training, metadata of the tensors, sums of the epoch."""
+
+    @property
+    def state_file(self) -> Path:
+        """The tensors, in safetensors format."""
+        return self.path / _STATE
+
+
+def write(
+    folder: Path,
+    offset: int,
+    manifest: Mapping[str, Any],
+    write_state: Callable[[Path], str | None],
+    *,
+    who: str = "",
+    equal_at: int | None = None,
+) -> Path:
+    """Write the checkpoint of ``offset`` durably, under the fence that ``manifest`` names. One that is there already is
+    left as it is: equal offsets hold equal states.
+
+    Args:
+        folder: of the job's checkpoints.
+        offset: how far the training is in its schedule.
+        manifest: plain JSON, with ``fence``.
+        write_state: writes the tensors to a path; returns the file's SHA-256 if it knows it.
+        who: the engine that writes.
+        equal_at: the newest offset at which all engines are known to have held the same; of the checkpoints up to there
+            the newest is kept, too.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        CheckpointError: the attempt is shut out by a newer one.
+        OSError: the disk did not take it; nothing is left of the draft.
+    """
+    fence, place = int(manifest["fence"]), folder / _name(offset)
+    _refuse_if_shut_out(folder, fence)
+    was_there = place.exists()
+    if _is_whole(place):
+        sync(folder)  # the disk may have refused to keep its name when it was written
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        if was_there:  # it is torn; one that has appeared since is another engine's, and whole
+            shutil.rmtree(place, ignore_errors=True)
+        _write_or_make_room(place, {**manifest, "format": FORMAT, "offset": offset}, write_state, who, equal_at)
+    _point_to(folder, place.name)
+    _prune(folder, offset, equal_at)
+    return place
+
+
+def _write_or_make_room(
+    place: Path,
+    manifest: Mapping[str, Any],
+    write_state: Callable[[Path], str | None],
+    who: str,
+    equal_at: int | None,
+) -> None:
+    """On a full disk the older checkpoints make room for this one, down to the newest that is whole and the newest up
+    to ``equal_at``."""
+    try:
+        _write(place, manifest, write_state, who)
+    except OSError as error:
+        if error.errno not in NO_ROOM or not _leave_only_the_newest(place.parent, equal_at):
+            raise
+        _write(place, manifest, write_state, who)
+
+
+def _leave_only_the_newest(folder: Path, equal_at: int | None) -> bool:
+    """Remove all checkpoints but the newest whole one and the newest whole one up to ``equal_at``; False: that would
+    not make room for another one."""
+    kept = newest(folder)
+    if kept is None:
+        return False
+    equal = newest(folder, most=equal_at) if equal_at is not None else None
+    stay = {kept.path, equal.path if equal is not None else kept.path}
+    others = [path for path in _all(folder) if path not in stay]
+    if not others or (free_bytes(folder) or 0) + sum(map(_size, others)) < _size(kept.path):
+        return False
+    for path in others:
+        shutil.rmtree(path, ignore_errors=True)
+    return True
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return sum(file.stat().st_size for file in path.iterdir())
+    return 0
+
+
+def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path], str | None], who: str) -> None:
+    folder, offset, fence = place.parent, manifest["offset"], manifest["fence"]
+    _clear_drafts(folder, offset, fence)
+    draft = folder / f".{place.name}.{fence}-{who or os.getpid()}.tmp"
+    draft.mkdir()
+    try:
+        digest = write_state(draft / _STATE)
+        sync(draft / _STATE)
+        size = (draft / _STATE).stat().st_size
+        whole = {**manifest, "files": {_STATE: {"sha256": digest or _digest(draft / _STATE), "bytes": size}}}
+        (draft / _MANIFEST).write_text(json.dumps({**whole, _OWN_DIGEST: _digest_of(whole)}, indent=1))
+        sync(draft / _MANIFEST)
+        sync(draft)
+        crash_point(CrashPoint.ENGINE_CHECKPOINT, at=offset, who=who)
+        _refuse_if_shut_out(folder, fence)
+        draft.rename(place)
+    except OSError as error:
+        if error.errno in MAY_PASS or not place.exists():  # else another engine, as it left, was at the same offset
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    sync(folder)
+
+
+def newest(
+    folder: Path, *, most: int | None = None, note: Callable[[str], None] = lambda text: None
+) -> Checkpoint | None:
+    """The whole checkpoint of the highest offset, ``most`` at most; None: there is none. ``note`` is called with a
+    sentence about each that is not whole."""
+    if not folder.is_dir():
+        return None
+    for path in reversed(_all(folder)):
+        if most is not None and path.name > _name(most):
+            continue
+        try:
+            return _verify(path)
+        except CheckpointError as error:
+            note(f"checkpoint {path.name} is passed over: {error}")
+    return None
+
+
+def forget_after(folder: Path, offset: int) -> None:
+    """Remove the checkpoints of later offsets: the training goes back to ``offset``, and will reach them again."""
+    for path in _all(folder):
+        if path.name > _name(offset):
+            shutil.rmtree(path, ignore_errors=True)
+    _point_to(folder, _name(offset))
+
+
+def set_aside(folder: Path) -> Path:
+    """Move all checkpoints to a new folder beside ``folder``, since they are of another training; returns that. The
+    folder itself stays, with the fence in it."""
+    number = 1
+    while (place := folder.with_name(f"{folder.name}.{number}")).exists():
+        number += 1
+    place.mkdir()
+    for path in (*_all(folder), folder / _LATEST):
+        if path.exists():
+            path.rename(place / path.name)
+    return place
+
+
+def _verify(path: Path) -> Checkpoint:
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text())
+        if manifest["format"] not in (FORMAT, 2):
+            raise CheckpointError(f"format {manifest['format']}, this release reads 2 and {FORMAT}")
+        if manifest.pop(_OWN_DIGEST) != _digest_of(manifest):
+            raise CheckpointError(f"{_MANIFEST} is not what was written")
+        if manifest["format"] == 2:
+            manifest = _of_format_2(manifest)
+        for name, facts in manifest["files"].items():
+            if (path / name).stat().st_size != facts["bytes"] or _digest(path / name) != facts["sha256"]:
+                raise CheckpointError(f"{name} is not what was written")
+        return Checkpoint(path, int(manifest["offset"]), manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"unreadable ({error})") from None
+
+
+def _of_format_2(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of an earlier release, by the names of now."""
+    identity = {_NAMES_OF_FORMAT_2.get(name, name): value for name, value in manifest["identity"].items()}
+    return {_NAMES_OF_FORMAT_2.get(name, name): value for name, value in manifest.items()} | {"identity": identity}
+
+
+def _refuse_if_shut_out(folder: Path, fence: int) -> None:
+    """Raise CheckpointError if a later attempt writes here by now, on a node that this one's messages may not reach."""
+    try:
+        lowest = int((folder / FENCE_FILE).read_text())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{FENCE_FILE} cannot be read, so nothing is written ({error})") from None
+    if lowest > fence:
+        raise CheckpointError(f"attempt {fence} is shut out: attempt {lowest} writes here now")
+
+
+def _point_to(folder: Path, name: str) -> None:
+    """Write the newest checkpoint's name to ``latest``, for people and scripts; nothing here reads it."""
+    with contextlib.suppress(OSError):
+        write_whole(folder / _LATEST, name + "\n", durable=False)
+
+
+def _clear_drafts(folder: Path, offset: int, fence: int) -> None:
+    """Remove drafts that ``offset`` makes useless: most of their writers were killed, the others find them gone."""
+    for path in list(folder.iterdir()):
+        found = _DRAFT.fullmatch(path.name)
+        if found and (int(found[1]) <= offset or int(found[2]) < fence):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _prune(folder: Path, offset: int, equal_at: int | None) -> None:
+    """Keep the newest, the newest up to ``equal_at``, and ``offset`` in any case, which was just written and is known
+    to be whole."""
+    found = _all(folder)
+    whole = [path for path in found if path.name <= _name(offset) or _is_whole(path)]  # torn ones are not to count
+    equal = [path for path in whole if equal_at is not None and path.name <= _name(equal_at)]
+    kept = {*whole[-KEEP:], *equal[-1:]}
+    for path in found:
+        if path not in kept and path.name != _name(offset):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        _verify(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _all(folder: Path) -> list[Path]:
+    """All checkpoints, by their offsets, whole or not."""
+    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+
+
+def _name(offset: int) -> str:
+    return f"at-{offset:010d}"
+
+
+def _digest_of(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

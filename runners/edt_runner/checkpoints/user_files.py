@@ -1,0 +1,177 @@
+"""The files that a user takes away: each is whole, or not there.
+
+Two engines may write the same file at the same time: a first engine that leaves when an epoch ends, and the engine that
+is first after it, which writes the file again because it cannot know whether the other has finished. Both write the
+same state. Each has a draft of its own, and it does not matter whose is put in place last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from edt_contract.durable import MAY_PASS, disk_error, free_bytes, reason, sync
+from edt_contract.names import DRAFT_PREFIX
+from edt_runner import environment
+from edt_runner.errors import NoRoom
+
+_TRIES = 10
+_AGAIN_SECONDS = 1.0
+PLACE = "model"
+"""What the user's files are called in reports."""
+_MOVED_AWAY = f"{DRAFT_PREFIX}old-"
+"""So begins the name of a folder that was moved away for the draft which takes its place."""
+
+
+class UserFiles:
+    """The files of one training, written by its first engine. A full disk costs the files of an epoch; the final ones
+    wait for room.
+
+    Args:
+        folder: that they are written to.
+        save: writes the files of a name to a folder.
+        report: reports the disk's error to the platform, or "" where it took the files.
+        note: called with a sentence for the job's log.
+        clock: monotonic seconds.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        save: Callable[[Path, str], None],
+        report: Callable[[str], None],
+        note: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder, self._save, self._report, self._note = folder, save, report, note
+        self._clock, self._sleep = clock, sleep
+
+    def write(self, name: str) -> None:
+        """Write the files of an epoch. Where the disk does not take them they are left out, and the log says so."""
+        error = self._try(name)
+        if error is not None:
+            self._note(f"{name} is left out, since {self._folder} cannot be written: {self._room(error)}")
+
+    def write_final(self, name: str) -> None:
+        """Write the files of the trained model.
+
+        Raises:
+            NoRoom: the disk has not taken them for EDT_ROOM_SECONDS.
+        """
+        begun, patience = self._clock(), environment.room_seconds()
+        error = self._try(name)
+        if error is not None:
+            self._note(
+                f"{name} cannot be written to {self._folder}: {self._room(error)}. It is tried again for {patience:g} s"
+            )
+        while error is not None:
+            if self._clock() - begun >= patience:
+                raise NoRoom(
+                    f"{name} could not be written to {self._folder} within {patience:g} s: {self._room(error)}. The "
+                    "training is kept in its recovery checkpoint; make room there, and it goes on from that"
+                )
+            self._sleep(_AGAIN_SECONDS)
+            error = self._try(name)
+            if error is None:
+                self._note(f"{name} is written, after {self._clock() - begun:.0f} s")
+
+    def _try(self, name: str) -> OSError | None:
+        try:
+            self._save(self._folder, name)
+        except OSError as error:
+            if error.errno not in MAY_PASS:
+                raise
+            self._report(reason(error))
+            return error
+        self._report("")
+        return None
+
+    def _room(self, error: OSError) -> str:
+        free = free_bytes(self._folder)
+        return reason(error) + (f" ({free} bytes are free there)" if free is not None else "")
+
+
+@contextlib.contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """Give a path for a draft, a file or a folder, which replaces what is at ``path`` when the block ends.
+
+    The draft is beside ``path``, and its name ends as that does, for writers that derive the format from it. It is
+    synced to the disk before it is put in place. An error in the block leaves ``path`` as it was, and nothing of the
+    draft.
+
+    Raises:
+        OSError: the disk did not take it, whatever error the writer made of that.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    own = f"{uuid.uuid4().hex[:8]}-{path.name}"
+    draft = path.with_name(DRAFT_PREFIX + own)
+    try:
+        try:
+            yield draft
+        except Exception as error:
+            full = disk_error(error, path.parent)
+            if full is None:
+                raise
+            raise full from error
+        _sync_all(draft)
+        if draft.is_dir():
+            _put_folder(draft, path, path.with_name(_MOVED_AWAY + own))
+        else:
+            draft.replace(path)
+    finally:
+        _remove(draft)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts of writers that were killed, and put a folder back that one of them had moved away and not
+    replaced. Called while nobody writes: a writer would lose its draft."""
+    if not folder.is_dir():
+        return
+    for old in sorted(folder.glob(f"{_MOVED_AWAY}*"), key=lambda path: path.stat().st_mtime, reverse=True):
+        found = re.fullmatch(re.escape(_MOVED_AWAY) + r"[0-9a-f]{8}-(.+)", old.name)
+        if found and not (place := old.with_name(found[1])).exists():
+            old.rename(place)
+    for draft in list(folder.glob(f"{DRAFT_PREFIX}*")):
+        _remove(draft)
+
+
+def _put_folder(draft: Path, path: Path, old: Path) -> None:
+    """Replace a folder. No system call does that where the old one holds files, so it is moved away first."""
+    for left in reversed(range(_TRIES)):
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(old)
+        try:
+            draft.rename(path)
+        except OSError as error:
+            if left and error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another writer was faster
+                shutil.rmtree(old, ignore_errors=True)
+                continue
+            with contextlib.suppress(OSError):  # where there was no old one, or another writer's is there by now
+                old.rename(path)
+            if path.exists():
+                shutil.rmtree(old, ignore_errors=True)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+        return
+
+
+def _sync_all(path: Path) -> None:
+    """Sync a file or a folder: a disk may find out only now that it has no room."""
+    for place in (*path.rglob("*"), path) if path.is_dir() else (path,):
+        sync(place)
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir():
+        shutil.rmtree(draft, ignore_errors=True)
+    else:
+        draft.unlink(missing_ok=True)

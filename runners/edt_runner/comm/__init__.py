@@ -1,0 +1,1 @@
+"""The data plane over torch.distributed: process groups, the tree reduction, state transfer and the watchdog."""

@@ -1,0 +1,105 @@
+"""Waiting for operations of torch.distributed in a thread that can be left behind.
+
+gloo forgets operations: a receive of which a part was here when its peer died, a send that was about to begin
+(measured: each waits until its timeout, with its connection closed; neither ``abort`` nor ``shutdown`` of the group
+wakes it, nor does another operation's end). So a thread of its own waits, and whoever needs the result looks every
+20 ms whether the connections have been shut. A thread that is stuck is left behind with the one operation that it waits
+for and with the group, whose destructor would wait for that; it lets go of both when the operation's timeout is over.
+Any other thread ends with its group: one that lets go of torch's objects while the interpreter ends is ended in the
+middle of C++, and the process by SIGABRT.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from edt_runner.errors import PeerLost
+
+OPERATION_TIMEOUT = timedelta(minutes=30)
+"""A step may take as long as it likes: a dead peer is reported by its supervisor, not by a timeout. gloo takes the time
+in which a group must be built for that of every operation in it, unless the operation brings its own."""
+_POLL_SECONDS = 0.02
+_LAST_SECONDS = 0.05
+"""How long an operation may still take once the connections are shut: gloo does notice most of that."""
+_END_SECONDS = 2.0
+"""How long the thread may take to end, which it does at once unless it is stuck."""
+
+
+class Watchdog:
+    """Waits for the operations of one group. Only one thread calls its methods.
+
+    Args:
+        shut: is set once the group's connections have been shut.
+    """
+
+    def __init__(self, shut: threading.Event) -> None:
+        self._shut = shut
+        self._waits: queue.SimpleQueue[_Wait | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.stuck = False
+        """Whether its thread waits for an operation that does not end. It waits for no other any more."""
+        self._kept: Any = None
+
+    def wait(self, works: Sequence[Any]) -> None:
+        """Wait until all operations ``works`` (``torch.distributed.Work``) are done.
+
+        Raises:
+            PeerLost: one of them failed, or the connections have been shut. It is never an error of user code.
+        """
+        if not works:
+            return
+        if self.stuck:
+            raise PeerLost("the data plane was shut")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="edt-watchdog", daemon=True)
+            self._thread.start()
+        wait = _Wait(works)
+        self._waits.put(wait)
+        while not wait.done.acquire(timeout=_POLL_SECONDS):
+            if self._shut.is_set():
+                if wait.done.acquire(timeout=_LAST_SECONDS):
+                    break
+                self._give_up(wait)
+                raise PeerLost("the data plane was shut")
+        if wait.error is not None:
+            raise PeerLost(f"the data plane broke off: {wait.error}") from wait.error
+
+    def keep(self, group: Any) -> None:
+        """Hold ``group`` as long as the thread is stuck in one of its operations."""
+        self._kept = group
+
+    def _give_up(self, wait: _Wait) -> None:
+        self.stuck = True
+        wait.works.clear()  # the memory of all operations but the one that it is stuck in is free
+        self._waits.put(None)
+
+    def close(self) -> None:
+        """Wait for the thread to end, unless it is ``stuck``."""
+        self._waits.put(None)
+        if self._thread is not None and not self.stuck:
+            self._thread.join(_END_SECONDS)
+            self.stuck = self._thread.is_alive()
+
+    def _serve(self) -> None:
+        while (wait := self._waits.get()) is not None:
+            try:
+                for work in wait.works:
+                    work.wait(OPERATION_TIMEOUT)
+            except RuntimeError as error:
+                wait.error = error
+            wait.done.release()
+        self._kept = None
+
+
+class _Wait:
+    """Operations that are waited for, and what came of them."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        self.works = list(works)
+        self.error: RuntimeError | None = None
+        self.done = threading.Lock()
+        self.done.acquire()

@@ -1,0 +1,426 @@
+"""The coordinator's state machine: which engines train together, and when that changes. No input or output.
+
+``Coordinator`` takes what processes have said and gives the messages to be sent. ``server`` has the sockets. A
+membership is a numbered generation: the engines in rank order. Planned changes are in ``changes``, losses in
+``regroup``; a regroup ends the change under way, which is planned anew afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edt_runner.coordinator.lifecycle import Lifecycle
+from edt_runner.coordinator.members import DRIVER, Generation, MemberState, Phase, Send
+from edt_runner.protocol.data import EngineResult, EngineState, MicroBatch, TrainingDefinition
+from edt_runner.protocol.engine_messages import (
+    CheckpointMissing,
+    ChecksumsTaken,
+    EngineConnected,
+    GroupBuildFailed,
+    GroupBuilt,
+    GroupLost,
+    JoinRequest,
+    PullFailed,
+    Regrouped,
+    RetractAnswer,
+    StateReceived,
+    SurvivorStatus,
+    Switching,
+    TrainingDefined,
+    TrainingFinished,
+)
+from edt_runner.protocol.messages import (
+    BeginTraining,
+    DriverReleased,
+    EngineExpected,
+    EngineGone,
+    EngineRaised,
+    EngineStuck,
+    LeaveEngines,
+    Message,
+    Note,
+    SupervisorIdle,
+    TrainedStateReceived,
+)
+
+_FAST = 'reduction="fast" adds gradients in an order that depends on the number of engines'
+
+
+class Coordinator(Lifecycle):
+    """Decides which engines train together. Methods take events, and ``take_sends`` gives the messages that follow
+    from them; ``now`` is monotonic seconds."""
+
+    @property
+    def phase(self) -> Phase:
+        return self.members.phase
+
+    @property
+    def current(self) -> Generation:
+        return self.members.current
+
+    @property
+    def newest_regroup(self) -> int:
+        """The number of the newest regroup."""
+        return self.members.newest_regroup
+
+    def take_sends(self) -> list[Send]:
+        """Messages to be sent since the last call, in order."""
+        return self.members.take_sends()
+
+    # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────
+    def from_engine(self, name: str, message: Message, now: float) -> None:
+        """Engine ``name`` has sent a message. Reports are not for this class."""
+        match message:
+            case EngineConnected():
+                self.engine_connected(name, message, now)
+            case JoinRequest():
+                self.join_request(name, message, now)
+            case GroupBuilt(generation):
+                self.changes.group_built(name, generation)
+                self.proceed(now)
+            case GroupBuildFailed(generation):
+                self.changes.group_build_failed(generation, now)
+            case Switching(generation, offset):
+                self.changes.switching(name, generation, offset)
+                self.settle(now)
+            case StateReceived(generation, step):
+                self.state_received(name, generation, step, now)
+            case RetractAnswer(generation, promised):
+                self.retract_answer(name, generation, promised, now)
+            case PullFailed():
+                self.changes.pull_failed(name, now)
+            case TrainingFinished(generation, result):
+                self.training_finished(name, generation, result, now)
+            case LeaveEngines():
+                self.leave([name], now)
+            case ChecksumsTaken():
+                self.checksums_taken(name, message, now)
+            case _:
+                self._from_survivor(name, message, now)
+
+    def _from_survivor(self, name: str, message: Message, now: float) -> None:
+        match message:
+            case GroupLost():
+                self.group_lost(name, message, now)
+            case SurvivorStatus():
+                self.survivor_status(name, message)
+            case Regrouped(regroup):
+                self.regrouped(name, regroup, now)
+            case CheckpointMissing(why):
+                self.failures.fail(why)
+
+    def from_driver(self, message: Message, now: float) -> None:
+        """The driver has sent a message."""
+        match message:
+            case BeginTraining():
+                self.begin(message, now)
+            case TrainedStateReceived():
+                self.ending.delivered()
+
+    def from_supervisor(self, message: Message, now: float) -> None:
+        """A supervisor has sent a message."""
+        match message:
+            case EngineExpected(engine):
+                self.members[engine].expected = True
+            case LeaveEngines(engines):
+                self.leave(engines, now)
+            case EngineGone(engine, micro_batch, how):
+                self.engine_gone(engine, now, micro_batch, how)
+            case EngineStuck(engine):
+                self.engine_stuck(engine)
+            case SupervisorIdle():
+                self.supervisor_idle()
+            case EngineRaised(engine, text, traceback):
+                self.engine_raised(engine, text, traceback)
+
+    # ── what supervisors say ──────────────────────────────────────────────────────────────────────────────────
+    def leave(self, names: Sequence[str], now: float) -> None:
+        """Engines ``names`` shall leave at the next boundary between steps."""
+        members = self.members
+        for name in names:
+            members[name].leaving = True
+        if members.phase is not Phase.RECOVERING:
+            for name in sorted(set(names) - self.counted_on):
+                members.discard(name)
+        self.proceed(now)
+
+    def engine_gone(self, name: str, now: float, micro_batch: MicroBatch | None = None, how: str = "") -> None:
+        """The process of engine ``name`` was seen gone. ``micro_batch``: what it was computing; ``how``: how it
+        ended."""
+        members = self.members
+        had_state, released = members.has_state(name), members.is_released(name)
+        members.forget(name)
+        self.takeover.engine_gone(name)
+        if not released and not members.over:
+            self.engine_lost(name, had_state, micro_batch, how, now)
+        members[name].leaving = False
+        if members.phase is Phase.DONE and not members.expected:
+            members.send(DRIVER, DriverReleased())
+        self.proceed(now)
+
+    def engine_stuck(self, name: str) -> None:
+        """Member ``name`` waits in a reduction for much longer than one takes, and every process lives."""
+        if self.members.has_state(name) and not self.regrouping and not self.members.over:
+            self.begin_regroup()
+
+    def supervisor_idle(self) -> None:
+        """A supervisor has nothing left to do. Where no engine is left either, the training is suspended."""
+        members = self.members
+        if not members.expected and not members.current.members and self.phase in (Phase.WAITING, Phase.STARTING):
+            self.suspend()
+
+    def engine_raised(self, name: str, message: str, traceback: str) -> None:
+        """User code raised in engine ``name``, which ends by that: ``engine_gone`` follows.
+
+        A joining engine's exception is its own (a GPU in use, a stale copy of the data): it goes, and the training
+        goes on without it. A member's may be its own: the others compute its share, and it is the script's failure
+        only if the same micro-batch ends another one, or no engine is left.
+        """
+        members = self.members
+        if members.has_state(name):
+            self.failures.raised(name, message, traceback)
+        elif members.phase in (Phase.RUNNING, Phase.RECOVERING):
+            members.stop_waiting(name)
+            members.send(DRIVER, Note(f"engine {name} did not join: {message}"))
+            if name not in self.counted_on:
+                members.discard(name)
+        elif not members.over:
+            self.failures.fail(message, traceback)
+
+    # ── what the driver says ──────────────────────────────────────────────────────────────────────────────────
+    def begin(self, message: BeginTraining, now: float) -> None:
+        """The driver has reached train(). Where the driver or this coordinator was started again, it says so again;
+        then it must be the same training."""
+        members, definition = self.members, message.definition
+        before, members.definition = members.definition, definition
+        members.driver_connected = True
+        if members.phase is Phase.STARTING:  # by the driver before this one, which has not sent all of the state
+            members.send_back(members.current.members[0], members.next_regroup())
+            self.start_over()
+        schedule: Mapping[str, Any] = definition.schedule
+        members.report(
+            "engines-known",
+            engines=definition.max_engines,
+            steps_total=definition.steps_total,
+            epochs=schedule["epochs"],
+            **({"follows_engines": True} if schedule.get("follows_engines") else {}),
+        )
+        if before is not None and (differs := _other_training(before, definition)):
+            self.failures.fail(f"the script came to another training when started again: {differs}")
+        self.failures.send()
+        self.replicas.merge(message.history)
+        self.replicas.report_ended_again()
+        if members.phase in (Phase.WAITING, Phase.STARTING):
+            self.replicas.resumed_at = message.resumed_at
+        if not definition.exact:
+            self.replicas.end_guarantee("reduction", _FAST)
+        self.replicas.require_exact()
+        self.replicas.answer()
+        for name in members.connected:
+            members.send(name, TrainingDefined(definition))
+        for name in members.waiting:
+            self._check_engine(name)
+        if members.phase is Phase.ENDING and self.ending.complete:
+            if self.ending.sending:
+                self.begin_regroup()  # the first engine may still be waiting for the previous driver
+            else:
+                self.ending.send_state()
+        self.proceed(now)
+
+    def driver_disconnected(self) -> None:
+        """The connection to the driver has ended. Its supervisor starts another."""
+        self.members.driver_connected = False
+        if self.phase is Phase.ENDING and self.ending.complete:
+            self.begin_regroup()  # the first engine may be waiting for it with the trained state
+
+    # ── what engines say ──────────────────────────────────────────────────────────────────────────────────────
+    def engine_connected(self, name: str, message: EngineConnected, now: float) -> None:
+        """Engine ``name`` has connected, and says where it stands."""
+        members, member, status = self.members, self.members[name], message.status
+        again = members.has_state(name) or name in self.counted_on
+        if members.phase is Phase.WAITING and status.generation > 0 and not members.current.number:
+            members.phase = Phase.RECOVERING  # the previous coordinator died before it could report a join
+        member.connected = member.expected = True
+        members.newest_regroup = max(members.newest_regroup, status.regroup)  # it would drop the next one as stale
+        if message.computing:
+            member.computing = message.computing
+        if message.history is not None:
+            self.replicas.merge(message.history)
+        if members.has_state(name):
+            self.replicas.send_history_to(name)
+        if members.definition is not None:
+            members.send(name, TrainingDefined(members.definition))
+        if members.phase is Phase.RECOVERING:
+            self.takeover.add_status(name, status, now)
+        elif members.over or (not members.has_state(name) and self._may_exit(name)):
+            members.release(name)
+        elif again:
+            self.engine_reconnected(name, status)
+        elif status.generation > 0:  # nobody counts on it any more
+            members.discard(name)
+        elif status.regroup < member.sent_back:  # it was not connected when it was told
+            members.send_back(name, members.next_regroup())
+        self.proceed(now)
+
+    def _may_exit(self, name: str) -> bool:
+        leaves = self.members[name].leaving and name not in self.counted_on
+        return self.members.is_released(name) or leaves or self.phase is Phase.ENDING
+
+    def engine_disconnected(self, name: str) -> None:
+        """The connection to engine ``name`` has ended. It connects again, or its supervisor says that it is gone."""
+        self.members[name].connected = False
+
+    def join_request(self, name: str, message: JoinRequest, now: float) -> None:
+        """Engine ``name`` asks to join. A request older than the last ``JoinAgain`` is ignored, since the engine sends
+        another."""
+        members, member = self.members, self.members[name]
+        member.addresses = message.addresses
+        if members.is_released(name) or message.regroup < member.sent_back:
+            return
+        if members.phase is Phase.STARTING and name in members.current.members:
+            self.start_over()  # it did not receive the state from the driver
+        elif self.change and name in self.change.joining:
+            if self.change.offset is None:
+                return  # it has asked before
+            self.begin_regroup()  # the others count on it, and it has no state
+        if members.phase is Phase.RECOVERING:  # if the previous coordinator sent it back, it has no state now
+            self.takeover.change_status(name, state=EngineState.JOINING, generation=0, members=())
+        members.wait(name)
+        member.facts = message.facts
+        if members.definition is not None:
+            self._check_engine(name)
+        self.proceed(now)
+
+    def _check_engine(self, name: str) -> None:
+        """Refuse engine ``name`` if it has other data than the driver, or may not compute with what it has."""
+        members = self.members
+        assert members.definition is not None
+        if why := _other_data(members.definition, members[name].facts):
+            self.engine_raised(name, why, "")
+        else:
+            self.replicas.refuse_unlike(name)
+
+    def state_received(self, name: str, generation: int, step: int, now: float) -> None:
+        """Engine ``name`` has the state, as a member of ``generation``. ``step``: committed training steps."""
+        members = self.members
+        if members.phase is Phase.RECOVERING:  # it was on its way when the coordinator before this one died
+            self.takeover.change_status(
+                name, state=EngineState.REGROUPING, generation=generation, members=(name,), step=step
+            )
+            members.stop_waiting(name)
+            self.replicas.send_history_to(name)
+            self.proceed(now)
+            return
+        if members.phase is Phase.STARTING and generation == members.current.number:
+            members.phase = Phase.RUNNING
+            members[name].state = MemberState.WITH_STATE
+            members.report_joined(name, generation, step)
+            members.settle(members.current)
+            self.replicas.training_began()
+            self.replicas.joined(name, step, first=True)
+        elif self.changes.state_received(name, generation):
+            members.report_joined(name, generation, step)
+            self.replicas.joined(name, step, first=False)
+        else:
+            return
+        self.replicas.send_history_to(name)
+        self.settle(now)
+
+    def retract_answer(self, name: str, generation: int, promised: bool, now: float) -> None:
+        """Member ``name`` has answered ``RetractGeneration``."""
+        missing = self.changes.retract_answer(name, generation, promised, now)
+        if missing:
+            self.regroups.lost.update(missing)
+            self.begin_regroup()
+        self.proceed(now)
+
+    def training_finished(self, name: str, generation: int, result: EngineResult, now: float) -> None:
+        """Engine ``name`` has committed the last step, as a member of ``generation``."""
+        regroup, change = self.regroups.regroup, self.change
+        if regroup is not None:
+            valid = {regroup.generation}
+        else:
+            valid = {self.current.number, change.new.number if change else 0}
+        if self.phase is Phase.RECOVERING:
+            self.takeover.change_status(name, state=EngineState.ENDED, result=result)
+        elif self.members.has_state(name) and generation in valid:
+            self.ending.results[name] = result  # first, or what was planned would be planned again
+            if regroup is None:
+                self.changes.training_finished(generation)
+                self.settle(now)
+            self.check_end()
+
+    def group_lost(self, name: str, message: GroupLost, now: float) -> None:
+        """The group of engine ``name`` is broken, or was not built."""
+        regroup, members = self.regroups.regroup, self.members
+        if members.phase is Phase.RECOVERING:
+            self.takeover.change_status(name, state=EngineState.REGROUPING)
+        elif members.over or members.is_released(name):
+            return
+        elif not members.has_state(name):
+            if message.regroup >= members[name].sent_back:  # it lives, but was counted as gone with its supervisor
+                members.discard(name)
+        elif regroup is not None and regroup.plan is not None and message.regroup == regroup.number:
+            self.regroups.group_lost(name, message.unreachable, now, built=message.built)
+            self.try_again(now)
+        elif regroup is None and message.generation in (
+            self.current.number,
+            self.change.new.number if self.change else 0,
+        ):
+            self.begin_regroup()
+        self.proceed(now)
+
+    def survivor_status(self, name: str, message: SurvivorStatus) -> None:
+        """Engine ``name`` has answered ``StartRegroup``."""
+        member = self.members[name]
+        member.addresses, member.probe_address = message.addresses, message.probe_address
+        self.regroups.add_status(name, message.regroup, message.status)
+        self.check_agreement()
+
+    def regrouped(self, name: str, regroup: int, now: float) -> None:
+        """Engine ``name`` works in the new group."""
+        if self.regroups.regrouped(name, regroup):
+            if self.regroups.repair_needed:  # a difference was found when this regroup was planned already
+                self.begin_regroup()
+            self.check_end()
+            self.proceed(now)
+        else:
+            self.try_again(now)
+
+    def checksums_taken(self, name: str, message: ChecksumsTaken, now: float) -> None:
+        """Engine ``name`` has taken checksums of its state. They do not count where all are about to go back to a
+        checkpoint: they are of states that will be given up."""
+        if self.regroups.restore is not None:
+            return
+        self.replicas.add(name, message)
+        self.proceed(now)
+
+    def guarantee_ended(self, what: str, why: str) -> None:
+        """An engine has found that the result is no longer exact."""
+        self.replicas.end_guarantee(what, why)
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def check_deadlines(self, now: float) -> None:
+        """To be called several times a second."""
+        self.changes.check_deadline(now)
+        self.try_again(now)
+        self.proceed(now)
+
+
+def _other_data(definition: TrainingDefinition, facts: Mapping[str, Any]) -> str:
+    """How an engine's data differ from the driver's; empty: they do not. ``facts`` is empty where they were compared
+    before."""
+    for fact, value in definition.facts.items():
+        if facts and facts.get(fact) != value:
+            return (
+                f"DatasetMismatch: {fact}: {value} in the driver, {facts.get(fact)} in an engine. "
+                "datasets_function() must give every process the same data; it runs under the job's seed."
+            )
+    return ""
+
+
+def _other_training(before: TrainingDefinition, now: TrainingDefinition) -> str:
+    """What the training of a driver that was started again differs in from the one before; empty: nothing."""
+    old, new = vars(before), vars(now)
+    return next((f"{name} was {old[name]} and is {new[name]}" for name in old if old[name] != new[name]), "")

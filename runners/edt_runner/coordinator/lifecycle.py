@@ -1,0 +1,286 @@
+"""The life of a training: it starts, changes, regroups after losses, ends, or goes on under a new coordinator. No input
+or output.
+
+``Lifecycle`` holds the parts of the coordinator's state machine and decides what begins next. ``Coordinator`` adds what
+the processes' messages mean.
+
+A coordinator that is not the attempt's first learns from the engines where they are (``Takeover``). Engines train on
+without a coordinator, connect to the new one and send it their status. If all members of the newest generation are
+there and nothing was half done, the new coordinator goes on. Else they regroup, which is right whatever they were in
+the middle of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edt_runner.coordinator.changes import Change, Changes, target
+from edt_runner.coordinator.ending import Ending, ScriptFailures
+from edt_runner.coordinator.members import DRIVER, SUPERVISORS, Generation, Members, MemberState, Phase
+from edt_runner.coordinator.regroup import Regroups
+from edt_runner.coordinator.replicas import Replicas
+from edt_runner.protocol.data import EngineResult, EngineState, EngineStatus, MicroBatch
+from edt_runner.protocol.engine_messages import ReceiveStateFromDriver
+from edt_runner.protocol.messages import SendStateToEngine, TrainingSuspended
+
+SUCCESSOR_SECONDS = 15.0
+"""How long the last engines that shall leave wait for one that is being started; half of the default grace of
+30 s."""
+
+_DISAGREE = (
+    "user_callback: the hooks in engine {} have ended the training, those in engine {} have not; takes callbacks that "
+    "decide alike in every engine: by the values they are given, not by a clock or a process's own data"
+)
+
+
+class Lifecycle:
+    """The parts of the coordinator's state machine, and what begins next. ``now`` is monotonic seconds.
+
+    Args:
+        store: address of the TCPStore, over which groups find each other.
+        recovering: there was another coordinator before this one, so engines may be training.
+    """
+
+    def __init__(self, store: str = "", *, recovering: bool = False, now: float = 0.0) -> None:
+        self.members = Members(store)
+        self.changes = Changes(self.members)
+        self.regroups = Regroups(self.members)
+        self.takeover = Takeover(self.members, now)
+        self.ending = Ending(self.members)
+        self.failures = ScriptFailures(self.members)
+        self.replicas = Replicas(self.members, self.failures, self.regroups, self.begin_regroup)
+        self._waiting_since: float | None = None
+        """Since when the last engines wait for one that can carry the training on."""
+        if recovering:
+            self.members.phase = Phase.RECOVERING
+
+    @property
+    def change(self) -> Change | None:
+        return self.changes.change
+
+    @property
+    def regrouping(self) -> bool:
+        return self.regroups.regroup is not None
+
+    @property
+    def counted_on(self) -> set[str]:
+        """Engines that others count on: in this generation, in the change under way, in the regroup under way."""
+        change, regroup = self.change, self.regroups.regroup
+        planned = change.everybody if change else ()
+        return {*self.members.current.members, *planned, *(regroup.participants if regroup else ())}
+
+    def proceed(self, now: float) -> None:
+        """Begin what can begin now: the takeover, the training, or the next change."""
+        members = self.members
+        if members.phase is Phase.RECOVERING:
+            self._take_over(now)
+        if self.change is not None or self.regrouping or self.failures.failed or self.ending.results:
+            return
+        if members.phase is Phase.WAITING and members.driver_connected:
+            self._start()
+        elif members.phase is Phase.RUNNING and now >= self.changes.not_before and members.definition is not None:
+            wanted = target(members)
+            if wanted is not None:
+                self._waiting_since = None
+            elif self._waiting_since is None:
+                self._waiting_since = now
+            elif now - self._waiting_since > SUCCESSOR_SECONDS:
+                wanted = ()
+            if wanted is not None and wanted != members.current.members:
+                self.changes.propose(wanted, now)
+
+    def _take_over(self, now: float) -> None:
+        """Take over from the coordinator before this one, if that is possible by now."""
+        situation = self.takeover.conclude(now)
+        if situation is None:
+            return
+        self.regroups.lost.update(situation.missing)
+        self.replicas.send_history()  # engines may hold different histories
+        if situation.clean:
+            self.ending.results.update(situation.results)
+            self.replicas.answer()
+            self.check_end()
+        else:
+            self.begin_regroup()
+            self.replicas.answer()
+
+    def _start(self) -> None:
+        """Let the driver send its state to the first engine that has asked."""
+        members = self.members
+        first = next(iter(members.waiting), None)
+        if first is None:
+            return
+        members.phase = Phase.STARTING
+        members.stop_waiting(first)
+        generation = members.next_generation()
+        members.current = Generation(generation, (first,))
+        key = f"start/{generation}"
+        members.send(DRIVER, SendStateToEngine(key, members.store))
+        members.send(first, ReceiveStateFromDriver(key, generation, members.store))
+
+    def start_over(self) -> None:
+        """The first engine or the driver was lost while the state was sent."""
+        self.members.phase = Phase.WAITING
+        self.members.current = Generation(self.members.current.number, ())
+
+    def settle(self, now: float) -> None:
+        """End the change under way if all have switched and joined."""
+        change = self.changes.settle()
+        if change is not None and change.joining and len(change.old.members) == 1 and change.offset is not None:
+            # Until this join one engine trained alone, so at that offset all replicas were equal.
+            self.replicas.learn(equal_at=max(self.replicas.history.equal_at, change.offset))
+        if change is not None and not change.new.members:
+            self.suspend()
+        self.proceed(now)
+
+    def begin_regroup(self) -> None:
+        """Start a regroup of all that have the state. The change under way is planned anew afterwards."""
+        if self.members.over:
+            return
+        change = self.changes.drop()
+        self.ending.clear()
+        self.regroups.begin(change)
+
+    def check_end(self) -> None:
+        """End the training if all have committed the last step and nothing else is under way."""
+        if not self.regrouping and self.change is None:
+            self.ending.proceed(lambda: self.replicas.ended_equal(self.ending.results))
+
+    def suspend(self) -> None:
+        """No engine is left, and the state is in a checkpoint or the driver's: the attempt ends."""
+        self.members.phase = Phase.SUSPENDED
+        self.members.send(DRIVER, TrainingSuspended())
+        self.members.send(SUPERVISORS, TrainingSuspended())
+
+    def try_again(self, now: float) -> None:
+        """Begin the next regroup if this one has failed, without the engine that the others cannot reach."""
+        if not self.regroups.has_failed(now) or self.regroups.regroup is None:
+            return
+        worst = self.regroups.regroup.least_reachable()
+        if worst is not None:
+            self.members.discard(worst)
+            self.regroups.lost.add(worst)
+        self.begin_regroup()
+
+    def check_agreement(self) -> None:
+        """Fail the training if only some engines have ended it: they would wait for each other for ever."""
+        if pair := self.regroups.disagreement:
+            self.failures.fail(_DISAGREE.format(*pair))
+
+    def engine_lost(self, name: str, had_state: bool, micro_batch: MicroBatch | None, how: str, now: float) -> None:
+        """Engine ``name`` is gone, and was not told to exit. ``had_state``: whether it had the state."""
+        members, change = self.members, self.change
+        if had_state:
+            if not self.failures.is_the_scripts(name, micro_batch, how):
+                self.regroups.lost.add(name)
+                if self.regroups.goes_on_without(name):
+                    self.check_agreement()
+                else:
+                    self.begin_regroup()
+        elif change and name in change.joining:
+            if not self.changes.take_back(name, now):
+                self.regroups.lost.add(name)
+                self.begin_regroup()
+        elif members.phase is Phase.STARTING and name in members.current.members:
+            self.start_over()
+
+    def engine_reconnected(self, name: str, status: EngineStatus) -> None:
+        """Messages that were under way on its connection are lost, in either direction. A regroup makes up for all of
+        them."""
+        calm = not self.regrouping and self.change is None and self.members.phase is Phase.RUNNING
+        if self.members.phase is Phase.STARTING:
+            self.members.send_back(name, self.members.next_regroup())
+            self.start_over()
+        elif not calm or status.state is not EngineState.TRAINING or status.generation != self.members.current.number:
+            self.begin_regroup()
+
+
+SETTLE_SECONDS = 5.0
+"""How long after the first status of an engine with the state the coordinator waits for the other engines: those that
+a status names as members, and those that a supervisor expects."""
+SILENT_SECONDS = 10.0
+"""How long to wait for the first status. After a change of head node, engines keep the old coordinator until it
+dies."""
+NUMBERS_APART = 1000
+"""A new coordinator's generations begin so far above all known ones, so that old generation numbers cannot collide."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Where the engines are that a new coordinator takes over."""
+
+    missing: frozenset[str]
+    """Members of the newest generation that have not said anything."""
+    clean: bool
+    """Whether all members work by the newest generation, and no other was announced."""
+    results: Mapping[str, EngineResult]
+    """Of members that have committed the last step."""
+
+
+class Takeover:
+    """The statuses of engines so far, and until when more are waited for. ``now`` is monotonic seconds."""
+
+    def __init__(self, members: Members, now: float) -> None:
+        self._members = members
+        self._statuses: dict[str, EngineStatus] = {}
+        self._gone: set[str] = set()
+        self._deadline = now + SILENT_SECONDS
+
+    def add_status(self, name: str, status: EngineStatus, now: float) -> None:
+        """Engine ``name`` has connected."""
+        self._statuses[name] = status
+        if status.generation > 0:
+            self._deadline = min(self._deadline, now + SETTLE_SECONDS)
+
+    def change_status(self, name: str, **fields: Any) -> None:
+        """Engine ``name`` has said something since. ``fields``: those of ``EngineStatus`` that are new."""
+        if name in self._statuses:
+            self._statuses[name] = replace(self._statuses[name], **fields)
+
+    def engine_gone(self, name: str) -> None:
+        self._statuses.pop(name, None)
+        self._gone.add(name)
+
+    def conclude(self, now: float) -> Situation | None:
+        """Take over once all engines have sent their status, or ``SETTLE_SECONDS`` after the first status of an engine
+        with the state, and change the phase. None: the wait goes on, or it is over and no engine has the state."""
+        members, statuses = self._members, self._statuses
+        with_state = {name: status for name, status in statuses.items() if status.generation > 0}
+        newest = max(with_state.values(), key=lambda status: status.generation, default=None)
+        missing = frozenset(newest.members) - set(with_state) if newest else frozenset()
+        silent = members.expected - set(statuses) | (missing - self._gone)
+        if now < self._deadline and (newest is None or silent):
+            return None
+        if newest is None:
+            members.lose("its coordinator ended, and no engine has the weights")
+            return None
+        there = [status for name, status in with_state.items() if name in newest.members]
+        clean = (
+            not missing
+            and all(_works_in(newest.generation, status) for status in there)
+            and all(status.next_generation <= newest.generation for status in with_state.values())
+        )
+        known = max(max(status.generation, status.announced) for status in statuses.values())
+        members.phase = Phase.RUNNING
+        members.newest_generation = known + NUMBERS_APART
+        members.newest_regroup = max(members.newest_regroup, *(status.regroup for status in statuses.values()))
+        members.current = Generation(newest.generation, newest.members)
+        for name in newest.members if clean else sorted(with_state):
+            members[name].state = MemberState.WITH_STATE
+        for name, status in statuses.items():
+            if members.has_state(name) and not status.settled:  # the coordinator before may have died over it
+                members.report_joined(name, status.generation, status.step)
+            if name not in with_state:
+                members.send_back(name, members.next_regroup())
+            elif not members.has_state(name):
+                members.release(name)
+        results = {name: found for name in newest.members if name in with_state and (found := with_state[name].result)}
+        return Situation(missing, clean, results)
+
+
+def _works_in(generation: int, status: EngineStatus) -> bool:
+    """Whether an engine works by this generation, and has not announced another."""
+    working = status.state in (EngineState.TRAINING, EngineState.ENDED)
+    return working and status.generation == generation and status.announced <= generation

@@ -1,0 +1,230 @@
+"""What the coordinator knows of each engine, and the messages that it wants to have sent. No input or output.
+
+All parts of the state machine share one ``Members``: ``changes`` (engines join and leave), ``regroup`` (after a loss),
+``ending`` and ``replicas``. ``lifecycle`` decides what begins next, also where this coordinator is not the attempt's
+first; ``coordinator`` dispatches messages.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edt_runner.protocol.data import TrainingDefinition
+from edt_runner.protocol.engine_messages import ExitEngine, GenerationSettled, JoinAgain
+from edt_runner.protocol.messages import DiscardEngine, Message, StateLost, TrainingReport
+from edt_runner.schedule.schedule import Schedule
+
+DRIVER, OWN_SUPERVISOR, SUPERVISORS = "driver", "own supervisor", "supervisors"
+"""Receivers of a ``Send`` that are no engines."""
+
+
+class Phase(enum.Enum):
+    """Where the training of this attempt stands."""
+
+    RECOVERING = "recovering"  # this coordinator is not the first: it waits for all to say where they are
+    WAITING = "waiting"  # for the driver to reach train(), or for a first engine that has asked to join
+    STARTING = "starting"  # the driver sends the initial state to the first engine
+    RUNNING = "running"
+    ENDING = "ending"  # all steps are committed; the first engine sends the trained state to the driver
+    SUSPENDED = "suspended"  # the last engine has left; the next attempt goes on from its checkpoint
+    DONE = "done"  # the driver has the trained state
+    FAILED = "failed"
+
+
+class MemberState(enum.Enum):
+    """What an engine is to the training."""
+
+    WITHOUT_STATE = "without state"  # it runs the user's script up to train(), or is part of a change
+    WAITING = "waiting"  # it has asked to join
+    WITH_STATE = "with state"  # a member, or an engine that has left and may not exit yet
+    RELEASED = "released"  # it was told to exit, and nobody counts on it
+
+
+@dataclass
+class Member:
+    """What is known of one engine. It is kept when the process is gone: messages that name it may still arrive."""
+
+    name: str
+    state: MemberState = MemberState.WITHOUT_STATE
+    expected: bool = False
+    """Its process was forked, and was not seen gone."""
+    connected: bool = False
+    leaving: bool = False
+    """Its slot is not desired any more."""
+    request: int = 0
+    """The place of its request among all requests to join; requests are served in this order."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Of its data, as it has said when it asked to join."""
+    sent_back: int = 0
+    """The regroup in which it was told to ask again."""
+    addresses: tuple[str, ...] = ()
+    """``host:port`` at which its data sockets listen."""
+    probe_address: str = ""
+    """At which others can see whether it can be reached."""
+    computing: Mapping[str, Any] = field(default_factory=dict)
+    """What it computes with, by name (``frameworks.framework``)."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One membership: its number and its engines in rank order."""
+
+    number: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Send:
+    """A message to an engine by its name, or to ``DRIVER``, ``OWN_SUPERVISOR`` or all ``SUPERVISORS``."""
+
+    to: str
+    message: Message
+
+
+class Members:
+    """All engines of the attempt by name. ``members[name]`` is a record for every name, also for a new one.
+
+    Args:
+        store: address of the TCPStore, over which the engines' groups find each other; empty in tests.
+    """
+
+    def __init__(self, store: str = "") -> None:
+        self.store = store
+        self.phase = Phase.WAITING
+        self.definition: TrainingDefinition | None = None
+        """None: no driver has begun."""
+        self.driver_connected = False
+        """The driver has begun, and its connection has not ended since."""
+        self.current = Generation(0, ())
+        self.newest_generation = 0
+        """The highest number of a generation so far."""
+        self.newest_regroup = 0
+        self._by_name: dict[str, Member] = {}
+        self._requests = 0
+        self._sends: list[Send] = []
+
+    def __getitem__(self, name: str) -> Member:
+        return self._by_name.setdefault(name, Member(name))
+
+    @property
+    def expected(self) -> set[str]:
+        return {member.name for member in self._by_name.values() if member.expected}
+
+    @property
+    def leaving(self) -> set[str]:
+        return {member.name for member in self._by_name.values() if member.leaving}
+
+    @property
+    def connected(self) -> list[str]:
+        return [member.name for member in self._by_name.values() if member.connected]
+
+    @property
+    def with_state(self) -> set[str]:
+        """Members, joining engines that have received the state, and engines that have left and may not exit yet."""
+        return {member.name for member in self._by_name.values() if member.state is MemberState.WITH_STATE}
+
+    @property
+    def waiting(self) -> list[str]:
+        """Engines that have asked to join, in the order of their requests."""
+        waiting = (member for member in self._by_name.values() if member.state is MemberState.WAITING)
+        return [member.name for member in sorted(waiting, key=lambda member: member.request)]
+
+    def has_state(self, name: str) -> bool:
+        return self[name].state is MemberState.WITH_STATE
+
+    def is_released(self, name: str) -> bool:
+        return self[name].state is MemberState.RELEASED
+
+    @property
+    def over(self) -> bool:
+        """Whether the training has ended for this attempt: nothing that happens to an engine matters any more."""
+        return self.phase in (Phase.DONE, Phase.SUSPENDED, Phase.FAILED)
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Of the training; None: no driver has begun."""
+        return None if self.definition is None else Schedule.from_json_object(dict(self.definition.schedule))
+
+    @property
+    def all_addresses(self) -> tuple[str, ...]:
+        """At which an engine may be blocked: the data sockets of all engines, and the store."""
+        sockets = {address for member in self._by_name.values() for address in member.addresses}
+        return (*sorted(sockets), self.store)
+
+    # ── changes of a record ───────────────────────────────────────────────────────────────────────────────────
+    def wait(self, name: str) -> None:
+        """Engine ``name`` has asked to join. One that waits already keeps its place."""
+        member = self[name]
+        if member.state is not MemberState.WAITING:
+            self._requests += 1
+            member.state, member.request = MemberState.WAITING, self._requests
+
+    def stop_waiting(self, name: str) -> None:
+        """Engine ``name`` is part of a change, or has to ask again."""
+        if self[name].state is MemberState.WAITING:
+            self[name].state = MemberState.WITHOUT_STATE
+
+    def forget(self, name: str) -> None:
+        """The process of engine ``name`` is gone."""
+        member = self[name]
+        member.expected = member.connected = False
+        member.addresses, member.computing = (), {}
+        if member.state is not MemberState.RELEASED:
+            member.state = MemberState.WITHOUT_STATE
+
+    def settle(self, generation: Generation) -> None:
+        """All engines of this generation work by it."""
+        self.current = generation
+        for name in generation.members:
+            self.send(name, GenerationSettled(generation.number))
+
+    def next_generation(self) -> int:
+        self.newest_generation += 1
+        return self.newest_generation
+
+    def next_regroup(self) -> int:
+        self.newest_regroup += 1
+        return self.newest_regroup
+
+    # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────
+    def send(self, to: str, message: Message) -> None:
+        self._sends.append(Send(to, message))
+
+    def report(self, kind: str, **body: Any) -> None:
+        """Send a report to the platform, by the coordinator's own supervisor."""
+        self.send(OWN_SUPERVISOR, TrainingReport(kind, body))
+
+    def report_joined(self, name: str, generation: int, step: int | None) -> None:
+        self.report("engine-joined", allocation=int(name), generation=generation, step=step)
+
+    def take_sends(self) -> list[Send]:
+        """Messages to be sent since the last call, in order."""
+        sends, self._sends = self._sends, []
+        return sends
+
+    def release(self, name: str) -> None:
+        """Tell engine ``name`` to exit, which it does when its script lets it."""
+        self[name].state = MemberState.RELEASED
+        if self[name].connected:
+            self.send(name, ExitEngine())
+
+    def discard(self, name: str) -> None:
+        """Let the supervisors kill engine ``name`` at once, whatever its script is doing: nobody counts on it."""
+        self.release(name)
+        self.send(SUPERVISORS, DiscardEngine(name))
+
+    def send_back(self, name: str, regroup: int) -> None:
+        """Engine ``name`` has no state, and those it waits for will not send it: it asks to join again."""
+        self.stop_waiting(name)
+        self[name].sent_back = regroup
+        self.send(name, JoinAgain(regroup, self.all_addresses))
+
+    def lose(self, why: str) -> None:
+        """No engine is left that has the state: the attempt is over, and the next one goes on from the newest
+        checkpoint."""
+        if not self.over:
+            self.phase = Phase.FAILED
+            self.send(SUPERVISORS, StateLost(why))

@@ -1,0 +1,1 @@
+"""Micro-batches: loader processes, and the shared memory in which batches arrive."""

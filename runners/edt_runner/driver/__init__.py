@@ -1,0 +1,1 @@
+"""The driver: it runs the user's script, holds no slot, gives the first weights and takes the last."""

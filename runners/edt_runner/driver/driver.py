@@ -1,0 +1,358 @@
+"""The driver's part of ``train()``: it sends the initial state to the first engine and receives the trained state.
+
+The driver holds no slot. While the engines train, it logs the metrics that they send. It returns when the process of
+every engine is gone. Driver and coordinator may each be started again during a training: the driver then sends
+``BeginTraining`` again, and the coordinator sends the metrics again that the driver has not acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edt_contract.attempt import AttemptSpec
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.encoding import from_json_object
+from edt_runner import environment
+from edt_runner.checkpoints import checkpoint
+from edt_runner.checkpoints.state_files import read_state
+from edt_runner.checkpoints.user_files import sweep
+from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.driver.elog import ELog
+from edt_runner.engine.checksum_sender import NEVER
+from edt_runner.errors import PeerLost, StateMismatch, Suspended, TrainingFailed
+from edt_runner.protocol.channel import Channel, connect
+from edt_runner.protocol.data import MetricItem, ReplicaHistory, TrainingDefinition
+from edt_runner.protocol.engine_messages import ReplicasChanged
+from edt_runner.protocol.messages import (
+    BeginTraining,
+    DriverReleased,
+    Message,
+    MetricsBundle,
+    MetricsLogged,
+    Note,
+    ReceiveStateFromEngine,
+    Role,
+    ScriptFailed,
+    SendStateToEngine,
+    TrainedStateReceived,
+    TrainingSuspended,
+)
+from edt_runner.schedule.schedule import StepKind
+from edt_runner.supervisor.spool import COORDINATOR
+from edt_runner.training import Training, model_dir
+
+_ALONE_SECONDS = 120.0
+_RECONNECT_SECONDS = 0.1
+_ANSWER_SECONDS = 0.5
+"""Pause after a connection that ended without a message: a coordinator of another release refuses each at once."""
+_SHUT_AGAIN_SECONDS = 0.02
+_END_SECONDS = 2.0
+_DEFAULTS: Mapping[str, Any] = {"user_callback": [], "step_samples": 0, "shuffled": True, "batch_scaling": "fixed"}
+"""What is meant where a checkpoint of an earlier release lacks a field."""
+_ENDS_A_TRANSFER = SendStateToEngine | ReceiveStateFromEngine | ScriptFailed | TrainingSuspended
+
+
+class Driver:
+    """The driver of one attempt.
+
+    Args:
+        training: request and data.
+        spec: of the attempt.
+        coordinator: ``host:port``.
+        observe: called with each item of metrics that is new, and with its metrics as numbers: None became NaN.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        spec: AttemptSpec,
+        coordinator: str,
+        observe: Callable[[MetricItem, Mapping[str, float]], None] = lambda item, metrics: None,
+    ) -> None:
+        self._training, self._spec, self._observe = training, spec, observe
+        self._adapter, _ = training.with_callbacks(training.adapter(on_device=False), runs=False)
+        self._logger = training.request.driver_logger or ELog(spec.log_dir, training.schedule.micro_batches)
+        self._address = coordinator
+        self._channel = Channel(self._connect())
+        self._state_at: dict[str, Any] = {"offset": 0, "metric_sums": {}}
+        self._logged = {StepKind.TRAIN.value: -1, StepKind.VALIDATE.value: 0}
+        """The newest training step and the newest validated epoch that were logged; -1: not known before the first
+        item of metrics arrives (``_is_new``)."""
+        self.digest = ""
+        """Of the trained state, once it has arrived."""
+        self._transfer: tuple[int, GlooPlane, str] | None = None
+        """The transfer of the state that is under way: its number, the plane, the store's address."""
+        self._transfer_lock = threading.Lock()
+        """Held while a transfer is shut, and where the next one begins: what is shut is never the next."""
+        self._newest_transfer = 0
+        self._reader: threading.Thread | None = None
+        """Thread that reads from the present channel."""
+        self._definition: TrainingDefinition
+        """Of this training; known once ``run`` has begun."""
+        self._history = ReplicaHistory()
+        """What is known of the engines' replicas, which outlives coordinators."""
+        self._resumed_at: int | None = None
+        """The offset of the checkpoint whose state this process has. It says nothing of engines that train already:
+        this driver may have been started again in the middle."""
+
+    def run(self) -> None:
+        """Train; returns when this process's model and optimizer are the trained ones and every engine is gone.
+
+        Raises:
+            TrainingFailed: the training failed; why was printed.
+            Suspended: all engines have left; the training goes on from its checkpoint.
+            PeerLost: there is no coordinator for two minutes, or its supervisor is gone.
+            StateMismatch: the trained state that arrived is not the one that was sent.
+        """
+        for note in self._training.samples.notes:
+            print(note, file=sys.stderr)
+        self._resume()
+        crash_point(CrashPoint.DRIVER_BEGIN)
+        self._definition = self._define()
+        self._logger.on_train_begin()
+        try:
+            while True:
+                self._begin()
+                answered = False
+                for number, message in self._messages():
+                    answered = True
+                    if self._handle(number, message):
+                        crash_point(CrashPoint.DRIVER_RELEASED)
+                        sweep(model_dir(self._spec.result_dir))  # every engine that wrote there is gone
+                        return
+                self._channel.close()
+                if not answered:
+                    time.sleep(_ANSWER_SECONDS)
+                self._channel = Channel(self._connect())
+        finally:
+            self._logger.on_train_end()
+            self._channel.end()
+            if self._reader is not None:
+                self._reader.join(_END_SECONDS)  # none of our threads is left to the end of the user's interpreter
+            self._channel.close()
+
+    def _begin(self) -> None:
+        """Tell a coordinator that may be new about the training, or ask for the trained state again."""
+        self._channel.send(BeginTraining(self._definition, self._history, self._resumed_at))
+
+    def _define(self) -> TrainingDefinition:
+        training = self._training
+        return TrainingDefinition(
+            schedule=training.schedule.to_json_object(),
+            steps_total=training.schedule.steps,
+            seed=training.seed,
+            max_engines=training.engines,
+            exact=training.request.exact,
+            facts=training.facts(),
+            on_mismatch=training.request.on_mismatch,
+            require_exact=training.request.require_exact,
+        )
+
+    def _connect(self) -> socket.socket:
+        """Connect to the coordinator, wherever it is now. Raises PeerLost when there is none for two minutes."""
+        deadline = time.monotonic() + _ALONE_SECONDS
+        while True:
+            with contextlib.suppress(OSError):
+                self._address = (Path(self._spec.spool_dir) / COORDINATOR).read_text().strip() or self._address
+            try:
+                return connect(self._address, role=Role.DRIVER, token=self._spec.token, seconds=5.0)
+            except OSError as error:
+                if time.monotonic() > deadline or not _is_there(Path(self._spec.socket)):
+                    raise PeerLost(f"the training ended: its coordinator is gone ({error})") from None
+                time.sleep(_RECONNECT_SECONDS)
+
+    def _messages(self) -> Iterator[tuple[int, Message]]:
+        """Messages of the coordinator until the connection breaks, each with the number of the newest transfer.
+
+        A thread reads them, because a transfer with an engine that has died ends only when the coordinator names
+        another engine."""
+        inbox: queue.SimpleQueue[tuple[int, Message] | None] = queue.SimpleQueue()
+        channel = self._channel
+
+        def read() -> None:
+            while not channel.closed:
+                for message in channel.read_blocking():
+                    if isinstance(message, _ENDS_A_TRANSFER):
+                        self._newest_transfer += 1
+                    inbox.put((self._newest_transfer, message))
+                    self._break_off(self._newest_transfer)
+            inbox.put(None)
+
+        self._reader = threading.Thread(target=read, name="edt-coordinator-reader", daemon=True)
+        self._reader.start()
+        while (numbered := inbox.get()) is not None:
+            yield numbered
+
+    def _break_off(self, newest: int) -> None:
+        """A transfer before the ``newest`` is with an engine that is gone: let the main thread out of it."""
+        while True:
+            with self._transfer_lock:
+                if self._transfer is None or self._transfer[0] >= newest:
+                    return
+                _, plane, store = self._transfer
+                plane.shut([store])
+            time.sleep(_SHUT_AGAIN_SECONDS)
+
+    @contextlib.contextmanager
+    def _group(self, number: int, store: str, key: str, rank: int) -> Iterator[GlooGroup]:
+        """The group of two for transfer ``number``, of this process and one engine. Raises PeerLost where the engine is
+        gone."""
+        plane = GlooPlane(self._spec.host, self._adapter.dtype, environment.gloo_interface())
+        with self._transfer_lock:
+            self._transfer = (number, plane, store)
+        try:
+            if number < self._newest_transfer:
+                raise PeerLost("another engine has been named")
+            group = plane.build(store, key, rank, 2)
+            try:
+                yield group
+            finally:
+                group.close()
+        finally:
+            with self._transfer_lock:
+                self._transfer = None
+            plane.close()
+
+    def _handle(self, number: int, message: Message) -> bool:
+        """Handle one message; ``number`` is that of the newest transfer when it came. True: the training is over."""
+        match message:
+            case SendStateToEngine():
+                self._send_state(number, message)
+            case ReceiveStateFromEngine():
+                self._receive_state(number, message)
+            case MetricsBundle(number=bundle, items=items):
+                crash_point(CrashPoint.DRIVER_METRICS)
+                for item in items:
+                    if self._is_new(item):
+                        self._log(item)
+                self._channel.send(MetricsLogged(bundle))
+            case Note(text=text):
+                print(text, file=sys.stderr)
+            case ReplicasChanged(history=history):
+                self._history = history
+            case ScriptFailed(message=failure, traceback=traceback):
+                if traceback:
+                    sys.stderr.write(traceback)
+                else:
+                    print(failure, file=sys.stderr)
+                raise TrainingFailed(failure)
+            case TrainingSuspended():
+                raise Suspended
+            case DriverReleased():
+                wanted = self._training.request.compare_interval != NEVER
+                print(describe_replicas(self._history, wanted=wanted), file=sys.stderr)
+                return True
+        return False
+
+    def _resume(self) -> None:
+        """Load the newest whole checkpoint if it is of this training, else set the checkpoints aside."""
+        folder = Path(self._spec.checkpoint_dir)
+        found = checkpoint.newest(folder, note=lambda text: print(text, file=sys.stderr))
+        if found is None:
+            return
+        manifest = found.manifest
+        difference = _difference(self._training.identity(self._spec.arguments), manifest["identity"])
+        if difference:
+            aside = checkpoint.set_aside(folder)
+            print(f"Starting anew: {difference}. The old checkpoints are in {aside}.", file=sys.stderr)
+            return
+        read_state(found.state_file, self._adapter, manifest["meta"])
+        # what an earlier release wrote; its threads are those that the agent gave, not those that were computed with
+        before = {"CPU capability": manifest.get("cpu_capability")}
+        computing = manifest.get("computing") or {name: value for name, value in before.items() if value is not None}
+        known = from_json_object(ReplicaHistory, manifest.get("replicas") or {})
+        self._history, self._resumed_at = replace(known, computing=computing), found.offset
+        self._state_at = {"offset": found.offset, "metric_sums": manifest["metric_sums"]}
+        schedule = self._training.schedule
+        print(f"Resuming from step {schedule.steps_before(found.offset)} of {schedule.steps}.", file=sys.stderr)
+
+    def _is_new(self, item: MetricItem) -> bool:
+        """Whether it has not been logged. After a crash the engines send again what may not have arrived."""
+        kind = item.phase
+        number = item.step if kind == StepKind.TRAIN.value else item.epoch
+        if self._logged[kind] < 0:  # the first step of a training, or one that a driver before this one may have had
+            schedule, width = self._training.schedule, self._training.widths.at(0, engines=1)
+            first = number <= schedule.at(0, width).training_steps_after  # committed by one engine alone
+            self._logged[kind] = 0 if first or not isinstance(self._logger, ELog) else self._logger.last_step()
+        if number <= self._logged[kind]:
+            return False
+        self._logged[kind] = number
+        return True
+
+    def _send_state(self, number: int, message: SendStateToEngine) -> None:
+        """Send the state to the first engine. If that dies meanwhile, the coordinator will name another."""
+        try:
+            with self._group(number, message.store, message.key, rank=0) as group:
+                group.send_state(self._adapter.export_state(), self._state_at, sources=[0], to=[1])()
+        except PeerLost as error:
+            print(f"edt: the initial state was not sent: {error}", file=sys.stderr)
+        crash_point(CrashPoint.DRIVER_SENT_STATE)
+
+    def _receive_state(self, number: int, message: ReceiveStateFromEngine) -> None:
+        """Receive the trained state from the first engine. If that dies meanwhile, another one will send it."""
+        try:
+            with self._group(number, message.store, message.key, rank=1) as group:
+                group.receive_state(self._adapter, sources=[0])
+        except PeerLost as error:
+            print(f"edt: the trained weights did not arrive: {error}", file=sys.stderr)
+            if number == self._newest_transfer:  # else another engine has been named already
+                self._begin()
+            return
+        if self._adapter.digest() != message.digest:
+            raise StateMismatch("the trained weights arrived with another digest than the engines gave")
+        self.digest = message.digest
+        crash_point(CrashPoint.DRIVER_RECEIVED_STATE)
+        self._channel.send(TrainedStateReceived())
+
+    def _log(self, item: MetricItem) -> None:
+        metrics = {name: math.nan if value is None else value for name, value in item.metrics.items()}
+        self._observe(item, metrics)
+        if item.phase == StepKind.TRAIN.value:
+            self._logger.log_train_metrics(metrics, item.iteration, item.epoch, item.workers)
+        else:
+            self._logger.log_test_metrics(metrics, 0, item.epoch)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path exists. One that may not be looked at counts as existing: the folder of the supervisor's socket
+    may belong to another user."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
+    """Why a checkpoint is not one of this training; empty: it is."""
+    for name, value in now.items():
+        before = then.get(name, _DEFAULTS.get(name))
+        if before != value:
+            return f"the checkpoint is of another training ({name} was {before}, is {value})"
+    return ""
+
+
+def describe_replicas(history: ReplicaHistory, *, wanted: bool) -> str:
+    """One sentence for the user, at the end of a training, about its replicas. ``wanted``: comparisons were asked
+    for."""
+    if history.ended:
+        return f"The result is not exact because of {history.ended}."
+    if history.compared:
+        times = "once" if history.compared == 1 else f"{history.compared} times"
+        return f"All engines' replicas were compared {times}, last at step {history.last_step}: they were equal."
+    if not history.several:
+        return "Replicas were never compared: one engine trained at a time."
+    why = "no comparison came to its end" if wanted else "compare_interval=0"
+    return f"Replicas were never compared, though several engines trained ({why})."

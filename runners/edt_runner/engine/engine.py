@@ -1,0 +1,455 @@
+"""The life of one engine: join, train, switch, regroup, finish. The methods stand in the order of the protocol.
+
+Each stage of the life is a method that returns the next stage, or the kind of the exit. A reduction also carries the
+newest committed generation of every engine: once all have announced the same newer one, the next step is computed in
+it. When the data plane breaks off, wherever that is, the engine stands still, says where it is, and goes on in the
+group that the coordinator makes of the survivors. ``docs/protocol.md`` shows the messages in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.reports import ExitKind
+from edt_runner import environment
+from edt_runner.comm.process_groups import GlooGroup
+from edt_runner.comm.sockets import can_connect
+from edt_runner.engine.link import Membership
+from edt_runner.engine.step_runner import EngineParts, StepRunner, width_of
+from edt_runner.errors import CheckpointError, PeerLost, StateMismatch
+from edt_runner.protocol import engine_status
+from edt_runner.protocol.data import (
+    CatchUp,
+    EngineResult,
+    EngineState,
+    EngineStatus,
+    RegroupPlan,
+    RegroupStatus,
+    TrainingDefinition,
+)
+from edt_runner.protocol.engine_messages import (
+    ApplyRegroupPlan,
+    CheckpointMissing,
+    ExitEngine,
+    GroupLost,
+    JoinAgain,
+    JoinCancelled,
+    JoinContinues,
+    JoinRequest,
+    PullFailed,
+    ReceiveStateFromDriver,
+    ReceiveStateFromMembers,
+    RefuseEngine,
+    Regrouped,
+    SendStateToDriver,
+    StartRegroup,
+    StateReceived,
+    SurvivorStatus,
+    Switching,
+    TrainingDefined,
+    TrainingFinished,
+)
+from edt_runner.protocol.engine_status import ActivityKind
+from edt_runner.protocol.messages import Resized
+from edt_runner.schedule.split import Split
+
+Stage = Callable[[], "Stage | ExitKind"]
+
+
+class Engine:
+    """One engine."""
+
+    def __init__(self, parts: EngineParts) -> None:
+        self._schedule, self._parts = parts.training.schedule, parts
+        self._adapter, self._link = parts.adapter, parts.link
+        self._steps = StepRunner(parts)
+        self._membership: Membership | None = None
+        """None: it has no state yet, or has to receive it anew."""
+        self._announced = 0
+        """The generation that all engines announced in the last reduction; 0: they differed."""
+        self._coming_split: Split | None = None
+        """Of the coming step; None: an even split over all members."""
+        self._unreachable: list[str] = []
+        """The engines that it could not reach when the group of a regroup was not built."""
+        self._built: int | None = None
+        """The newest regroup whose group it has built. ``_unreachable`` is empty where such a group was lost again, the
+        cause of which another engine knows, and where it was never built: this tells the coordinator which it was."""
+        self._requested_after = 0
+        """The newest regroup that it knew of when it sent its join request."""
+        self._torn = False
+        """Whether its state is incomplete: another engine's was being received over it."""
+        self._pull_failures = 0
+        self._result = EngineResult()
+        """Of the training, once this engine has committed the last step."""
+
+    def run(self) -> ExitKind:
+        """Join, train, and leave one way or another.
+
+        Returns:
+            The kind of the exit, which the process then ends with.
+
+        Raises:
+            StateMismatch: the script called train() with other arguments here than in the driver.
+        """
+        stage: Stage = self._join
+        while True:
+            try:
+                following = stage()
+            except PeerLost as error:
+                print(f"edt: {error}", flush=True)
+                following = self._join if self._membership is None else self._report_loss
+            if isinstance(following, ExitKind):
+                return following
+            stage = following
+
+    # ── joining ───────────────────────────────────────────────────────────────────────────────────────────────
+    def _join(self) -> Stage | ExitKind:
+        """Ask to join until the state is here. An ExitKind: this engine will not join."""
+        link = self._link
+        engine_status.page.write(ActivityKind.WAITING, 0)
+        self._request_to_join()
+        deadline = _pull_deadline() if self._pull_failures else None
+        while True:
+            message = link.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            match message:
+                case None:
+                    self._pull_failed()
+                    deadline = None  # until the coordinator has answered
+                case TrainingDefined(definition=definition):
+                    self._check_definition(definition)
+                    deadline = _pull_deadline()
+                case ReceiveStateFromDriver():
+                    return self._receive_from_driver(message)
+                case ReceiveStateFromMembers(generation=generation):
+                    return self._receive_from_members(generation)
+                case JoinCancelled():
+                    if self._pull_failures > environment.pull_failed_limit():
+                        return ExitKind.PULL_FAILED
+                    self._request_to_join()
+                    deadline = _pull_deadline()
+                case JoinContinues():
+                    pass
+                case JoinAgain(regroup=regroup) if regroup > self._requested_after:
+                    self._request_to_join()
+                case RefuseEngine(why=why):
+                    print(f"edt: this engine does not join: {why}", flush=True)
+                    return ExitKind.PULL_FAILED
+                case ExitEngine():  # its supervisor knows whether it was asked to leave
+                    return ExitKind.FINISHED
+
+    def _request_to_join(self) -> None:
+        self._requested_after = self._link.acknowledge_regroup()  # one that is started later makes the request stale
+        self._link.set_status(EngineStatus(EngineState.JOINING))
+        self._link.send(JoinRequest(self._parts.facts, self._parts.plane.addresses, self._requested_after))
+
+    def _pull_failed(self) -> None:
+        self._pull_failures += 1
+        count, limit = self._pull_failures, environment.pull_failed_limit()
+        self._link.report("pull-failed", allocation=int(self._link.name), count=count, limit=limit)
+        print(f"PULL_FAILED: no weights within {environment.pull_weight_timeout():g} s ({count})", flush=True)
+        self._link.send(PullFailed())
+
+    def _check_definition(self, definition: TrainingDefinition) -> None:
+        for name, own in self._schedule.to_json_object().items():
+            if definition.schedule[name] != own:
+                raise StateMismatch(
+                    f"{name}: {definition.schedule[name]} in the driver, {own} in an engine; "
+                    "the script must call train() with the same arguments in every process"
+                )
+
+    def _receive_from_driver(self, message: ReceiveStateFromDriver) -> Stage:
+        """The first engine of an attempt receives the driver's state and trains alone."""
+        with contextlib.closing(self._parts.plane.build(message.store, message.key, rank=1, size=2)) as group:
+            self._transfer(group, sources=[0], receivers=[1])
+        crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
+        self._enter(message.generation, (self._link.name,), self._parts.plane.solo())
+        self._link.send(StateReceived(message.generation, self._steps.training_steps))
+        self._steps.lead()
+        self._request_batches()
+        return self._train
+
+    def _receive_from_members(self, generation: int) -> Stage:
+        """A joining engine receives the state while the members compute a step. It takes part in that step's reduction
+        with nothing of its own, and computes from the next step on."""
+        prepared = self._link.prepared(generation)
+        change, group = prepared.message, prepared.group
+        assert group is not None
+        crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
+        ranks = _ranks(change.members)
+        self._transfer(group, ranks(change.surviving), ranks(change.joining))
+        self._enter(generation, change.members, group)
+        self._link.send(StateReceived(generation, self._steps.training_steps))
+        crash_point(CrashPoint.ENGINE_JOINED, who=self._link.name)
+        self._coming_split = self._split_over(change.surviving, change.members)
+        self._parts.checksum_sender.joined()
+        self._request_batches()
+        return self._train
+
+    # ── training ──────────────────────────────────────────────────────────────────────────────────────────────
+    def _train(self) -> Stage | ExitKind:
+        """Run steps until the training is over, or until this engine has left the group."""
+        while not self._steps.done:
+            if self._announced > self.membership.generation and not self._switch(self._announced):
+                return lambda: self._await_coordinator(ExitKind.LEFT)
+            self._announced = self._steps.run(self.membership, self._split())
+            self._coming_split = None
+        return self._finish
+
+    def _switch(self, generation: int) -> bool:
+        """Work in ``generation`` from the coming step on. False: this engine is not part of it."""
+        prepared, steps, name = self._link.prepared(generation), self._steps, self._link.name
+        change, group, old = prepared.message, prepared.group, self.membership
+        self._steps.reach(CrashPoint.ENGINE_SWITCH)
+        if not change.members and old.leads:
+            steps.write_checkpoint()
+        if name not in change.members:
+            steps.flush()  # before Switching, after which training may be suspended
+            self._set_status(EngineState.SWITCHED_OUT, next_generation=generation)
+            self._link.send(Switching(generation, steps.offset))
+            self._steps.reach(CrashPoint.ENGINE_LEAVE)
+            return False
+        self._link.send(Switching(generation, steps.offset))
+        self._steps.reach(CrashPoint.ENGINE_SWITCHED)
+        assert group is not None
+        joined = _allocations(change.joining)
+        left = _allocations(member for member in old.members if member not in change.members)
+        resized = Resized(generation, steps.training_steps, len(change.members), None, joined=joined, left=left)
+        steps.pauses.begin(resized)
+        self._enter(generation, change.members, group)
+        if self.membership.leads and not old.leads:
+            steps.lead()
+        if change.joining:
+            ranks = _ranks(change.members)
+            self._parts.checksum_sender.joined()
+            steps.finish_sending = self._transfer(group, ranks(change.surviving), ranks(change.joining))
+        self._coming_split = self._split_over(change.surviving, change.members)
+        self._request_batches()
+        return True
+
+    # ── after a loss ──────────────────────────────────────────────────────────────────────────────────────────
+    def _report_loss(self) -> Stage | ExitKind:
+        """The data plane broke off: tell the coordinator, unless it has started a regroup itself."""
+        engine_status.page.write(ActivityKind.REGROUPING, self._steps.offset)
+        self._set_status(EngineState.REGROUPING)
+        if not self._link.regroup_started:
+            regroup = self._link.regroup
+            built = self._built == regroup
+            self._link.send(GroupLost(self.membership.generation, regroup, tuple(self._unreachable), built))
+        self._unreachable = []
+        return lambda: self._await_coordinator(ExitKind.LEFT)
+
+    def _await_coordinator(self, at_exit: ExitKind) -> Stage | ExitKind:
+        """Out of the group, or at the end: do what the coordinator says. ``at_exit``: what ``ExitEngine`` means
+        here."""
+        while True:
+            message = self._link.wait()
+            match message:
+                case StartRegroup(regroup=regroup):
+                    self._send_survivor_status(regroup)
+                case ApplyRegroupPlan(regroup=regroup) if regroup == self._link.regroup:
+                    return lambda: self._regroup(message)
+                case JoinAgain():
+                    self.membership.group.close()
+                    self._membership = None
+                    return self._join
+                case SendStateToDriver():
+                    self._send_to_driver(message)
+                case ExitEngine() | RefuseEngine():
+                    return at_exit
+
+    def _send_survivor_status(self, regroup: int) -> None:
+        steps, plane = self._steps, self._parts.plane
+        self._link.acknowledge_regroup(regroup)
+        self._set_status(EngineState.REGROUPING)
+        micro_batches, offset_after = self._schedule.micro_batches, None
+        if self._schedule.follows_engines:
+            micro_batches = 0 if steps.done else width_of(self._split())
+            offset_after = steps.offset + micro_batches
+        status = RegroupStatus(
+            offset=steps.offset,
+            has_reduced=steps.reduced is not None,
+            summed=steps.sums.spans() if steps.sums is not None else (),
+            ended=steps.done,
+            micro_batches=micro_batches,
+            offset_after=offset_after,
+        )
+        self._link.send(SurvivorStatus(regroup, status, plane.addresses, plane.probe_address))
+        engine_status.page.write(ActivityKind.REGROUPING, steps.offset)
+
+    def _regroup(self, message: ApplyRegroupPlan) -> Stage | ExitKind:
+        """Go on with the survivors: those that are a step behind catch up, then the broken step is tried again."""
+        self._steps.reach(CrashPoint.ENGINE_REGROUP)
+        name, plan, led = self._link.name, message.plan, self.membership.leads
+        receives = name in plan.repaired or (plan.catch_up is CatchUp.STATE and name in plan.behind)
+        restores = plan.restore is not None and name == plan.repair_source
+        if self._torn and not receives and not restores:
+            print("edt: the engine that sent its state has died with half of it sent", flush=True)
+            return ExitKind.LOST
+        group = self._build_regrouped(message)
+        try:
+            self._catch_up(plan, group)
+            repaired = self._repair(plan, group, message.generation)
+        except PeerLost:
+            group.close()
+            raise
+        if not repaired:
+            group.close()
+            return lambda: self._await_coordinator(ExitKind.LEFT)
+        self._enter(message.generation, plan.members, group)
+        if plan.restore is not None:
+            self._request_batches()
+        elif not self._steps.done:
+            self._coming_split = plan.split
+            self._request_batches(self._steps.keep(plan.split, group.rank))
+        self._link.send(Regrouped(message.regroup))
+        lost, step = _allocations(message.lost), self._steps.training_steps
+        resized = Resized(message.generation, step, group.size, None, lost=lost, recomputed=plan.recomputed)
+        self._steps.pauses.begin(resized)
+        if self.membership.leads and not led:
+            self._steps.lead()
+        if not plan.repair_source:  # engines that were just made equal are compared when the others would be
+            self._parts.checksum_sender.joined()
+        return self._train
+
+    def _build_regrouped(self, message: ApplyRegroupPlan) -> GlooGroup:
+        try:
+            group = self._link.build_group(message.store, f"regroup/{message.regroup}", message.plan.members)
+        except PeerLost:
+            probes = message.probe_addresses.items()
+            self._unreachable = [other for other, address in probes if not can_connect(address)]
+            raise
+        self._built = message.regroup
+        return group
+
+    def _catch_up(self, plan: RegroupPlan, group: GlooGroup) -> None:
+        """Engines that have not committed the last step receive its reduced tensor, or the whole state."""
+        steps, ranks = self._steps, _ranks(plan.members)
+        sources, behind = ranks(plan.sources), ranks(plan.behind)
+        if plan.catch_up is CatchUp.STATE:
+            self._transfer(group, sources, behind)()
+        elif plan.catch_up is CatchUp.REDUCED and group.rank in behind:
+            step = self._schedule.at(steps.offset, plan.offset - steps.offset)
+            reduced = group.receive_reduced(self._adapter.size(step.kind), sources[0])
+            steps.commit(reduced, self.membership, step)
+        elif plan.catch_up is CatchUp.REDUCED and group.rank == sources[0]:
+            group.send_reduced(steps.reduced, behind)
+
+    def _repair(self, plan: RegroupPlan, group: GlooGroup, generation: int) -> bool:
+        """Replicas differed: one engine sends its state to the others, after it has loaded a checkpoint where the plan
+        says so. False: there is no such checkpoint."""
+        name, parts, steps = self._link.name, self._parts, self._steps
+        if name != plan.repair_source and name not in plan.repaired:
+            return True
+        if plan.restore is not None:
+            parts.snapshots.finish()
+        parts.snapshots.wait_copied()
+        parts.checksum_sender.wait()
+        if plan.restore is not None and name == plan.repair_source:
+            try:
+                steps.accept(parts.restore(plan.restore))
+                parts.recorder.go_back(steps.training_steps, generation)
+            except CheckpointError as error:
+                self._link.send(CheckpointMissing(str(error)))
+                return False
+        ranks = _ranks(plan.members)
+        self._transfer(group, ranks([plan.repair_source]), ranks(plan.repaired))()
+        if plan.restore is not None and name in plan.repaired:
+            parts.recorder.go_back(steps.training_steps, generation)
+        return True
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────
+    def _finish(self) -> Stage | ExitKind:
+        """The last step is committed: say so, and what came of it."""
+        steps, member = self._steps, self.membership
+        steps.flush()
+        if member.leads:
+            engine_status.page.write(ActivityKind.EXPORTING, steps.offset)
+            self._parts.snapshots.finish()
+        engine_status.page.write(ActivityKind.WAITING, steps.offset)
+        checksums = self._parts.checksum_sender.at_end(names=member.leads) if member.group.size > 1 else None
+        self._result = EngineResult(checksums)
+        if member.leads:
+            self._result = replace(self._result, digest=self._adapter.digest(), step=steps.training_steps)
+        self._set_status(EngineState.ENDED, result=self._result)
+        self._link.send(TrainingFinished(member.generation, self._result))
+        return lambda: self._await_coordinator(ExitKind.FINISHED)
+
+    def _send_to_driver(self, message: SendStateToDriver) -> None:
+        """Send the trained state to the driver. If that dies meanwhile, the coordinator asks again."""
+        self._steps.reach(CrashPoint.ENGINE_HAND_OVER)
+        self._set_status(EngineState.SENDING)
+        try:
+            with contextlib.closing(self._parts.plane.build(message.store, message.key, rank=0, size=2)) as group:
+                self._transfer(group, sources=[0], receivers=[1])()
+        except PeerLost as error:
+            print(f"edt: the driver did not take the weights: {error}", flush=True)
+        self._set_status(EngineState.ENDED, result=self._result)
+
+    # ── what the stages share ─────────────────────────────────────────────────────────────────────────────────
+    def _transfer(self, group: GlooGroup, sources: Sequence[int], receivers: Sequence[int]) -> Callable[[], None]:
+        """Move the whole state from some ranks of ``group``, where it is equal, to others.
+
+        A receiver has it when this returns. A source has begun to send; the function that is returned waits until its
+        part has been sent, and the state must stand still until then.
+        """
+        if group.rank in receivers:
+            self._parts.snapshots.wait_copied()
+            self._parts.checksum_sender.wait()
+            self._torn = True
+            self._steps.accept(group.receive_state(self._adapter, sources))
+        elif group.rank in sources and receivers:
+            return group.send_state(self._adapter.export_state(), self._steps.extra(), sources, receivers)
+        return lambda: None
+
+    @property
+    def membership(self) -> Membership:
+        """The engine works in it.
+
+        Raises:
+            AssertionError: it has no state yet.
+        """
+        assert self._membership is not None
+        return self._membership
+
+    def _enter(self, generation: int, members: tuple[str, ...], group: GlooGroup) -> None:
+        """Work in ``generation`` from now on."""
+        self._link.enter(generation, self._membership.group if self._membership is not None else None)
+        self._membership = Membership(generation, members, group, self._link.name)
+        self._set_status(EngineState.TRAINING, step=self._steps.training_steps)
+        self._announced, self._coming_split, self._torn = 0, None, False
+
+    def _set_status(self, state: EngineState, **fields: Any) -> None:
+        self._link.set_status(EngineStatus(state, self.membership.generation, self.membership.members, **fields))
+
+    def _split(self) -> Split:
+        """Of the coming step."""
+        return self._coming_split or self._steps.even_split(self.membership.group.size)
+
+    def _split_over(self, computing: tuple[str, ...], members: tuple[str, ...]) -> Split:
+        """Of a step that only some of the members compute."""
+        parts = iter(self._steps.even_split(len(computing)))
+        return tuple(next(parts) if member in computing else range(0) for member in members)
+
+    def _request_batches(self, kept: tuple[int, ...] = ()) -> None:
+        if not self._steps.done:
+            self._steps.request_batches(self.membership.group, self._split(), kept)
+
+
+def _pull_deadline() -> float:
+    """When a joining engine has waited too long, in monotonic seconds."""
+    return time.monotonic() + environment.pull_weight_timeout()
+
+
+def _ranks(members: tuple[str, ...]) -> Callable[[Iterable[str]], list[int]]:
+    """What gives the ranks of engines in ``members``."""
+    return lambda engines: [members.index(engine) for engine in engines]
+
+
+def _allocations(engines: Iterable[str]) -> tuple[int, ...]:
+    """The allocation ids that the names of ``engines`` are."""
+    return tuple(int(engine) for engine in engines)

@@ -1,0 +1,188 @@
+"""An engine's part of ``train()``: prepare, train, and end the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from edt_contract.durable import reason
+from edt_contract.encoding import to_json_object
+from edt_runner import environment, exit_codes
+from edt_runner.adapter import State
+from edt_runner.checkpoints import checkpoint
+from edt_runner.checkpoints.snapshot import Snapshots
+from edt_runner.checkpoints.state_files import HostCopy, read_state, write_state
+from edt_runner.checkpoints.user_files import PLACE, UserFiles
+from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.context import Context
+from edt_runner.engine.checksum_sender import ChecksumSender
+from edt_runner.engine.engine import Engine
+from edt_runner.engine.link import EngineLink, leave_process
+from edt_runner.engine.record import Recorder
+from edt_runner.engine.step_runner import EngineParts
+from edt_runner.errors import CheckpointError
+from edt_runner.frameworks.checksums import checksums
+from edt_runner.frameworks.trainable import EngineAdapter
+from edt_runner.protocol.messages import LeaveEngines, Note
+from edt_runner.supervisor import spool
+from edt_runner.training import Training, model_dir
+
+_BACKGROUND_NICENESS = 10
+_PART_OF_GRACE = 0.6
+"""Of the time that a leave may take: how long the first-ranked engine of a membership that empties waits for room for
+its checkpoint."""
+
+
+def prepared(training: Training, role: Context) -> EngineParts:
+    """What engine ``role.name`` is made of: everything that needs no other engine. Made at low priority where this
+    process may raise its priority again. Called by the main thread, since no other may set signal handlers."""
+    if os.geteuid() != 0:
+        return _prepare(training, role)
+    before = os.nice(0)
+    os.nice(_BACKGROUND_NICENESS)
+    try:
+        return _prepare(training, role)
+    finally:
+        for thread in Path("/proc/self/task").iterdir():  # those started meanwhile have inherited it
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), before)
+
+
+def live(parts: EngineParts) -> NoReturn:
+    """Join, train, leave, and end the process. Called by any thread."""
+    logger = parts.training.request.worker_logger
+    if logger is not None:
+        logger.on_train_begin()
+    kind = Engine(parts).run()
+    if logger is not None:
+        logger.on_train_end()
+    parts.loader.close()
+    leave_process(exit_codes.STATUSES[kind])
+
+
+def _prepare(training: Training, role: Context) -> EngineParts:
+    """As ``prepared``, in the order that forking asks for: loader processes come first."""
+    spec = role.spec
+    loader = training.loader(_loader_processes(training.request.loader_processes, spec.cores, spec.max_engines))
+    adapter = training.adapter(on_device=role.device != "cpu")
+    for what, why in training.samples.take_warnings():
+        adapter.end_guarantee(what, why)
+    facts = training.facts()
+    adapter, hooks = training.with_callbacks(adapter, runs=True)
+    _warm_up(training, adapter)
+    plane = GlooPlane(spec.host, adapter.dtype, environment.gloo_interface())
+    computing = training.request.trainable.framework.computing(on_device=role.device != "cpu")
+    note = Path(spec.spool_dir) / spool.COORDINATOR
+    link = EngineLink(role.coordinator, note, spec.token, role.name, plane, computing)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # best effort: user code may have its own handler
+        signal.signal(signal.SIGTERM, lambda number, frame: _ask_to_leave(link))
+    interval = training.request.compare_interval
+    return EngineParts(
+        training,
+        facts,
+        adapter,
+        plane,
+        loader,
+        link,
+        Recorder(environment.sample_record(), spec.fence, role.name),
+        _snapshots(training, adapter, role, link, computing),
+        ChecksumSender(link, adapter.export_state, checksums, interval, hooks=hooks is not None),
+        hooks,
+        UserFiles(
+            model_dir(spec.result_dir),
+            adapter.save_for_user,
+            report=lambda error: link.report("storage", place=PLACE, error=error, seconds=0.0),
+            note=lambda text: link.send(Note(text)),
+        ),
+        lambda most: _restore(Path(spec.checkpoint_dir), most, adapter),
+    )
+
+
+def _warm_up(training: Training, adapter: EngineAdapter) -> None:
+    """Take a small batch through the model before the training needs it. What the model raises at that says so."""
+    size = training.schedule.batch_size
+    units = min(2, size)
+    try:
+        adapter.warm_up(training.samples.probe_batch(units))
+    except Exception as error:
+        error.add_note(
+            f"This was a trial before the training: a batch of {units}, the first training sample repeated. "
+            f"The training's own micro-batches have {size}."
+        )
+        raise
+
+
+def _restore(folder: Path, most: int, adapter: EngineAdapter) -> Mapping[str, Any]:
+    """``EngineParts.restore``: load the newest checkpoint of offset ``most`` or before."""
+    found = checkpoint.newest(folder, most=most)
+    if found is None:
+        raise CheckpointError(
+            f"on_mismatch='restore': there is no checkpoint of offset {most} or before, the last at which all "
+            "engines are known to have held the same; a shorter recovery_interval makes more of them"
+        )
+    read_state(found.state_file, adapter, found.manifest["meta"])
+    checkpoint.forget_after(folder, found.offset)
+    return {"offset": found.offset, "metric_sums": found.manifest["metric_sums"]}
+
+
+def _ask_to_leave(link: EngineLink) -> None:
+    """Send the request from a thread: the signal may have come while this one was writing to the link."""
+    threading.Thread(target=link.send, args=(LeaveEngines((link.name,)),), daemon=True).start()
+
+
+def _loader_processes(wanted: int, cores: int, engines: int) -> int:
+    """Loader processes of one engine: those of all engines are at most as many as the node has cores."""
+    most = max(1, cores // engines)
+    if wanted > most:
+        print(
+            f"num_dataloader_threads: {wanted} asked for, {most} used: {cores} cores for up to {engines} engines",
+            file=sys.stderr,
+            flush=True,
+        )
+    return min(wanted, most)
+
+
+def _snapshots(
+    training: Training, adapter: EngineAdapter, role: Context, link: EngineLink, computing: Mapping[str, Any]
+) -> Snapshots:
+    """Recovery checkpoints of this training."""
+    identity = training.identity(role.spec.arguments)
+
+    def write(offset: int, metric_sums: Mapping[str, Any], state: State) -> None:
+        manifest = {
+            "job": role.spec.job,
+            "fence": role.spec.fence,
+            "identity": identity,
+            "threads": role.spec.threads,
+            "computing": computing,
+            "replicas": to_json_object(link.history) if link.history is not None else {},
+            **training.request.trainable.framework.versions(),
+            "metric_sums": metric_sums,
+            "meta": state.meta,
+        }
+        try:
+            place = checkpoint.write(
+                Path(role.spec.checkpoint_dir),
+                offset,
+                manifest,
+                lambda path: write_state(path, state),
+                who=role.name,
+                equal_at=link.history.equal_at if link.history is not None else None,
+            )
+        except OSError as error:
+            link.report("storage", place="checkpoints", error=reason(error), seconds=0.0)
+            raise
+        link.report("checkpointed", step=training.schedule.steps_before(offset), path=str(place))
+
+    return Snapshots(
+        training.request.recovery_interval,
+        adapter.export_state,
+        HostCopy(),
+        write,
+        lambda text: link.send(Note(text)),
+        patience=_PART_OF_GRACE * role.spec.grace_seconds,
+    )

@@ -1,0 +1,337 @@
+"""Steps of the training as one engine runs them: compute, reduce, commit. Framework-neutral.
+
+A step loads batches, runs forward and backward on this engine's micro-batches, is reduced with the other engines, and
+is committed. A reduction may break off at any instant: what is summed by then is kept for the next try. The newest
+reduced tensor is kept, too, for engines that were lost to the reduction before they could commit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_runner import environment
+from edt_runner.adapter import Adapter, BatchRequest, Local, Reduced
+from edt_runner.callbacks.hooks import UserCallbacks
+from edt_runner.checkpoints.snapshot import Snapshots
+from edt_runner.checkpoints.user_files import UserFiles
+from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.tree_reduction import PartialSums
+from edt_runner.data.loader import SampleLoader
+from edt_runner.engine.checksum_sender import ChecksumSender
+from edt_runner.engine.link import EngineLink, Membership
+from edt_runner.engine.record import Recorder
+from edt_runner.engine.telemetry import MetricSums, PauseTimer, Telemetry
+from edt_runner.errors import UsageError
+from edt_runner.protocol import engine_status
+from edt_runner.protocol.engine_status import ActivityKind
+from edt_runner.protocol.messages import GuaranteeEnded
+from edt_runner.schedule import split
+from edt_runner.schedule.schedule import Step, StepKind
+from edt_runner.schedule.seeds import step_seed
+from edt_runner.schedule.split import Split
+from edt_runner.schedule.tree import plan_of
+from edt_runner.training import Training
+
+
+@dataclass(frozen=True)
+class EngineParts:
+    """What an engine is made of."""
+
+    training: Training
+    facts: Mapping[str, Any]
+    """Of this engine's data, which the coordinator compares with the driver's."""
+    adapter: Adapter
+    plane: GlooPlane
+    loader: SampleLoader
+    link: EngineLink
+    recorder: Recorder
+    snapshots: Snapshots
+    checksum_sender: ChecksumSender
+    hooks: UserCallbacks | None
+    files: UserFiles
+    restore: Callable[[int], Mapping[str, Any]]
+    """Loads the newest checkpoint of this offset or before into the adapter, and removes those after it. Returns what
+    belongs to the state besides the adapter's. Raises CheckpointError where there is none."""
+
+
+class StepRunner:
+    """Runs the steps of a training, and holds what belongs to its state besides the adapter's.
+
+    Args:
+        parts: of the engine.
+    """
+
+    def __init__(self, parts: EngineParts) -> None:
+        self._parts, self._training, self._schedule = parts, parts.training, parts.training.schedule
+        self._adapter, self._link, self._loader = parts.adapter, parts.link, parts.loader
+        self.offset = 0
+        """Of the coming step."""
+        self.reduced: Reduced | None = None
+        """The reduced tensor of the step that was committed last, as long as others can apply it."""
+        self.sums: PartialSums | None = None
+        """What is summed of the coming step."""
+        self._summed_width = 0
+        """Micro-batches of the step that ``sums`` are of."""
+        self.pauses = PauseTimer(parts.link)
+        self._telemetry = Telemetry(parts.link, parts.adapter.values)
+        self.finish_sending: Callable[[], None] | None = None
+        """Waits until the joining engines have received the state."""
+        self._epoch_sums = MetricSums(parts.adapter.width)
+        self._tried_in = 0
+        """Generation in which the coming step was tried last."""
+        self._reported_first_step = False
+
+    # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def training_steps(self) -> int:
+        """Committed training steps of the training."""
+        return self._schedule.steps_before(self.offset)
+
+    @property
+    def done(self) -> bool:
+        """Whether the training is over."""
+        return self.offset >= self._schedule.length or self._stopped
+
+    @property
+    def _stopped(self) -> bool:
+        return self._parts.hooks is not None and self._parts.hooks.stopped
+
+    def extra(self) -> dict[str, Any]:
+        """What belongs to the state besides the adapter's, as JSON."""
+        return {"offset": self.offset, "metric_sums": self._epoch_sums.to_json_object()}
+
+    def accept(self, extra: Mapping[str, Any]) -> None:
+        """Go on from a state that the adapter has been filled with. ``extra``: of that state."""
+        self.offset = int(extra["offset"])
+        self._epoch_sums = MetricSums(self._adapter.width, extra["metric_sums"])
+        self.reduced = self.sums = self.finish_sending = None
+        self._parts.recorder.keep(())
+        if self._parts.hooks is not None:
+            self._parts.hooks.begin()
+
+    # ── batches ───────────────────────────────────────────────────────────────────────────────────────────────
+    def even_split(self, engines: int) -> Split:
+        """The coming step's micro-batches, split evenly over so many engines."""
+        return split.even_split(self._step_at(self.offset, engines).micro_batches, engines)
+
+    def _step_at(self, offset: int, engines: int) -> Step:
+        return self._schedule.at(offset, self._training.widths.at(offset, engines))
+
+    def request_batches(self, group: GlooGroup, parts: Split, kept: Collection[int] = ()) -> None:
+        """Let the loader prepare what this engine will compute: of the coming step, which is split into ``parts``, all
+        but the micro-batches that are ``kept``; of later steps its part of an even split."""
+        first = sorted(set(parts[group.rank]) - set(kept))
+        step = self._schedule.at(self.offset, width_of(parts))
+        self._loader.restart(self._requests(step, self.offset, first, group))
+
+    def _requests(self, step: Step, offset: int, part: Sequence[int], group: GlooGroup) -> Iterator[BatchRequest]:
+        while True:
+            for index in part:
+                indices = split.samples(self._schedule, self._training.seed, step, index)
+                if len(indices):
+                    yield BatchRequest(step.kind, step.epoch, indices)
+            offset += step.advance
+            if offset >= self._schedule.length:
+                return
+            step = self._step_at(offset, group.size)
+            part = split.even_split(step.micro_batches, group.size)[group.rank]
+
+    def keep(self, parts: Split, rank: int) -> tuple[int, ...]:
+        """Before another try of the coming step: of what is summed keep the micro-batches that are this engine's in the
+        split ``parts``, and return them."""
+        self.finish_sending = None
+        if width_of(parts) != self._summed_width:  # it is another step than the one that they were summed for
+            self.sums = None
+        if self.sums is not None:
+            self.sums.restrict(parts[rank])
+        kept = self.sums.micro_batches() if self.sums is not None else ()
+        self._parts.recorder.keep(kept)
+        return kept
+
+    # ── one step ──────────────────────────────────────────────────────────────────────────────────────────────
+    def run(self, membership: Membership, parts: Split) -> int:
+        """Compute, reduce and commit the coming step, which is split into ``parts``.
+
+        Returns:
+            The generation that all engines announced in the reduction, or 0 where they differ.
+
+        Raises:
+            PeerLost: the group broke, or a regroup was started. The step is not committed.
+        """
+        group = membership.group
+        step = self._schedule.at(self.offset, width_of(parts))
+        trains = step.kind is StepKind.TRAIN
+        plan = plan_of(step.micro_batches, parts)
+        self._summed_width = step.micro_batches
+        if self._training.request.observe_step is not None and trains:
+            self._training.request.observe_step(step, sum(map(bool, parts)), len(parts[group.rank]), membership.leads)
+        self.reach(CrashPoint.ENGINE_FORWARD if trains else CrashPoint.ENGINE_VALIDATE)
+        exact = self._training.request.exact or not trains
+        self.sums = group.begin(self._adapter.size(step.kind), exact=exact, previous=self.sums)
+        group.sum_own(plan, self.sums, lambda index, local: self._compute(step, index, local))
+        own = self._own_sums(step) if self._training.request.worker_logger else []
+        if self.finish_sending is not None:  # nothing may change the parameters before joining engines have them
+            self.finish_sending()
+            self.finish_sending = None
+        if trains:
+            self._parts.recorder.trying(step.training_steps_before, membership.generation)
+        self._tried_in = membership.generation
+        self._link.check()
+        engine_status.page.write(ActivityKind.REDUCING, self.offset)
+        self.reach(CrashPoint.ENGINE_BEFORE_REDUCE)
+        reduced, announced = group.reduce(plan, self.sums, self._link.announce)
+        self.reach(CrashPoint.ENGINE_REDUCED)
+        self.commit(reduced, membership, step)
+        self._log_own(step, own, group.size)
+        if not self._reported_first_step and trains and len(parts[group.rank]):
+            self._reported_first_step = True
+            self._link.report("engine-counted", allocation=int(self._link.name), step=step.training_steps_before)
+        return announced
+
+    def _compute(self, step: Step, index: int, local: Local) -> None:
+        """Load micro-batch ``index`` and fill ``local`` with what it adds to the reduction."""
+        self._link.check()
+        indices = split.samples(self._schedule, self._training.seed, step, index)
+        if not len(indices):
+            local.zero_()
+            return
+        evaluates = step.kind is StepKind.VALIDATE
+        engine_status.page.write(ActivityKind.LOADING, self.offset, index)
+        batch = self._loader.next()
+        engine_status.page.write(ActivityKind.VALIDATING if evaluates else ActivityKind.COMPUTING, self.offset, index)
+        seed = step_seed(self._training.seed, *self._schedule.stream(self.offset, index))
+        if evaluates:
+            self._adapter.evaluate(batch, len(indices), seed, local)
+            return
+        if _drops(step.training_steps_before, index):
+            local.zero_()
+        else:
+            total = split.sample_count(self._schedule, step)
+            self._adapter.micro_batch(batch, len(indices), total, seed, local)
+            self._parts.recorder.hold(step.epoch, step.training_steps_before, index, indices)
+        engine_status.page.write(ActivityKind.APPLYING, self.offset)
+
+    def commit(self, reduced: Reduced, membership: Membership, step: Step) -> None:
+        """Make the reduced tensor of the coming step part of the state. Nothing in here waits for another engine."""
+        before, trains, leads = self.offset, step.kind is StepKind.TRAIN, membership.leads
+        engine_status.page.write(ActivityKind.APPLYING, self.offset)
+        self._parts.snapshots.wait_copied()
+        self._parts.checksum_sender.wait()
+        whole = self._adapter.apply(reduced) if trains else True
+        self.reach(CrashPoint.ENGINE_APPLIED)
+        if step.index == 0:
+            self._epoch_sums.reset(step.kind)
+        sums = self._adapter.sums(step.kind, reduced)
+        self._epoch_sums.add(step.kind, sums)
+        self.offset += step.advance
+        self.reduced, self.sums = reduced if whole else None, None
+        if trains:
+            width = step.micro_batches if self._schedule.follows_engines else None
+            self._parts.recorder.commit(step.training_steps_before, self._tried_in, width)
+            self.pauses.committed()
+        if not trains or step.ends_epoch:
+            self.pauses.interrupted()
+        if step.ends_epoch and self._parts.hooks is not None:
+            self._run_hooks(step)
+        for what, why in self._adapter.take_warnings():
+            self._link.send(GuaranteeEnded(what, why))
+        size, details = membership.group.size, self._adapter.details()
+        self._telemetry.committed(
+            self._schedule, step, self._epoch_sums, int(sums[0]), size, leads=leads, details=details
+        )
+        if leads:
+            if self._link.reconnected:  # bundles of metrics may be lost with the coordinator before this one
+                self._link.reconnected = False
+                self._telemetry.lead()
+            self._write_files(step)
+        if not self.done:
+            self._parts.checksum_sender.committed(step, self.offset, membership)
+        crash_point(CrashPoint.ENGINE_COMMITTED, at=before, who=self._link.name)
+
+    def _run_hooks(self, step: Step) -> None:
+        values = self._adapter.values(self._epoch_sums.of(StepKind.TRAIN))
+        if step.kind is StepKind.VALIDATE:
+            validated = self._adapter.values(self._epoch_sums.of(StepKind.VALIDATE))
+            values |= {f"val_{name}": value for name, value in validated.items()}
+        last = step.epoch + 1 == self._schedule.epochs
+        saves = last or self._saves_after(step.epoch + 1)
+        assert self._parts.hooks is not None
+        self._parts.hooks.end_epoch(step.epoch, values, last=last, saves=saves)
+
+    def flush(self) -> None:
+        """Send what is known of metrics, progress and pauses: this engine is about to leave, or to end."""
+        self.pauses.finish()
+        self._telemetry.flush()
+
+    # ── what the first engine does besides ────────────────────────────────────────────────────────────────────
+    def lead(self) -> None:
+        """This engine is the first in rank order from now on: it does again what the one before may not have done."""
+        self._telemetry.lead()
+        if self.offset:  # also where the state has come from another engine, or from a checkpoint
+            self._write_files(self._schedule.at(self.offset - 1))
+
+    def _write_files(self, step: Step) -> None:
+        """Begin a recovery checkpoint where one is due, and write the user's files at the end of an epoch."""
+        ended, self._link.guarantee_ended = self._link.guarantee_ended, False
+        self._parts.snapshots.begin(self.offset, self._epoch_sums.to_json_object(), force=step.ends_epoch or ended)
+        if step.ends_epoch:
+            engine_status.page.write(ActivityKind.EXPORTING, self.offset)
+            if step.epoch + 1 == self._schedule.epochs or self._stopped:
+                self._parts.files.write_final("model_epoch_final")
+            elif self._saves_after(step.epoch + 1):
+                self._parts.files.write(f"model_epoch_{step.epoch + 1}")
+
+    def _saves_after(self, epoch: int) -> bool:
+        every = self._training.request.checkpoint_freq
+        return bool(every) and epoch % every == 0
+
+    def write_checkpoint(self) -> None:
+        """Write a recovery checkpoint of the state as it is; returns when it is on disk."""
+        engine_status.page.write(ActivityKind.EXPORTING, self.offset)
+        self._parts.snapshots.write_now(self.offset, self._epoch_sums.to_json_object())
+
+    # ── this engine's own values ──────────────────────────────────────────────────────────────────────────────
+    def _own_sums(self, step: Step) -> list[float]:
+        """Samples, loss and metrics summed over this engine's micro-batches."""
+        assert self.sums is not None
+        found = [self._adapter.sums(step.kind, tensor) for tensor in self.sums.tensors()]
+        return [sum(column) for column in zip(*found, strict=True)]
+
+    def _log_own(self, step: Step, own: list[float], workers: int) -> None:
+        logger = self._training.request.worker_logger
+        if logger is None or not own or not own[0]:
+            return
+        values, iteration, epoch = self._adapter.values(own), step.training_steps_before + step.advance, step.epoch + 1
+        if step.kind is StepKind.TRAIN:
+            logger.log_train_metrics(values, iteration, epoch, workers)
+        else:
+            logger.log_test_metrics(values, iteration, epoch)
+
+    def reach(self, point: CrashPoint) -> None:
+        """Where a test may end this engine."""
+        crash_point(point, at=self.offset, who=self._link.name)
+
+
+def width_of(parts: Split) -> int:
+    """Micro-batches of the step that is split so."""
+    return sum(map(len, parts))
+
+
+def _drops(training_step: int, micro_batch: int) -> bool:
+    """Whether a fault is wanted here, to see that it is noticed. ``EDT_FAULT=drop:STEP``: the engine that has
+    micro-batch 0 skips it at that training step; ``EDT_FAULT=raise:STEP``: it raises RuntimeError, as user code
+    would."""
+    fault = environment.fault()
+    if fault is None or micro_batch != 0:
+        return False
+    kind, _, wanted = fault.partition(":")
+    if kind not in ("drop", "raise") or not wanted.isdigit():
+        raise UsageError(f"EDT_FAULT: got {fault!r}, takes 'drop:STEP' or 'raise:STEP'")
+    if int(wanted) != training_step:
+        return False
+    if kind == "raise":
+        raise RuntimeError(f"EDT_FAULT: raised at step {training_step}, as EDT_FAULT says")
+    return True

@@ -1,0 +1,311 @@
+"""A model's forward and backward pass as TensorFlow graphs, one for each form that batches have.
+
+Each is two graphs, one in the other. The inner one is what Keras's own train_step does, save the optimizer's step;
+tracing it shows which variables a pass moves. The outer one sets the seed generators, runs the inner one, reads what
+was moved and puts everything back: between two micro-batches all variables hold the committed values.
+
+A graph is made for the shapes of the first sample, with any number of rows. A batch of other shapes has a graph of its
+own, which leaves open what is different; which graph a batch goes through depends on the batch alone, as exactness
+asks. Which variables a traced function writes, and which random ops it has, is read from its graph's definition,
+functions that it calls included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from edt_runner.errors import UsageError
+from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
+from edt_runner.frameworks.tensorflow.variables import Variables
+from edt_runner.schedule.seeds import key_of
+
+_SEED_STATE = "seed_generator_state"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One traced pass.
+
+    ``run(leaves, share, count, seeds)`` takes the batch's arrays, the micro-batch's share of the step, its count of
+    samples and ``seeds``, and returns the gradients that there are, and one flat tensor: in training
+
+        float variables x share | a flag each: it changed | integer steps | 1 | count | loss x count | metric states
+
+    and in evaluation what follows the 1.
+    """
+
+    run: Any
+    used: tuple[bool, ...]
+    """Of each trainable variable: the loss depends on it."""
+    floats: tuple[Any, ...]
+    """Variables that the pass moves."""
+    integers: tuple[Any, ...]
+    generators: tuple[Any, ...]
+    foreign: tuple[str, ...]
+    """Variables that the pass writes and that are none of the model's."""
+    random: tuple[str, ...]
+    """Ops that draw from a hidden state."""
+
+    def seeds(self, seed: int) -> Any:
+        """The numbers that its generators begin with, a pure function of ``seed``."""
+        keys = [key_of(seed, index) for index in range(len(self.generators))]
+        return np.array([[key & 0x7FFFFFFF, key >> 32 & 0x7FFFFFFF] for key in keys], np.int64).reshape(-1, 2)
+
+
+class Passes:
+    """Traces passes over batches of given shapes.
+
+    Args:
+        dtype: TensorFlow's type of flat vectors.
+    """
+
+    def __init__(self, keras: KerasVersion, model: Any, variables: Variables, dtype: Any) -> None:
+        self._keras, self._model, self._variables, self._dtype = keras, model, variables, dtype
+
+    def train(self, signature: Any) -> Pass:
+        """``signature``: a batch of ``tf.TensorSpec``."""
+        used: list[bool] = []
+
+        def forward_and_backward(x: Any, y: Any = None, weights: Any = None) -> Any:
+            with tf.GradientTape() as tape:
+                outputs, loss = self._forward(x, y, weights, training=True)
+                scaled = self._keras.scale_loss(self._model.optimizer, loss)
+            gradients = tape.gradient(scaled, self._variables.trainable)
+            self._model.compute_metrics(x, y, outputs, weights)
+            used[:] = [gradient is not None for gradient in gradients]
+            return loss, [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
+
+        return self._trace(forward_and_backward, signature, used)
+
+    def evaluate(self, signature: Any) -> Pass:
+        def forward(x: Any, y: Any = None, weights: Any = None) -> Any:
+            outputs, loss = self._forward(x, y, weights, training=False)
+            self._model.compute_metrics(x, y, outputs, weights)
+            return loss, []
+
+        return self._trace(forward, signature, None)
+
+    def _forward(self, x: Any, y: Any, weights: Any, *, training: bool) -> tuple[Any, Any]:
+        outputs = self._keras.call(self._model, x, training=training)
+        return outputs, self._keras.compute_loss(self._model, x, y, outputs, weights, training=training)
+
+    def _trace(self, function: Any, signature: Any, used: list[bool] | None) -> Pass:
+        specs = tf.nest.flatten(signature)
+        flat = tf.function(
+            lambda *leaves: function(*tf.nest.pack_sequence_as(signature, leaves)), autograph=self._keras.autograph
+        )
+        inner = flat.get_concrete_function(*specs)
+        effects = effects_of(inner)
+        variables, training = self._variables, used is not None
+        generators = self._generators(effects)
+        own = {id(v) for v in (*variables.weights, *variables.metrics, *variables.shown, *generators)}
+        written = {id(variable) for variable in effects.written}
+        drawn = {id(variable) for variable in generators}
+        state = [variable for variable in variables.weights if id(variable) in written - drawn]
+        floats = tuple(variable for variable in state if variable.dtype.is_floating)
+        integers = tuple(variable for variable in state if variable.dtype.is_integer or variable.dtype.is_bool)
+        kept = [*floats, *integers, *variables.metrics, *variables.shown, *generators]
+
+        def run(leaves: Sequence[Any], share: Any, count: Any, seeds: Any) -> Any:
+            before = {id(variable): variable.read_value() for variable in kept}
+            for index, generator in enumerate(generators):
+                _set_generator(generator, seeds[index])
+            loss, gradients = inner(*leaves)
+            tail = [[count, count * self._number(loss)]]
+            moved = [(v, self._flat(v - before[id(v)])) for v in variables.metrics]
+            tail += [move * count if id(v) in variables.by_batch else move for v, move in moved]
+            if training:
+                changed = [tf.reduce_any(tf.not_equal(v, before[id(v)])) for v in floats]
+                steps = [tf.cast(v, tf.int64) - tf.cast(before[id(v)], tf.int64) for v in integers]
+                moves = [self._flat(v) * share for v in floats]
+                moves += [self._flat(flag) for flag in changed] + [self._flat(step) for step in steps]
+                tail = [*moves, tf.ones([1], self._dtype), *tail]
+            for variable in kept:
+                variable.assign(before[id(variable)])
+            return [_on_host(gradient) for gradient in gradients], _on_host(tf.concat(tail, 0))
+
+        number, pair = tf.TensorSpec([], self._dtype), tf.TensorSpec([len(generators), 2], tf.int64)
+        outer = tf.function(run, autograph=False).get_concrete_function(specs, number, number, pair)
+        return Pass(
+            run=outer,
+            used=tuple(used or ()),
+            floats=floats,
+            integers=integers,
+            generators=tuple(generators),
+            foreign=tuple(v.name.partition(":")[0] for v in effects.written if id(v) not in own),
+            random=tuple(effects.random),
+        )
+
+    def _generators(self, effects: Effects) -> list[Any]:
+        """Those of the layers, then those that only tracing shows: the global one, and whatever a user keeps."""
+        known = self._keras.generators(self._model)
+        found = [v for v in effects.written if _SEED_STATE in v.name and v.shape.as_list() == [2]]
+        drawn = [v for v in effects.drawn if v.dtype.is_integer]
+        ordered = {id(variable): variable for variable in (*known, *found, *drawn)}
+        met = {id(variable) for variable in (*effects.written, *effects.drawn)}
+        return [variable for key, variable in ordered.items() if key in met]
+
+    def _flat(self, value: Any) -> Any:
+        return tf.reshape(self._number(value), [-1])
+
+    def _number(self, value: Any) -> Any:
+        return tf.cast(value, self._dtype)
+
+
+def _set_generator(generator: Any, pair: Any) -> None:
+    """Keras's states are [seed, counter]; those of ``tf.random.Generator`` end in their key, after counters."""
+    if _SEED_STATE in generator.name:
+        generator.assign(tf.cast(pair, generator.dtype))
+    else:
+        counters = tf.zeros([generator.shape[0] - 1], generator.dtype)
+        key = tf.cast(pair[0] * 2**31 + pair[1], generator.dtype)
+        generator.assign(tf.concat([counters, [key]], 0))
+
+
+def _on_host(tensor: Any) -> Any:
+    with tf.device("/CPU:0"):
+        return tf.identity(tensor)
+
+
+def as_tensors(batch: Any, float_type: str) -> Any:
+    """``batch`` with tensors in the place of arrays; numbers with a point become ``float_type``, as in ``fit``."""
+    if not isinstance(batch, tuple) or not 1 <= len(batch) <= 3:
+        raise UsageError(
+            f"datasets_function: a batch is a {type(batch).__name__}, takes (x, y) or (x, y, sample_weight)"
+        )
+    return tf.nest.map_structure(lambda leaf: _tensor(leaf, float_type), batch)
+
+
+def _tensor(leaf: Any, float_type: str) -> Any:
+    if isinstance(leaf, tf.Tensor):
+        return leaf
+    array = np.asarray(leaf)
+    if array.dtype.kind == "f" and array.dtype != float_type:
+        array = array.astype(float_type)
+    return tf.convert_to_tensor(array)
+
+
+class ByShape:
+    """One traced pass for each way in which batches differ from the first sample.
+
+    Args:
+        first: a batch of tensors.
+        make: a batch of ``tf.TensorSpec`` -> pass.
+    """
+
+    def __init__(self, first: Any, make: Callable[[Any], Pass]) -> None:
+        self._make = make
+        self._shapes = [tuple(leaf.shape) for leaf in tf.nest.flatten(first)]
+        self._made: dict[Any, Pass] = {}
+        self.first = self.of(first)
+
+    def of(self, batch: Any) -> Pass:
+        """The pass that ``batch`` goes through."""
+        leaves = tf.nest.flatten(batch)
+        key = tuple((leaf.dtype, self._open(index, leaf)) for index, leaf in enumerate(leaves))
+        if len(self._shapes) != len(leaves):
+            raise UsageError(
+                f"datasets_function: a batch is made of {len(leaves)} arrays, the first sample of {len(self._shapes)}"
+            )
+        if key not in self._made:
+            specs = [tf.TensorSpec(shape, dtype) for dtype, shape in key]
+            self._made[key] = self._make(tf.nest.pack_sequence_as(batch, specs))
+        return self._made[key]
+
+    def _open(self, index: int, leaf: Any) -> tuple[int | None, ...]:
+        """Its shape, with None for the rows and for what is different in the first sample."""
+        shape = tuple(leaf.shape)
+        first = self._shapes[index] if index < len(self._shapes) else ()
+        if len(first) != len(shape):
+            return (None,) * len(shape)
+        return (None, *(size if size == was else None for size, was in zip(shape[1:], first[1:], strict=True)))
+
+
+_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"})
+_PASSES_ON = frozenset({"Identity", "IdentityN"})
+_CALLS_AFTER_FIRST = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+_DRAWS = frozenset({"RngReadAndSkip", "RngSkip"})
+_RANDOM = frozenset(
+    {
+        "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle",
+        "ParameterizedTruncatedNormal", "Multinomial", "RandomGamma", "RandomPoisson", "RandomPoissonV2",
+        "RandomCrop", "SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2", "FractionalMaxPool",
+        "FractionalAvgPool", "UniformCandidateSampler", "LogUniformCandidateSampler", "AllCandidateSampler",
+        "LearnedUnigramCandidateSampler", "FixedUnigramCandidateSampler", "ThreadUnsafeUnigramCandidateSampler",
+    }
+)  # fmt: skip
+"""Ops that draw from a state inside the kernel, where nobody can set it."""
+
+
+class Effects(NamedTuple):
+    """Of one traced function."""
+
+    written: list[Any]
+    """Variables, in the order in which tracing met them."""
+    drawn: list[Any]
+    """Variables that are the state of a ``tf.random.Generator``, in that order."""
+    random: list[str]
+    """Names of ops that draw from a hidden state."""
+
+
+def effects_of(concrete: Any) -> Effects:
+    """``concrete``: a ``ConcreteFunction``."""
+    graph = concrete.graph
+    definition = graph.as_graph_def()
+    scan = _Scan({function.signature.name: function for function in definition.library.function})
+    variables = {id(variable.handle): variable for variable in concrete.variables}
+    places = {place.op.name: variables[id(outer)] for outer, place in graph.captures if id(outer) in variables}
+    scan.follow(definition.node, {name: (name,) for name in places})
+    bodies = [definition.node, *(function.node_def for function in definition.library.function)]
+    return Effects(
+        [variable for name, variable in places.items() if name in scan.written],
+        [variable for name, variable in places.items() if name in scan.drawn],
+        [node.name for nodes in bodies for node in nodes if node.op in _RANDOM],
+    )
+
+
+class _Scan:
+    def __init__(self, library: Mapping[str, Any]) -> None:
+        self._library = library
+        self.written: set[str] = set()
+        self.drawn: set[str] = set()
+
+    def follow(self, nodes: Iterable[Any], known: Mapping[str, tuple[str, ...]]) -> None:
+        """``known``: name of a node or an argument -> captures of the outermost graph that its output may be."""
+        aliases = dict(known)
+        for node in nodes:
+            inputs = [source.partition(":")[0] for source in node.input if not source.startswith("^")]
+            held = {index: aliases[source] for index, source in enumerate(inputs) if source in aliases}
+            if not held or node.op in _READS:
+                continue
+            everything = tuple(dict.fromkeys(name for names in held.values() for name in names))
+            called = [self._library[name] for name in _functions(node) if name in self._library]
+            if node.op in _PASSES_ON:
+                aliases[node.name] = everything
+            elif node.op in _DRAWS or (node.op.startswith("Stateful") and not called):
+                self.drawn.update(everything)
+            elif called:
+                first = 1 if node.op in _CALLS_AFTER_FIRST else 0
+                for function in called:
+                    arguments = function.signature.input_arg
+                    inner = {
+                        arguments[index - first].name: names
+                        for index, names in held.items()
+                        if 0 <= index - first < len(arguments)
+                    }
+                    self.follow(function.node_def, inner)
+            else:
+                self.written.update(everything)
+
+
+def _functions(node: Any) -> Iterable[str]:
+    for value in node.attr.values():
+        if value.HasField("func"):
+            yield value.func.name
+        for item in value.list.func:
+            yield item.name

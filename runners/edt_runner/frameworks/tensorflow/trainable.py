@@ -1,0 +1,285 @@
+"""A Keras user's model, compiled with its loss, optimizer and metrics, and the user's data sets.
+
+A data set is one of
+* an object with ``__getitem__`` and ``__len__`` (EDTTensorFlowDataset's form): item i is sample i, (x, y) or
+  (x, y, sample_weight), each a number, an array, a tensor, or dicts and tuples of those;
+* arrays themselves, as Keras' ``load_data`` gives them: a *tuple* of x, y and perhaps sample weights, each an array or
+  a dict or list of arrays, with a row for every sample (a tuple of tuples, or any list, is a row of samples);
+* a Keras sequence (``sequences``), whose item is a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from edt_runner.errors import UsageError
+from edt_runner.frameworks.framework import Framework
+from edt_runner.frameworks.tensorflow import nested
+from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
+from edt_runner.frameworks.tensorflow.framework import FRAMEWORK
+from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
+from edt_runner.frameworks.tensorflow.nested import Nested
+from edt_runner.frameworks.tensorflow.sequences import Batches, is_sequence
+from edt_runner.frameworks.tensorflow.sources import TEST, Arrays, ByRow, Grouped, Seeding, Singles, Source
+from edt_runner.frameworks.tensorflow.variables import role_of
+from edt_runner.frameworks.trainable import Collate, Samples
+
+
+@dataclass(frozen=True)
+class KerasTrainable:
+    """A user's Keras training as a ``Trainable``, checked by ``fabric_model``."""
+
+    keras: KerasVersion
+    model: Any
+    """Compiled; not yet built, perhaps: then it has no parameters before there is an adapter."""
+
+    @property
+    def framework(self) -> Framework:
+        return FRAMEWORK
+
+    @property
+    def optimizer_name(self) -> str:
+        return type(self.model.optimizer).__qualname__
+
+    @property
+    def optimizer(self) -> Any:
+        return self.model.optimizer
+
+    def parts(self) -> list[Any]:
+        variables = [*self.model.variables, *self.keras.optimizer_variables(self.optimizer)]
+        return [self.model, self.optimizer, *_layers(self.model), *variables, *map(self.keras.value, variables)]
+
+    def parameters(self) -> list[list[Any]]:
+        named = ((role_of(self.keras, weight), self.keras.value(weight)) for weight in self.model.weights)
+        return [[role, variable.dtype.name, variable.shape.as_list()] for role, variable in named]
+
+    def samples(self, train: Any, test: Any, seed: int, collate: Collate | None) -> Samples:
+        return TensorFlowSamples(train, test, seed, collate)
+
+    def adapter(self, samples: Samples, *, on_device: bool) -> TensorFlowAdapter:
+        """The model is where TensorFlow has put it: on the GPU, if this process sees one."""
+        probe = samples.probe_batch(2)
+        whole_batches = nested.lengths_of(probe)[0] > 2
+        return TensorFlowAdapter(self.keras, self.model, probe, by_rows=whole_batches)
+
+    def finish(self) -> None:
+        self.keras.finish(self.model)
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    """All of a model, those inside of others included."""
+    for layer in getattr(model, "layers", ()):
+        yield layer
+        yield from _layers(layer)
+
+
+class TensorFlowSamples(Samples):
+    """``Samples`` of Keras users. Batches are nested NumPy: (x, y) or (x, y, sample weight).
+
+    What is loaded depends on (seed, epoch, index). A data set that gives another value when it is asked for the same
+    sample again ends the guarantee; that is tried here, on a few samples.
+
+    Args:
+        train, test: one of the forms that this module takes; test may be None.
+        seed: of the training.
+        collate: list of samples -> batch; None: arrays are stacked leaf by leaf.
+
+    Raises:
+        UsageError: a data set cannot be drawn from.
+    """
+
+    def __init__(self, train: Any, test: Any, seed: int, collate: Collate | None) -> None:
+        self._seedings: list[Seeding] = []
+        self._seed, self._collate, self._floats = seed, collate, str(tf.keras.backend.floatx())
+        self._warnings: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+        """Sentences about how the data are used that a user should read."""
+        self._train = self._source("train", train)
+        self.train_units = self._train.units
+        self._test = self._source("test", test) if test is not None and self.train_units else None
+        if self._test is not None and self._test.units:
+            self._test = _cut_as(self._train, self._test)
+        self.test_units = self._test.units if self._test is not None else 0
+
+    def units_per_batch(self, batch_size: int) -> int:
+        """A unit of a Keras sequence counts as many samples as its first one has rows."""
+        rows = self._train.rows() if self.train_units else 1
+        if rows > batch_size:
+            self.notes.append(
+                f"train: batch_size is {batch_size}, but an item of the train data set has {rows} rows; "
+                "a micro-batch is one item"
+            )
+        return max(1, batch_size // rows)
+
+    def batch(self, of_train: bool, epoch: int, indices: Sequence[int]) -> Nested:
+        if of_train:
+            return self._train.batch(epoch, indices)
+        assert self._test is not None
+        return self._test.batch(TEST, indices)
+
+    def probe(self) -> Nested:
+        return self._train.probe()
+
+    def probe_batch(self, units: int) -> Nested:
+        return self._train.first(units)
+
+    def enter_loader(self) -> None:
+        """No op of TensorFlow runs here."""
+        for seeding in self._seedings:
+            seeding.with_ops = False
+        refuse_ops()
+
+    def take_warnings(self) -> list[tuple[str, str]]:
+        taken, self._warnings = self._warnings, []
+        return taken
+
+    def _source(self, name: str, dataset: Any) -> Source:
+        where = f"datasets_function: the {name} data set"
+        arrays = _arrays(dataset, self._floats, where)
+        if arrays is not None and self._collate is None:
+            return Arrays(arrays, where)
+        seeding = Seeding(self._seed)
+        self._seedings.append(seeding)
+        trains = name == "train"
+        source: Source
+        if is_sequence(dataset):
+            if self._collate is not None:
+                raise UsageError(
+                    f"fn_batch_collate: got a function, takes None: the {name} data set gives whole batches"
+                )
+            batches = Batches(dataset, self._floats, seeding, where, trains=trains)
+            self.notes += batches.notes
+            source = batches
+        else:
+            if arrays is not None:
+                dataset = _Rows(arrays, nested.rows(arrays, where))
+            _check(name, dataset)
+            source = Singles(dataset, self._floats, self._collate, seeding, where)
+        if source.units and not _repeats(source, seeding, 0 if trains else TEST):
+            self._warnings.append(
+                (
+                    f"the {name} data set",
+                    "gives another value when it is asked for the same sample again: it draws from "
+                    "a random generator of its own; draw from NumPy's, Python's or TensorFlow's global one",
+                )
+            )
+        return source
+
+
+class _Rows:
+    """Arrays as a row of samples, for a collate function."""
+
+    def __init__(self, arrays: Nested, length: int) -> None:
+        self._arrays, self._length = arrays, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Nested:
+        return nested.take(self._arrays, index)
+
+
+def _repeats(source: Source, seeding: Seeding, epoch: int) -> bool:
+    """Whether the same units come again when they are loaded again, with others between.
+
+    Where seeding TensorFlow on demand is not enough, as with ops that have a seed of their own, it is done always.
+    """
+    indices = sorted({0, source.units // 2, source.units - 1}) if source.rows() == 1 else [0, source.units - 1]
+
+    def repeats() -> bool:
+        first, again = ([source.batch(epoch, [index]) for index in indices] for _ in range(2))
+        return all(nested.equal(ours, theirs) for ours, theirs in zip(first, again, strict=True))
+
+    for always in (False, True):
+        seeding.always = always
+        if repeats():
+            return True
+    seeding.always = False
+    return False
+
+
+def _cut_as(train: Source, test: Source) -> Source:
+    """The test set in units of about the training set's size, since both go by one number of units a micro-batch."""
+    ours, theirs = train.rows(), test.rows()
+    if theirs < ours:
+        return Grouped(test, ours // theirs) if ours // theirs > 1 else test
+    if theirs > ours == 1:
+        return ByRow(test, "datasets_function: the test data set")
+    return test
+
+
+def _arrays(dataset: Any, floats: str, where: str) -> Nested | None:
+    """(x, y) or (x, y, sample weight) in arrays, if that is what it is."""
+    if type(dataset) is not tuple or len(dataset) not in (2, 3) or all(isinstance(part, tuple) for part in dataset):
+        return None
+    if not any(isinstance(part, Mapping) or _is_array(part) for part in dataset):
+        raise UsageError(
+            f"{where}: got a tuple of lists, takes a tuple of arrays (numpy.array(…)), or a list of samples"
+        )
+    if dataset[-1] is None and len(dataset) == 3:
+        dataset = dataset[:2]
+    arrays = tuple(nested.to_numpy(part, floats, where) for part in dataset)
+    lengths = nested.lengths_of(arrays)
+    if len(lengths) > 1:
+        raise UsageError(f"{where}: got arrays of {' and '.join(map(str, lengths))} rows, takes as many rows in each")
+    return arrays
+
+
+def _is_array(part: Any) -> bool:
+    return hasattr(part, "__array__") and bool(np.ndim(part))
+
+
+def _check(name: str, dataset: Any) -> None:
+    takes = "takes an object with __getitem__ and __len__, item i of which is sample i"
+    if isinstance(dataset, tf.data.Dataset):
+        raise UsageError(
+            f"datasets_function: the {name} data set is a tf.data.Dataset, {takes}: each engine must be able to fetch "
+            "any sample by itself, and a stream cannot be entered in the middle. Give arrays as a tuple (x, y), or a "
+            "class whose __getitem__ reads sample i with NumPy; what fits in memory becomes a data set by "
+            "list(dataset.as_numpy_iterator()), before it is batched, shuffled or repeated"
+        )
+    if (
+        isinstance(dataset, Mapping | set | str)
+        or not hasattr(dataset, "__getitem__")
+        or not hasattr(dataset, "__len__")
+    ):
+        hint = " (a generator can be read into a list)" if hasattr(dataset, "__iter__") else ""
+        raise UsageError(f"datasets_function: the {name} data set is {nested.described(dataset)}, {takes}{hint}")
+    if isinstance(dataset, np.ndarray | tf.Tensor):
+        raise UsageError(
+            f"datasets_function: the {name} data set is one array, takes a tuple (x, y) of arrays; "
+            "datasets_function returns ((x_train, y_train), (x_test, y_test))"
+        )
+
+
+_WAYS = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
+"""All that is executed goes one of them: eager ops the first, tf.functions and the rest the others."""
+
+
+def refuse_ops() -> None:
+    """In this process every op of TensorFlow raises UsageError from now on.
+
+    A loader process is forked from an engine whose TensorFlow has threads already. Threads do not survive a fork, so
+    that a tf.function, or an op large enough to be shared among threads, waits for one for ever, while a small op
+    happens to work. Reading a tensor that was made before the fork is no op, and works.
+
+    The names are private: TensorFlow offers nothing that makes ops fail. Where one is missing nothing is refused by it.
+    """
+    from tensorflow.python import pywrap_tfe
+
+    for way in _WAYS:
+        if hasattr(pywrap_tfe, way):
+            setattr(pywrap_tfe, way, _refused)
+
+
+def _refused(*arguments: Any, **named: Any) -> NoReturn:
+    name = next((each for each in arguments if isinstance(each, str) and each and not each.startswith("/")), "an op")
+    raise UsageError(
+        f"datasets_function: a data set runs TensorFlow ({name}) in a loader process, where it would hang: "
+        "use NumPy in __getitem__, or num_dataloader_threads=0, with which the engine itself loads"
+    )

@@ -1,0 +1,172 @@
+"""All variables of a training, by what they are to it, and their values as torch tensors.
+
+Tensors of TensorFlow and of torch share their memory where they can. TensorFlow replaces what a variable holds instead
+of writing over it as long as somebody else has it: a view of a variable stays what it was when it was taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import torch
+import torch.utils.dlpack
+from torch import Tensor
+
+from edt_runner.adapter import State
+from edt_runner.errors import StateMismatch
+from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
+
+_COUNTED = re.compile(r"_\d+$")
+
+
+class Variables:
+    """Of one compiled model whose layers, loss and metrics are built and whose optimizer has its variables.
+
+    All are given as ``tf.Variable``. Seed generators and metrics are no state: between two micro-batches they stand at
+    their first values, whatever the training has seen.
+    """
+
+    def __init__(self, keras: KerasVersion, model: Any) -> None:
+        self._keras, self._model = keras, model
+        self.trainable = [keras.value(variable) for variable in model.trainable_variables]
+        weights, of_optimizer = model.weights, keras.optimizer_variables(model.optimizer)
+        self.weights = [keras.value(variable) for variable in weights]
+        self.optimizer = [keras.value(variable) for variable in of_optimizer]
+        self.metrics, self.shown = (
+            _unique(
+                keras.value(variable)
+                for metric in model.metrics
+                if (metric.name == "loss") is shown
+                for variable in metric.variables
+            )
+            for shown in (False, True)
+        )
+        """Shown: of the mean loss that ``fit`` would show; ours is kept apart."""
+        self.by_batch = {
+            id(keras.value(variable)) for metric in keras.means_over_batches(model) for variable in metric.variables
+        }
+        """Of ``metrics``, those that a micro-batch moves as one row would."""
+        self._named = {f"model.{i}.{role_of(keras, v)}": keras.value(v) for i, v in enumerate(weights)}
+        self._named |= {f"optimizer.{index}": variable for index, variable in enumerate(self.optimizer)}
+        self._paths = dict(zip(self._named, map(keras.path, [*weights, *of_optimizer]), strict=True))
+        self._incoming: dict[str, Tensor] = {}
+        self.settings_taken = 0
+        """How often a setting of the optimizer was another engine's: graphs with the one before are of no more use."""
+        self._first = [(variable, variable.numpy()) for variable in (*self.metrics, *keras.generators(model))]
+
+    def rest(self) -> None:
+        """Put seed generators and metrics back to their first values: user code may have evaluated the model."""
+        for variable, value in self._first:
+            variable.assign(value)
+
+    @property
+    def everything(self) -> list[Any]:
+        """Seed generators included."""
+        generators = self._keras.generators(self._model)
+        return _unique([*self.weights, *self.optimizer, *self.metrics, *self.shown, *generators])
+
+    # ── out and in ────────────────────────────────────────────────────────────────────────────────────────────
+    def export(self) -> State:
+        """Views of the values: they stay what they are now."""
+        tensors = {name: to_torch(variable.read_value()) for name, variable in self._named.items()}
+        meta = {"keras": self._keras.name, "optimizer": type(self._model.optimizer).__qualname__}
+        return State({**meta, "settings": self._settings()}, tensors, self._paths)
+
+    def _settings(self) -> dict[str, Any]:
+        """What the optimizer was made with, as far as it is plain: a step's graph holds it as constants."""
+        optimizer = self._model.optimizer
+        try:
+            config = getattr(optimizer, "inner_optimizer", optimizer).get_config()
+        except NotImplementedError:  # an optimizer of the user's own that does not tell
+            return {}
+        plain = {name: _plain(value) for name, value in config.items() if name != "name"}  # Keras counts those
+        return {name: value for name, value in plain.items() if isinstance(value, bool | int | float | str | None)}
+
+    def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """Raises StateMismatch for a state of another model, optimizer or version of Keras."""
+        own = {"keras": self._keras.name, "optimizer": type(self._model.optimizer).__qualname__}
+        for what, mine in own.items():
+            if meta[what] != mine:
+                raise StateMismatch(f"{what}: {meta[what]} in the training, {mine} in this process")
+        for what in ("model", "optimizer"):
+            theirs = {name for name in shapes if name.startswith(f"{what}.")}
+            ours = {name for name in self._named if name.startswith(f"{what}.")}
+            if theirs != ours:
+                differ = ", ".join(sorted(theirs ^ ours))
+                raise StateMismatch(f"the {what} of this process has other variables: {differ}")
+        self._take_settings(meta.get("settings", {}))  # an earlier release did not tell them
+        self._incoming = {}
+        for name, (dtype, shape) in shapes.items():
+            variable = self._named[name]
+            own_type, own_shape = variable.dtype.name, variable.shape.as_list()
+            if (own_type, own_shape) != (dtype, shape):
+                raise StateMismatch(
+                    f"{self._paths[name]}: {dtype} {shape} in the training, {own_type} {own_shape} in this process"
+                )
+            self._incoming[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+        return self._incoming
+
+    def _take_settings(self, settings: Mapping[str, Any]) -> None:
+        own = self._settings()
+        optimizer = getattr(self._model.optimizer, "inner_optimizer", self._model.optimizer)
+        for name, value in settings.items():
+            if name in own and own[name] != value and not isinstance(value, str):
+                setattr(optimizer, name, value)
+                self.settings_taken += name != "learning_rate"  # which is a variable
+
+    def end_import(self) -> None:
+        for name, tensor in self._incoming.items():
+            self._named[name].assign(to_tensorflow(tensor))
+        self._incoming = {}
+
+
+def _plain(value: Any) -> Any:
+    """A number that NumPy holds, as Python has it; a schedule as JSON text, where it has such."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        with contextlib.suppress(TypeError):
+            return json.dumps(value, sort_keys=True)
+    return value
+
+
+def role_of(keras: KerasVersion, variable: Any) -> str:
+    """``kernel`` of ``sequential_2/dense_7/kernel``, ``variable`` of ``own/variable_3``: Keras counts layers, and
+    weights without a name, by process, so that the rest of a name says nothing; which variable it is, its place says.
+    """
+    return _COUNTED.sub("", keras.path(variable).rpartition("/")[2])
+
+
+def sizes_of(variables: Sequence[Any]) -> list[int]:
+    """Numbers in each of them."""
+    return [variable.shape.num_elements() for variable in variables]
+
+
+def _unique(variables: Any) -> list[Any]:
+    return list({id(variable): variable for variable in variables}.values())
+
+
+_ALIGNMENT = 64
+"""Bytes; TensorFlow aborts the process over a tensor in host memory that begins elsewhere."""
+
+
+def to_torch(tensor: Any) -> Tensor:
+    """A torch tensor of the same memory; a tensor on a GPU is copied to the host first."""
+    if "CPU" not in tensor.device:
+        with tf.device("/CPU:0"):
+            tensor = tf.identity(tensor)
+    view: Tensor = torch.utils.dlpack.from_dlpack(tf.experimental.dlpack.to_dlpack(tensor))
+    return view
+
+
+def to_tensorflow(tensor: Tensor) -> Any:
+    """A TensorFlow tensor of the same memory, which must stay as it is while that lives."""
+    if tensor.data_ptr() % _ALIGNMENT or not tensor.is_contiguous():
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
+    return tf.experimental.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))  # type: ignore[attr-defined]

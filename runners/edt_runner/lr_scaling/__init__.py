@@ -1,0 +1,1 @@
+"""How the learning rate follows the batch: rules, statistics of gradients, traces."""

@@ -1,0 +1,234 @@
+"""EDT_EMULATE: a training on this machine under sizes that somebody else has had.
+
+The variable names a JSON file that ``edt emulate`` has written (``emulate``):
+
+    {"widths": [[0, 4], [120, 2]],   offset -> micro-batches of an update from there on; null: the reference batch's
+     "lr_rule": "linear",            null: none; absent: whatever the script asked for
+     "record": "…/record.jsonl",     null: nothing is recorded
+     "threads": 2}                   of one micro-batch; null: cores / slots
+
+A local run's ``train()`` then lets the batch follow these widths and the learning rate that rule, whatever the script
+asked for. An offset counts the micro-batches of the training so far, since its batch follows the widths. Driver and
+engines read the same file.
+
+The driver's process records the training line by line, and ``edt emulate`` reads that meanwhile: its shape, every
+update, every validation, the digest of its end.
+
+    {"begin": {"schedule": {…}, "batch_size": 16, "reference": 64, "per_engine": false}}
+    {"phase": "train", "step": 4, "epoch": 1, "metrics": {"loss": 2.31, "batch": 64, "learning_rate": 0.1, …}}
+    {"phase": "validate", "step": 90, "epoch": 1, "metrics": {"loss": 0.4, "accuracy": 0.9}}
+    {"end": {"digest": "…"}}
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from edt_runner.errors import UsageError
+from edt_runner.lr_scaling.rules import Rule, by_name
+from edt_runner.protocol.data import MetricItem
+from edt_runner.schedule.schedule import Schedule, StepKind
+
+VARIABLE = "EDT_EMULATE"
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """What the file says.
+
+    Args:
+        widths: (offset, micro-batches an update) in ascending order, the first at offset 0; None: as many as the
+            reference batch has, throughout.
+        lr_rule: what ``rule_named`` knows, or None.
+        keeps_rule: the rule is the script's own, whatever ``lr_rule`` says.
+        record: file that every step is noted in.
+        threads: of one micro-batch; on CPUs the last bits of a result depend on it.
+    """
+
+    widths: tuple[tuple[int, int], ...] | None
+    lr_rule: str | None = None
+    keeps_rule: bool = False
+    record: Path | None = None
+    threads: int | None = None
+
+    def changes(self, reference: int, batch_size: int) -> tuple[tuple[int, int], ...]:
+        """The widths of a training whose learning rate was chosen for ``reference`` samples an update."""
+        return self.widths if self.widths is not None else ((0, max(1, reference // batch_size)),)
+
+    def rule(self, own: Rule | None) -> Rule | None:
+        """The one to train by; ``own``: the script's."""
+        return own if self.keeps_rule else None if self.lr_rule is None else rule_named(self.lr_rule)
+
+    def to_json_object(self) -> dict[str, Any]:
+        rule = {} if self.keeps_rule else {"lr_rule": self.lr_rule}
+        record = None if self.record is None else str(self.record)
+        return {"widths": self.widths, **rule, "record": record, "threads": self.threads}
+
+    @classmethod
+    def from_json_object(cls, data: Mapping[str, Any]) -> Emulation:
+        """What ``to_json_object`` has written.
+
+        Raises:
+            UsageError: the widths are no ascending pairs of whole numbers, or the rule is no name.
+        """
+        given, rule, threads = data.get("widths"), data.get("lr_rule"), data.get("threads")
+        widths = None if given is None else tuple((offset, width) for offset, width in given)
+        if rule is not None and not isinstance(rule, str):
+            raise UsageError(f"lr_rule: got {rule!r}, takes a name")
+        if widths is not None:
+            if odd := [number for pair in widths for number in pair if type(number) is not int]:
+                raise UsageError(f"widths: got {odd[0]!r}, takes pairs of whole numbers")
+            offsets = [offset for offset, _ in widths]
+            if offsets[:1] != [0] or any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
+                raise UsageError(f"widths: got offsets {offsets[:6]}, takes ascending ones, the first 0")
+            if least := [width for _, width in widths if width < 1]:
+                raise UsageError(f"widths: got {least[0]}, takes whole numbers of micro-batches, at least 1")
+        record = data.get("record")
+        return cls(
+            widths,
+            rule,
+            "lr_rule" not in data,
+            Path(record) if record else None,
+            int(threads) if threads else None,
+        )
+
+
+def rule_named(text: str) -> Rule:
+    """A rule by its name, followed by a colon and its arguments: ``linear-warmup:epochs=2``.
+
+    Raises:
+        UsageError: there is none of the name, or it is not made with that.
+    """
+    name, colon, rest = text.partition(":")
+    rule = by_name(name)
+    if not colon:
+        return rule
+    given = dict(part.partition("=")[::2] for part in rest.split(","))
+    if unknown := [key for key in given if key not in rule.parameters]:
+        raise UsageError(f"rule {name}: got {unknown[0]!r}, takes {', '.join(rule.parameters) or 'nothing'}")
+    return cast(Rule, cast(Any, type(rule))(**{key: _plain(value) for key, value in given.items()}))
+
+
+def current() -> Emulation | None:
+    """The emulation that this process is part of, or None.
+
+    Raises:
+        UsageError: its file cannot be read.
+    """
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return None
+    try:
+        return Emulation.from_json_object(json.loads(Path(path).read_text()))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"{VARIABLE}: got {path}, takes a file that `edt emulate` has written: {error}") from None
+
+
+def _plain(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+# ── the record ────────────────────────────────────────────────────────────────────────────────────────────────────
+Observe = Callable[[MetricItem, Mapping[str, float]], None]
+"""Called with an item of metrics, and with its metrics as numbers."""
+
+
+class Recorder:
+    """Writes a record.
+
+    Args:
+        path: of the file; None: nothing is written.
+        shape: what ``begin`` holds.
+    """
+
+    def __init__(self, path: Path | None, shape: Mapping[str, Any]) -> None:
+        self._file: TextIO | None = path.open("w", buffering=1) if path is not None else None
+        self._write({"begin": dict(shape)})
+
+    def beside(self, observe: Observe) -> Observe:
+        """A function that records an item of metrics and then calls ``observe`` with it."""
+
+        def both(item: MetricItem, metrics: Mapping[str, float]) -> None:
+            finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+            self._write({"phase": item.phase, "step": item.step, "epoch": item.epoch, "metrics": finite})
+            observe(item, metrics)
+
+        return both
+
+    def end(self, digest: str) -> None:
+        """Record that the training is over."""
+        self._write({"end": {"digest": digest}})
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(line) + "\n")
+
+
+@dataclass(frozen=True)
+class Point:
+    """An update, or a validation. ``step``: micro-batches of training behind it. A metric that is no number is NaN."""
+
+    step: int
+    epoch: int
+    metrics: Mapping[str, float]
+
+
+@dataclass
+class Record:
+    """A record as far as it has been read."""
+
+    shape: Mapping[str, Any] | None = None
+    updates: list[Point] = field(default_factory=list)
+    validations: list[Point] = field(default_factory=list)
+    digest: str | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule; only once there is a shape."""
+        assert self.shape is not None
+        return Schedule.from_json_object(self.shape["schedule"])
+
+    def take(self, line: str) -> None:
+        """Take in one whole line."""
+        data = json.loads(line)
+        if "begin" in data:
+            self.shape = data["begin"]
+        elif "end" in data:
+            self.digest = data["end"]["digest"]
+        else:
+            metrics = {name: math.nan if value is None else float(value) for name, value in data["metrics"].items()}
+            point = Point(data["step"], data["epoch"], metrics)
+            (self.updates if data["phase"] == StepKind.TRAIN.value else self.validations).append(point)
+
+
+class Reader:
+    """Reads a record while it grows; the file may not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+        self.record = Record()
+
+    def read(self) -> Record:
+        """Take in what has come since the last call; of a line that is half written, nothing."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return self.record
+        for line in whole.splitlines():
+            self.record.take(line.decode())
+        self._offset += len(whole) + len(newline)
+        return self.record

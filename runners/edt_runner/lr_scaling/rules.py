@@ -1,0 +1,303 @@
+"""How the learning rate follows the batch: the rules, and their names.
+
+A rule is asked once for each update, in order, and answers with factors on what the optimizer was given; with
+k = batch / reference batch, both in samples:
+
+    constant        1
+    linear          k                                               Krizhevsky, arXiv 1404.5997; Goyal, 1706.02677
+    root, sqrt      sqrt(k)                                         Krizhevsky, arXiv 1404.5997; Hoffer, 1705.08741
+    linear-warmup   k, reached gradually after each rise            Goyal, arXiv 1706.02677, section 2.2
+    adam-sqrt       sqrt(k); 1 - beta by k, epsilon by 1 / sqrt(k)  Malladi, arXiv 2205.10287, definition 5.3
+    legw            sqrt(k), after k times the warm-up epochs       You, arXiv 1901.08256
+    adascale        gain, from the gradients' noise                 Johnson, arXiv 2007.05105
+    adamscale       the square root of the gain, for Adam           Qiao, AdaptDL
+
+Where an optimizer's velocity holds lr x gradient, as Keras's SGD's does and PyTorch's does not, whoever applies a rule
+takes the velocity along with the factor (``Scaling.velocity``; Goyal, section 2.1, momentum correction).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from edt_runner.errors import UsageError
+from edt_runner.lr_scaling.update import Moments, Scaling, Update
+
+
+class Rule:
+    """One learning-rate rule, with what it remembers of one training. An object serves one training only."""
+
+    name = ""
+    changes_betas = False
+    """Whether it needs an optimizer with moving averages of the gradient, such as Adam."""
+    remembers: ClassVar[Mapping[str, type]] = {}
+    """By name, what of it travels with the training: attributes that begin with a line before the name."""
+
+    def __init__(self) -> None:
+        self.parameters: Mapping[str, Any] = {}
+        """What it was made with, plain JSON: with ``name`` it says which rule it is."""
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        """The factors of the coming update; called once for each, in order.
+
+        Args:
+            update: its samples, and what was trained on before.
+            moments: the noise of the gradients, this update's included; None: nothing was measured.
+        """
+        raise NotImplementedError
+
+    def details(self) -> dict[str, float]:
+        """What logs and pages show of the last update, by name (``update.DETAILS``)."""
+        return {}
+
+    def to_json_object(self) -> dict[str, Any]:
+        """What it remembers, as plain JSON; it travels with the training."""
+        return {name: getattr(self, f"_{name}") for name in self.remembers}
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Go on from ``to_json_object``'s."""
+        for name, kind in self.remembers.items():
+            setattr(self, f"_{name}", kind(data[name]))
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
+        return f"{type(self).__name__}({given})"
+
+
+class Constant(Rule):
+    """The learning rate stays as it is."""
+
+    name = "constant"
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        return Scaling()
+
+
+class Linear(Rule):
+    """lr x k, the linear scaling rule (Goyal, arXiv 1706.02677, section 2.1; Krizhevsky, arXiv 1404.5997)."""
+
+    name = "linear"
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        return Scaling(lr=update.scale)
+
+
+class Root(Rule):
+    """lr x sqrt(k), which keeps the variance of an update (Krizhevsky, arXiv 1404.5997; Hoffer, 1705.08741)."""
+
+    name = "root"
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        return Scaling(lr=math.sqrt(update.scale))
+
+
+class AdamSqrt(Rule):
+    """The square root for Adam and RMSProp: lr x sqrt(k), 1 - beta_i -> k x (1 - beta_i), epsilon / sqrt(k)
+    (Malladi, arXiv 2205.10287, definition 5.3).
+
+    The optimizer's own correction of its averages' first steps takes the betas of the moment: where k changes within
+    the first 1 / (1 - beta_2) updates, it is off by as much as they differ.
+    """
+
+    name = "adam-sqrt"
+    changes_betas = True
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        root = math.sqrt(update.scale)
+        return Scaling(lr=root, beta=update.scale, eps=1.0 / root)
+
+
+class LinearWarmup(Rule):
+    """lr x k, reached in a straight line over ``epochs`` after each rise of k; a fall is followed at once
+    (gradual warm-up: Goyal, arXiv 1706.02677, section 2.2).
+
+    A single smaller update, such as an epoch's last, is scaled by its own k and is no fall: the next one goes on where
+    the one before it was. The first update begins at the reference's learning rate, or below where k is below 1.
+
+    Args:
+        epochs: passes over the training set that a rise takes.
+    """
+
+    name = "linear-warmup"
+    remembers: ClassVar[Mapping[str, type]] = {"from": float, "target": float, "since": int, "before": float}
+
+    def __init__(self, epochs: float = 5.0) -> None:
+        self.parameters = {"epochs": _number("epochs", epochs, least=0.0)}
+        self._epochs = float(epochs)
+        self._from, self._target, self._since = 1.0, 1.0, 0
+        self._before = 1.0
+        """k of the update before."""
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        scale = update.scale
+        lasting = scale if update.index == 0 else max(scale, self._before)
+        self._before = scale
+        reached = self._reached(update)
+        if lasting > self._target:
+            self._from, self._target, self._since = reached, lasting, update.samples
+            reached = self._reached(update)
+        elif lasting <= reached:
+            self._from = self._target = reached = lasting
+        return Scaling(lr=min(scale, reached))
+
+    def _reached(self, update: Update) -> float:
+        length = self._epochs * update.epoch_samples
+        done = min(1.0, (update.samples - self._since) / length) if length else 1.0
+        return self._from + (self._target - self._from) * done
+
+
+class Legw(Rule):
+    """lr x sqrt(k), warmed up in a straight line from 0 over k x ``epochs``: linear-epoch gradual warm-up (You, arXiv
+    1901.08256).
+
+    Args:
+        epochs: of the warm-up at the reference batch.
+    """
+
+    name = "legw"
+
+    def __init__(self, epochs: float = 1.0) -> None:
+        self.parameters = {"epochs": _number("epochs", epochs, least=0.0)}
+        self._epochs = float(epochs)
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        length = update.scale * self._epochs * update.epoch_samples
+        done = min(1.0, (update.samples + update.batch) / length) if length else 1.0
+        return Scaling(lr=math.sqrt(update.scale) * done)
+
+
+class AdaScale(Rule):
+    """lr x gain, where the gain is what the noise of the gradients allows (Johnson, arXiv 2007.05105).
+
+    gain = (variance + square) / (variance / S + square), S = batch / reference, with the variance of a gradient over
+    the reference batch and the squared norm of the true one (paper, equation 2), both from ``Moments``; it lies between
+    1 and S, and is 1 at the reference itself. The sum of the gains is tau, the scale-invariant iterations: how many
+    steps at the reference the updates so far are worth, which is what the paper would have schedules and the end of
+    training follow.
+
+    Args:
+        power: of the factor; 0.5: AdamScale, for adaptive optimizers.
+        base: "reference", or "micro_batch": the gain counts from one micro-batch, to which the learning rate is first
+            taken by the linear rule: lr x micro_batch / reference x gain, 1 <= gain <= batch / micro_batch. So does
+            ``variable_batch_size``.
+    """
+
+    name = "adascale"
+    remembers: ClassVar[Mapping[str, type]] = {"gain": float, "iterations": float}
+
+    def __init__(self, power: float = 1.0, base: str = "reference") -> None:
+        if base not in ("micro_batch", "reference"):
+            raise UsageError(f"base: got {base!r}, takes 'micro_batch' or 'reference'")
+        self.parameters = {"power": _number("power", power, least=0.0), "base": base}
+        self._power, self._base = float(power), base
+        self._gain, self._iterations = 1.0, 0.0
+
+    @property
+    def gain(self) -> float:
+        """Of the last update, the mean over parameter groups."""
+        return self._gain
+
+    @property
+    def scale_invariant_iterations(self) -> float:
+        """tau: the sum of all gains."""
+        return self._iterations
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        gains = self._gains(update, moments)
+        self._gain = float(np.mean(gains))
+        self._iterations += self._gain
+        first = update.micro_batch / update.reference if self._base == "micro_batch" else 1.0
+        factors = tuple(float(first * gain) ** self._power for gain in gains)
+        return Scaling(lr=factors[0]) if len(factors) == 1 else Scaling(sum(factors) / len(factors), groups=factors)
+
+    def _gains(self, update: Update, moments: Moments | None) -> Any:
+        if moments is None:
+            return np.ones(1)
+        gains = moments.gain(update.micro_batches)
+        if self._base == "reference":
+            return gains / moments.gain(update.reference / update.micro_batch)
+        return gains
+
+    def details(self) -> dict[str, float]:
+        return {"gain": self._gain, "scale_invariant_iterations": self._iterations}
+
+
+class AdamScale(AdaScale):
+    """AdaScale's gain to the power of one half, for adaptive optimizers (Qiao, AdaptDL)."""
+
+    name = "adamscale"
+
+    def __init__(self, power: float = 0.5, base: str = "reference") -> None:
+        super().__init__(power, base)
+
+
+class Own(Rule):
+    """A rule that is a user's function.
+
+    Args:
+        function: (batch, reference), both in samples -> factor on the learning rate, finite and at least 0.
+    """
+
+    def __init__(self, function: Callable[[int, int], float]) -> None:
+        super().__init__()
+        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self._function = function
+
+    def scaling(self, update: Update, moments: Moments | None) -> Scaling:
+        factor = self._function(update.batch, update.reference)
+        if not _is_number(factor) or not 0 <= factor < math.inf:
+            raise UsageError(
+                f"lr_rule: {self.name}({update.batch}, {update.reference}) returned {factor!r}, takes a finite number, "
+                "at least 0: the factor on the learning rate"
+            )
+        return Scaling(lr=float(factor))
+
+
+_KINDS: tuple[type[Rule], ...] = (Constant, Linear, Root, LinearWarmup, AdamSqrt, Legw, AdaScale, AdamScale)
+RULES: Mapping[str, Callable[[], Rule]] = {kind.name: kind for kind in _KINDS}
+"""Each name, and what makes a new rule of it with its defaults."""
+_ALIASES = {"sqrt": "root"}
+
+
+def by_name(rule: str | Rule | Callable[[int, int], float]) -> Rule:
+    """A rule by its name, new and with its defaults; a rule as it is; or one made of a function (batch, reference) ->
+    factor.
+
+    Raises:
+        UsageError: there is none of the name; lists those there are.
+    """
+    if isinstance(rule, str):
+        if (made := RULES.get(_ALIASES.get(rule, rule))) is not None:
+            return made()
+    elif isinstance(rule, type):
+        if rule in _KINDS:
+            return rule()
+    elif isinstance(rule, Rule):
+        return rule
+    elif callable(rule):
+        return Own(rule)
+    names = ", ".join(sorted([*RULES, *_ALIASES]))
+    raise UsageError(
+        f"lr_rule: got {rule!r}, takes one of {names}, a rule such as LinearWarmup(epochs=5), or a function "
+        "(batch, reference) -> factor"
+    )
+
+
+def described(rule: Rule, reference: int) -> str:
+    """What makes two trainings under a rule the same: ``reference`` in samples."""
+    given = ", ".join(f"{name}={value!r}" for name, value in rule.parameters.items())
+    return f"{rule.name}({given}) of {reference}"
+
+
+def _number(name: str, value: Any, *, least: float) -> float:
+    if not _is_number(value) or not least <= value < math.inf:
+        raise UsageError(f"{name}: got {value!r}, takes a number, at least {least:g}")
+    return float(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)

@@ -1,1 +1,0 @@
-"""How the learning rate follows the batch: rules, statistics of gradients, traces. Room: runners; framework-neutral."""

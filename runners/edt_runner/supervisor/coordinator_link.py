@@ -1,0 +1,389 @@
+"""The supervisor's connection to the coordinator, which is its own child or runs on another node.
+
+The platform says which node is the head node (``DesiredState.coordinator``), and that may change while the attempt
+lives. Where the change does not arrive, a file on the shared storage says it (``SharedFolder``): a supervisor that
+becomes the head node writes its address there, and a head node that reads another address there has been succeeded.
+
+Only the head node of an attempt has the coordinator and the driver, which are started again when they die. The
+listening socket belongs to the supervisor, so that a coordinator that is started again is found where the one before it
+was. Deaths that are not the script's doing have no limit, only growing pauses.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import select
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edt_contract import processes
+from edt_contract.attempt import AttemptSpec
+from edt_contract.durable import Outage, write_whole
+from edt_contract.names import FENCE_FILE
+from edt_runner.context import Context
+from edt_runner.protocol.channel import Channel, connect
+from edt_runner.protocol.messages import (
+    CoordinatorListening,
+    EngineExpected,
+    EngineGone,
+    EngineRaised,
+    LeaveEngines,
+    Message,
+    Role,
+)
+from edt_runner.supervisor import fork_server, users
+from edt_runner.supervisor.engines import Engines
+from edt_runner.supervisor.fork_server import Child
+from edt_runner.supervisor.spool import note_coordinator
+
+_log = logging.getLogger(__name__)
+ALONE_SECONDS = 120.0
+"""So long do engines whose coordinator is gone wait for another one."""
+_CONNECT_SECONDS = 1.0
+_KEPT = EngineGone | EngineRaised
+"""Messages that are kept while there is no connection."""
+
+HEAD_NODE_FILE = "head-node"
+"""In the job's checkpoint folder: fence, node and address of the supervisor that became the head node last."""
+_PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+_CALM_SECONDS = 60.0
+"""A process that has lived so long begins anew with the shortest pause."""
+
+
+@dataclass
+class Restarts:
+    """Back-off of one process. All times are monotonic seconds."""
+
+    count: int = 0
+    _in_a_row: int = 0
+    started: float = 0.0
+    """The newest one."""
+    not_before: float = 0.0
+
+    def died(self, now: float) -> None:
+        self.count += 1
+        self._in_a_row = 0 if now - self.started > _CALM_SECONDS else self._in_a_row + 1
+        self.not_before = now + _PAUSES[min(max(0, self._in_a_row - 1), len(_PAUSES) - 1)]
+
+
+class HeadNode:
+    """Coordinator and driver of the attempt.
+
+    Args:
+        spec: of the attempt.
+        selector: where outputs are read.
+        recovering: whether the training may have begun before, so that the coordinator waits for engines that have the
+            state; another node was the head node, for example.
+    """
+
+    def __init__(self, spec: AttemptSpec, selector: selectors.BaseSelector, *, recovering: bool) -> None:
+        self._spec, self._selector = spec, selector
+        self._listener = socket.create_server((spec.host, 0), backlog=128)
+        self._listener.setblocking(False)
+        self.address = f"{spec.host}:{self._listener.getsockname()[1]}"
+        self.recovering = recovering
+        self.coordinator: int | None = None
+        """Its pid; None: it does not run."""
+        self.driver: Child | None = None
+        self.coordinator_restarts, self.driver_restarts = Restarts(), Restarts()
+
+    def start_coordinator(self) -> socket.socket:
+        """Fork the coordinator; returns this process's end of the connection to it."""
+        ours, theirs = socket.socketpair()
+        spec, listener, recovering = self._spec, self._listener, self.recovering
+
+        def run() -> None:
+            from edt_runner.coordinator.server import CoordinatorServer
+
+            processes.set_name("edt-coordinator")
+            coordinator = CoordinatorServer(listener, spec.token, recovering=recovering)
+            Channel(theirs).send(CoordinatorListening())
+            coordinator.serve(theirs)
+
+        self.coordinator = fork_server.fork(run, keep=[theirs.fileno(), listener.fileno()])
+        theirs.close()
+        self.coordinator_restarts.started = time.monotonic()
+        return ours
+
+    def start_driver(self) -> None:
+        """Fork the driver."""
+        context = Context("driver", self._spec, self.address)
+        self.driver = fork_server.start(context, "driver", self._selector)
+        self.driver_restarts.started = time.monotonic()
+
+    def kill_if_stopped(self) -> None:
+        """Kill a process that is stopped (state T), so that another one takes its place."""
+        for pid in filter(processes.is_stopped, self._pids()):
+            fork_server.send_signal(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill both: another node is the head node from now on, or none."""
+        for pid in self._pids():
+            fork_server.send_signal(pid, signal.SIGKILL)
+        self._listener.close()
+
+    def _pids(self) -> list[int]:
+        return [pid for pid in (self.coordinator, self.driver.pid if self.driver else None) if pid is not None]
+
+
+class SharedFolder:
+    """What the job's checkpoint folder says about the attempt, for supervisors that the platform does not reach.
+
+    All nodes of a job see the same folder. The job itself could write there, so that the files may hold anything.
+    """
+
+    def __init__(self, spec: AttemptSpec) -> None:
+        self._spec, self._folder = spec, Path(spec.checkpoint_dir)
+
+    def shut_out_by(self) -> int:
+        """The fence by which this attempt is shut out; 0: it is not."""
+        try:
+            with users.as_script():
+                lowest = int((self._folder / FENCE_FILE).read_text())
+        except (OSError, ValueError):
+            return 0
+        return lowest if lowest > self._spec.fence else 0
+
+    def head_node(self) -> str | None:
+        """Address of the supervisor that became this attempt's head node last; None: there is none yet, or the file
+        cannot be read."""
+        try:
+            with users.as_script():
+                facts = json.loads((self._folder / HEAD_NODE_FILE).read_text())
+            return str(facts["address"]) if facts["fence"] == self._spec.fence else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def name_head_node(self, address: str | None) -> None:
+        """Write that this node is the head node.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        facts = {"fence": self._spec.fence, "node": self._spec.node, "address": address}
+        with users.as_script():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self._folder / HEAD_NODE_FILE, json.dumps(facts), durable=False)
+
+
+class CoordinatorLink:
+    """Reaches the coordinator, if need be by becoming the head node.
+
+    Args:
+        spec: of the attempt.
+        selector: where the connection is read.
+        engines: of this node.
+        receive: called with each message of the coordinator.
+        alone: called when there is no coordinator and none comes.
+    """
+
+    def __init__(
+        self,
+        spec: AttemptSpec,
+        selector: selectors.BaseSelector,
+        engines: Engines,
+        *,
+        receive: Callable[[Message], None],
+        alone: Callable[[], None],
+    ) -> None:
+        self._spec, self._selector, self._engines = spec, selector, engines
+        self._receive, self._alone = receive, alone
+        self._channel: Channel | None = None
+        self._kept: list[Message] = []
+        self.head_node: HeadNode | None = None
+        """Coordinator and driver, where this is the head node."""
+        self._old_head_nodes: list[HeadNode] = []
+        """Those of before, whose processes may still be ending."""
+        self.address: str | None = None
+        """Of the coordinator; None: it is not known, or does not listen yet."""
+        self._successor: str | None = None
+        """Address of the head node that the shared file names, where the desired state has not arrived."""
+        self._alone_since: float | None = None
+        self.folder = SharedFolder(spec)
+        self._file_written = False
+        self._named_before: str | None = None
+        """What the file said when this supervisor became the head node."""
+        self._file_outage = Outage("the file that names the head node", lambda news: _log.warning("%s", news))
+        self._note_outage = Outage("the address of the coordinator", lambda news: _log.warning("%s", news))
+        self._noted: str | None = None
+        """The address that this node's driver and engines can read."""
+
+    def send(self, message: Message) -> None:
+        """Send a message to the coordinator. Without a connection it is dropped; what the coordinator must know of
+        engines that are gone is kept until there is one."""
+        if self._channel is not None and not self._channel.closed:
+            self._channel.send(message)
+        elif isinstance(message, _KEPT):
+            self._kept.append(message)
+
+    def receive_now(self) -> None:
+        """Handle all messages that have arrived."""
+        while self._channel is not None and select.select([self._channel], [], [], 0)[0]:
+            self._read()
+
+    def reach(self, coordinator: str | None, now: float) -> bool:
+        """Connect to the coordinator where there is no connection; called again and again.
+
+        Args:
+            coordinator: ``host:port`` from the desired state; None: this is the head node.
+            now: monotonic seconds.
+
+        Returns:
+            Whether the coordinator can be reached.
+        """
+        if coordinator is not None:
+            self._successor = None
+        coordinator = coordinator or self._successor
+        if coordinator is None:
+            return self._be_head_node(now)
+        if self.head_node is not None:
+            self._hand_over(coordinator)
+        if self.address != coordinator:
+            self._disconnect()
+            self.address = coordinator
+            self._note(coordinator)
+        if self._channel is not None:
+            return True
+        if self._connect(coordinator):
+            self._introduce_engines()
+            self._alone_since = None
+            return True
+        self._alone_since = self._alone_since or now
+        if now > self._alone_since + ALONE_SECONDS or not self._engines.living:
+            self._alone()
+        return False
+
+    # ── being the head node ───────────────────────────────────────────────────────────────────────────────────
+    def _be_head_node(self, now: float) -> bool:
+        if self.head_node is None:
+            # If the attempt had another head node, its training may have begun, and must not begin a second time.
+            self._named_before, self._file_written = self.folder.head_node(), False
+            recovering = self.address is not None or self._named_before is not None
+            self._disconnect()
+            self.head_node = HeadNode(self._spec, self._selector, recovering=recovering)
+        if self.head_node.coordinator is None and now >= self.head_node.coordinator_restarts.not_before:
+            self.address = None
+            self._use(self.head_node.start_coordinator())
+            self._introduce_engines()
+        return self.address is not None
+
+    def coordinator_listens(self) -> bool:
+        """Take in that the coordinator of this head node listens; returns whether it does for the first time."""
+        assert self.head_node is not None
+        self.address = self.head_node.address
+        self._note(self.address)
+        if self.head_node.coordinator_restarts.count:
+            return False
+        self._write_file()
+        return True
+
+    def start_driver(self, now: float) -> None:
+        """Start the driver where one is due."""
+        node = self.head_node
+        if node is None or node.driver is not None or self._spec.driver != "fork":
+            return
+        if now >= node.driver_restarts.not_before:
+            _log.info("driver of %s starts", self._spec.job)
+            node.start_driver()
+
+    def look_for_successor(self) -> None:
+        """Read the shared file: another supervisor of this attempt may have become the head node, and the desired state
+        that says so not arrived here. Writes what a full disk has not taken before."""
+        if self.address is not None and self._noted != self.address:
+            self._note(self.address)
+        if self.head_node is None or self.address is None:
+            return
+        named = self.folder.head_node()
+        if not self._file_written and named in (None, self._named_before):
+            self._write_file()
+        elif named is not None and named != self.address:
+            _log.warning("the head node of this attempt is %s from here on", named)
+            self._successor = named
+
+    def _write_file(self) -> None:
+        with self._file_outage.watching():
+            self.folder.name_head_node(self.address)
+            self._file_written = True
+
+    def _hand_over(self, coordinator: str) -> None:
+        """Stop being the head node: the coordinator of another one listens already, and its driver will run."""
+        assert self.head_node is not None
+        _log.info("the head node is %s from here on", coordinator)
+        self._disconnect()
+        self._note(coordinator)  # before the connections of the engines break
+        self.head_node.close()
+        self._old_head_nodes.append(self.head_node)
+        self.head_node = None
+
+    def _note(self, address: str) -> None:
+        """Write down for this node's driver and engines where the coordinator is. On a full disk that is done later:
+        those that run have the address, and read the file only when their connection breaks."""
+        with self._note_outage.watching():
+            note_coordinator(self._spec, address)
+            self._noted = address
+
+    # ── the connection ────────────────────────────────────────────────────────────────────────────────────────
+    def _connect(self, address: str) -> bool:
+        """Connect to a coordinator on another node; False: it does not answer now."""
+        try:
+            self._use(
+                connect(
+                    address,
+                    role=Role.SUPERVISOR,
+                    token=self._spec.token,
+                    name=self._spec.node,
+                    seconds=_CONNECT_SECONDS,
+                )
+            )
+        except OSError:
+            return False
+        return True
+
+    def _use(self, sock: socket.socket) -> None:
+        self._disconnect()
+        self._channel = Channel(sock)
+        self._selector.register(self._channel, selectors.EVENT_READ, self._read)
+
+    def _disconnect(self) -> None:
+        if self._channel is not None:
+            self._selector.unregister(self._channel)
+            self._channel.close()
+            self._channel = None
+
+    def _read(self) -> None:
+        channel = self._channel
+        if channel is None:
+            return
+        for message in channel.read():
+            self._receive(message)
+        if channel.closed and self._channel is channel:
+            self._disconnect()
+            if self.head_node is None and not self._engines.living:
+                self._alone()
+
+    def _introduce_engines(self) -> None:
+        """Tell a coordinator that may be new which engines live, which are gone, and which shall leave."""
+        for allocation in self._engines.living:
+            self.send(EngineExpected(str(allocation)))
+        kept, self._kept = self._kept, []
+        for message in kept:
+            self.send(message)
+        for allocation in self._engines.ended:
+            self.send(EngineGone(str(allocation)))
+        leaving = [str(number) for number, engine in self._engines.living.items() if engine.leave_by is not None]
+        if leaving:
+            self.send(LeaveEngines(tuple(leaving)))
+
+    # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────
+    def head_nodes(self) -> list[HeadNode]:
+        """The head node here, and those of before, whose processes may still be ending."""
+        return [*([self.head_node] if self.head_node is not None else []), *self._old_head_nodes]
+
+    def drivers(self) -> list[Child]:
+        return [node.driver for node in self.head_nodes() if node.driver is not None]

@@ -1,0 +1,394 @@
+"""The supervisor's life: desired states come in; processes are started, asked to leave and reaped; reports go out.
+
+One thread with one selector. The desired state says which slots the attempt should hold on this node. The membership of
+the training is the coordinator's: this process only tells it which engines are expected, which shall leave and which
+are gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from edt_contract import processes
+from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.reports import ExitKind, ReportKind
+from edt_runner import exit_codes
+from edt_runner.protocol.messages import (
+    CoordinatorListening,
+    DiscardEngine,
+    EngineExpected,
+    EngineGone,
+    EngineRaised,
+    EngineStuck,
+    LeaveEngines,
+    Message,
+    Progress,
+    ScriptFailed,
+    StateLost,
+    SupervisorIdle,
+    TrainedStateReceived,
+    TrainingCompleted,
+    TrainingReport,
+    TrainingSuspended,
+)
+from edt_runner.supervisor import fork_server
+from edt_runner.supervisor.agent_link import AgentLink, wakeup_at_signals
+from edt_runner.supervisor.coordinator_link import CoordinatorLink, HeadNode
+from edt_runner.supervisor.engines import EngineEnd, Engines
+from edt_runner.supervisor.fork_server import Child
+from edt_runner.supervisor.resources import UsageMeter
+from edt_runner.supervisor.spool import Spool, Storage, accepted_report
+
+_log = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.1
+_MOST_GRACE_SECONDS = 600.0
+_FIRST_STATE_SECONDS = 60.0
+"""So long is the first desired state waited for where the driver is not a child."""
+_END_SECONDS = 5.0
+"""What a driver is given to show a failure and end, and engines to go once the attempt is over."""
+_FENCE_SECONDS = 1.0
+
+
+class Supervisor:
+    """Lives for one attempt of one job on one node.
+
+    Raises:
+        OSError: its spool cannot be written: it may start nothing of which it could not report.
+    """
+
+    def __init__(self, spec: AttemptSpec) -> None:
+        self._spec = spec
+        fork_server.begin()
+        self._spool = Spool(spec, lambda: self._agent.notify())  # noqa: PLW0108 - the link is made below
+        self._storage = Storage(self._spool.append)
+        self._selector = selectors.EpollSelector()
+        self._engines = Engines(spec, self._selector)
+        self._coordinator = CoordinatorLink(
+            spec, self._selector, self._engines, receive=self._receive, alone=self._without_coordinator
+        )
+        self._desired: DesiredState | None = None
+        """None: none has come."""
+        self._started = time.monotonic()
+        self._terminated = False
+        """SIGTERM has come: all leave, and no further desired state counts."""
+        self._end: tuple[ExitKind, str, int] | None = None
+        """How the attempt ends here (kind, message, exit status), once that is known."""
+        self._end_deadline = 0.0
+        self._stop_deadline: float | None = None
+        self._failure_deadline: float | None = None
+        """User code has raised in an engine: the driver shows that, and is given until then."""
+        self._failed_step: int | None = None
+        self._oom = False
+        self._completed: TrainingCompleted | None = None
+        self._delivered = False
+        """The driver has the trained state."""
+        self._fence_at = 0.0
+        self._usage = UsageMeter(spec)
+        self._step = self._step_at = 0.0
+        self._step_seconds = 0.0
+        self._agent = AgentLink(
+            spec.socket, self._selector, receive=self._set_desired, gone=self._without_external_driver
+        )
+        self._wakeup = wakeup_at_signals(self._leave_all)
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, lambda: self._wakeup[0].recv(4096))
+        self._spool.introduce()
+
+    def run(self) -> int:
+        """Live until the attempt is over on this node; returns the exit status."""
+        fork_server.share_files(self._spec)  # those of an attempt that was killed
+        self._spool.append(ReportKind.ATTEMPT_STARTED, {"pid": os.getpid()})
+        while True:
+            for key, _ in self._selector.select(_LOOK_SECONDS):
+                key.data()
+            self._reap()
+            self._advance(time.monotonic())
+            self._storage.look_at_logs(pipe.log for child in self._children() for pipe in child.outputs)
+            self._spool.flush()
+            if self._end is not None and self._is_empty():
+                return self._close()
+
+    # ── the desired state ─────────────────────────────────────────────────────────────────────────────────────
+    def _set_desired(self, desired: DesiredState) -> None:
+        if desired.fence == self._spec.fence and not self._terminated and self._end is None:
+            self._desired = desired
+            self._report_never_started(desired.leaving)
+            if desired.stop and self._stop_deadline is None:
+                self._stop()
+
+    def _report_never_started(self, leaving: tuple[int, ...]) -> None:
+        """Report slots gone that were given and taken back before an engine was started on them."""
+        for allocation in leaving:
+            if not self._engines.has_had(allocation):
+                self._engines.ended.add(allocation)
+                never_started = EngineEnd(DesiredSlot(allocation, ""), ExitKind.LEFT, asked=True)
+                self._spool.append(ReportKind.ENGINE_GONE, never_started.report_body())
+
+    def _leave_all(self) -> None:
+        """SIGTERM: all engines leave, and no further desired state counts."""
+        coordinator = self._desired.coordinator if self._desired is not None else None
+        self._set_desired(DesiredState(self._spec.fence, (), coordinator))
+        self._terminated = True
+
+    def _stop(self) -> None:
+        self._stop_deadline = time.monotonic() + self._spec.grace_seconds
+        for process in self._children():
+            process.signal(signal.SIGTERM)
+        self._end = (ExitKind.STOPPED, "stopped by its user", 0)
+        self._end_deadline = self._stop_deadline
+
+    def _advance(self, now: float) -> None:
+        """Start and end processes until what runs is what is desired."""
+        if self._end is None:
+            self._apply_desired_state(self._desired, now)
+        elif now >= self._end_deadline:
+            self._kill_all()
+        for allocation in self._engines.watch(now):
+            self._coordinator.send(EngineStuck(str(allocation)))
+        if self._coordinator.head_node is not None and self._end is None:
+            self._coordinator.head_node.kill_if_stopped()
+        self._usage.measure(now, {engine.child.pid: engine.slot for engine in self._engines.living.values()})
+        if now >= self._fence_at:
+            self._fence_at = now + _FENCE_SECONDS
+            self._coordinator.look_for_successor()
+            self._look_at_fence()
+
+    def _apply_desired_state(self, desired: DesiredState | None, now: float) -> None:
+        engines = self._engines
+        slots = {slot.allocation: slot for slot in desired.slots} if desired is not None else {}
+        missing = [slot for number, slot in slots.items() if not engines.has_had(number)]
+        needed = missing or self._coordinator.head_node is not None or engines.living
+        if needed and desired is not None and self._coordinator.reach(desired.coordinator, now):
+            self._coordinator.start_driver(now)
+            for slot in missing:  # before any is asked to leave: a sender must outlive the join
+                self._start_engine(slot)
+        leaving = engines.ask_to_leave(set(slots), now + self._grace())
+        if leaving:  # named together, they leave at one switch
+            self._coordinator.send(LeaveEngines(tuple(map(str, leaving))))
+        if not slots and not engines.living:
+            self._end_if_idle(desired, now)
+
+    def _end_if_idle(self, desired: DesiredState | None, now: float) -> None:
+        """Nothing is desired and nothing runs here. The head node asks whether engines elsewhere still train."""
+        if desired is None:  # it has just started; an external driver may have died before its first word
+            if self._spec.driver == "external" and now >= self._started + _FIRST_STATE_SECONDS:
+                self._finish(ExitKind.STOPPED, "its driver never spoke", 0)
+            return
+        node = self._coordinator.head_node
+        if self._failure_deadline is not None and node is not None and node.driver is not None:
+            if now >= self._failure_deadline:
+                self._finish(ExitKind.SCRIPT_ERROR, "the script failed in an engine; see its log", 1, now=True)
+        elif node is not None and desired.coordinator is None:
+            self._coordinator.send(SupervisorIdle())
+        else:
+            self._finish(ExitKind.LEFT, "all engines of this node have left", 0)
+
+    def _grace(self) -> float:
+        """Seconds that a leave may take."""
+        return min(_MOST_GRACE_SECONDS, max(self._spec.grace_seconds, 3 * self._step_seconds))
+
+    def _start_engine(self, slot: DesiredSlot) -> None:
+        name = str(slot.allocation)
+        self._coordinator.send(EngineExpected(name))
+        pid = self._engines.start(slot, self._coordinator.address or "")
+        crash_point(CrashPoint.SUPERVISOR_FORK)
+        _log.info("engine %s starts on slot %s (pid %d)", name, slot.slot, pid)
+        self._spool.append(ReportKind.ENGINE_STARTED, {"allocation": slot.allocation, "slot": slot.slot, "pid": pid})
+
+    # ── messages of the coordinator ───────────────────────────────────────────────────────────────────────────
+    def _receive(self, message: Message) -> None:
+        match message:
+            case CoordinatorListening():
+                if self._coordinator.coordinator_listens():
+                    self._spool.append(ReportKind.COORDINATOR_AT, {"address": self._coordinator.address})
+            case TrainingReport():
+                self._report_training(message)
+            case Progress(step=step):
+                self._step_reached(step)
+            case DiscardEngine(engine=engine):
+                self._engines.discard(int(engine))
+            case TrainingCompleted():
+                self._completed = message
+            case TrainedStateReceived():
+                self._delivered = True
+            case TrainingSuspended():
+                self._finish(ExitKind.LEFT, "all engines have left; the training goes on from its checkpoint", 0)
+            case StateLost(why=why):
+                self._finish(ExitKind.LOST, why, 0, now=True)
+            case ScriptFailed(message=failure, failed_step=failed_step):
+                self._failed_step = failed_step
+                if self._spec.driver == "fork":
+                    self._end_deadline = time.monotonic() + _END_SECONDS
+                    self._end = (ExitKind.SCRIPT_ERROR, failure, 1)
+
+    def _report_training(self, message: TrainingReport) -> None:
+        report = accepted_report(message, self._storage)
+        if report is not None:
+            self._spool.append(*report)
+        match report:
+            case ReportKind.PROGRESS, body:
+                self._step_reached(float(body.get("step") or 0))
+                self._failure_deadline = None  # whatever raised in an engine, the training goes on
+            case ReportKind.ENGINE_JOINED, _ if self._coordinator.head_node is not None:
+                self._coordinator.head_node.recovering = True
+
+    def _step_reached(self, step: float) -> None:
+        """Measure how long a step takes, from when steps are reported."""
+        now = time.monotonic()
+        if self._step_at and step > self._step:
+            self._step_seconds = (now - self._step_at) / (step - self._step)
+        self._step, self._step_at = step, now
+
+    def _without_coordinator(self) -> None:
+        """There is no coordinator and none comes. With engines here that is a loss, else the attempt is over."""
+        if self._end is not None:
+            return
+        if self._engines.living:
+            self._finish(ExitKind.LOST, "the coordinator is gone", 0, now=True)
+        elif self._engines.finished or not self._engines.ended:
+            self._finish(ExitKind.FINISHED, "the attempt is over", 0)
+        else:
+            self._finish(ExitKind.LEFT, "the attempt is over, or goes on without this node", 0)
+
+    # ── children that have ended ──────────────────────────────────────────────────────────────────────────────
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._coordinator.receive_now()  # its last messages, or the coordinator's about it, come before its end
+            self._child_ended(pid, status)
+
+    def _child_ended(self, pid: int, status: int) -> None:
+        end = self._engines.remove(pid, status, ending=self._end is not None, stopped=self._stop_deadline is not None)
+        if end is not None:
+            self._engine_ended(end)
+            return
+        self._engines.other_ended(status)
+        for node in self._coordinator.head_nodes():
+            present = node is self._coordinator.head_node
+            if pid == node.coordinator:
+                node.coordinator = None
+                if present:
+                    self._coordinator_ended(node, status)
+            elif node.driver is not None and pid == node.driver.pid:
+                process, node.driver = node.driver, None
+                process.collect(self._selector)
+                if present:
+                    self._driver_ended(node, process, status)
+
+    def _engine_ended(self, end: EngineEnd) -> None:
+        crash_point(CrashPoint.SUPERVISOR_REAP)
+        name = str(end.slot.allocation)
+        _log.info("engine %s is gone: %s (%s)", name, end.kind, end.how)
+        self._oom = self._oom or end.oom
+        if end.kind is ExitKind.SCRIPT_ERROR:
+            self._failure_deadline = self._failure_deadline or time.monotonic() + self._grace()
+        if end.kind is ExitKind.SCRIPT_ERROR or end.code == exit_codes.NO_TRAINING:
+            self._coordinator.send(EngineRaised(name, end.message, end.traceback))
+        self._coordinator.send(EngineGone(name, end.micro_batch, end.how))
+        self._spool.append(ReportKind.ENGINE_GONE, end.report_body())
+
+    def _coordinator_ended(self, node: HeadNode, status: int) -> None:
+        node.coordinator_restarts.died(time.monotonic())
+        if self._end is None:
+            self._report_restart("coordinator", status, node.coordinator_restarts.count)
+
+    def _driver_ended(self, node: HeadNode, process: Child, status: int) -> None:
+        code = None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        from_outside = code in (None, exit_codes.PEER_LOST, exit_codes.TERMINATED)  # nothing of this is the script's
+        if self._end is not None and (self._end[0] is not ExitKind.SCRIPT_ERROR or from_outside):
+            return
+        if self._end is None and not self._delivered and from_outside:
+            node.driver_restarts.died(time.monotonic())
+            self._report_restart("driver", status, node.driver_restarts.count)
+        elif from_outside:
+            self._finish(ExitKind.LOST, f"the driver ended ({exit_codes.how_it_ended(status)})", 0)
+        elif code == exit_codes.SUSPENDED:
+            self._finish(ExitKind.LEFT, "all engines have left; the training goes on from its checkpoint", 0)
+        elif code:
+            failure = process.failure
+            message = (failure and failure.message) or (self._end or (0, ""))[1]
+            self._finish(ExitKind.SCRIPT_ERROR, message or f"the script ended with status {code}", code, now=True)
+        else:
+            self._finish(ExitKind.FINISHED, "", 0)
+
+    def _report_restart(self, what: str, status: int, count: int) -> None:
+        why = exit_codes.how_it_ended(status)
+        _log.warning("the %s ended (%s); another one starts", what, why)
+        self._spool.append(ReportKind.RESTARTED, {"what": what, "why": why, "count": count})
+
+    # ── the end of the attempt ────────────────────────────────────────────────────────────────────────────────
+    def _without_external_driver(self) -> None:
+        """The last connection to the socket has ended."""
+        if self._spec.driver == "external":
+            self._finish(ExitKind.STOPPED, "the driver is gone", 0)
+
+    def _look_at_fence(self) -> None:
+        """End where the platform has given this attempt up, and written so where messages may not have come. Where it
+        has taken the job's folder away, that says as much."""
+        if self._end is not None:
+            return
+        with suppress(OSError):  # storage that does not answer says nothing
+            if not Path(self._spec.spool_dir).exists():
+                self._finish(ExitKind.LOST, f"{self._spec.spool_dir} is gone", 0, now=True)
+                return
+        if lowest := self._coordinator.folder.shut_out_by():
+            self._finish(ExitKind.LOST, f"attempt {self._spec.fence} is shut out by fence {lowest}", 0, now=True)
+
+    def _finish(self, kind: ExitKind, message: str, code: int, *, now: bool = False) -> None:
+        """End the attempt on this node. The driver is killed. Other processes have ``_END_SECONDS`` to end, or none
+        with ``now``."""
+        if self._stop_deadline is None:  # else it was stopped by its user, and stays so whatever ends after that
+            self._end = (kind, message, code)
+        self._end_deadline = time.monotonic() + (0.0 if now else _END_SECONDS)
+        node = self._coordinator.head_node
+        if node is not None and node.driver is not None:
+            node.driver.signal(signal.SIGKILL)
+
+    def _is_empty(self) -> bool:
+        if self._children():
+            return False
+        self._kill_all()  # processes that user code has started, and the coordinator
+        return not processes.descendants(os.getpid())
+
+    def _kill_all(self) -> None:
+        for pid in processes.descendants(os.getpid()):
+            fork_server.send_signal(pid, signal.SIGKILL)
+
+    def _close(self) -> int:
+        assert self._end is not None
+        crash_point(CrashPoint.SUPERVISOR_END)
+        kind, message, code = self._end
+        fork_server.share_files(self._spec)
+        self._spool.append(
+            ReportKind.ATTEMPT_ENDED,
+            {
+                "kind": kind.value,
+                "code": code,
+                "message": message,
+                "digest": self._completed and self._completed.digest,
+                "step": self._completed and self._completed.step,
+                "whole": self._coordinator.head_node is not None,
+                "failed_step": self._failed_step if kind is ExitKind.SCRIPT_ERROR else None,
+                "oom": self._oom and kind is ExitKind.LOST,
+            },
+        )
+        _log.info("attempt %d of %s is over: %s %s", self._spec.fence, self._spec.job, kind, message)
+        self._spool.wait_for_room(self._coordinator.folder.shut_out_by)
+        self._agent.close()
+        self._spool.close()
+        return 0
+
+    # ── children ──────────────────────────────────────────────────────────────────────────────────────────────
+    def _children(self) -> list[Child]:
+        return [*(engine.child for engine in self._engines.living.values()), *self._coordinator.drivers()]

@@ -1,0 +1,71 @@
+"""Where an attempt lives: the node that is to host its coordinator and driver.
+
+Called inside somebody's write transaction. The home moves when its node is emptied or gone and engines of the
+attempt are left elsewhere. From the word that names another home until that one tells its address the old host,
+if it lives, hosts on (``attempts.coordinator_node_id``): the engines train meanwhile, whoever listens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sqlalchemy import Connection
+
+from edt_scheduler.plan.shares import head_node_of
+from edt_scheduler.store import allocations, attempts, jobs, nodes, outbox
+
+
+def keep(tx: Connection, job_id: int, fence: int, why: str, now: float) -> bool:
+    """See to it that somebody carries the attempt on. False: nobody can, it is lost.
+
+    A successor must hold an engine that has the weights: one that has yet to get them has nobody to ask. Once an
+    engine has finished nothing moves any more: the trained weights are with the driver.
+    """
+    attempt = attempts.get(tx, job_id, fence)
+    if attempt.ended_at is not None or attempt.kind is not None:
+        return True
+    living = {
+        row.node_id
+        for row in attempts.supervisors_of(tx, job_id, fence)
+        if row.ended_at is None and row.lost_at is None
+    }
+    kept = [
+        row
+        for row in allocations.open_of(tx, job_id, fence)
+        if row.release_asked_at is None and row.shrunk_by is None and row.node_id in living
+    ]
+    able = {row.node_id for row in kept if row.joined_at is not None}
+    at_head_node = any(row.node_id == attempt.head_node_id for row in kept)
+    if at_head_node or attempt.trained_at is not None or not able:
+        # A home that lives without an engine, and with nobody who could follow, has the last word itself.
+        return attempt.head_node_id in living
+    names = {row.id: row.name for row in nodes.every(tx)}
+    successor = head_node_of(Counter(names[row.node_id] for row in kept if row.node_id in able))
+    move(tx, job_id, fence, next(number for number, name in names.items() if name == successor), why, now)
+    return True
+
+
+def move(tx: Connection, job_id: int, fence: int, node_id: int, why: str, now: float) -> None:
+    """Name another home, and let all of the attempt know."""
+    attempt = attempts.get(tx, job_id, fence)
+    if attempt.head_node_id == node_id:
+        return
+    attempts.change(tx, job_id, fence, head_node_id=node_id)
+    before, after = nodes.name(tx, attempt.head_node_id), nodes.name(tx, node_id)
+    message = f"coordinator and driver move from {before} to {after}: {why}"
+    jobs.record(tx, job_id, "home", message, {"from": before, "to": after, "why": why}, now)
+    outbox.put_nodes_of_attempt(tx, job_id, fence, now)
+
+
+def listens(tx: Connection, job_id: int, fence: int, node_id: int, address: str, now: float) -> None:
+    """A node of the attempt has told where its coordinator listens.
+
+    Only the home's word counts, and until it has spoken that of whom it follows.
+    """
+    attempt = attempts.get(tx, job_id, fence)
+    if attempt is None or node_id not in {attempt.head_node_id, attempt.coordinator_node_id}:
+        return
+    if (attempt.coordinator, attempt.coordinator_node_id) == (address, node_id):
+        return
+    attempts.change(tx, job_id, fence, coordinator=address, coordinator_node_id=node_id)
+    outbox.put_nodes_of_attempt(tx, job_id, fence, now, but=node_id)

@@ -1,0 +1,118 @@
+"""AttemptSpecs: what a supervisor is told about an attempt, made of rows. Reads rows, touches nothing.
+
+The environment is WMLA's (reference: the variables its samples read and its logs show), so that a script
+written for it finds its data, its folders and its name where it looks for them. The job's own come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Row
+
+from edt_contract.attempt import Assignment, AttemptSpec, DesiredSlot, DesiredState
+from edt_scheduler.home.secret_key import Keys
+from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import environs
+
+
+def spool_directory(directory: Path, fence: int, node: str) -> Path:
+    """One supervisor's own folder inside the job's."""
+    return directory / "spool" / f"{fence}-{node}"
+
+
+def assignment(
+    settings: Settings, keys: Keys, node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]
+) -> Assignment:
+    """One line of a node's list. ``carried``: a row of ``attempts.carried_on``; ``slots``: of ``desired_on``.
+
+    Raises EnvironmentLocked where something of it may still start and no key opens its environment.
+    """
+    own = {} if _is_over(carried) else environs.opened(carried, keys)
+    return Assignment(_spec(settings, node, carried, own), _desired(node, carried, slots))
+
+
+def _is_over(carried: Row[Any]) -> bool:
+    return carried.attempt_kind is not None or carried.stop_requested_at is not None
+
+
+def _desired(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> DesiredState:
+    """An attempt that has ended, or whose job is to stop, is to go at once: no boundary, no slots.
+
+    Two nodes may be told to host at once: where the home has moved, the old one goes on until the new one has told
+    its address. Everybody else works with the address that was told last.
+    """
+    over = _is_over(carried)
+    kept = () if over else tuple(row for row in slots if row.release_asked_at is None)
+    return DesiredState(
+        fence=carried.attempt_fence,
+        slots=tuple(DesiredSlot(row.id, row.slot, row.device) for row in kept),
+        coordinator=None if node.id in {carried.head_node_id, carried.coordinator_node_id} else carried.coordinator,
+        stop=over,
+        leaving=tuple(row.id for row in slots if row.release_asked_at is not None and row.released_at is None),
+    )
+
+
+def _spec(settings: Settings, node: Row[Any], carried: Row[Any], own: Mapping[str, str]) -> AttemptSpec:
+    job = exec_id(carried.id)
+    directory = settings.job_directory(job)
+    work_dir = directory / carried.work_dir
+    spool = spool_directory(directory, carried.attempt_fence, node.name)
+    return AttemptSpec(
+        job=job,
+        fence=carried.attempt_fence,
+        node=node.name,
+        framework=carried.backend,
+        main=carried.model_main,
+        arguments=tuple(carried.arguments),
+        work_dir=str(work_dir),
+        result_dir=str(directory),
+        log_dir=str(directory / "log"),
+        checkpoint_dir=str(settings.checkpoint_directory(job)),
+        spool_dir=str(spool),
+        socket=str(settings.socket(spool, job, carried.attempt_fence, node.name)),
+        environ=job_environment(settings, carried, own),
+        seed=carried.seed,
+        max_engines=carried.num_worker * carried.worker_device_num,
+        threads=carried.threads,
+        cores=node.cores,
+        grace_seconds=settings.grace_seconds,
+        token=carried.token,
+        host=node.host,
+        last_report_seq=carried.acked,
+        image=carried.image or "",
+    )
+
+
+def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -> dict[str, str]:
+    """What the job's processes see besides their supervisor's environment. ``own``: what its user gave it."""
+    name = exec_id(job.id)
+    directory = settings.job_directory(name)
+    work_dir = str(directory / job.work_dir)
+    data = settings.data / job.data_path if job.data_path else settings.data
+    return {
+        "APP_ID": name,
+        "CHECKPOINT_DIR": str(settings.checkpoint_directory(name)),
+        "DATA_DIR": str(data),
+        "DLI_DATA_FS": str(settings.data),
+        "DLI_EXECID": name,
+        "DLI_IS_ELASTIC": "true",
+        "DLI_RESULT_FS": str(settings.jobs),
+        "DLI_SUBMIT_USERNAME": job.owner,
+        "DLI_WORK_DIR": work_dir,
+        "FABRIC_BACKEND": job.backend,
+        "FABRIC_HOME": str(settings.home / "fabric"),
+        "FRAME_WORK": job.framework,
+        "JOB_ID": name,
+        "JOB_STATE_DIR": str(directory),
+        "LOG_DIR": str(directory / "log"),
+        "MODEL_FILE_LOCATION": work_dir,
+        "PYTHONUNBUFFERED": "x",
+        "RESULT_DIR": str(directory),
+        "SAVED_MODEL_DIR": str(directory / "model"),
+        "TRAINING_ID": name,
+        **own,
+    }

@@ -1,0 +1,312 @@
+"""From snapshot to notifications: look, plan, raise fence files, apply in one guarded transaction, notify.
+
+``look`` may be called at any time, by whoever believes to be the scheduler, as often as like. It reads a snapshot
+and plans. Only if there is something to do it takes the writer's lock and reads again: where that is what it has seen,
+it applies its plan, else it makes a new one. What it writes fits the state it writes to, so a stale leader does no
+harm. A plan already applied is its own fix-point: the next look does nothing.
+
+Fence files are raised before the lock is taken, for what the snapshot shows: what is over in it stays over. What the
+second plan wants to start without its file having been raised waits for the next look.
+
+Thousands of jobs may wait, and whoever holds the lock keeps every node waiting. So nothing is computed under it that
+was computed before, and what is said of each job (it has been seen; why it waits) is written a few jobs at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.durable import Outage, reason
+from edt_contract.reports import ExitKind
+from edt_scheduler.attempts import head_node, lifecycle, supervisors
+from edt_scheduler.decide.snapshot import Rows, Snapshot, read
+from edt_scheduler.errors import EnvironmentLocked
+from edt_scheduler.home import fence_files
+from edt_scheduler.home.secret_key import Keys
+from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.model.states import JobState, ResizeCause
+from edt_scheduler.plan.policy import plan
+from edt_scheduler.plan.state import Action, Explanation, Plan, Verb
+from edt_scheduler.platform import Platform
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, outbox, resizes
+from edt_scheduler.store.database import in_batches, in_transactions
+from edt_scheduler.views import Waiting
+
+log = logging.getLogger("edt.scheduler")
+_Reason = tuple[Row[Any], dict[str, Any] | None]
+"""A job, and why it waits; None: it does not."""
+_AT_ONCE, _RANKS_AT_ONCE = 10, 200
+"""Of so many jobs something is said in one transaction: with an event of each, and without."""
+_REASONS_SECONDS = 1.0
+"""So long may a look have jobs wait, and so long say why they do, before the next one decides."""
+_fence_files = Outage("the jobs' fence files", lambda reasons: log.error("%s", reasons))
+
+
+def look(platform: Platform, lost: Mapping[int, int] | None = None) -> bool:
+    """Bring what is decided up to what is the case; True: something was written.
+
+    ``lost``: nodes whose lease has run out, each with the counter at which it was last heard from.
+    """
+    seen = 0 if lost else _see(platform)
+    keys = platform.secret_key.keys()
+    with platform.database.snapshot() as tx:
+        rows = read(tx, keys)
+        shut_out = jobs.fences_due(tx)
+    foreseen = _Decision.of(rows, platform.clock())
+    acted = bool(lost or shut_out or foreseen.plan.actions)
+    decided, done = _act(platform, keys, foreseen, lost or {}, shut_out) if acted else (foreseen, set())
+    told = _store_reasons(platform, decided, done)
+    if not (seen or acted or told):
+        return False
+    platform.notifier.notify()
+    return True
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A plan, and what it was made of."""
+
+    rows: Rows
+    snapshot: Snapshot
+    plan: Plan
+
+    @classmethod
+    def of(cls, rows: Rows, now: float) -> _Decision:
+        snapshot = Snapshot.of(rows, now)
+        return cls(rows, snapshot, plan(snapshot.state))
+
+
+def _see(platform: Platform) -> int:
+    """Have jobs wait that were submitted since the last look; how many. What comes meanwhile the next look sees."""
+
+    def some(tx: Connection) -> int:
+        found = jobs.submitted(tx, _AT_ONCE)
+        for number in found:
+            jobs.move(tx, number, JobState.PENDING, "waits for slots", platform.clock())
+        return len(found)
+
+    return in_transactions(platform.database, lambda tx: jobs.submitted(tx, 1), some, _REASONS_SECONDS)
+
+
+def _act(
+    platform: Platform, keys: Keys, foreseen: _Decision, lost: Mapping[int, int], shut_out: Sequence[Row[Any]]
+) -> tuple[_Decision, set[str]]:
+    """Apply what was foreseen, or where it does not fit any more, what is decided then: that, and on which jobs."""
+    crash_point(CrashPoint.SCHEDULER_PLAN)
+    raised = {row.id: row.fence_due for row in shut_out if _raise(platform.settings, row, row.fence_due)}
+    opening = [foreseen.snapshot.jobs[action.job] for action in foreseen.plan.actions if action.verb is Verb.START]
+    open_to = {row.id: row.fence + 1 for row in opening if _raise(platform.settings, row, row.fence + 1)}
+    crash_point(CrashPoint.SCHEDULER_RAISED)
+    with platform.database.transaction() as tx:
+        now = platform.clock()
+        _note_raised(tx, raised, open_to, now)
+        for node_id, counter in lost.items():
+            supervisors.lose(tx, node_id, counter, now)
+        rows = read(tx, keys)
+        decided = foreseen if rows == foreseen.rows else _Decision.of(rows, now)
+        done = set()
+        for action in decided.plan.actions:
+            job = decided.snapshot.jobs[action.job]
+            # An attempt opens only where its fence file stands at its number.
+            if action.verb is not Verb.START or open_to.get(job.id) == job.fence + 1:
+                _apply(tx, keys, decided.snapshot, action, decided.plan, now)
+                _explain(tx, [(job, _waiting(decided.plan.explain[action.job]))], now)
+                done.add(action.job)
+        crash_point(CrashPoint.SCHEDULER_WRITE)
+    crash_point(CrashPoint.SCHEDULER_COMMITTED)
+    platform.notifier.notify()
+    for action in decided.plan.actions:
+        log.info("%s: %s, %d → %d slots, %s", action.job, action.verb, action.before, action.after, action.reason)
+    return decided, done
+
+
+def _store_reasons(platform: Platform, decided: _Decision, done: Collection[str]) -> bool:
+    """Store with each job why it waits, where that is not what is stored; False: it is.
+
+    New obstacles come first, and after a while the next look goes on. ``done``: of these it was said already.
+    """
+    obstacles: list[_Reason] = []
+    ranks: list[_Reason] = []
+    for name, explanation in decided.plan.explain.items():
+        job, waiting = decided.snapshot.jobs[name], _waiting(explanation)
+        if name not in done and job.waiting != waiting:
+            (ranks if _obstacle(waiting) == _obstacle(job.waiting) else obstacles).append((job, waiting))
+    ends = time.monotonic() + _REASONS_SECONDS
+
+    def told(reasons: list[_Reason], most: int) -> int:
+        left = iter(reasons)
+
+        def some() -> int:
+            found = list(islice(left, most))
+            if found:
+                with platform.database.transaction(durable=False) as tx:
+                    _explain(tx, found, platform.clock())
+            return len(found)
+
+        return in_batches(some, ends - time.monotonic()) if reasons else 0
+
+    return told(obstacles, _AT_ONCE) + told(ranks, _RANKS_AT_ONCE) > 0
+
+
+def _raise(settings: Settings, job: Row[Any], fence: int) -> bool:
+    """Raise a job's fence file; whether that could be done. All attempts below are over, as was committed."""
+    name = exec_id(job.id)
+    try:
+        fence_files.raise_to(settings.checkpoint_directory(name), fence)
+    except OSError as error:
+        _fence_files.failed(f"{reason(error)} (that of {name}, of which nothing starts before)")
+        return False
+    _fence_files.worked()
+    return True
+
+
+def _note_raised(tx: Connection, raised: Mapping[int, int], open_to: Mapping[int, int], now: float) -> None:
+    """Of jobs whose file was due and has been raised: their next attempt may start a while from now.
+
+    Where another number is due by now, or none, another scheduler was here meanwhile, and this one may have slept with
+    an older number in its hand: the file is then raised once more, to where it belongs.
+    """
+    due = {row.id: row.fence_due for row in jobs.fences_due(tx)}
+    for number, fence in raised.items():
+        job = jobs.get(tx, number)
+        if due.get(number) == fence:
+            jobs.change(
+                tx, number, fence_due=None, not_before=max(job.not_before or 0.0, now + fence_files.FENCE_SECONDS)
+            )
+        elif number not in due:
+            _raise_again(tx, job)
+    for number, fence in open_to.items():
+        job = jobs.get(tx, number)
+        if job.fence + 1 != fence and number not in due:
+            _raise_again(tx, job)
+
+
+def _raise_again(tx: Connection, job: Row[Any]) -> None:
+    jobs.change(tx, job.id, fence_due=job.fence if attempts.live(tx, job.id) else job.fence + 1)
+
+
+def _apply(tx: Connection, keys: Keys, snapshot: Snapshot, action: Action, decided: Plan, now: float) -> None:
+    """Carry out one action: name the home, take back, then give."""
+    job, held = snapshot.jobs[action.job], snapshot.held[action.job]
+    if action.verb is Verb.START and not _is_readable(tx, keys, job, now):
+        return
+    if held and action.job in decided.head_nodes:
+        head_node.move(tx, job.id, job.fence, snapshot.nodes[decided.head_nodes[action.job]].id, action.reason, now)
+    here = Counter(row.node_id for row in held)
+    there = {snapshot.nodes[name].id: number for name, number in decided.alloc[action.job].items()}
+    asked = [
+        row for node in here for row in _leavers(held, node, here[node] - there.get(node, 0), snapshot.slots[node])
+    ]
+    if asked:
+        drained = any(row.node_id in snapshot.draining for row in asked)
+        cause = ResizeCause.DRAIN if drained else ResizeCause.ROOM
+        lifecycle.take_back(tx, job.id, job.fence, asked, cause, action.reason, now)
+        lifecycle.settle(tx, job.id, now)
+    given = {node: number - here[node] for node, number in there.items() if number > here[node]}
+    if given:
+        _give(tx, snapshot, action, decided, given, len(held) - len(asked), now)
+
+
+def _is_readable(tx: Connection, keys: Keys, job: Row[Any], now: float) -> bool:
+    """Whether a job's environment can be opened; a damaged one ends it. What only lacks its key was never planned."""
+    try:
+        environs.get(tx, job.id, keys)
+    except EnvironmentLocked as error:
+        lifecycle.conclude(tx, jobs.get(tx, job.id), JobState.ERROR, str(error), str(error), now)
+        return False
+    return True
+
+
+def _leavers(held: list[Row[Any]], node_id: int, number: int, slots: list[Row[Any]]) -> list[Row[Any]]:
+    """Which engines leave a node: those on slots it no longer has, then the youngest."""
+    present = {slot.slot for slot in slots}
+    rows = [row for row in held if row.node_id == node_id]
+    return sorted(rows, key=lambda row: (row.slot in present, -row.id))[: max(0, number)]
+
+
+def _give(
+    tx: Connection,
+    snapshot: Snapshot,
+    action: Action,
+    decided: Plan,
+    given: Mapping[int, int],
+    before: int,
+    now: float,
+) -> None:
+    """Book slots for a job, in a new attempt if it has none."""
+    job = snapshot.jobs[action.job]
+    booked = [
+        (node_id, slot.slot)
+        for node_id, number in given.items()
+        for slot in [s for s in nodes.slot_rows(tx, [node_id]) if s.present and s.allocation is None][:number]
+    ]
+    if action.verb is Verb.START:
+        head_id = snapshot.nodes[decided.head_nodes[action.job]].id
+        fence = attempts.add(tx, job.id, head_id, secrets.token_hex(16), now)
+        cause, detail = (
+            (ResizeCause.SUBMIT, "first attempt") if fence == 1 else (ResizeCause.RESTART, f"attempt {fence}")
+        )
+    else:
+        fence = job.fence
+        cause, detail = _cause_of_growth(tx, snapshot, action, booked)
+    sizes = (before, before + len(booked))
+    resize_id = resizes.add(tx, job.id, fence, cause, detail, sizes, given, now)
+    for node_id in given:
+        attempts.open_supervisor(tx, job.id, fence, node_id)
+    for node_id, slot in booked:
+        allocations.add(tx, job.id, fence, node_id, slot, resize_id, now)
+    outbox.put_nodes(tx, given, now, resize_id)
+
+
+def _cause_of_growth(
+    tx: Connection, snapshot: Snapshot, action: Action, booked: list[tuple[int, str]]
+) -> tuple[ResizeCause, str]:
+    """Why a running job can grow now: whoever gave the slots back last, or else because E is known."""
+    job = snapshot.jobs[action.job]
+    known = job.engines_at or 0.0
+    resized = next(item.last_resize for item in snapshot.state.jobs if item.id == action.job) or 0.0
+    holder = allocations.last_holder(tx, booked)
+    if holder is not None and holder.released_at >= max(known, resized):
+        if holder.job_id == job.id and holder.kind in {ExitKind.LOST, ExitKind.SCRIPT_ERROR}:
+            return ResizeCause.SLOTS_FREE, "in place of an engine that was lost"
+        name = exec_id(holder.job_id)
+        if JobState(holder.state).terminal:
+            return ResizeCause.JOB_ENDED, f"{name} is {holder.state}"
+        if holder.kind == ExitKind.FINISHED:
+            return ResizeCause.JOB_ENDED, f"{name} has finished training"
+        return ResizeCause.SLOTS_FREE, f"{name} gave slots back"
+    if resized <= known:
+        return ResizeCause.ENGINES_KNOWN, f"its script works with up to {job.engines} engines"
+    return ResizeCause.SLOTS_FREE, action.reason
+
+
+def _waiting(explanation: Explanation) -> dict[str, Any] | None:
+    """The explanation as it is stored with the job; None for one that does not wait."""
+    if explanation.blocking is None:
+        return None
+    return asdict(
+        Waiting(explanation.blocking, explanation.reason, explanation.rank, explanation.need, explanation.free)
+    )
+
+
+def _obstacle(waiting: Mapping[str, Any] | None) -> str | None:
+    return waiting["blocking"] if waiting else None
+
+
+def _explain(tx: Connection, reasons: Sequence[_Reason], now: float) -> None:
+    """Store why jobs wait that still do; a new kind of obstacle is an event of a job's history."""
+    explained = jobs.explain(tx, {job.id: (job.waiting, waiting) for job, waiting in reasons})
+    for job, waiting in reasons:
+        if waiting and job.id in explained and _obstacle(waiting) != _obstacle(job.waiting):
+            jobs.record(tx, job.id, "waiting", waiting["reason"], waiting, now)

@@ -1,0 +1,149 @@
+"""What the planner is shown, made of rows. Reads only. Next: reconcile.py, which acts on it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from edt_scheduler.home.secret_key import Keys
+from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.model.states import Intent, health
+from edt_scheduler.plan.state import Job, Node, Phase, State
+from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, resizes
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All that a decision depends on but the time, as the database has it. Where it is equal, so is the decision."""
+
+    nodes: Sequence[Row[Any]]
+    slots: Sequence[Row[Any]]
+    jobs: Sequence[Row[Any]]
+    """Those that wait or run, in submit order."""
+    attempts: Sequence[Row[Any]]
+    """Live ones."""
+    supervisors: Sequence[Row[Any]]
+    """Of live attempts."""
+    allocations: Sequence[Row[Any]]
+    """Open ones, oldest first."""
+    resizes: Mapping[int, float]
+    """Job to the time of its newest."""
+    locked: Mapping[int, str]
+    """Job to why its environment cannot be opened."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The planner's state, and the rows it was made of."""
+
+    state: State
+    jobs: Mapping[str, Row[Any]]
+    nodes: Mapping[str, Row[Any]]
+    held: Mapping[str, list[Row[Any]]]
+    """Job to its live attempt's open allocations that were not asked back, oldest first."""
+    slots: Mapping[int, list[Row[Any]]]
+    """Node to its present slots."""
+
+    @classmethod
+    def of(cls, rows: Rows, now: float) -> Snapshot:
+        """Pure."""
+        node_rows = {row.id: row for row in rows.nodes}
+        live = {row.job_id: row for row in rows.attempts}
+        open_rows: dict[int, list[Row[Any]]] = defaultdict(list)
+        for row in rows.allocations:
+            if row.job_id in live and row.fence == live[row.job_id].fence:
+                open_rows[row.job_id].append(row)
+        going: dict[int, set[int]] = defaultdict(set)
+        for row in rows.supervisors:
+            kept = any(a.node_id == row.node_id and a.release_asked_at is None for a in open_rows[row.job_id])
+            if not kept and not attempts.can_open_again(row):
+                going[row.job_id].add(row.node_id)
+        slots: dict[int, list[Row[Any]]] = defaultdict(list)
+        for row in rows.slots:
+            if row.present:
+                slots[row.node_id].append(row)
+        state = State(
+            now=now,
+            nodes=tuple(_node(row, slots[row.id]) for row in node_rows.values()),
+            jobs=tuple(
+                _job(row, live.get(row.id), open_rows[row.id], going[row.id], node_rows, rows) for row in rows.jobs
+            ),
+        )
+        held = {exec_id(row.id): [a for a in open_rows[row.id] if a.release_asked_at is None] for row in rows.jobs}
+        return cls(
+            state=state,
+            jobs={exec_id(row.id): row for row in rows.jobs},
+            nodes={row.name: row for row in node_rows.values()},
+            held=held,
+            slots=slots,
+        )
+
+    @property
+    def draining(self) -> frozenset[int]:
+        return frozenset(row.id for row in self.nodes.values() if row.intent == Intent.DRAINING)
+
+
+def read(tx: Connection, keys: Keys) -> Rows:
+    """``keys``: a job whose environment none of them opens starts nowhere until one is there."""
+    return Rows(
+        nodes=nodes.for_the_plan(tx),
+        slots=nodes.slot_rows(tx),
+        jobs=jobs.for_the_plan(tx),
+        attempts=attempts.every_live(tx),
+        supervisors=attempts.every_live_supervisor(tx),
+        allocations=allocations.every_open(tx),
+        resizes=resizes.newest(tx),
+        locked={job: keys.missing(key_id) for job, key_id in environs.locked(tx, keys.ids).items()},
+    )
+
+
+def _node(row: Row[Any], slots: list[Row[Any]]) -> Node:
+    return Node(
+        id=row.name,
+        slots=len(slots),
+        free=sum(slot.allocation is None for slot in slots),
+        health=health(Intent(row.intent), lost=row.lost_at is not None),
+        containers=row.launcher.startswith("docker"),
+        fixed=row.launcher == "docker-fixed",
+        alone=row.alone,
+    )
+
+
+def _job(
+    row: Row[Any],
+    attempt: Row[Any] | None,
+    open_rows: list[Row[Any]],
+    going: set[int],
+    node_rows: Mapping[int, Row[Any]],
+    rows: Rows,
+) -> Job:
+    held = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is None)
+    leaving = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is not None)
+    if attempt is None:
+        phase = Phase.WAITING
+    elif attempt.kind or attempt.trained_at or row.stop_requested_at or not held:
+        phase = Phase.ENDING
+    else:
+        phase = Phase.RUNNING
+    return Job(
+        id=exec_id(row.id),
+        submit=row.id,
+        max=row.num_worker * row.worker_device_num,
+        phase=phase,
+        engines=row.engines,
+        alloc=dict(held),
+        leaving=dict(leaving),
+        head_node=node_rows[attempt.head_node_id].name if attempt is not None else None,
+        avoid=frozenset(node_rows[node].name for node in going),
+        not_before=math.inf if row.fence_due is not None or row.id in rows.locked else row.not_before,
+        locked=rows.locked.get(row.id),
+        cap=row.cap,
+        cap_until=row.cap_until,
+        image=row.image,
+        last_resize=rows.resizes.get(row.id),
+    )

@@ -1,0 +1,43 @@
+"""The scheduler's listener: a Celery worker whose only task writes one byte to its parent.
+
+It writes a byte when it begins to listen, too: the broker keeps nothing that was sent before.
+
+``python -m edt_scheduler.notify.worker PARENT FD``, started by ``listener`` and by nothing else, with EDT_BROKER_URL in
+its environment. A process of its own, since a worker that has lost its broker, or hangs on it, must never hold up a
+decision. It dies with its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from celery.signals import worker_ready
+
+from edt_contract.processes import begin_worker, wake
+from edt_scheduler.notify.broker import celery_app, worker
+from edt_scheduler.store.outbox import LOOK_TASK, SCHEDULER_QUEUE
+
+
+def main(arguments: list[str]) -> int:
+    """Listen until the parent ends this process, or ends."""
+    parent, descriptor = int(arguments[0]), int(arguments[1])
+    begin_worker(parent)
+    app = celery_app(os.environ["EDT_BROKER_URL"], sends=False)
+
+    @app.task(name=LOOK_TASK, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+    def look(*_: Any) -> None:
+        wake(descriptor, b"d")
+
+    @worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
+    def ready(**_: Any) -> None:
+        wake(descriptor, b"d")
+
+    listener = worker(app, SCHEDULER_QUEUE, f"scheduler-{parent}")
+    listener.start()
+    return int(listener.exitcode or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

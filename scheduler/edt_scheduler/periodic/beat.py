@@ -1,0 +1,253 @@
+"""When the periodic tasks run: while this scheduler leads. Owns three threads and a worker process.
+
+With a broker, Celery's beat sends a message for each task on its period, from a thread of this process, and the worker
+(``worker``) runs it; both exist only while this scheduler leads. The worker writes to a pipe what it begins and
+ends. A second thread listens, and keeps the worker running. Where no worker takes tasks (``Taking``) they are run here,
+in a third thread, since one that hangs on a dead share must not hold up who keeps the worker. Without a broker that
+thread runs all of them. Nothing of this is in the way of a decision.
+
+The broker keeps a message for as long as nobody takes it, also one that has expired. So what waits there is removed
+before the first message is sent, and before each one for as long as nobody takes them: the one that then waits is what
+the next worker finds.
+
+Two schedulers may take themselves for the leader for a moment; then tasks run twice, which they bear (``tasks``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from celery import beat
+
+from edt_contract.processes import wake
+from edt_scheduler.notify.broker import TASKS_QUEUE, celery_app
+from edt_scheduler.notify.child import Child
+from edt_scheduler.periodic.tasks import BEGUN, ENDED, TASKS, Runner, Task
+from edt_scheduler.platform import Platform
+
+log = logging.getLogger("edt.tasks")
+
+FIRST_SECONDS = 2.0
+"""So soon after a scheduler begins to lead all tasks run: the one before it may have died long ago."""
+QUIET_PERIODS = 3
+"""A worker takes no tasks that has said nothing for so many of the shortest period, and more than the limit of what it
+runs."""
+_WATCH_SECONDS = 1.0
+_END_SECONDS = 1.0
+
+
+class Timetable:
+    """Which tasks are due. Pure: instants are seconds of one monotonic clock, handed in."""
+
+    def __init__(self, tasks: Iterable[Task], now: float) -> None:
+        self._due = dict.fromkeys(tasks, now + FIRST_SECONDS)
+
+    def due(self, now: float) -> list[Task]:
+        """What is to run now, the longest overdue first."""
+        return [task for task, at in sorted(self._due.items(), key=lambda item: item[1]) if at <= now]
+
+    def began(self, task: Task, now: float) -> None:
+        """It runs from now on, here or elsewhere, however long it takes."""
+        self._due[task] = now + task.period_seconds
+
+    def rest(self, now: float) -> float:
+        """Seconds until something is due."""
+        return max(0.0, min(self._due.values(), default=now + 60.0) - now)
+
+
+class Taking:
+    """Whether the worker takes tasks. Pure: instants as for ``Timetable``. It runs one task at a time."""
+
+    def __init__(self, tasks: Iterable[Task], now: float) -> None:
+        self._patience = QUIET_PERIODS * min(task.period_seconds for task in tasks)
+        self._reported_at = now
+        self.running: Task | None = None
+        """What it runs. One that is killed at its limit ends without a word: then this is the last it began."""
+
+    def began(self, task: Task, now: float) -> None:
+        """It said so."""
+        self.running, self._reported_at = task, now
+
+    def ended(self, now: float) -> None:
+        """It said so, or is gone."""
+        if self.running is not None:
+            self.running, self._reported_at = None, now
+
+    def nobody(self, now: float) -> bool:
+        """No worker takes tasks: none began, the broker is away, or one hangs where it cannot even be killed."""
+        limit = self.running.limit_seconds if self.running is not None else 0.0
+        return now >= self._reported_at + limit + self._patience
+
+
+class Beat:
+    """Has the tasks run on their periods for the length of a ``with`` block."""
+
+    def __init__(
+        self, platform: Platform, tasks: Iterable[Task] = TASKS, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        broker_url = platform.settings.broker_url
+        self._runner = Runner(platform)
+        self._monotonic = monotonic
+        self._tasks = {task.name: task for task in tasks}
+        self._timetable = Timetable(self._tasks.values(), monotonic())
+        self._taking = Taking(self._tasks.values(), monotonic())
+        self._reading, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._worker: Child | None = None
+        self._worker_pid: int | None = None
+        self._sender: Any = None
+        self._alone = not broker_url
+        """This process runs the tasks."""
+        if broker_url:
+            self._worker = Child("edt_scheduler.periodic.worker", "the periodic tasks' worker", self._writing, {})
+            self._sender = beat.EmbeddedService(
+                _sending(broker_url, self._tasks.values()),
+                thread=True,
+                scheduler_cls=partial(_Sender, lambda: self._alone),
+            )
+        self._ended = threading.Event()
+        self._turns: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._busy = False
+        """A task runs in this process."""
+        self._threads = (
+            threading.Thread(target=self._watch, name="tasks-watch", daemon=True),
+            threading.Thread(target=self._run, name="tasks", daemon=True),
+        )
+
+    def __enter__(self) -> Beat:
+        for thread in self._threads:
+            thread.start()
+        if self._sender is not None:
+            self._sender.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """A task that runs is not waited for, and the worker is killed: its tasks bear that at any instant."""
+        self._ended.set()
+        if self._sender is not None:
+            self._sender.service.stop()
+        self._turns.put(None)
+        wake(self._writing, b"\n")
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
+        if self._worker is not None:
+            self._worker.kill()
+        if not any(thread.is_alive() for thread in self._threads):
+            os.close(self._reading)
+            os.close(self._writing)
+
+    def _watch(self) -> None:
+        while not self._ended.is_set():
+            self._keep_worker()
+            self._receive(_WATCH_SECONDS if self._busy or not self._alone else self._timetable.rest(self._monotonic()))
+            self._take_over()
+            if self._alone and not self._busy:
+                self._hand_out()
+
+    def _keep_worker(self) -> None:
+        if self._worker is None:
+            return
+        self._worker.keep()
+        if self._worker.pid != self._worker_pid:
+            self._worker_pid = self._worker.pid
+            self._taking.ended(self._monotonic())
+
+    def _receive(self, seconds: float) -> None:
+        """Wait, and note what the worker has begun and ended meanwhile."""
+        watched = min(seconds, _WATCH_SECONDS) if self._worker is not None else seconds
+        ready, _, _ = select.select([self._reading], [], [], watched)
+        if not ready:
+            return
+        for line in os.read(self._reading, 1 << 16).decode().split("\n"):
+            word, _, name = line.partition(" ")
+            if word == BEGUN and name in self._tasks:
+                self._taking.began(self._tasks[name], self._monotonic())
+                self._timetable.began(self._tasks[name], self._monotonic())
+            elif word == ENDED:
+                self._taking.ended(self._monotonic())
+
+    def _take_over(self) -> None:
+        """Run the tasks in this process for as long as no worker takes them."""
+        alone = self._worker is None or self._taking.nobody(self._monotonic())
+        if alone and not self._alone:
+            log.warning("no worker takes the periodic tasks; until one does, this scheduler runs them itself")
+        elif self._alone and not alone:
+            log.info("a worker takes the periodic tasks again")
+        self._alone = alone
+
+    def _hand_out(self) -> None:
+        """Have one task begin that is due. What the worker hangs in is left to it."""
+        for task in self._timetable.due(self._monotonic()):
+            self._timetable.began(task, self._monotonic())
+            if task is not self._taking.running:
+                self._busy = True
+                self._turns.put(task)
+                return
+
+    def _run(self) -> None:
+        while (task := self._turns.get()) is not None and not self._ended.is_set():
+            self._runner.run(task)
+            self._busy = False
+            wake(self._writing, b"\n")
+
+
+def _sending(broker_url: str, tasks: Iterable[Task]) -> Any:
+    """The application of beat, with its schedule: held in memory, since all tasks run soon after a start."""
+    app = celery_app(broker_url, sends=True)
+    app.conf.beat_schedule = {
+        task.name: {
+            "task": task.name,
+            "schedule": task.period_seconds,
+            "last_run_at": app.now() - timedelta(seconds=task.period_seconds - FIRST_SECONDS),
+            "options": {"queue": TASKS_QUEUE, "expires": task.period_seconds, "ignore_result": True},
+        }
+        for task in tasks
+    }
+    return app
+
+
+class _Sender(beat.Scheduler):  # type: ignore[misc]  # Celery has no types
+    """Celery's scheduler. A broker that does not answer costs one period, and no word: ``Beat`` sees that nothing has
+    begun, and the relay of notifications says why.
+
+    Args:
+        nobody_takes: whether messages are sent in vain.
+    """
+
+    producer = None
+    """Celery would wait for a connection here and lose the task if there is none; so each message takes its own."""
+
+    def __init__(self, nobody_takes: Callable[[], bool], *args: Any, **options: Any) -> None:
+        self._nobody_takes = nobody_takes
+        self._begun = False
+        super().__init__(*args, **options)
+
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        """Send the message of a task that is due."""
+        try:
+            if not self._begun or self._nobody_takes():
+                self._purge()
+                self._begun = True
+            self.apply_async(entry, advance=False)
+        except Exception as error:
+            log.debug("%s is not sent: %s", entry.name, error)
+
+    def _purge(self) -> None:
+        with self.app.connection_for_write() as connection:
+            connection.default_channel.queue_purge(TASKS_QUEUE)
+
+    def close(self) -> None:
+        """At the end of the thread."""
+        super().close()
+        self.app.close()

@@ -1,0 +1,239 @@
+"""How long what is over is kept: folders, metrics, rows. Periodic tasks.
+
+    a user deletes a job, or          results get old            a job that is over gets old
+    ``delete_old_jobs`` does          ``remove_old_results``     ``thin_old_metrics``
+           │ deleted_at                      │ results_removed_at        metrics_thinned_at
+           └───────────► ``remove_folders`` ◄┘
+                               │ folder_gone_at
+                          ``purge_deleted``: all rows, in one transaction, but for the points of its course, which go
+                                             before, some at a time, here or with the folder
+
+A row says that results are gone before the first of them goes, and that the folder has gone only when it has. So a
+crash at any place leaves something that is to be done, and never a row that promises what is no more. Files are removed
+outside of any transaction. A folder that no row knows is none of this module's: ``sweeping``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from edt_contract import durable
+from edt_scheduler.errors import HomeUnusable
+from edt_scheduler.home import lost_found
+from edt_scheduler.model import progress
+from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.platform import Platform, pairing
+from edt_scheduler.store import home, jobs, usage
+from edt_scheduler.store import retention as store
+from edt_scheduler.store.database import BATCH_ROWS, in_batches, in_time, in_transactions
+from edt_scheduler.store.usage import DAY_SECONDS
+
+JOBS_AT_ONCE = 200
+"""So many jobs at most are written in one transaction."""
+FOLDERS_AT_ONCE = 20
+
+
+def delete_old_jobs(platform: Platform) -> int:
+    """Delete jobs that have been over for EDT_JOB_DAYS, as their users could. Answers how many."""
+    days = platform.settings.job_days
+    if days is None:
+        return 0
+
+    def old(tx: Connection, most: int) -> list[int]:
+        return store.over(tx, platform.clock() - days * DAY_SECONDS, most)
+
+    def delete_some(tx: Connection) -> int:
+        numbers = old(tx, JOBS_AT_ONCE)
+        jobs.take_off(tx, numbers, platform.clock())
+        return len(numbers)
+
+    return in_transactions(platform.database, lambda tx: old(tx, 1), delete_some)
+
+
+def remove_old_results(platform: Platform) -> int:
+    """Have the folders removed of jobs that have been over for EDT_RESULT_DAYS. Answers of how many."""
+    days = platform.settings.result_days
+    if days is None:
+        return 0
+
+    def old(tx: Connection, most: int) -> list[int]:
+        return store.with_results(tx, platform.clock() - days * DAY_SECONDS, most)
+
+    def remove_some(tx: Connection) -> int:
+        numbers, now = old(tx, JOBS_AT_ONCE), platform.clock()
+        store.change(tx, numbers, results_removed_at=now, results_days=days)
+        message = f"its results, checkpoints and logs are removed after {days:g} days, as the administrator set"
+        for number in numbers:
+            jobs.record(tx, number, "results-removed", message, {"days": days}, now)
+        return len(numbers)
+
+    return in_transactions(platform.database, lambda tx: old(tx, 1), remove_some)
+
+
+def remove_folders(platform: Platform) -> int:
+    """Remove the folders of jobs that were deleted, or whose results were removed, and that are over. Answers how many.
+
+    What was deleted before home and database were paired is left to ``sweeping``. Raises HomeUnusable where the home
+    cannot be read, or a folder cannot be removed; then the others are gone. With a home that is not the database's
+    nothing is removed.
+    """
+    with platform.database.snapshot() as tx:
+        if not store.with_folder_to_go(tx, 0, 1) or not pairing.belong(tx, platform.settings):
+            return 0
+        since = home.since(tx)
+    if not platform.settings.jobs.is_dir():
+        raise HomeUnusable(str(platform.settings.home), "its folder jobs is not there")
+    place = _place(platform)
+    removed, gone, kept = 0, list[Row[Any, Any]](), list[str]()
+    for row in in_time(_with_folder_to_go(platform, place.last)):
+        place.last = row.id
+        folder = platform.settings.job_directory(exec_id(row.id))
+        ours = row.deleted_at is None or since is None or row.deleted_at >= since
+        was_there = _is_there(folder)
+        if was_there and ours:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not was_there or (ours and not _is_there(folder)):
+            removed += was_there
+            gone.append(row)
+        elif ours:
+            kept.append(exec_id(row.id))
+        if len(gone) >= FOLDERS_AT_ONCE:
+            _record_gone(platform, gone)
+    _record_gone(platform, gone)
+    if kept:
+        raise HomeUnusable(
+            str(platform.settings.home), f"{lost_found.folders_in_words(len(kept))} cannot be removed, {kept[0]} say"
+        )
+    return removed
+
+
+@dataclass
+class _Place:
+    """Where this process goes on at the next run: folders that cannot be removed, and take their time, keep no others
+    from being looked at."""
+
+    last: int = 0
+
+
+@functools.lru_cache(maxsize=1)
+def _place(_platform: Platform) -> _Place:
+    return _Place()
+
+
+def _with_folder_to_go(platform: Platform, begin: int) -> Iterator[Row[Any, Any]]:
+    """Each once: those behind number ``begin``, then the others."""
+    for after, until in ((begin, None), (0, begin)):
+        last = after
+        while until is None or last < until:
+            with platform.database.snapshot() as tx:
+                found = store.with_folder_to_go(tx, last, JOBS_AT_ONCE)
+            if not found:
+                break
+            last = found[-1].id
+            yield from (row for row in found if until is None or row.id <= until)
+
+
+def _is_there(folder: Path) -> bool:
+    """Only a disk that says so has lost a folder: one that answers with an error has it still."""
+    try:
+        os.lstat(folder)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _record_gone(platform: Platform, gone: list[Row[Any, Any]]) -> None:
+    """Write down what is durably gone; the courses of jobs that were deleted go, too. A crash before it costs a second
+    look at folders that are not there."""
+    if gone:
+        durable.sync(platform.settings.jobs)
+        _forget_points(platform, [row.id for row in gone if row.deleted_at is not None])
+        with platform.database.transaction() as tx:
+            store.folders_gone(tx, [row.id for row in gone], platform.clock())
+        gone.clear()
+
+
+def _forget_points(platform: Platform, numbers: Collection[int]) -> None:
+    """Delete the points of these jobs' courses; what takes too long is left to ``purge_deleted``."""
+
+    def forget_some() -> int:
+        with platform.database.snapshot() as tx:
+            left = store.with_points(tx, numbers)
+        if not left:
+            return 0
+        with platform.database.transaction() as tx:
+            return store.forget_first_points(tx, left, BATCH_ROWS)
+
+    in_batches(forget_some)
+
+
+def thin_old_metrics(platform: Platform) -> int:
+    """Leave EDT_METRICS_POINTS points of the curves of jobs that have been over for EDT_METRICS_DAYS. Answers how many
+    jobs were looked at."""
+    days, most = platform.settings.metrics_days, platform.settings.metrics_points
+    if days is None:
+        return 0
+
+    def thin_some() -> int:
+        before = platform.clock() - days * DAY_SECONDS
+        with platform.database.snapshot() as tx:
+            old = store.with_all_metrics(tx, before, JOBS_AT_ONCE)
+            doomed: dict[int, list[int]] = {}
+            for number in old:  # as many at once as one transaction may delete points of
+                points = store.points_in_short(tx, number)
+                kept = {points[index].number for index in progress.indices_to_keep(points, most)}
+                doomed[number] = [point.number for point in points if point.number not in kept]
+                if sum(map(len, doomed.values())) >= BATCH_ROWS:
+                    break
+        if not doomed:
+            return 0
+        with platform.database.transaction() as tx:
+            for number, numbers in doomed.items():
+                store.forget_points(tx, number, numbers)
+            store.change(tx, doomed, metrics_thinned_at=platform.clock())
+        return len(doomed)
+
+    return in_batches(thin_some)
+
+
+def purge_deleted(platform: Platform) -> int:
+    """Delete all rows of jobs that were deleted EDT_DELETED_DAYS ago. Answers of how many.
+
+    A job waits whose folder is still there, of which something is still open, or whose slots' time is still to be
+    counted (``usage``).
+    """
+
+    def purge_some() -> int:
+        before = platform.clock() - platform.settings.deleted_days * DAY_SECONDS
+        with platform.database.snapshot() as tx:
+            found = store.to_purge(tx, before, usage.until(tx, usage.USER_DAYS) or 0, JOBS_AT_ONCE)
+        if not found:
+            return 0
+        _forget_points(platform, [row.id for row in found])
+        with platform.database.transaction() as tx:
+            counted = usage.until(tx, usage.USER_DAYS) or 0
+            found = store.to_purge(tx, before, counted, JOBS_AT_ONCE)
+            waiting = set(store.with_points(tx, [row.id for row in found]))
+            numbers, rows = list[int](), 0
+            for row in found:
+                if row.id in waiting:
+                    continue
+                rows += row.events
+                if numbers and rows > BATCH_ROWS:
+                    break
+                numbers.append(row.id)
+            if numbers:
+                store.purge(tx, numbers)
+        return len(numbers)
+
+    return in_batches(purge_some)

@@ -1,0 +1,76 @@
+"""Where the periodic tasks run: a Celery worker with one process in its pool. Opens the database.
+
+``python -m edt_scheduler.periodic.worker PARENT FD``, started by ``beat`` and by nothing else. It takes home,
+database and broker from the same EDT_ settings as its parent, so no secret stands in its command line. A task that
+takes longer than its limit is killed with the process of the pool, and another takes its place. That a task begins,
+and that it has ended, is written to FD: so the parent knows that somebody runs them. It dies with its parent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_process_init
+
+from edt_contract.processes import begin_worker, die_with, wake
+from edt_scheduler.notify.broker import TASKS_QUEUE, celery_app, worker
+from edt_scheduler.periodic.tasks import BEGUN, ENDED, TASKS, Runner, Task
+from edt_scheduler.platform import opened_platform
+from edt_scheduler.settings import Settings
+
+
+class Pool:
+    """What the pool's process has open. The parent of that process has nothing open that could be shared by a fork."""
+
+    def __init__(self, settings: Settings, descriptor: int) -> None:
+        self._settings = settings
+        self._descriptor = descriptor
+        self._runner: Runner | None = None
+
+    def open(self, **_: Any) -> None:
+        """Legal in the pool's process, before its first task."""
+        die_with(os.getppid())
+        self._runner = Runner(opened_platform(self._settings))
+
+    def run(self, task: Task) -> None:
+        """Run a task, and report that it begins and ends."""
+        assert self._runner is not None
+        wake(self._descriptor, f"{BEGUN} {task.name}\n".encode())
+        self._runner.run(task)
+        wake(self._descriptor, f"{ENDED} {task.name}\n".encode())
+
+
+def main(arguments: list[str]) -> int:
+    """Take tasks until the parent ends this process, or ends."""
+    parent, descriptor = int(arguments[0]), int(arguments[1])
+    begin_worker(parent)
+    logging.getLogger("edt").setLevel(logging.INFO)
+    # That a broker is away is said by the scheduler, which then runs the tasks itself.
+    logging.getLogger("celery.worker.consumer.consumer").setLevel(logging.CRITICAL)
+    settings = Settings()
+    app = celery_app(settings.broker_url, sends=False)
+    app.conf.update(
+        worker_cancel_long_running_tasks_on_connection_loss=False,  # it goes on; doing it twice does no harm
+        worker_proc_alive_timeout=60,
+    )
+    pool = Pool(settings, descriptor)
+    worker_process_init.connect(pool.open, weak=False)
+    for task in TASKS:
+        _register(app, pool, task)
+    taking = worker(app, TASKS_QUEUE, f"tasks-{parent}", pool="prefork")
+    taking.start()
+    return int(taking.exitcode or 0)
+
+
+def _register(app: Celery, pool: Pool, task: Task) -> None:
+    @app.task(name=task.name, acks_late=True, ignore_result=True, time_limit=task.limit_seconds)  # type: ignore[untyped-decorator]
+    def run() -> None:
+        pool.run(task)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

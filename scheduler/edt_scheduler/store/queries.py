@@ -1,0 +1,59 @@
+"""What queries of several tables have in common.
+
+A statement holds so many values at most: PostgreSQL's protocol 65,535, SQLite 32,766. How many rows somebody asks for
+is not known here, so whoever names rows one by one does it chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
+
+MOST_NAMED = 5000
+"""So many values one statement names: few enough for every database beside whatever else it holds."""
+
+
+def chunks(numbers: Iterable[int]) -> Iterator[list[int]]:
+    """Each number once, in order, at most MOST_NAMED at a time; nothing for no number."""
+    wanted = sorted(set(numbers))
+    for start in range(0, len(wanted), MOST_NAMED):
+        yield wanted[start : start + MOST_NAMED]
+
+
+def rows_of(tx: Connection, query: Any, column: Column[Any], numbers: Iterable[int]) -> list[Row[Any]]:
+    """The rows of a query in which the column is one of these numbers, chunk after chunk."""
+    return [row for chunk in chunks(numbers) for row in tx.execute(query.where(column.in_(chunk)))]
+
+
+def write_to(tx: Connection, statement: Any, column: Column[Any], numbers: Iterable[int]) -> None:
+    """Update or delete the rows in which the column is one of these numbers."""
+    for chunk in chunks(numbers):
+        tx.execute(statement.where(column.in_(chunk)))
+
+
+def put(tx: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any], **first: Any) -> None:
+    """Write ``values`` into the row of this key; where there is none it is made, with what it has at ``first``."""
+    here = and_(*(table.c[name] == value for name, value in key.items()))
+    if tx.execute(update(table).where(here).values(**values)).rowcount == 0:
+        tx.execute(insert(table).values(**key, **values, **first))
+
+
+def of_attempt(table: Table, job_id: int, fence: int, node_id: int | None = None) -> ColumnElement[bool]:
+    """The rows of one attempt, on one node or on all."""
+    attempt = and_(table.c.job_id == job_id, table.c.fence == fence)
+    return attempt if node_id is None else and_(attempt, table.c.node_id == node_id)
+
+
+def few_since(tx: Connection, time: ColumnElement[Any], since: float, most: int, *where: ColumnElement[bool]) -> float:
+    """From when on no more than about ``most`` rows have their ``time``: ``since``, or later."""
+    query = select(time).where(time >= since, *where).order_by(time.desc())
+    found: float | None = tx.execute(query.offset(most).limit(1)).scalar()
+    return since if found is None else found
+
+
+def forget_oldest(tx: Connection, table: Table, time: Column[Any], old: ColumnElement[bool], most: int) -> int:
+    """Delete the rows that are ``old``, the oldest first, ``most`` of them or a few more. Answers how many."""
+    last = tx.execute(select(time).where(old).order_by(time).offset(most - 1).limit(1)).scalar_one_or_none()
+    return tx.execute(delete(table).where(old if last is None else time <= last)).rowcount

@@ -1,0 +1,133 @@
+"""Rows made into the frozen ``views``. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from edt_contract.reports import ExitKind
+from edt_scheduler.model.exactness import judge
+from edt_scheduler.model.jobs import exec_id, folder_sent
+from edt_scheduler.model.progress import PACE, MetricPoint, eta_seconds
+from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, health
+from edt_scheduler.settings import Settings
+from edt_scheduler.store import jobs as store
+from edt_scheduler.store import nodes, usage
+from edt_scheduler.store.queries import rows_of
+from edt_scheduler.store.tables import allocations
+from edt_scheduler.views import (
+    AllocationView,
+    EventView,
+    FailureView,
+    JobView,
+    NodeView,
+    ResizeView,
+    SlotView,
+    TimelineAllocation,
+    TimelineResize,
+    UserView,
+    Waiting,
+    view_of,
+)
+
+
+def user(row: Row[Any]) -> UserView:
+    return view_of(UserView, row._mapping, role=Role(row.role))
+
+
+def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[JobView]:
+    """Views of job rows (of ``store.jobs``), in their order."""
+    open_ones = select(allocations.c.job_id, func.count().label("number")).where(allocations.c.released_at.is_(None))
+    query = open_ones.group_by(allocations.c.job_id)
+    found = rows_of(tx, query, allocations.c.job_id, (row.id for row in rows))
+    held: dict[int, int] = {each.job_id: each.number for each in found}
+    return [_job(settings, row, held.get(row.id, 0)) for row in rows]
+
+
+def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
+    name = exec_id(row.id)
+    directory = settings.job_directory(name)
+    return view_of(
+        JobView,
+        row._mapping,
+        exec_id=name,
+        number=row.id,
+        state=JobState(row.state),
+        script=row.model_main,
+        folder=folder_sent(row.work_dir),
+        slots=slots,
+        progress={key: value for key, value in row.progress.items() if key != PACE},
+        exactness=judge(store.compared(row), row.inexact, started=row.started_at is not None),
+        eta_seconds=eta_seconds(row.progress.get(PACE), row.steps_total) if row.state == JobState.RUNNING else None,
+        waiting=Waiting(**row.waiting) if row.waiting else None,
+        directory=directory,
+        work_dir=directory / row.work_dir,
+    )
+
+
+def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeView]:
+    """Views of node rows with their slots, who holds these and how busy they are."""
+    rows = list(rows)
+    slots: dict[int, list[SlotView]] = {row.id: [] for row in rows}
+    found = nodes.slot_rows(tx, slots)
+    owners = {row.id: (row.owner_id, row.owner) for row in store.in_short(tx, {slot.job_id for slot in found} - {None})}
+    used = usage.newest(tx, slots, now)
+    for slot in found:
+        owner_id, owner = owners.get(slot.job_id, (None, None))
+        view = view_of(
+            SlotView,
+            slot._mapping,
+            exec_id=exec_id(slot.job_id) if slot.job_id is not None else None,
+            leaving=slot.release_asked_at is not None,
+            owner_id=owner_id,
+            owner=owner,
+            use=used.get((slot.node_id, slot.slot)),
+        )
+        slots[slot.node_id].append(view)
+    return [
+        view_of(
+            NodeView,
+            row._mapping,
+            number=row.id,
+            health=health(Intent(row.intent), lost=row.lost_at is not None),
+            lease_age_seconds=max(0.0, now - row.seen_at),
+            slots=tuple(slots[row.id]),
+        )
+        for row in rows
+    ]
+
+
+def allocation(row: Row[Any]) -> AllocationView:
+    """Of a row with its node's name."""
+    kind = ExitKind(row.kind) if row.kind else None
+    return view_of(AllocationView, row._mapping, allocation=row.id, exec_id=exec_id(row.job_id), kind=kind)
+
+
+def allocations_in_short(rows: Iterable[Sequence[Any]]) -> tuple[TimelineAllocation, ...]:
+    """Of rows of ``allocations.between`` and ``of_numbers``."""
+    return tuple(TimelineAllocation(row[0], exec_id(row[1]), *row[2:10]) for row in rows)
+
+
+def resizes_in_short(rows: Iterable[Sequence[Any]]) -> tuple[TimelineResize, ...]:
+    """Of rows of ``resizes.between`` and ``of_numbers``."""
+    return tuple(TimelineResize(row[0], exec_id(row[1]), *row[2:]) for row in rows)
+
+
+def resize(row: Row[Any]) -> ResizeView:
+    named = {"number": row.id, "exec_id": exec_id(row.job_id), "cause": ResizeCause(row.cause)}
+    return view_of(ResizeView, row._mapping, **named)
+
+
+def failure(row: Row[Any]) -> FailureView:
+    named = {"exec_id": exec_id(row.job_id), "kind": ExitKind(row.kind), "message": row.message or None}
+    return view_of(FailureView, row._mapping, **named)
+
+
+def metric_point(row: Row[Any]) -> MetricPoint:
+    return view_of(MetricPoint, row._mapping)
+
+
+def event(row: Row[Any]) -> EventView:
+    return view_of(EventView, row._mapping)

@@ -1,0 +1,87 @@
+"""What an engine reports of itself while it works on a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.engine.step_runner import EngineParts, StepRunner
+from edt_runner.protocol import engine_status
+from edt_runner.protocol.data import ReplicaHistory
+from edt_runner.protocol.engine_messages import EngineConnected, ReplicasChanged
+from edt_runner.protocol.engine_status import ActivityKind
+from edt_runner.schedule.schedule import Schedule, StepKind
+from support.one_engine import one_engine
+from support.waiting import until
+
+
+@pytest.mark.parametrize(("offset", "computes"), [(0, ActivityKind.COMPUTING), (5, ActivityKind.VALIDATING)])
+def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
+    monkeypatch: pytest.MonkeyPatch, offset: int, computes: ActivityKind
+) -> None:
+    """Whoever hangs is told by what it does; the time that a micro-batch may take is measured, not limited at once."""
+    page = engine_status.StatusPage()
+    monkeypatch.setattr(engine_status, "page", page)
+    seen: list[tuple[str, ActivityKind, float]] = []
+
+    def look(what: str) -> None:
+        found = page.read()
+        assert (found.offset, found.index) == (offset, 1)
+        seen.append((what, found.kind, found.longest))
+
+    adapter = SimpleNamespace(
+        width=2,
+        values=dict,
+        micro_batch=lambda *given: look("computed"),
+        evaluate=lambda *given: look("computed"),
+    )
+    schedule = Schedule(train_samples=80, test_samples=20, batch_size=4, validation_freq=1, micro_batches=4, epochs=2)
+    parts = SimpleNamespace(
+        training=SimpleNamespace(schedule=schedule, seed=7),
+        adapter=adapter,
+        link=SimpleNamespace(check=lambda: None),
+        loader=SimpleNamespace(next=lambda: look("loaded")),
+        recorder=SimpleNamespace(hold=lambda *given: None),
+    )
+    work = StepRunner(cast(EngineParts, parts))
+    work.offset = offset
+    where = schedule.at(offset)
+    assert where.kind is (StepKind.VALIDATE if computes is ActivityKind.VALIDATING else StepKind.TRAIN)
+    work._compute(where, 1, cast(Any, None))
+    assert seen == [("loaded", ActivityKind.LOADING, 0.0), ("computed", computes, 0.0)]
+
+
+def test_what_ends_the_guarantee_is_in_a_checkpoint_at_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An attempt that goes on from an older one would know nothing of it. What was known at the join is written with
+    the others."""
+    forced: list[bool] = []
+    histories: list[ReplicaHistory] = []
+    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+    with one_engine(monkeypatch, tmp_path, plane) as (engine, link, coordinator):
+        work = engine._steps
+        cast(Any, work)._parts.snapshots.begin = lambda *given, force: forced.append(force)
+        for number, ended in enumerate(("", "replicas: they differ", "replicas: they differ")):
+            histories.append(ReplicaHistory(ended=ended, compared=number))
+            coordinator.send(ReplicasChanged(histories[-1]))
+            until(lambda: link.history == histories[-1])
+            work._write_files(work._schedule.at(1))
+    assert forced == [False, True, False]
+
+
+def test_an_engine_tells_a_coordinator_that_is_new_what_it_knows_of_the_replicas(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    history = ReplicaHistory(compared=3, ended="replicas: they differ")
+    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+        coordinator.send(ReplicasChanged(history))
+        until(lambda: link.history is not None)
+        link._introduce()
+        assert coordinator.receive(EngineConnected).history is None
+        assert coordinator.receive(EngineConnected).history == history
