@@ -31,6 +31,9 @@ while not (model / "go").exists():
     time.sleep(0.05)
 """
 
+CELERY_WORKERS = {b"edt_agent.notifications", b"edt_scheduler.notify.worker", b"edt_scheduler.periodic.worker"}
+"""Modules that a Celery worker of the platform is started as."""
+
 
 def told(folder: Path, **environ: str) -> Platform:
     """A platform whose agent says all that it can say. Nothing waits imported: the script is a plain one."""
@@ -149,11 +152,10 @@ def test_on_postgresql_neither_are_they_nor_the_passwords_of_database_and_broker
             client = redis.Redis(port=port, password=passwords["EDT_BROKER_PASSWORD"])
             found = plant_and_search(platform, Overheard(client))
             assert places_of(found, passwords["EDT_DATABASE_PASSWORD"]) == set()
-            for place in places_of(
-                found, passwords["EDT_BROKER_PASSWORD"]
-            ):  # workers are told it so, and by no argument
-                assert place.endswith("/environ")
-                assert b"edt_scheduler." in found[place.replace("environ", "cmdline")]
+            for place in places_of(found, passwords["EDT_BROKER_PASSWORD"]):
+                assert place.endswith("/environ")  # Celery's workers get it so, and by no argument
+                command = found[place.replace("environ", "cmdline")].split(b"\0")
+                assert CELERY_WORKERS & set(command), command
 
 
 @contextmanager
