@@ -34,8 +34,7 @@ import _report
 
 from edt_runner.adapter import State
 from edt_runner.checkpoints import checkpoint
-from edt_runner.checkpoints.snapshot import Snapshots
-from edt_runner.checkpoints.state_files import HostCopy, write_state
+from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, write_state
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 
 WIDTH, LAYERS = 2048, 6

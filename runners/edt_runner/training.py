@@ -17,9 +17,9 @@ import torch
 
 from edt_runner import context, environment
 from edt_runner.callbacks.hooks import UserCallback, UserCallbacks, carrying
-from edt_runner.data.loader import SampleLoader
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples, Trainable
+from edt_runner.loader import SampleLoader
 from edt_runner.lr_scaling import emulation
 from edt_runner.lr_scaling.adapter import scaled
 from edt_runner.lr_scaling.rules import Rule, described

@@ -210,7 +210,7 @@ def test_train_returns_when_all_threads_of_ours_have_ended(tmp_path: Path, gate:
 
 SLOW_TO_END = """
 import threading, time
-from edt_runner.comm.watchdog import Watchdog
+from edt_runner.comm.connections import Watchdog
 
 def slowly(self, serve=Watchdog._serve):
     serve(self)

@@ -174,7 +174,7 @@ def test_what_gloo_has_forgotten_keeps_one_operation_and_that_for_no_longer_than
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connections are left open here, so nothing ends the operations until the peer does."""
-    monkeypatch.setattr("edt_runner.comm.sockets.shut", lambda **addresses: 0)
+    monkeypatch.setattr("edt_runner.comm.connections.shut", lambda **addresses: 0)
     other = lab.seated("forgotten")
     group: Any = lab.engine.membership.group
     arrays = [np.zeros(1000, dtype=np.float32) for _ in range(3)]

@@ -16,12 +16,11 @@ import torch
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from edt_runner.adapter import BatchRequest
-from edt_runner.data.loader import SampleLoader
-from edt_runner.data.shared_batches import SharedBuffers
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.pytorch.trainable import TorchSamples
 from edt_runner.frameworks.tensorflow.trainable import TensorFlowSamples
 from edt_runner.frameworks.trainable import Samples
+from edt_runner.loader import SampleLoader, SharedBuffers
 from edt_runner.schedule.schedule import StepKind
 from support.waiting import until
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edt_demo.sample_record import Entry, RecordError, audit, read
-from edt_runner.engine import record
-from edt_runner.engine.record import Recorder
+from edt_runner.engine import telemetry
+from edt_runner.engine.telemetry import Recorder
 from support.small_disk import small_disk
 
 
@@ -147,7 +147,7 @@ def test_without_a_folder_nothing_is_held_or_written(tmp_path: Path, monkeypatch
 def test_a_full_disk_that_stays_full_costs_the_record_not_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "_HELD_BYTES", 100)
+    monkeypatch.setattr(telemetry, "_HELD_BYTES", 100)
     (tmp_path / "samples-1-5.jsonl").symlink_to("/dev/full")
     recorder = Recorder(str(tmp_path), 1, "5")
     for number in range(3):

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import torch
 
-from edt_runner.comm import sockets
+from edt_runner.comm import connections
 from edt_runner.comm.process_groups import GlooPlane
 from support.waiting import until
 
@@ -71,7 +71,7 @@ def test_a_connection_to_a_peer_is_shut_however_its_address_is_written(plane: Gl
 
 def test_a_connection_that_came_in_at_an_own_address_is_shut() -> None:
     with connected("127.0.0.1:0") as (end, client):
-        assert sockets.shut(own=[f"127.0.0.1:{end.getsockname()[1]}"], peers=[]) == 1
+        assert connections.shut(own=[f"127.0.0.1:{end.getsockname()[1]}"], peers=[]) == 1
         assert not is_open(end) and is_open(client)
 
 

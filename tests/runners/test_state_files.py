@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from edt_runner.adapter import State
-from edt_runner.checkpoints.snapshot import Snapshots
-from edt_runner.checkpoints.state_files import HostCopy, read_state, write_state
+from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, read_state, write_state
 from edt_runner.errors import UnsupportedState
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.schedule.schedule import StepKind

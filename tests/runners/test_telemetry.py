@@ -11,7 +11,7 @@ from rich.console import Console
 
 from edt_runner.engine.link import EngineLink
 from edt_runner.engine.telemetry import MetricSums, Telemetry
-from edt_runner.launch.progress import TrainingProgress
+from edt_runner.launch.train import TrainingProgress
 from edt_runner.protocol.data import MetricItem
 from edt_runner.protocol.messages import Message, Metrics, Progress
 from edt_runner.schedule.schedule import Schedule, StepKind

@@ -57,7 +57,7 @@ def test_a_peer_that_is_gone_is_noticed_at_once(pair: Pair) -> None:
 def test_whoever_waits_for_what_gloo_has_forgotten_is_let_out(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connections are left open here, so nothing ends the operation."""
     (plane, _), first, _ = pair
-    monkeypatch.setattr("edt_runner.comm.sockets.shut", lambda **addresses: 0)
+    monkeypatch.setattr("edt_runner.comm.connections.shut", lambda **addresses: 0)
     threading.Timer(0.2, plane.shut, [[]]).start()
     began = time.monotonic()
     with pytest.raises(PeerLost, match="shut"):

@@ -1,4 +1,4 @@
-"""Reads the sample record, which ``edt_runner.engine.record`` writes: which samples each committed step was made of.
+"""Reads the sample record, which ``edt_runner.engine.telemetry`` writes: which samples each committed step was made of.
 
 A step that is reduced again, because an engine died in it, has another, higher generation. It was made of the tries of
 the generation that some engine committed and went on from, a dead engine's among them. A step that a later attempt

@@ -22,9 +22,9 @@ import torch.distributed.distributed_c10d as _c10d
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import environment
 from edt_runner.adapter import Adapter, Local, Reduced, State
-from edt_runner.comm import sockets
+from edt_runner.comm import connections
+from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
 from edt_runner.comm.tree_reduction import Buffers, PartialSums, sum_upper_tree
-from edt_runner.comm.watchdog import OPERATION_TIMEOUT, Watchdog
 from edt_runner.errors import PeerLost
 from edt_runner.protocol import engine_status
 from edt_runner.schedule.tree import ReductionPlan, Span, children
@@ -63,17 +63,17 @@ class GlooPlane:
 
     def __init__(self, host: str, dtype: torch.dtype, interface: str | None = None) -> None:
         self._host, self._interface, self._dtype = host, interface, dtype
-        self._probe = sockets.ProbePort(host)
+        self._probe = connections.ProbePort(host)
         self.probe_address = self._probe.address
         self._endpoint = self._listen()
 
     def _listen(self) -> _Endpoint:
-        before = sockets.listening()
+        before = connections.listening()
         if self._interface:
             device = dist.ProcessGroupGloo.create_device(interface=self._interface)
         else:
             device = dist.ProcessGroupGloo.create_device(hostname=self._host)
-        addresses = tuple(address for inode, address in sockets.listening().items() if inode not in before)
+        addresses = tuple(address for inode, address in connections.listening().items() if inode not in before)
         return _Endpoint(device, addresses, threading.Event())
 
     @property
@@ -117,7 +117,7 @@ class GlooPlane:
         Args:
             peers: addresses (``host:port``) of the others' planes and of the store.
         """
-        sockets.shut(own=self._endpoint.addresses, peers=peers)
+        connections.shut(own=self._endpoint.addresses, peers=peers)
         self._endpoint.shut.set()
 
     def renew(self) -> None:

@@ -24,7 +24,7 @@ from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.encoding import from_json_object
 from edt_runner import environment
 from edt_runner.checkpoints import checkpoint
-from edt_runner.checkpoints.state_files import read_state
+from edt_runner.checkpoints.snapshot import read_state
 from edt_runner.checkpoints.user_files import sweep
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.driver.elog import ELog

@@ -17,8 +17,8 @@ from typing import Any
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.reports import ExitKind
 from edt_runner import environment
+from edt_runner.comm.connections import can_connect
 from edt_runner.comm.process_groups import GlooGroup
-from edt_runner.comm.sockets import can_connect
 from edt_runner.engine.link import Membership
 from edt_runner.engine.step_runner import EngineParts, StepRunner, width_of
 from edt_runner.errors import CheckpointError, PeerLost, StateMismatch

@@ -15,16 +15,15 @@ from edt_contract.encoding import to_json_object
 from edt_runner import environment, exit_codes
 from edt_runner.adapter import State
 from edt_runner.checkpoints import checkpoint
-from edt_runner.checkpoints.snapshot import Snapshots
-from edt_runner.checkpoints.state_files import HostCopy, read_state, write_state
+from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, read_state, write_state
 from edt_runner.checkpoints.user_files import PLACE, UserFiles
 from edt_runner.comm.process_groups import GlooPlane
 from edt_runner.context import Context
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.engine import Engine
 from edt_runner.engine.link import EngineLink, leave_process
-from edt_runner.engine.record import Recorder
 from edt_runner.engine.step_runner import EngineParts
+from edt_runner.engine.telemetry import Recorder
 from edt_runner.errors import CheckpointError
 from edt_runner.frameworks.checksums import checksums
 from edt_runner.frameworks.trainable import EngineAdapter

@@ -19,12 +19,11 @@ from edt_runner.checkpoints.snapshot import Snapshots
 from edt_runner.checkpoints.user_files import UserFiles
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.comm.tree_reduction import PartialSums
-from edt_runner.data.loader import SampleLoader
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
-from edt_runner.engine.record import Recorder
-from edt_runner.engine.telemetry import MetricSums, PauseTimer, Telemetry
+from edt_runner.engine.telemetry import MetricSums, PauseTimer, Recorder, Telemetry
 from edt_runner.errors import UsageError
+from edt_runner.loader import SampleLoader
 from edt_runner.protocol import engine_status
 from edt_runner.protocol.engine_status import ActivityKind
 from edt_runner.protocol.messages import GuaranteeEnded

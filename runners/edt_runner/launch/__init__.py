@@ -1,1 +1,1 @@
-"""How ``train()`` begins: as driver, as engine, or with a supervisor of its own on this machine."""
+"""How a user's call begins: as driver, as engine, or with a supervisor of its own on this machine."""

@@ -1,7 +1,8 @@
 """Starts a supervisor, sends it desired states, and reads what it reports.
 
 This is what an agent does on a platform. ``python main.py`` uses it for its local engines, tests and benchmarks to let
-engines come and go. Several supervisors with one coordinator stand for several nodes.
+engines come and go. Several supervisors with one coordinator stand for several nodes. ``LocalSlots`` replaces lost
+engines.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.encoding import dump_line, dumps
 from edt_contract.environment import must_be_cold, supervisor_environ
-from edt_contract.reports import Report, ReportKind
+from edt_contract.reports import ExitKind, Report, ReportKind
 from edt_runner.errors import RunnerError
 from edt_runner.protocol.channel import LineChannel
 from edt_runner.supervisor.spool import SpoolReader
+
+_LOOK_SECONDS = 0.25
+_END_SECONDS = 2.0
+_PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Seconds before the first, second, … replacement of an engine."""
 
 
 class Process(Protocol):
@@ -163,3 +171,62 @@ class SupervisorClient:
 
     def __exit__(self, *exc: object) -> None:
         self.kill()
+
+
+class LocalSlots:
+    """Holds the slots of a local training, and replaces lost engines as a scheduler does on a platform: a slot whose
+    engine was lost gets another one, at first at once, then after growing pauses.
+
+    Args:
+        supervisor: of the training.
+        devices: what each slot computes on.
+    """
+
+    def __init__(self, supervisor: SupervisorClient, devices: Sequence[str]) -> None:
+        self._supervisor = supervisor
+        self._slots = [DesiredSlot(number + 1, str(number), device) for number, device in enumerate(devices)]
+        self._reader = SpoolReader(supervisor.spec.spool_dir)
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._lost = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Give all slots to the training, and begin to replace lost engines."""
+        self._set_desired()
+        self._thread = threading.Thread(target=self._look, name="edt-slots", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Let all engines leave."""
+        self._done.set()
+        with self._lock:
+            self._supervisor.set_desired(DesiredState(self._supervisor.spec.fence, ()))
+
+    def stop(self) -> None:
+        """Replace no engine any more, and end the thread, so that the interpreter can end."""
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join(_END_SECONDS)
+
+    def _look(self) -> None:
+        while not self._done.wait(_LOOK_SECONDS):
+            for report in self._reader.read():
+                lost = report.body.get("kind") in (ExitKind.LOST, ExitKind.SCRIPT_ERROR)
+                if report.kind is ReportKind.ENGINE_GONE and lost:
+                    self._replace(int(report.body["allocation"]))
+
+    def _replace(self, allocation: int) -> None:
+        if self._done.wait(_PAUSES[min(self._lost, len(_PAUSES) - 1)]):
+            return
+        self._lost += 1
+        newest = max(slot.allocation for slot in self._slots)
+        self._slots = [
+            replace(slot, allocation=newest + 1) if slot.allocation == allocation else slot for slot in self._slots
+        ]
+        with self._lock:
+            if not self._done.is_set():
+                self._set_desired()
+
+    def _set_desired(self) -> None:
+        self._supervisor.set_desired(DesiredState(self._supervisor.spec.fence, tuple(self._slots)))

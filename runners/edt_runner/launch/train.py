@@ -17,32 +17,37 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
-from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from edt_contract.attempt import AttemptSpec
 from edt_contract.reports import ExitKind, ReportKind
 from edt_runner import context, environment
 from edt_runner.driver.driver import Driver
 from edt_runner.engine import main
 from edt_runner.errors import PeerLost, RunnerError, Suspended, TrainingFailed, UsageError
 from edt_runner.frameworks import framework as frameworks
-from edt_runner.launch.progress import TrainingProgress
-from edt_runner.launch.supervisor_client import SupervisorClient
+from edt_runner.launch.supervisor_client import LocalSlots, SupervisorClient
 from edt_runner.lr_scaling import emulation
+from edt_runner.lr_scaling.update import DETAILS
+from edt_runner.protocol.data import MetricItem
 from edt_runner.schedule import seeds
-from edt_runner.schedule.schedule import Schedule
-from edt_runner.supervisor.spool import SpoolReader
+from edt_runner.schedule.schedule import Schedule, StepKind
 from edt_runner.training import Training, TrainRequest, seed_of
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
-_LOOK_SECONDS = 0.25
-_END_SECONDS = 2.0
-_PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Seconds before the first, second, … replacement of an engine."""
 
 
 def train(request: TrainRequest, name: str = "train()") -> None:
@@ -97,7 +102,7 @@ def _train_here(request: TrainRequest) -> None:
         spec = _spec(training, len(devices), run_dir)
         with SupervisorClient(spec) as supervisor, TrainingProgress(training.schedule) as progress:
             engines = min(len(devices), training.engines)
-            slots = _Slots(supervisor, devices[:engines])
+            slots = LocalSlots(supervisor, devices[:engines])
             try:
                 slots.start()
                 address = supervisor.until(lambda report: report.kind is ReportKind.COORDINATOR_AT).body["address"]
@@ -138,67 +143,8 @@ def _no_traceback_at_interrupt() -> Iterator[None]:
         raise SystemExit(INTERRUPTED) from None
 
 
-class _Slots:
-    """Holds the slots of a local training, and replaces lost engines as a scheduler does on a platform: a slot whose
-    engine was lost gets another one, at first at once, then after growing pauses.
-
-    Args:
-        supervisor: of the training.
-        devices: what each slot computes on.
-    """
-
-    def __init__(self, supervisor: SupervisorClient, devices: Sequence[str]) -> None:
-        self._supervisor = supervisor
-        self._slots = [DesiredSlot(number + 1, str(number), device) for number, device in enumerate(devices)]
-        self._reader = SpoolReader(supervisor.spec.spool_dir)
-        self._lock = threading.Lock()
-        self._done = threading.Event()
-        self._lost = 0
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Give all slots to the training, and begin to replace lost engines."""
-        self._set_desired()
-        self._thread = threading.Thread(target=self._look, name="edt-slots", daemon=True)
-        self._thread.start()
-
-    def release(self) -> None:
-        """Let all engines leave."""
-        self._done.set()
-        with self._lock:
-            self._supervisor.set_desired(DesiredState(self._supervisor.spec.fence, ()))
-
-    def stop(self) -> None:
-        """Replace no engine any more, and end the thread, so that the interpreter can end."""
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join(_END_SECONDS)
-
-    def _look(self) -> None:
-        while not self._done.wait(_LOOK_SECONDS):
-            for report in self._reader.read():
-                lost = report.body.get("kind") in (ExitKind.LOST, ExitKind.SCRIPT_ERROR)
-                if report.kind is ReportKind.ENGINE_GONE and lost:
-                    self._replace(int(report.body["allocation"]))
-
-    def _replace(self, allocation: int) -> None:
-        if self._done.wait(_PAUSES[min(self._lost, len(_PAUSES) - 1)]):
-            return
-        self._lost += 1
-        newest = max(slot.allocation for slot in self._slots)
-        self._slots = [
-            replace(slot, allocation=newest + 1) if slot.allocation == allocation else slot for slot in self._slots
-        ]
-        with self._lock:
-            if not self._done.is_set():
-                self._set_desired()
-
-    def _set_desired(self) -> None:
-        self._supervisor.set_desired(DesiredState(self._supervisor.spec.fence, tuple(self._slots)))
-
-
 @contextlib.contextmanager
-def _leaving_at_interrupt(supervisor: SupervisorClient, slots: _Slots) -> Iterator[None]:
+def _leaving_at_interrupt(supervisor: SupervisorClient, slots: LocalSlots) -> Iterator[None]:
     """Handle SIGINT: at the first all engines leave, at the second all is killed."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -346,3 +292,89 @@ def seed_plain_process() -> None:
     for name, package in (("pytorch", "torch"), ("tensorflow", "tensorflow")):
         if package in sys.modules:
             frameworks.by_name(name).seed(seed)
+
+
+_PLAIN_SECONDS = 10.0
+
+
+class TrainingProgress:
+    """A bar with throughput and remaining time; without a terminal a line every ten seconds."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._console = Console(file=sys.stderr)
+        self._bar: Progress | None = None
+        self._last_plain = time.monotonic()
+        self._seconds, self._samples, self._rate = 0.0, 0.0, 0.0
+        self._last: float | None = None
+        """When the newest step was committed, by the clock of its engine."""
+        self._step: int | None = None
+        """The newest training step."""
+
+    def __enter__(self) -> TrainingProgress:
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("epoch {task.fields[epoch]}"),
+                BarColumn(bar_width=16),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[rate]} · {task.fields[engines]} · {task.fields[loss]}"),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(
+                "", total=self._schedule.steps, epoch="–", rate="starting", engines="0 engines", loss=""
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def observe(self, item: MetricItem, metrics: Mapping[str, float]) -> None:
+        """Show one item of metrics from the first engine; ``metrics``: its metrics, with NaN for None."""
+        values = " ".join(f"{name} {value:{_form(name)}}" for name, value in metrics.items())
+        if item.phase != StepKind.TRAIN.value:
+            self._last = item.time
+            self._console.print(f"epoch {item.epoch}: test {values}", highlight=False)
+            return
+        self._count(item)
+        if self._bar is not None:
+            self._bar.update(
+                self._task,
+                completed=item.step,
+                epoch=f"{item.epoch}/{self._schedule.epochs}",
+                rate=self._speed() or "starting",
+                engines=f"{item.workers} engine{'s' if item.workers > 1 else ''}",
+                loss=f"loss {metrics['loss']:.4f}",
+            )
+        elif time.monotonic() - self._last_plain > _PLAIN_SECONDS:
+            self._last_plain = time.monotonic()
+            left = (self._schedule.steps - item.step) * self._schedule.global_batch
+            speed = f"{self._speed()}, " if self._rate else ""
+            remaining = f", {left / self._rate:.0f} s left" if self._rate else ""
+            self._console.print(
+                f"step {item.step}/{self._schedule.steps}, {speed}{item.workers} engines, {values}{remaining}",
+                highlight=False,
+            )
+
+    def _speed(self) -> str:
+        """Throughput in words; empty until a whole second was measured."""
+        return f"{self._rate:,.0f} samples/s" if self._rate else ""
+
+    def _count(self, item: MetricItem) -> None:
+        """Measure throughput: samples of training steps over the seconds from the step before, of whatever kind."""
+        before = self._step if self._step is not None and self._schedule.follows_engines else item.step - 1
+        if self._last is not None:
+            self._samples += (item.step - before) * self._schedule.global_batch
+            self._seconds += max(0.0, item.time - self._last)
+        self._step, self._last = item.step, item.time
+        if self._seconds >= 1.0:
+            self._rate = self._samples / self._seconds
+            self._seconds, self._samples = 0.0, 0.0
+
+
+def _form(name: str) -> str:
+    """The format of a value: a metric, or what a learning-rate rule reports, which may be tiny or large."""
+    return ".4g" if name in DETAILS else ".4f"

@@ -51,9 +51,9 @@ from torch import nn
 from torch.utils.data import IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from edt_runner.errors import usage, whole
+from edt_runner.launch.user_loop import LoopOptimizer, LoopOptions, UserLoop, seed_for_local_engines
 from edt_runner.schedule.split import even_split
 from edt_runner.training import Logger, TrainRequest
-from edt_runner.user_loop.loop import LoopOptimizer, LoopOptions, UserLoop, seed_for_local_engines
 from fabric_model.arguments import check_seconds, comparing
 from runai import elastic
 from runai.elastic import shares

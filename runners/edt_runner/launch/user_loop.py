@@ -29,13 +29,13 @@ from edt_runner.engine.link import leave_process
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.pytorch.framework import FRAMEWORK
 from edt_runner.launch import train
+from edt_runner.launch.user_loop_adapter import BodyRun, Rates, UserLoopTrainable, not_called
 from edt_runner.lr_scaling import emulation
 from edt_runner.schedule import split
 from edt_runner.schedule.schedule import Schedule, Step, StepKind
 from edt_runner.schedule.seeds import step_seed
 from edt_runner.schedule.tree import Span, children
 from edt_runner.training import Training, TrainRequest, seed_of
-from edt_runner.user_loop.adapter import BodyRun, Rates, UserLoopTrainable, not_called
 
 
 class LoopOptimizer(Protocol):

@@ -1,1 +1,0 @@
-"""Micro-batches: loader processes, and the shared memory in which batches arrive."""
