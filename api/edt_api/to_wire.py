@@ -10,7 +10,8 @@ from pydantic_core import to_json
 
 from edt_api.schemas import cluster, jobs
 from edt_api.submissions.arguments import MOST_WORKERS
-from edt_api.submissions.frameworks import Runnable, shown_name
+from edt_api.submissions.frameworks import shown_name
+from edt_contract.frameworks import SupportedFramework
 from edt_scheduler.model.progress import Curve
 from edt_scheduler.views import (
     Changes,
@@ -119,10 +120,10 @@ def _columns(points: Sequence[object], *names: str) -> dict[str, list[Any]]:
     return {name: [getattr(point, name) for point in points] for name in names}
 
 
-def framework(each: Runnable) -> jobs.Framework:
+def framework(each: SupportedFramework) -> jobs.Framework:
     """An entry of WMLA's catalogue. How many workers a job may have, the job says and no framework."""
     return jobs.Framework(
-        name=each.name,
+        name=each.wmla_name,
         description=each.description,
         desc=[each.description],
         deployMode="cluster",
@@ -133,7 +134,7 @@ def framework(each: Runnable) -> jobs.Framework:
         maxWorkers=MOST_WORKERS,
         workerMemory="4G",
         frameworkCmdGenerator="",
-        backend=each.backend,
+        backend=each.name,
         prebuiltModelMain="",
         prebuiltModelDir="",
         frameworkVersion="",

@@ -19,7 +19,7 @@ from edt_agent.launchers import Launcher
 from edt_agent.notifications import NotificationListener
 from edt_agent.processes import Children
 from edt_agent.settings import AgentSettings
-from edt_contract.names import node_queue
+from edt_contract.broker import node_queue
 
 log = logging.getLogger(__name__)
 

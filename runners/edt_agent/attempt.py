@@ -17,9 +17,8 @@ from edt_agent.launchers import Handle
 from edt_agent.processes import ProcessId, alive
 from edt_agent.spool import Spool
 from edt_agent.supervisor_records import Key
-from edt_contract.attempt import DesiredState
+from edt_contract.attempt import ATTEMPT_FILE, DesiredState
 from edt_contract.encoding import dump_line
-from edt_contract.names import ATTEMPT_FILE
 from edt_contract.reports import Report, ReportKind
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,8 @@ from typing import Any
 
 from edt_agent.errors import StartFailed, backoff_seconds, wait_until_set
 from edt_agent.processes import Child, Children
-from edt_contract.environment import TAG_VARIABLE
-from edt_contract.names import CELERY_SETTINGS, NOTIFICATION_TASK, TRANSPORT_OPTIONS, WORKER_OPTIONS
-from edt_contract.processes import begin_worker, wake
+from edt_contract.broker import CELERY_SETTINGS, NOTIFICATION_TASK, TRANSPORT_OPTIONS, WORKER_OPTIONS, begin_worker
+from edt_contract.processes import TAG_VARIABLE, wake
 
 log = logging.getLogger(__name__)
 

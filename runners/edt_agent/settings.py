@@ -11,7 +11,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from edt_agent.errors import BadSetting
+from edt_contract.frameworks import FRAMEWORKS
 
 NODE_VARIABLE = "EDT_NODE"
 """Environment variable that marks every process that this node's agent started."""
@@ -49,9 +50,6 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 NETWORKS_OF_ONE_NODE = frozenset({"bridge", "default", "none"})
 """Docker's networks in which containers of other nodes cannot be reached."""
-
-IMAGE_PYTORCH = "openedt/runner-torch:latest"
-IMAGE_TENSORFLOW = "openedt/runner-tensorflow:latest"
 
 
 def needs(words: str) -> WrapValidator:
@@ -102,7 +100,11 @@ def _listed(given: Any) -> Any:
     return [each for each in given.split(",") if each] if isinstance(given, str) else given
 
 
-Image = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,254}$"), needs(f"written like {IMAGE_PYTORCH}")]
+Image = Annotated[
+    str,
+    Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,254}$"),
+    needs(f"written like {FRAMEWORKS['pytorch'].image}"),
+]
 Memory = Annotated[
     int, Field(ge=LEAST_MEMORY), BeforeValidator(_bytes), needs("a size such as 512m or 4g, at least 64m")
 ]
@@ -132,8 +134,8 @@ class DockerSettings:
 
     data: Path
     """The data file system (EDT_DATA_FS), which every container may read."""
-    image_pytorch: Image = IMAGE_PYTORCH
-    image_tensorflow: Image = IMAGE_TENSORFLOW
+    image: Mapping[str, Image] = field(default_factory=dict)
+    """By framework: EDT_DOCKER_IMAGE_PYTORCH and so on. One that is not here has the image of ``FRAMEWORKS``."""
     python: str = "python"
     """The interpreter inside the image."""
     pull: Literal["missing", "never"] = "missing"
@@ -210,9 +212,15 @@ def _frameworks(given: Any) -> Any:
     return tuple(dict.fromkeys("pytorch" if name == "1" else name for name in names))
 
 
+def _known_framework(name: str) -> str:
+    if name not in FRAMEWORKS:
+        raise ValueError(name)
+    return name
+
+
 Place = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 Seconds = Annotated[float, Field(gt=0, lt=3600), needs("a number of seconds above 0")]
-Framework = Annotated[Literal["pytorch", "tensorflow"], needs("0, 1 or of pytorch, tensorflow")]
+Framework = Annotated[str, AfterValidator(_known_framework), needs(f"0, 1 or of {', '.join(FRAMEWORKS)}")]
 
 
 class AgentSettings(BaseSettings):
@@ -289,6 +297,8 @@ class AgentSettings(BaseSettings):
             return None
         if given is None or isinstance(given, dict):
             given = {**(given or {}), "data": info.data.get("data_fs")}
+            images = {name: given.get(f"image_{name}") for name in FRAMEWORKS}
+            given["image"] = {name: image for name, image in images.items() if image is not None}
         elif not isinstance(given, DockerSettings):  # EDT_DOCKER itself
             raise PydanticCustomError("none", "no setting; those of containers have longer names, as EDT_DOCKER_PULL")
         settings: DockerSettings = handler(given)

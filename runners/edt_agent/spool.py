@@ -22,8 +22,17 @@ from edt_agent.spool_file import Place, SpoolFile
 from edt_agent.supervisor_records import Key
 from edt_contract.attempt import AttemptSpec, DesiredState
 from edt_contract.encoding import load_object, to_json_object
-from edt_contract.names import REPORTS_FILE
-from edt_contract.reports import BATCH_BYTES, BODIES, LINE_BYTES, ExitKind, Report, ReportKind, fit, fit_time
+from edt_contract.reports import (
+    BATCH_BYTES,
+    BODIES,
+    LINE_BYTES,
+    REPORTS_FILE,
+    ExitKind,
+    Report,
+    ReportKind,
+    fit,
+    fit_time,
+)
 
 log = logging.getLogger(__name__)
 

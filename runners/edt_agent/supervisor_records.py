@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from edt_agent.processes import ProcessId
 from edt_agent.safe_files import OF_THE_JOB, read
-from edt_contract.attempt import AttemptSpec
+from edt_contract.attempt import ATTEMPT_FILE, AttemptSpec
 from edt_contract.durable import write_whole
-from edt_contract.names import ATTEMPT_FILE
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from edt_agent.errors import ApiRefused, ApiUnreachable
 from edt_agent.settings import AgentSettings
 from edt_agent.slots import Slot, cores
 from edt_agent.supervisor_records import Key
-from edt_contract.names import USAGE_FILE
+from edt_contract.attempt import USAGE_FILE
 
 log = logging.getLogger(__name__)
 

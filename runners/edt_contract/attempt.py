@@ -5,6 +5,7 @@
   on this node now, so sending it twice, or only the newest one, changes nothing.
 
 The scheduler makes both; the API hands them to the agent as ``Assignment``; the agent passes them on to the supervisor.
+The files of an attempt that one process writes and another one reads have their names here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from edt_contract.encoding import ContractError, from_json_object, to_json_object
+
+ATTEMPT_FILE = "attempt.json"
+"""In a supervisor's spool folder: which process it is, of which attempt, and its socket. The supervisor writes it
+before any user code runs; the agent reads it where its own record was lost."""
+
+USAGE_FILE = "usage.json"
+"""In a supervisor's spool folder: ``{"time", "engines": {allocation: {"slot", "cpu_seconds", "rss_bytes"}}}``, where
+each engine counts with all that it has started. ``time`` is the machine's monotonic clock in seconds. The supervisor
+writes it every few seconds; the agent reads it."""
+
+FENCE_FILE = "fence"
+"""In a job's checkpoint folder: the lowest fence whose processes may still live, as decimal digits. The scheduler
+writes it. A supervisor of an older fence ends itself, and no engine writes a checkpoint under an older one: shared
+storage reaches processes that messages cannot reach."""
 
 PROTOCOL = 2
 """Version of the attempt spec. It grows when an older reader would act wrongly on a new spec."""
@@ -30,7 +45,7 @@ class AttemptSpec:
     node: str
     """Name of the node this supervisor runs on."""
     framework: str
-    """``pytorch`` or ``tensorflow``."""
+    """One of ``edt_contract.frameworks``."""
     main: str
     """Path of the user's main script, absolute or relative to ``work_dir``."""
     arguments: tuple[str, ...]

@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+DRAFT_PREFIX = ".draft-"
+"""The names of files and folders begin with this while they are being written beside what a user will take away.
+An engine or a driver writes them; the API does not show them."""
 CANNOT_WRITE = 3
 """Exit status of a supervisor that could not write into its spool folder, so that nothing of its attempt began."""
 MAY_PASS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE})

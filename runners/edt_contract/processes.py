@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 import os
 import signal
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+TAG_VARIABLE = "EDT_TAG"
+"""Environment variable that marks every process of one home. Who adopts processes reads it from /proc."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -34,15 +35,6 @@ def die_with(parent: int) -> None:
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def begin_worker(parent: int, logger: str = "%(name)s") -> None:
-    """Begin a process that is to run a Celery worker: it ends with ``parent``, and logs warnings."""
-    die_with(parent)
-    # Ctrl-C in a terminal reaches all processes of the foreground group; the parent decides when this one ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warnings.filterwarnings("ignore", module=r"celery\.")
-    logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s {logger}: %(message)s")
 
 
 def wake(pipe: int, message: bytes) -> None:

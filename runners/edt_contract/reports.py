@@ -20,6 +20,10 @@ from typing import Any
 
 from edt_contract.encoding import ContractError, from_json_object
 
+REPORTS_FILE = "reports.jsonl"
+"""In a supervisor's spool folder: its reports, one a line. The supervisor writes it, and where that is gone the agent;
+the agent reads it."""
+
 BODY_BYTES = 16 << 10
 """No body is longer as JSON; a test computes that from the table. Most have some hundred bytes."""
 LINE_BYTES = 20 << 10

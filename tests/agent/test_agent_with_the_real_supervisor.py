@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_contract.names import USAGE_FILE
+from edt_contract.attempt import USAGE_FILE
 from support.small_disk import small_disk
 from support.tagged import lives
 from support.waiting import until

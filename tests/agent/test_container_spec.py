@@ -236,8 +236,7 @@ class TestSettings:
         )
         assert read_settings({}).docker == DockerSettings(
             data=Path("/data"),
-            image_pytorch="a/b:1",
-            image_tensorflow="c/d:2",
+            image={"pytorch": "a/b:1", "tensorflow": "c/d:2"},
             python="python3",
             pull="never",
             network="none",

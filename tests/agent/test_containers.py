@@ -273,7 +273,7 @@ def test_the_gpus_of_the_node_are_asked_for_by_name(own_docker_place: Place) -> 
     slots = tuple(Slot(str(n), f"GPU-{n}", "a GPU") for n in range(2))
     node = Node("n1", own_docker_place.node.tag, slots, 8 << 30, 2)
     spec = own_docker_place.node.assignment().spec
-    settings = DockerSettings(data=Path("/nowhere"), image_pytorch=IMAGE)
+    settings = DockerSettings(data=Path("/nowhere"), image={"pytorch": IMAGE})
 
     async def made(gpus: Literal["all", "fixed"]) -> None:
         desired = DesiredState(1, (DesiredSlot(1, "1", "GPU-1"),))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from edt_contract.names import NOTIFICATION_TASK, TRANSPORT_OPTIONS, node_queue
+from edt_contract.broker import NOTIFICATION_TASK, TRANSPORT_OPTIONS, node_queue
 from support.broker import start_valkey
 from support.fake_api import FakeApi
 from support.waiting import until

@@ -11,7 +11,7 @@ from pathlib import Path
 from edt_agent.launchers.process import ProcessHandle
 from edt_agent.processes import Children
 from edt_agent.supervisor_records import SupervisorRecord
-from edt_contract.environment import TAG_VARIABLE
+from edt_contract.processes import TAG_VARIABLE
 from support.waiting import until
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from edt_agent.processes import bearers, environment
-from edt_contract.environment import TAG_VARIABLE
+from edt_contract.processes import TAG_VARIABLE
 
 FOR_EVER = 'exec /bin/sh -c "$AGAIN"'
 

@@ -10,7 +10,7 @@ import pytest
 from edt_agent.errors import BadSetting
 from edt_agent.settings import home_tag, make_private, read_settings
 from edt_agent.slots import Slot, cores, find_slots, visible_slots
-from edt_contract.environment import must_be_cold, supervisor_environ
+from edt_contract.frameworks import must_be_cold, supervisor_environ
 
 GPUS = tuple(Slot(str(n), f"GPU-{n}aaa", "H200") for n in range(4))
 

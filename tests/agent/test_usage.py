@@ -15,7 +15,7 @@ import pytest
 from edt_agent.slots import gpus
 from edt_agent.supervisor_records import Key
 from edt_agent.usage import Gpus, Reading, Sample, cpu_samples, read_usage_file, readings
-from edt_contract.names import USAGE_FILE
+from edt_contract.attempt import USAGE_FILE
 from support.waiting import until
 
 JOB = Key("edt-1", 1)

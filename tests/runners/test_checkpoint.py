@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_contract.names import FENCE_FILE
+from edt_contract.attempt import FENCE_FILE
 from edt_runner.checkpoints import checkpoint
 from edt_runner.errors import CheckpointError
 from support.small_disk import small_disk

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_contract.environment import supervisor_environ
+from edt_contract.frameworks import supervisor_environ
 from support.keras2_lines import OF_KERAS_2, WRONG_IN_BOTH
 
 ROOT = Path(__file__).parents[2]

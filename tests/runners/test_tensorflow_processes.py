@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_contract.environment import supervisor_environ
+from edt_contract.frameworks import supervisor_environ
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from edt_contract import processes
-from edt_contract.attempt import AttemptSpec, DesiredSlot
-from edt_contract.names import USAGE_FILE
+from edt_contract.attempt import USAGE_FILE, AttemptSpec, DesiredSlot
 from edt_runner.supervisor.resources import UsageMeter
 
 MOST_OF_IT = 0.35

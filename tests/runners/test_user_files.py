@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from edt_contract.names import DRAFT_PREFIX
+from edt_contract.durable import DRAFT_PREFIX
 from edt_runner.checkpoints.user_files import UserFiles, draft_of, sweep
 from edt_runner.errors import NoRoom
 from support.small_disk import small_disk

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_contract.names import FENCE_FILE
+from edt_contract.attempt import FENCE_FILE
 from edt_contract.reports import ExitKind
 from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look

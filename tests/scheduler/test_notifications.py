@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from edt_contract.names import NOTIFICATION_TASK, node_queue
+from edt_contract.broker import NOTIFICATION_TASK, node_queue
 from edt_contract.reports import ExitKind
 from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look

@@ -75,10 +75,10 @@ def main(answer: Path) -> None:
     import numpy as np
     import tensorflow as tf
 
-    from edt_contract import environment
+    from edt_contract.frameworks import keras2
     from edt_runner.frameworks.tensorflow import keras2_scripts
 
-    if environment.keras2():
+    if keras2():
         keras2_scripts.call_it_keras()
     said: dict[str, tuple[str | None, str | None]] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from edt_contract.attempt import AttemptSpec
 from edt_contract.encoding import dumps, load_object
-from edt_contract.environment import supervisor_environ
+from edt_contract.frameworks import supervisor_environ
 from support import partition
 
 TESTS = Path(__file__).resolve().parents[1]

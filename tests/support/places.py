@@ -17,7 +17,7 @@ from typing import Any
 
 from edt_agent.launchers.docker.container import LABEL_JOB, LABEL_TAG
 from edt_contract.attempt import Assignment
-from edt_contract.environment import TAG_VARIABLE
+from edt_contract.processes import TAG_VARIABLE
 from support.tagged import bearers, kill_bearers, lives
 from support.waiting import until
 

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from edt_contract.environment import TAG_VARIABLE
+from edt_contract.processes import TAG_VARIABLE
 
 
 def bearers(tag: str, **more: str) -> dict[int, str]:

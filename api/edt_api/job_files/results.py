@@ -17,7 +17,7 @@ from pathlib import Path
 
 from edt_api.errors import NoResult
 from edt_api.job_files.files import Found, files, must_be_kept, open_file
-from edt_contract.names import DRAFT_PREFIX
+from edt_contract.durable import DRAFT_PREFIX
 from edt_scheduler.views import JobView
 
 _CHUNK = 1 << 20

@@ -20,9 +20,9 @@ from edt_api.dependencies import Stopping, ThePlatform, for_joiners, for_the_nod
 from edt_api.errors import RequestInvalid, TooLarge
 from edt_api.schemas import cluster
 from edt_api.submissions.uploads import read_whole
+from edt_contract.broker import node_queue
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.encoding import ContractError
-from edt_contract.names import node_queue
 from edt_contract.reports import BATCH_BYTES, BATCH_REPORTS, Report
 from edt_scheduler import operations
 from edt_scheduler.model.nodes import SlotSpec

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edt_api.errors import ArgumentsInvalid
-from edt_api.submissions.frameworks import RUN_NOW, Runnable, runnable
+from edt_api.submissions.frameworks import RUN_NOW, runnable
+from edt_contract.frameworks import SupportedFramework
 from edt_scheduler.model.images import is_name
 
 LONGEST = 64 * 1024
@@ -78,7 +79,7 @@ _ESCAPE_IN_DOUBLE_QUOTES = re.compile(r"""\\(?:\r?\n|(["\\$`]))""")
 class Arguments:
     """``args``, understood."""
 
-    framework: Runnable
+    framework: SupportedFramework
     shown: str
     """The args as they came, secrets masked."""
     model_main: str | None = None

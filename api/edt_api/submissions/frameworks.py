@@ -6,38 +6,20 @@ WMLA's catalogue has more names than this release runs; naming one of those is a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from edt_api.errors import ArgumentsInvalid
+from edt_contract.frameworks import FRAMEWORKS, SupportedFramework
 
-
-@dataclass(frozen=True)
-class Runnable:
-    """A framework that this release runs."""
-
-    name: str
-    """WMLA's name, matched by case."""
-    app_name: str
-    """What a job is called whose user does not say."""
-    backend: str
-    """What the supervisor imports."""
-    description: str
-
-
-_ALL = (
-    Runnable("edtPyTorch", "ElasticPyTorchTrain", "pytorch", "Elastic distributed training with PyTorch"),
-    Runnable("edtTensorflow", "ElasticTensorflow2xTrain", "tensorflow", "Elastic distributed training with TensorFlow"),
-)
-RUNNABLE: Mapping[str, Runnable] = {each.name: each for each in _ALL}
-
+RUNNABLE: Mapping[str, SupportedFramework] = {each.wmla_name: each for each in FRAMEWORKS.values()}
+"""By WMLA's names, matched by case."""
 _ALSO_CALLED = {"edtTensorFlow": "edtTensorflow", "edtKeras": "edtTensorflow"}
 """How TensorFlow writes itself, and the name under which WMLA 1.2 ran Keras; such a job bears the other name."""
 _OF_WMLA = frozenset({
     "PyTorch", "distPyTorch", "PyTorch041", "tensorflow", "disttensorflow", "disttensorflow_v1",
     "tensorflow1100", "ddlTensorFlow", "keras", "Caffe", "XGboost",
 })  # fmt: skip
-NAMES_GIVEN_BY_NOBODY = frozenset(each.app_name for each in _ALL)
+NAMES_GIVEN_BY_NOBODY = frozenset(each.app_name for each in FRAMEWORKS.values())
 RUN_NOW = " or ".join(RUNNABLE)
 """For sentences."""
 
@@ -56,7 +38,7 @@ def shown_name(framework: str, app_name: str, script: str, folder: str) -> str:
     return folder if folder and stem in _NO_NAMES else stem or app_name
 
 
-def runnable(name: str) -> Runnable:
+def runnable(name: str) -> SupportedFramework:
     """The framework of this name. Raises ArgumentsInvalid for one that is not run."""
     found = RUNNABLE.get(_ALSO_CALLED.get(name, name))
     if found is not None:

@@ -75,8 +75,8 @@ def job_spec(arguments: Arguments, staged: Path) -> JobSpec:
     folder, main = _locate(staged, arguments.model_dir, arguments.model_main or DEFAULT_MAIN)
     _refuse_binary(staged / folder / main, main)
     return JobSpec(
-        framework=arguments.framework.name,
-        backend=arguments.framework.backend,
+        framework=arguments.framework.wmla_name,
+        backend=arguments.framework.name,
         app_name=arguments.app_name or arguments.framework.app_name,
         args_verbatim=arguments.shown,
         model_main=main,

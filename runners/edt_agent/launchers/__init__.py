@@ -17,8 +17,7 @@ from typing import Protocol
 from edt_agent.processes import ProcessId
 from edt_agent.safe_files import make_folder
 from edt_agent.supervisor_records import SupervisorRecord
-from edt_contract.attempt import AttemptSpec, DesiredState
-from edt_contract.names import ATTEMPT_FILE
+from edt_contract.attempt import ATTEMPT_FILE, AttemptSpec, DesiredState
 
 
 class Handle(ABC):

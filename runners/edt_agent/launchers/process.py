@@ -22,10 +22,8 @@ from edt_contract.attempt import AttemptSpec, DesiredState
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import write_all
 from edt_contract.encoding import dumps
-from edt_contract.environment import TAG_VARIABLE, must_be_cold
-
-_PACKAGES = {"pytorch": "torch", "tensorflow": "tensorflow"}
-"""The package of each framework; openedt's extra has the same name."""
+from edt_contract.frameworks import FRAMEWORKS, must_be_cold
+from edt_contract.processes import TAG_VARIABLE
 
 
 class ProcessLauncher:
@@ -159,8 +157,8 @@ class ProcessLauncher:
 
 def _missing_package(framework: str) -> str | None:
     """The package that a framework needs and this Python lacks; None: nothing is missing. It is not imported."""
-    package = _PACKAGES.get(framework)
-    return package if package is not None and importlib.util.find_spec(package) is None else None
+    known = FRAMEWORKS.get(framework)
+    return known.package if known is not None and importlib.util.find_spec(known.package) is None else None
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from edt_agent.errors import StartFailed, backoff_seconds
 from edt_agent.processes import Child, alive, kill
 from edt_contract.attempt import AttemptSpec
-from edt_contract.environment import KERAS2_VALUES, KERAS2_VARIABLE, supervisor_environ
+from edt_contract.frameworks import KERAS2_VALUES, KERAS2_VARIABLE, supervisor_environ
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edt_contract.attempt import FENCE_FILE
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import MAY_PASS, NO_ROOM, free_bytes, sync, write_whole
-from edt_contract.names import FENCE_FILE
 from edt_runner.errors import CheckpointError
 
 FORMAT = 3

@@ -16,8 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edt_contract.durable import MAY_PASS, disk_error, free_bytes, reason, sync
-from edt_contract.names import DRAFT_PREFIX
+from edt_contract.durable import DRAFT_PREFIX, MAY_PASS, disk_error, free_bytes, reason, sync
 from edt_runner import environment
 from edt_runner.errors import NoRoom
 

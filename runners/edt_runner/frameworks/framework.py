@@ -13,9 +13,9 @@ import platform
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from edt_contract.frameworks import FRAMEWORKS
 from edt_runner.errors import RunnerError
 
-NAMES = ("pytorch", "tensorflow")
 _VARIABLES = (
     "ATEN_CPU_CAPABILITY",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -110,13 +110,13 @@ class Framework(Protocol):
 
 
 def by_name(name: str) -> Framework:
-    """The framework of that name, one of ``NAMES``.
+    """The framework of that name, one of ``FRAMEWORKS``.
 
     Raises:
         RunnerError: this release does not run it.
     """
-    if name not in NAMES:
-        raise RunnerError(f"framework: got {name!r}, takes {' or '.join(map(repr, NAMES))}")
+    if name not in FRAMEWORKS:
+        raise RunnerError(f"framework: got {name!r}, takes {' or '.join(map(repr, FRAMEWORKS))}")
     return cast(Framework, importlib.import_module(f"edt_runner.frameworks.{name}.framework").FRAMEWORK)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.encoding import dump_line, dumps
-from edt_contract.environment import must_be_cold, supervisor_environ
+from edt_contract.frameworks import must_be_cold, supervisor_environ
 from edt_contract.reports import ExitKind, Report, ReportKind
 from edt_runner.errors import RunnerError
 from edt_runner.protocol.channel import LineChannel

@@ -32,6 +32,7 @@ from rich.progress import (
 )
 
 from edt_contract.attempt import AttemptSpec
+from edt_contract.frameworks import FRAMEWORKS
 from edt_contract.reports import ExitKind, ReportKind
 from edt_runner import context, environment
 from edt_runner.driver.driver import Driver
@@ -289,9 +290,9 @@ def seed_plain_process() -> None:
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     seed = seeds.process_seed(environment.seed())
     seeds.seed_python(seed)
-    for name, package in (("pytorch", "torch"), ("tensorflow", "tensorflow")):
-        if package in sys.modules:
-            frameworks.by_name(name).seed(seed)
+    for framework in FRAMEWORKS.values():
+        if framework.package in sys.modules:
+            frameworks.by_name(framework.name).seed(seed)
 
 
 _PLAIN_SECONDS = 10.0

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edt_contract import processes
-from edt_contract.attempt import AttemptSpec
+from edt_contract.attempt import FENCE_FILE, AttemptSpec
 from edt_contract.durable import Outage, write_whole
-from edt_contract.names import FENCE_FILE
 from edt_runner.context import Context
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.messages import (

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from edt_contract import processes
-from edt_contract.attempt import AttemptSpec, DesiredSlot
+from edt_contract.attempt import USAGE_FILE, AttemptSpec, DesiredSlot
 from edt_contract.durable import write_whole
-from edt_contract.names import USAGE_FILE
 
 _COUNTER = "oom_kill"
 _EXPLAINS_SECONDS = 5.0

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from edt_contract import processes
-from edt_contract.attempt import AttemptSpec
+from edt_contract.attempt import ATTEMPT_FILE, AttemptSpec
 from edt_contract.durable import AppendFile, News, Outage, PatientLog, reason, write_whole
 from edt_contract.encoding import dump_line
-from edt_contract.names import ATTEMPT_FILE, REPORTS_FILE
-from edt_contract.reports import BODIES, Report, ReportKind, fit
+from edt_contract.reports import BODIES, REPORTS_FILE, Report, ReportKind, fit
 from edt_runner.protocol.messages import TrainingReport
 
 _log = logging.getLogger(__name__)

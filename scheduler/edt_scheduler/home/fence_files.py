@@ -24,7 +24,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from edt_contract.names import FENCE_FILE
+from edt_contract.attempt import FENCE_FILE
 
 _DRAFT = f"{FENCE_FILE}.tmp"
 _MOST_BYTES = 32

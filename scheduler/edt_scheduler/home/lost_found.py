@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edt_contract import durable
+from edt_contract.attempt import USAGE_FILE
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_contract.names import REPORTS_FILE, USAGE_FILE
-from edt_contract.reports import ReportKind
+from edt_contract.reports import REPORTS_FILE, ReportKind
 from edt_scheduler.home import fence_files
 from edt_scheduler.model.jobs import exec_id, job_number
 from edt_scheduler.settings import Settings

@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery
 from kombu.entity import Exchange, Queue
 
-from edt_contract.names import CELERY_SETTINGS, TRANSPORT_OPTIONS, WORKER_OPTIONS
+from edt_contract.broker import CELERY_SETTINGS, TRANSPORT_OPTIONS, WORKER_OPTIONS
 from edt_scheduler.store.outbox import SCHEDULER_QUEUE
 
 SEND_TIMEOUT_SECONDS = 2.0

@@ -15,7 +15,8 @@ from typing import Any
 
 from celery.signals import worker_ready
 
-from edt_contract.processes import begin_worker, wake
+from edt_contract.broker import begin_worker
+from edt_contract.processes import wake
 from edt_scheduler.notify.broker import celery_app, worker
 from edt_scheduler.store.outbox import LOOK_TASK, SCHEDULER_QUEUE
 

@@ -77,7 +77,7 @@ What an agent may rely on, and what is relied on of it:
 * ``Path(spec.socket).parent`` may not exist: make it, mode 0700.
 
 Notifications: Celery task ``edt.assignments_changed`` on queue ``node.<name>``, arguments ``[node name, version]``; the
-body only wakes. ``edt_contract.names`` holds the names and the broker's settings that both sides must share.
+body only wakes. ``edt_contract.broker`` holds the names and the broker's settings that both sides must share.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row
 
 from edt_contract import durable
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_contract.environment import KERAS2_VARIABLE
+from edt_contract.frameworks import KERAS2_VARIABLE
 from edt_scheduler.attempts import lifecycle
 from edt_scheduler.errors import (
     DatabaseUnavailable,

@@ -16,7 +16,8 @@ from typing import Any
 from celery import Celery
 from celery.signals import worker_process_init
 
-from edt_contract.processes import begin_worker, die_with, wake
+from edt_contract.broker import begin_worker
+from edt_contract.processes import die_with, wake
 from edt_scheduler.notify.broker import TASKS_QUEUE, celery_app, worker
 from edt_scheduler.periodic.tasks import BEGUN, ENDED, TASKS, Runner, Task
 from edt_scheduler.platform import opened_platform

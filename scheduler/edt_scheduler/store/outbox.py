@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select
 
-from edt_contract.names import NOTIFICATION_TASK, node_queue
+from edt_contract.broker import NOTIFICATION_TASK, node_queue
 from edt_scheduler.store import attempts, nodes
 from edt_scheduler.store.queries import write_to
 from edt_scheduler.store.tables import outbox

@@ -17,7 +17,7 @@ from typing import Any
 from edt_agent.settings import GIB, LEAST_MEMORY, DockerSettings
 from edt_agent.slots import Slot
 from edt_contract.attempt import AttemptSpec, DesiredState
-from edt_contract.environment import supervisor_environ
+from edt_contract.frameworks import FRAMEWORKS, supervisor_environ
 
 LABEL_TAG, LABEL_NODE, LABEL_JOB, LABEL_FENCE = "edt.tag", "edt.node", "edt.job", "edt.fence"
 CPU_PERIOD = 100_000
@@ -153,7 +153,8 @@ def image_of(spec: AttemptSpec, settings: DockerSettings) -> str:
     """The job's own image, or the node's for its framework."""
     if spec.image:
         return spec.image
-    return settings.image_tensorflow if spec.framework == "tensorflow" else settings.image_pytorch
+    known = FRAMEWORKS.get(spec.framework, FRAMEWORKS["pytorch"])
+    return settings.image.get(known.name, known.image)
 
 
 def cpu_quota(allowed: Limits) -> int:

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from edt_contract import environment
+from edt_contract.frameworks import keras2
 from edt_runner import context
 from edt_runner.frameworks.framework import Framework
 from edt_runner.frameworks.tensorflow import keras2_scripts
@@ -23,7 +23,7 @@ class TensorFlow(Framework):
     def warm(self) -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of itself is no user's concern
         super().warm()
-        importlib.import_module("tf_keras" if environment.keras2() else "keras")
+        importlib.import_module("tf_keras" if keras2() else "keras")
 
     def enter(self, threads: int, seed: int) -> None:
         """Threads of one op are ``threads``; ops run one after another, so that sums have one order."""
@@ -35,11 +35,11 @@ class TensorFlow(Framework):
             tf.config.experimental.set_memory_growth(gpu, True)
         tf.config.experimental.enable_op_determinism()
         super().enter(threads, seed)
-        if environment.keras2():  # dropout and its like then draw from generators that a step can set
+        if keras2():  # dropout and its like then draw from generators that a step can set
             importlib.import_module("tf_keras").backend.experimental.enable_tf_random_generator()
         role = context.current()
         # A driver that came by itself is a process of the user's own, where ``keras`` is what is installed.
-        if environment.keras2() and role is not None and role.spec.driver != "external":
+        if keras2() and role is not None and role.spec.driver != "external":
             keras2_scripts.call_it_keras()
 
     def seed(self, seed: int) -> None:

@@ -1,5 +1,4 @@
-"""Names and settings that two sides must write alike: of files in a job's folders, which one process writes and another
-one reads, and of what the scheduler notifies agents with through the broker.
+"""What the scheduler and the agents must set and name alike to meet at the broker, and how any Celery worker begins.
 
 A notification only says: ask the API for your assignments. The scheduler sends it, and the agent's listener receives
 it. A lost one costs some seconds, a doubled one nothing.
@@ -7,30 +6,13 @@ it. A lost one costs some seconds, a doubled one nothing.
 
 from __future__ import annotations
 
+import logging
+import signal
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
-DRAFT_PREFIX = ".draft-"
-"""The names of files and folders begin with this while they are being written beside what a user will take away.
-An engine or a driver writes them; the API does not show them."""
-
-FENCE_FILE = "fence"
-"""In a job's checkpoint folder: the lowest fence whose processes may still live, as decimal digits. The scheduler
-writes it. A supervisor of an older fence ends itself, and no engine writes a checkpoint under an older one: shared
-storage reaches processes that messages cannot reach."""
-
-ATTEMPT_FILE = "attempt.json"
-"""In a supervisor's spool folder: which process it is, of which attempt, and its socket. The supervisor writes it
-before any user code runs; the agent reads it where its own record was lost."""
-
-REPORTS_FILE = "reports.jsonl"
-"""In a supervisor's spool folder: its reports, one a line. The supervisor writes it, and where that is gone the agent;
-the agent reads it."""
-
-USAGE_FILE = "usage.json"
-"""In a supervisor's spool folder: ``{"time", "engines": {allocation: {"slot", "cpu_seconds", "rss_bytes"}}}``, where
-each engine counts with all that it has started. ``time`` is the machine's monotonic clock in seconds. The supervisor
-writes it every few seconds; the agent reads it."""
+from edt_contract.processes import die_with
 
 NOTIFICATION_TASK = "edt.assignments_changed"
 """The Celery task that notifies an agent. Its arguments are the node's name and the version of its assignments."""
@@ -71,3 +53,12 @@ WORKER_OPTIONS: Mapping[str, Any] = {
 def node_queue(node: str) -> str:
     """The Celery queue of one node's notifications."""
     return f"node.{node}"
+
+
+def begin_worker(parent: int, logger: str = "%(name)s") -> None:
+    """Begin a process that is to run a Celery worker: it ends with ``parent``, and logs warnings."""
+    die_with(parent)
+    # Ctrl-C in a terminal reaches all processes of the foreground group; the parent decides when this one ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.filterwarnings("ignore", module=r"celery\.")
+    logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s {logger}: %(message)s")
