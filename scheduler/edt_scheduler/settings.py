@@ -122,8 +122,6 @@ class Settings(BaseSettings):
     """So many points are left of a curve that was thinned out."""
     usage_days: float = Field(default=2.0, gt=0, le=MOST_DAYS)
     """How long each sample is kept of how busy slots were."""
-    usage_hours_days: Days = Field(default=365.0)
-    """How long means by the hour of it are kept. Empty: for ever."""
     usage_users_days: Days = None
     """How long it is kept for how long each user's jobs held slots, by the day. Empty, the default: for ever."""
     secret_key_file: Path | None = None
@@ -173,17 +171,6 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"results go with their job at the latest: got {days:g} days, and EDT_JOB_DAYS is {job_days:g}; "
                 "take as many or fewer, or leave it empty"
-            )
-        return days
-
-    @field_validator("usage_hours_days", mode="after")
-    @classmethod
-    def _not_before_the_samples(cls, days: float | None, info: ValidationInfo) -> float | None:
-        usage_days = info.data.get("usage_days")
-        if days is not None and usage_days is not None and days < usage_days:
-            raise ValueError(
-                f"means by the hour are kept at least as long as the samples: got {days:g} days, and EDT_USAGE_DAYS "
-                f"is {usage_days:g}; take as many or more, or leave it empty"
             )
         return days
 

@@ -24,6 +24,7 @@ from edt_scheduler.errors import HomeUnusable, NoSuchJob
 from edt_scheduler.model.jobs import job_number
 from edt_scheduler.model.progress import indices_to_keep
 from edt_scheduler.model.states import JobState
+from edt_scheduler.periodic import rollups
 from edt_scheduler.periodic.retention import (
     delete_old_jobs,
     purge_deleted,
@@ -31,17 +32,12 @@ from edt_scheduler.periodic.retention import (
     remove_old_results,
     thin_old_metrics,
 )
-from edt_scheduler.periodic.rollups import (
-    count_slot_hours,
-    count_user_days,
-    forget_roll_ups,
-    forget_usage,
-)
+from edt_scheduler.periodic.rollups import count_user_days, forget_roll_ups, forget_usage
 from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import metrics, retention, usage
 from edt_scheduler.store.tables import jobs as job_table
-from edt_scheduler.store.tables import metadata, outbox, slot_hours, user_days
+from edt_scheduler.store.tables import metadata, outbox, user_days
 from edt_scheduler.store.usage import DAY_SECONDS, by_day
 from edt_scheduler.views import JobView, SlotUse
 from support.puppets import Stage
@@ -93,7 +89,6 @@ class TestSettings:
         ("given", "said"),
         [
             ({"EDT_JOB_DAYS": "3", "EDT_RESULT_DAYS": "7"}, "results go with their job at the latest"),
-            ({"EDT_USAGE_DAYS": "3", "EDT_USAGE_HOURS_DAYS": "2"}, "at least as long as the samples"),
             ({"EDT_JOB_DAYS": "0"}, "greater than 0"),
             ({"EDT_DELETED_DAYS": "0.5"}, "greater than or equal to 1"),
             ({"EDT_METRICS_DAYS": "inf"}, "finite"),
@@ -469,33 +464,20 @@ class TestUsersByTheDay:
         assert rows(stage)["user_days"] == 1
 
 
-class TestSlotsByTheHour:
-    @pytest.fixture
-    def used(self, stage: Stage) -> Iterator[Stage]:
-        """Three hours with gaps of a day between them."""
-        stage.node(slots=2)
-        stage.clock.now = 1_000_000 - 1_000_000 % 3600 + 60.0
-        for hour in range(3):
-            for sample in range(4):
-                uses = [SlotUse("0", (hour + sample) / 10, 100 * sample), SlotUse("1", 0.5, None, None, 200.0)]
-                operations.record_usage(stage.platform, "n1", uses)
-                stage.clock.pass_(60)
-            days_pass(stage, 1)
-        yield stage
-
-    def test_an_hour_has_mean_and_most_and_is_counted_once(self, used: Stage) -> None:
-        assert count_slot_hours(used.platform) == 6 and count_slot_hours(used.platform) == 0
-        with used.platform.database.snapshot() as tx:
-            found = tx.execute(select(slot_hours).order_by(slot_hours.c.slot, slot_hours.c.hour)).all()
-        first = found[0]
-        assert (first.samples, first.utilisation, first.utilisation_most) == (4, pytest.approx(0.15), 0.3)
-        assert (first.memory_bytes, first.memory_bytes_most) == (150, 300)
-        assert (found[3].memory_bytes, found[3].power_watts) == (None, 200.0)
-
-    def test_samples_go_only_when_they_were_counted_and_hours_when_they_are_old(self, used: Stage) -> None:
-        days_pass(used, 30)
-        assert forget_usage(used.platform) == 0
-        count_slot_hours(used.platform)
-        assert forget_usage(used.platform) == 24
-        assert forget_roll_ups(used.platform) == 0
-        assert forget_roll_ups(told(used, usage_hours_days=31.5)) == 4
+def test_samples_and_sums_go_when_they_are_old(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollups, "BATCH_ROWS", 4)
+    stage.node(slots=2)
+    ended(stage)
+    for _ in range(3):
+        for _ in range(4):
+            operations.record_usage(stage.platform, "n1", [SlotUse("0", 0.5), SlotUse("1", 0.5)])
+            stage.clock.pass_(60)
+        days_pass(stage, 1)
+    assert forget_usage(stage.platform) == 16 and forget_usage(stage.platform) == 0
+    assert count_user_days(stage.platform) == 1
+    days_pass(stage, 30)
+    assert forget_usage(stage.platform) == 8
+    assert forget_roll_ups(stage.platform) == 0, "they are kept for ever"
+    assert forget_roll_ups(told(stage, usage_users_days=40.0)) == 0
+    assert forget_roll_ups(told(stage, usage_users_days=20.0)) == 1
+    assert rows(stage)["slot_usage"] == rows(stage)["user_days"] == 0

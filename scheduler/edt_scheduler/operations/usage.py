@@ -58,7 +58,7 @@ def _newest_first(
     tx: Connection, now: float, user_id: int | None, before: tuple[int, int] | None, limit: int
 ) -> Iterator[tuple[int, int, float]]:
     """Days that were not counted yet, then those that were."""
-    counted = store.until(tx, store.USER_DAYS) or 0
+    counted = store.counted_until(tx) or 0
     left = limit
     if before is None or before[0] >= counted:
         live = store.held(tx, counted, now, user_id)

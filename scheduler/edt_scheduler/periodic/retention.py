@@ -216,12 +216,12 @@ def purge_deleted(platform: Platform) -> int:
     def purge_some() -> int:
         before = platform.clock() - platform.settings.deleted_days * DAY_SECONDS
         with platform.database.snapshot() as tx:
-            found = store.to_purge(tx, before, usage.until(tx, usage.USER_DAYS) or 0, JOBS_AT_ONCE)
+            found = store.to_purge(tx, before, usage.counted_until(tx) or 0, JOBS_AT_ONCE)
         if not found:
             return 0
         _forget_points(platform, [row.id for row in found])
         with platform.database.transaction() as tx:
-            counted = usage.until(tx, usage.USER_DAYS) or 0
+            counted = usage.counted_until(tx) or 0
             found = store.to_purge(tx, before, counted, JOBS_AT_ONCE)
             waiting = set(store.with_points(tx, [row.id for row in found]))
             numbers, rows = list[int](), 0

@@ -53,7 +53,6 @@ TASKS: tuple[Task, ...] = (
     Task("edt.thin-metrics", "curves of old jobs thinned out", 600, 120, retention.thin_old_metrics),
     Task("edt.count-user-days", "sums counted of slots held, by user and day", 600, 300, rollups.count_user_days),
     Task("edt.purge-deleted", "jobs purged that were deleted long enough ago", 600, 120, retention.purge_deleted),
-    Task("edt.count-slot-hours", "hours of slots counted", 600, 120, rollups.count_slot_hours),
     Task("edt.forget-roll-ups", "sums forgotten because of their age", 3600, 120, rollups.forget_roll_ups),
     Task("edt.ask-for-images", "pulls of images asked of nodes", 30, 120, ask_for_pulls),
     Task("edt.forget-changes", "changes forgotten that everybody has seen", 120, 120, sweep_changes),

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
 from edt_contract.reports import ExitKind
 from edt_scheduler.store import queries
-from edt_scheduler.store.queries import of_attempt, rows_of, write_to
+from edt_scheduler.store.queries import any_row, of_attempt, rows_of, write_to
 from edt_scheduler.store.tables import allocations, jobs, nodes, slots, supervisors
 
 
@@ -32,10 +32,8 @@ def find(tx: Connection, allocation: int, job_id: int, fence: int, node_id: int 
 
 def others_joined(tx: Connection, job_id: int, fence: int, allocation: int) -> bool:
     """Whether another engine of the attempt has had the weights, be it still there or not."""
-    others = select(allocations.c.id).where(
-        of_attempt(allocations, job_id, fence), allocations.c.id != allocation, allocations.c.joined_at.is_not(None)
-    )
-    return tx.execute(others.limit(1)).first() is not None
+    joined = allocations.c.joined_at.is_not(None)
+    return any_row(tx, of_attempt(allocations, job_id, fence), allocations.c.id != allocation, joined)
 
 
 def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None) -> list[Row[Any]]:

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, TextClause, delete, func, select, text
 
 from edt_scheduler.errors import CursorInvalid, CursorTooOld
-from edt_scheduler.store.queries import put
+from edt_scheduler.store.queries import any_row, put
 from edt_scheduler.store.tables import changes
 
 KEPT_SECONDS = 600.0
@@ -65,7 +65,7 @@ def of(found: Iterable[Change], topic: str) -> list[int]:
 
 def old(tx: Connection) -> bool:
     """Whether ``prune`` has anything to do."""
-    return tx.execute(select(changes.c.id).where(*_dialect(tx).old).limit(1)).first() is not None
+    return any_row(tx, *_dialect(tx).old)
 
 
 def prune(tx: Connection, most: int) -> int:

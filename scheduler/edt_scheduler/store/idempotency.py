@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from edt_scheduler.errors import KeyReused
 from edt_scheduler.model.idempotency import KEPT_SECONDS, Once
-from edt_scheduler.store.queries import forget_oldest
+from edt_scheduler.store.queries import any_row, forget_oldest
 from edt_scheduler.store.tables import idempotency_keys as keys
 
 
@@ -28,8 +28,7 @@ def put(tx: Connection, user_id: int, once: Once, made: str, now: float) -> None
 
 
 def expired(tx: Connection, now: float) -> bool:
-    query = select(keys.c.key).where(keys.c.created_at <= now - KEPT_SECONDS).limit(1)
-    return tx.execute(query).first() is not None
+    return any_row(tx, keys.c.created_at <= now - KEPT_SECONDS)
 
 
 def sweep(tx: Connection, now: float, most: int) -> int:

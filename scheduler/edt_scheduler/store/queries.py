@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Table, and_, delete, insert, literal, select, update
 
 MOST_NAMED = 5000
 """So many values one statement names: few enough for every database beside whatever else it holds."""
@@ -44,6 +44,11 @@ def of_attempt(table: Table, job_id: int, fence: int, node_id: int | None = None
     """The rows of one attempt, on one node or on all."""
     attempt = and_(table.c.job_id == job_id, table.c.fence == fence)
     return attempt if node_id is None else and_(attempt, table.c.node_id == node_id)
+
+
+def any_row(tx: Connection, *conditions: Any) -> bool:
+    """Whether there is a row of which these are true."""
+    return tx.execute(select(literal(1)).where(*conditions).limit(1)).first() is not None
 
 
 def few_since(tx: Connection, time: ColumnElement[Any], since: float, most: int, *where: ColumnElement[bool]) -> float:

@@ -295,22 +295,6 @@ slot_usage = Table(
     ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
 )
 
-slot_hours = Table(
-    "slot_hours",  # slot_usage by the hour, which is kept for longer
-    metadata,
-    Column("node_id", Id, primary_key=True),
-    Column("slot", Text, primary_key=True),
-    Column("hour", BigInteger, primary_key=True, index=True, autoincrement=False),  # its beginning
-    Column("samples", Integer, nullable=False),
-    Column("utilisation", Double, nullable=False),  # these are means
-    Column("utilisation_most", Double, nullable=False),
-    Column("memory_bytes", BigInteger),
-    Column("memory_bytes_most", BigInteger),
-    Column("power_watts", Double),
-    Column("temperature_c", Double),
-    ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
-)
-
 user_days = Table(
     "user_days",  # for how long a user's jobs have held slots, by the day
     metadata,
@@ -323,7 +307,7 @@ user_days = Table(
 rolled_up = Table(
     "rolled_up",
     metadata,
-    Column("what", Text, primary_key=True),  # slot_hours, user_days
+    Column("what", Text, primary_key=True),  # user_days
     Column("until", BigInteger, nullable=False),  # all before this is in there, once
 )
 

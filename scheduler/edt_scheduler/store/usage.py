@@ -1,8 +1,8 @@
-"""How busy slots were: samples, their means by the hour; and how long each user's jobs held slots, by the day.
+"""How busy slots were, in samples; and how long each user's jobs held slots, by the day.
 
-``rolled_up`` says until when hours and days hold everything. What is counted and that it was counted are written in one
+``rolled_up`` says until when days hold everything. What is counted and that it was counted are written in one
 transaction, which first looks that nobody else has counted it meanwhile: so each second counts once, whatever dies.
-A slot is held from the decision that gave it until its process was seen gone. Days and hours are UTC's.
+A slot is held from the decision that gave it until its process was seen gone. Days are UTC's.
 """
 
 from __future__ import annotations
@@ -12,28 +12,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Row, and_, cast, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Integer, Row, and_, cast, func, insert, or_, select, update
 
 from edt_scheduler.store import queries
-from edt_scheduler.store.queries import forget_oldest, rows_of
-from edt_scheduler.store.tables import (
-    allocations,
-    jobs,
-    nodes,
-    rolled_up,
-    slot_hours,
-    slot_usage,
-    slots,
-    user_days,
-    users,
-)
+from edt_scheduler.store.queries import any_row, forget_oldest, rows_of
+from edt_scheduler.store.tables import allocations, jobs, nodes, rolled_up, slot_usage, slots, user_days, users
 from edt_scheduler.views import SlotUse, view_of
 
 FRESH_SECONDS = 60.0
 """What was told longer ago says nothing of now."""
 DAY_SECONDS = 86_400
-HOUR_SECONDS = 3_600
-SLOT_HOURS, USER_DAYS = "slot_hours", "user_days"
+_USER_DAYS = {"what": "user_days"}
 _AT_ONCE = 5_000
 
 
@@ -88,69 +77,31 @@ def series(tx: Connection, node_id: int, since: float, until: float, width: floa
     return list(tx.execute(query))
 
 
-def prune(tx: Connection, before: float) -> int:
-    """Forget the samples from before then. Answers how many."""
-    return tx.execute(delete(slot_usage).where(slot_usage.c.time < before)).rowcount
+def has_samples(tx: Connection, before: float) -> bool:
+    """Whether there is a sample from before then."""
+    return any_row(tx, slot_usage.c.time < before)
 
 
-# ── what is counted ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def until(tx: Connection, what: str) -> int | None:
-    """Everything before this is rolled up; None: nothing has been yet."""
-    return tx.execute(select(rolled_up.c.until).where(rolled_up.c.what == what)).scalar_one_or_none()
-
-
-def move(tx: Connection, what: str, before: int | None, after: int) -> bool:
-    """From here on everything before ``after`` is rolled up. False: it is no longer ``before``, and nothing changed."""
-    if until(tx, what) != before:
-        return False
-    queries.put(tx, rolled_up, {"what": what}, {"until": after})
-    return True
-
-
-# ── slots by the hour ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def busy(tx: Connection, since: int) -> list[Row[Any]]:
-    """The samples of the hour that begins then, as rows of ``slot_hours`` without their hour."""
-    used = slot_usage.c
-    query = (
-        select(
-            used.node_id,
-            used.slot,
-            func.count().label("samples"),
-            func.avg(used.utilisation).label("utilisation"),
-            func.max(used.utilisation).label("utilisation_most"),
-            func.avg(used.memory_bytes).label("memory_bytes"),
-            func.max(used.memory_bytes).label("memory_bytes_most"),
-            func.avg(used.power_watts).label("power_watts"),
-            func.avg(used.temperature_c).label("temperature_c"),
-        )
-        .where(used.time >= since, used.time < since + HOUR_SECONDS)
-        .group_by(used.node_id, used.slot)
-    )
-    return list(tx.execute(query))
-
-
-def put_hour(tx: Connection, hour: int, found: list[Row[Any]]) -> None:
-    rows = [{**row._mapping, "hour": hour, "memory_bytes": _whole(row.memory_bytes)} for row in found]
-    for start in range(0, len(rows), _AT_ONCE):
-        tx.execute(insert(slot_hours), rows[start : start + _AT_ONCE])
-
-
-def first_sample(tx: Connection, since: int | None = None) -> float | None:
-    """When the first sample was taken, of those from ``since`` on."""
-    query = select(func.min(slot_usage.c.time))
-    return tx.execute(query if since is None else query.where(slot_usage.c.time >= since)).scalar()
-
-
-def forget_hours(tx: Connection, before: float, most: int) -> int:
-    """Forget hours of before then, the oldest first, ``most`` or a few more. Answers how many."""
-    return forget_oldest(tx, slot_hours, slot_hours.c.hour, slot_hours.c.hour < before, most)
+def forget_samples(tx: Connection, before: float, most: int) -> int:
+    """Forget samples from before then, the oldest first, ``most`` or a few more. Answers how many."""
+    return forget_oldest(tx, slot_usage, slot_usage.c.time, slot_usage.c.time < before, most)
 
 
 # ── users by the day ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def counted_until(tx: Connection) -> int | None:
+    """Everything before this is in the days; None: nothing is yet."""
+    return tx.execute(select(rolled_up.c.until).filter_by(**_USER_DAYS)).scalar_one_or_none()
+
+
+def move(tx: Connection, before: int | None, after: int) -> bool:
+    """From here on everything before ``after`` is in the days. False: the end is no longer ``before``, and nothing
+    changed."""
+    if counted_until(tx) != before:
+        return False
+    queries.put(tx, rolled_up, _USER_DAYS, {"until": after})
+    return True
 
 
 def held(tx: Connection, since: int, before: float, user_id: int | None = None) -> dict[int, dict[int, float]]:
@@ -212,10 +163,11 @@ def names(tx: Connection, user_ids: set[int]) -> dict[int, str]:
     return {row.id: row.name for row in rows_of(tx, select(users.c.id, users.c.name), users.c.id, user_ids)}
 
 
+def has_days(tx: Connection, before: float) -> bool:
+    """Whether there is a day of before then."""
+    return any_row(tx, user_days.c.day < before)
+
+
 def forget_days(tx: Connection, before: float, most: int) -> int:
     """Forget days of before then, the oldest first, ``most`` or a few more. Answers how many."""
     return forget_oldest(tx, user_days, user_days.c.day, user_days.c.day < before, most)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else round(value)
