@@ -97,8 +97,8 @@ class Node:
             last_report_seq=len(self.api.reports.get(f"{job}/{fence}", ())),
         )
         first = fence * 100 + int(str(given.get("first", 0)))
-        wished = tuple(DesiredSlot(first + n, str(n)) for n in range(slots))
-        return Assignment(spec, DesiredState(fence, wished, stop=bool(given.get("stop", False))))
+        wanted = tuple(DesiredSlot(first + n, str(n)) for n in range(slots))
+        return Assignment(spec, DesiredState(fence, wanted, stop=bool(given.get("stop", False))))
 
     def runs(self, **given: object) -> int:
         """List an attempt and wait until its first engine has started; answers its supervisor's pid."""

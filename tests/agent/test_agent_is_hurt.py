@@ -12,11 +12,11 @@ def test_an_agent_that_stood_still_goes_on_where_it_was(node, api):
     node.start()
     pid = node.runs()
     node.agent.send_signal(signal.SIGSTOP)
-    told = len(api.reports["edt-1/1"])
+    received = len(api.reports["edt-1/1"])
     api.want(node.assignment(slots=2))
     api.want(node.assignment(job="edt-2"))
     spool = node.home / "jobs" / "edt-1" / "spool" / "1-n1" / "reports.jsonl"
-    until(lambda: len(spool.read_bytes().splitlines()) > told + 20, what="it trains on")
+    until(lambda: len(spool.read_bytes().splitlines()) > received + 20, what="it trains on")
     written = len(spool.read_bytes().splitlines()) - 1  # the last one may be half a line
     assert lives(pid)
     node.agent.send_signal(signal.SIGCONT)

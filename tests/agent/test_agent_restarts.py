@@ -21,9 +21,9 @@ def test_sigterm_leaves_the_training_to_the_next_agent(node, api):
     pid = node.runs()
     assert node.signal(signal.SIGTERM) == 0
     assert lives(pid)
-    told = len(api.reports["edt-1/1"])
+    received = len(api.reports["edt-1/1"])
     node.start()
-    until(lambda: len(api.reports["edt-1/1"]) > told + 5, what="reports go on")
+    until(lambda: len(api.reports["edt-1/1"]) > received + 5, what="reports go on")
     api.want(node.assignment(slots=2))
     until(lambda: api.kinds("edt-1/1").count("engine-started") == 2)
     assert supervisors(node) == [pid]

@@ -22,11 +22,12 @@ def test_a_listed_attempt_is_started_and_its_reports_arrive_in_order(working_nod
 
 def test_the_node_tells_what_it_is_when_it_registers(node, api):
     node.start()
-    told = until(lambda: api.registrations)[0]
-    assert told["name"] == "n1"
-    assert [slot["slot"] for slot in told["slots"]] == ["0", "1", "2", "3"]
-    assert {slot["device"] for slot in told["slots"]} == {"cpu"}
-    assert told["cores"] >= 1 and told["boot_id"] and told["incarnation"] and told["host"] == "127.0.0.1"
+    registration = until(lambda: api.registrations)[0]
+    assert registration["name"] == "n1"
+    assert [slot["slot"] for slot in registration["slots"]] == ["0", "1", "2", "3"]
+    assert {slot["device"] for slot in registration["slots"]} == {"cpu"}
+    assert registration["cores"] >= 1 and registration["host"] == "127.0.0.1"
+    assert registration["boot_id"] and registration["incarnation"]
 
 
 def test_a_changed_wish_reaches_the_supervisor(working_node):

@@ -196,9 +196,9 @@ class TestLimits:
         assert each[4].memory <= 64 * GIB * 9 // 10
 
     def test_what_is_set_counts_up_to_what_the_node_has(self) -> None:
-        told = replace(SETTINGS, memory_base=GIB, memory_per_slot=3 * GIB, cpus_base=0.5, cpus_per_slot=2.0)
-        assert limits(told, 2, 4, 64 * GIB, 16) == Limits(7 * GIB, 4.5)
-        assert limits(told, 9, 9, 8 * GIB, 2) == Limits(8 * GIB, 2.0)
+        settings = replace(SETTINGS, memory_base=GIB, memory_per_slot=3 * GIB, cpus_base=0.5, cpus_per_slot=2.0)
+        assert limits(settings, 2, 4, 64 * GIB, 16) == Limits(7 * GIB, 4.5)
+        assert limits(settings, 9, 9, 8 * GIB, 2) == Limits(8 * GIB, 2.0)
 
     def test_a_tiny_node_still_starts_something(self) -> None:
         assert limits(SETTINGS, 0, 8, 128 * MIB, 1).memory == 64 * MIB

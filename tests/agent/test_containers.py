@@ -151,7 +151,7 @@ def test_a_jobs_code_cannot_write_what_its_supervisor_says_nor_touch_it(docker_p
     no = {"Permission denied", "Operation not permitted", "Invalid cross-device link"}
     assert seen.pop("held") == []
     assert seen.pop("rename") == "Device or resource busy"
-    assert {name: said for name, said in seen.items() if said not in no} == {}
+    assert {name: answer for name, answer in seen.items() if answer not in no} == {}
     assert "reports-left-out" not in place.api.kinds("edt-11/1")
     reports = next((folder / "spool").iterdir()) / "reports.jsonl"
     assert (reports.stat().st_uid, reports.stat().st_mode & 0o777) == (10001, 0o600)
@@ -277,8 +277,8 @@ def test_the_gpus_of_the_node_are_asked_for_by_name(own_docker_place: Place) -> 
 
     async def made(gpus: Literal["all", "fixed"]) -> None:
         desired = DesiredState(1, (DesiredSlot(1, "1", "GPU-1"),))
-        told = replace(settings, gpus=gpus)
-        config = container_spec(spec, desired, told, node, user=(10001, 10001), with_data=False)
+        given = replace(settings, gpus=gpus)
+        config = container_spec(spec, desired, given, node, user=(10001, 10001), with_data=False)
         config["host_config"]["mounts"] = []
         daemon = DockerDaemon()
         container = await daemon.create(config)
@@ -362,14 +362,14 @@ def test_the_image_for_tensorflow_trains_with_keras_3_and_with_keras_2(own_docke
     wanted: dict[str, dict[str, str]] = {"edt-1": {}, "edt-2": {"TF_USE_LEGACY_KERAS": "1"}}
     for job, environ in wanted.items():
         place.job(job, KERAS, framework="tensorflow", environ={**environ, "RESULT_DIR": str(place.folder(job))})
-    said = []
+    outputs = []
     for job in wanted:
         end = place.ends(job)
         assert (end["kind"], end["message"]) == ("finished", "")
-        said.append((place.folder(job) / "log/driver.out").read_text().split(maxsplit=2))
-    assert [keras for keras, _, _ in said] == ["keras", "tf_keras"]
-    assert {user for _, user, _ in said} == {"10002"}
-    assert all("model_epoch_final.keras" in files for _, _, files in said)
+        outputs.append((place.folder(job) / "log/driver.out").read_text().split(maxsplit=2))
+    assert [keras for keras, _, _ in outputs] == ["keras", "tf_keras"]
+    assert {user for _, user, _ in outputs} == {"10002"}
+    assert all("model_epoch_final.keras" in files for _, _, files in outputs)
 
 
 def test_an_image_that_is_to_be_ready_is_fetched_before_a_job_comes_and_what_is_too_large_is_not(
@@ -391,8 +391,8 @@ def test_an_image_that_is_to_be_ready_is_fetched_before_a_job_comes_and_what_is_
 
 def test_a_pull_of_which_nothing_more_comes_is_given_up() -> None:
     with Registry(size=1 * MIB, stalls=True) as registry:
-        said = asyncio.run(DockerDaemon().pull(registry.image, seconds=2.0, most=1 << 40))
-    assert said == "it took longer than EDT_DOCKER_PULL_SECONDS, 2"
+        error = asyncio.run(DockerDaemon().pull(registry.image, seconds=2.0, most=1 << 40))
+    assert error == "it took longer than EDT_DOCKER_PULL_SECONDS, 2"
 
 
 def test_without_a_word_a_container_has_a_network_of_its_own(own_docker_place: Place) -> None:

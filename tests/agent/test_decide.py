@@ -131,17 +131,17 @@ class TestAnAttemptThatRuns:
 
     def test_that_does_not_stop_is_killed_after_its_grace(self):
         stop = DesiredState(2, (), stop=True)
-        told = dataclasses.replace(LIVE, desired=stop)
+        stopping = dataclasses.replace(LIVE, desired=stop)
         due = 100.0 + 30.0 + STOP_SLACK_SECONDS
-        assert decided(wanting(stop), {KEY: told}, now=due) == ()
-        [kill] = decided(wanting(stop), {KEY: told}, now=due + 0.1)
+        assert decided(wanting(stop), {KEY: stopping}, now=due) == ()
+        [kill] = decided(wanting(stop), {KEY: stopping}, now=due + 0.1)
         assert isinstance(kill, Kill)
 
     def test_that_leaves_is_given_three_long_steps(self):
         leave = DesiredState(2, (), leaving=(7, 8))
-        told = dataclasses.replace(LIVE, desired=leave)
-        assert decided(wanting(leave), {KEY: told}, now=100.0 + LEAVE_LIMIT_SECONDS) == ()
-        [kill] = decided(wanting(leave), {KEY: told}, now=101.0 + LEAVE_LIMIT_SECONDS)
+        leaving = dataclasses.replace(LIVE, desired=leave)
+        assert decided(wanting(leave), {KEY: leaving}, now=100.0 + LEAVE_LIMIT_SECONDS) == ()
+        [kill] = decided(wanting(leave), {KEY: leaving}, now=101.0 + LEAVE_LIMIT_SECONDS)
         assert isinstance(kill, Kill)
 
     def test_that_never_takes_its_spec_is_killed_and_so_tried_again(self):
@@ -200,10 +200,10 @@ class TestAnAttemptThatHasEnded:
 
     def test_is_forgotten_when_the_api_has_heard_all_and_lists_it_no_more(self):
         over = dataclasses.replace(self.ended, lives=False, empty=True)
-        heard = dataclasses.replace(over, reported=True)
+        reported = dataclasses.replace(over, reported=True)
         assert decided(NOTHING, {KEY: over}) == ()
-        assert decided(wanting(), {KEY: heard}) == ()
-        assert decided(NOTHING, {KEY: heard}) == (Forget(KEY),)
+        assert decided(wanting(), {KEY: reported}) == ()
+        assert decided(NOTHING, {KEY: reported}) == (Forget(KEY),)
 
 
 class TestAnAttemptThatLeftAndIsWantedAgain:

@@ -62,7 +62,7 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path, KEY, "n", clock=lambda: 1000.0)
 
 
-def told(spool: Spool, *, withhold_end: bool = False) -> list[tuple[int, str]]:
+def reports_of(spool: Spool, *, withhold_end: bool = False) -> list[tuple[int, str]]:
     spool.read_all()
     return [(each["seq"], each["kind"]) for each in spool.batch(256, withhold_end=withhold_end)]
 
@@ -72,7 +72,7 @@ def test_a_line_that_is_no_report_takes_a_number_and_stops_nobody(lines, spool, 
     lines.say(ReportKind.ATTEMPT_STARTED, pid=1)
     lines.add(line)
     lines.say(ReportKind.PROGRESS, step=1)
-    assert told(spool) == [(1, "attempt-started"), (2, "reports-left-out"), (3, "progress")]
+    assert reports_of(spool) == [(1, "attempt-started"), (2, "reports-left-out"), (3, "progress")]
     assert list(spool.batch(9, withhold_end=False)[1]["body"]["counts"].values()) == [1]
     spool.ack(3)
     assert spool.all_acked
@@ -82,7 +82,7 @@ def test_a_line_that_is_no_report_takes_a_number_and_stops_nobody(lines, spool, 
 def test_a_number_is_the_lines_place_whatever_it_says(lines, spool, seq):
     lines.say(ReportKind.ATTEMPT_STARTED, seq=seq, pid=1)
     lines.say(ReportKind.PROGRESS, seq=seq, step=1)
-    assert told(spool) == [(1, "attempt-started"), (2, "progress")]
+    assert reports_of(spool) == [(1, "attempt-started"), (2, "progress")]
 
 
 def test_a_flood_is_cut_to_its_kinds_allowance_and_told_in_one_report(lines, spool):
@@ -125,17 +125,17 @@ def test_a_last_word_after_which_the_supervisor_speaks_on_was_not_its(lines, spo
     assert spool.scan().ended
     lines.say(ReportKind.PROGRESS, step=1)
     assert not spool.scan().ended
-    assert told(spool) == [(1, "attempt-started"), (2, "reports-left-out"), (3, "progress")]
+    assert reports_of(spool) == [(1, "attempt-started"), (2, "reports-left-out"), (3, "progress")]
 
 
 def test_a_line_without_end_is_cut_off_and_costs_no_memory(lines, spool):
     lines.say(ReportKind.ATTEMPT_STARTED, pid=1)
     with lines.path.open("ab") as stream:
         stream.truncate(1 << 40)  # a terabyte of zeros, of which none is on disk
-    assert told(spool) == [(1, "attempt-started")]
+    assert reports_of(spool) == [(1, "attempt-started")]
     assert lines.path.stat().st_size < 1000
     lines.say(ReportKind.PROGRESS, step=1)
-    assert told(spool) == [(1, "attempt-started"), (2, "progress")]
+    assert reports_of(spool) == [(1, "attempt-started"), (2, "progress")]
 
 
 def test_much_is_read_a_part_at_a_time_and_given_up_where_nobody_writes_any_more(lines, spool):
@@ -154,13 +154,13 @@ def test_a_file_that_was_written_anew_is_read_from_where_it_was_left_and_its_end
     spool.scan()
     spool.batch(9, withhold_end=True)
     spool.ack(5)
-    told(spool)
+    reports_of(spool)
     lines.path.write_bytes(random.Random(3).randbytes(9000) + b"\n")
     lines.say(ReportKind.PROGRESS, step=2)
     lines.say(ReportKind.ATTEMPT_ENDED, kind="left")
     kinds: list[tuple[int, str]] = []
     for _ in range(9):
-        kinds += told(spool)
+        kinds += reports_of(spool)
         spool.ack(kinds[-1][0])
     assert [kind for _, kind in kinds if kind != "reports-left-out"] == ["progress", "attempt-ended"]
     assert spool.all_acked
@@ -170,7 +170,7 @@ def test_random_bytes_are_taken_for_what_they_are(lines, spool):
     noise = random.Random(1)
     lines.add(*(noise.randbytes(noise.randrange(200)).replace(b"\n", b"") for _ in range(500)))
     lines.say(ReportKind.PROGRESS, step=1)
-    assert [kind for _, kind in told(spool)] == ["reports-left-out", "progress"]
+    assert [kind for _, kind in reports_of(spool)] == ["reports-left-out", "progress"]
 
 
 @pytest.mark.parametrize("what", ["a pipe", "a link", "much", "deep", "wrong"])

@@ -23,25 +23,25 @@ NO_WAY = "Get https://registry-1.docker.io/v2/: dial tcp: lookup registry-1.dock
 class Daemon:
     """Has no image, and says this when it is asked to pull one."""
 
-    def __init__(self, said: str) -> None:
-        self.said, self.pulled = said, ""
+    def __init__(self, error: str) -> None:
+        self.error, self.pulled = error, ""
 
     async def has_image(self, image: str) -> bool:
         return False
 
     async def pull(self, image: str, seconds: float, most: int) -> str:
         self.pulled = image
-        return self.said
+        return self.error
 
 
-def fetch(tmp_path: Path, node, image: str, said: str, *, pull: Literal["missing", "never"] = "missing") -> Daemon:
+def fetch(tmp_path: Path, node, image: str, error: str, *, pull: Literal["missing", "never"] = "missing") -> Daemon:
     settings = AgentSettings(home=tmp_path).model_copy(update={"runtime_dir": tmp_path})
     docker = DockerSettings(data=tmp_path, pull=pull)
     spec: AttemptSpec = replace(node.assignment().spec, image=image)
 
     async def ask() -> Daemon:
         launcher = DockerLauncher(settings, docker, SupervisorRecords(tmp_path / "ledger"), ())
-        daemon = Daemon(said)
+        daemon = Daemon(error)
         launcher._daemon = daemon  # type: ignore[assignment]
         await launcher._ensure_image_of(spec)
         return daemon

@@ -22,7 +22,7 @@ JOB = Key("edt-1", 1)
 FIRST, SECOND = (JOB, "1"), (JOB, "2")
 
 
-def told(when: float, **engines: tuple[str, float, float]) -> str:
+def usage_file(when: float, **engines: tuple[str, float, float]) -> str:
     """What a supervisor writes; by allocation: slot, CPU seconds, bytes."""
     named = {
         name.strip("_"): {"slot": slot, "cpu_seconds": seconds, "rss_bytes": size}
@@ -57,13 +57,13 @@ class TestSamples:
     def test_an_engine_speaks_for_the_slot_that_it_holds_and_for_no_other(self) -> None:
         before = {FIRST: Reading("1", 0.0, 0.0, 1), SECOND: Reading("2", 0.0, 0.0, 1)}
         now = {FIRST: Reading("1", 1.0, 0.5, 7), SECOND: Reading("2", 1.0, 1.0, 7)}
-        told = cpu_samples(["0", "1", "2"], before, now, 1.0, held={FIRST: "0"})
-        assert told == [Sample("0", 0.5, 7), Sample("1", 0.0, 0), Sample("2", 0.0, 0)]
+        samples = cpu_samples(["0", "1", "2"], before, now, 1.0, held={FIRST: "0"})
+        assert samples == [Sample("0", 0.5, 7), Sample("1", 0.0, 0), Sample("2", 0.0, 0)]
 
 
 class TestReadings:
     def test_they_are_what_a_supervisor_wrote(self) -> None:
-        assert readings(JOB, told(99.0, _1=("0", 2.5, 7)), 100.0) == {FIRST: Reading("0", 99.0, 2.5, 7)}
+        assert readings(JOB, usage_file(99.0, _1=("0", 2.5, 7)), 100.0) == {FIRST: Reading("0", 99.0, 2.5, 7)}
 
     @pytest.mark.parametrize(
         "text",
@@ -72,8 +72,8 @@ class TestReadings:
             "[]",
             "{}",
             '{"time": 99}',
-            told(50.0, _1=("0", 1, 1)),
-            told(200.0, _1=("0", 1, 1)),
+            usage_file(50.0, _1=("0", 1, 1)),
+            usage_file(200.0, _1=("0", 1, 1)),
             '{"time":"x"}',
             "[" * 100_000,
         ],
@@ -87,7 +87,7 @@ class TestReadings:
     def test_numbers_that_the_api_would_refuse_for_the_whole_node_say_nothing(
         self, seconds: float, size: float
     ) -> None:
-        assert readings(JOB, told(99.0, _1=("0", seconds, size)), 100.0) == {}
+        assert readings(JOB, usage_file(99.0, _1=("0", seconds, size)), 100.0) == {}
 
 
 class TestFiles:
@@ -122,7 +122,7 @@ class TestTelling:
         def work() -> dict[str, Mapping[str, Any]] | None:
             """An engine that uses all of its cores, as its supervisor would write it; the first sample that says so."""
             now = time.monotonic()
-            file.with_suffix(".tmp").write_text(told(now, _100=("0", 1000 * (now - begun), 4096)))
+            file.with_suffix(".tmp").write_text(usage_file(now, _100=("0", 1000 * (now - begun), 4096)))
             file.with_suffix(".tmp").replace(file)
             return next((each for each in api.usage if "0" in each and each["0"]["utilisation"] > 0), None)
 
@@ -140,9 +140,9 @@ class TestTelling:
         api.down = False
         until(lambda: len(api.usage) > before, what="it goes on")
         assert node.log.count("is not sent for now") == 1
-        told = len(api.usage) - before
+        received = len(api.usage) - before
         most = (time.monotonic() - begun) / 0.1 + 2  # one each time it measures, and one that was under way
-        assert told <= most, "nothing was kept to be told later"
+        assert received <= most, "nothing was kept to be told later"
 
 
 class TestGpus:

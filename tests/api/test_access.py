@@ -187,8 +187,10 @@ def declared(dependant: Dependant) -> set[Audience]:
 class TestWhatRoutesSayThemselves:
     def test_each_route_declares_one_door_and_it_is_the_tables(self) -> None:
         for method, path, route in routes_of(create_app(Settings.model_construct())):
-            said = declared(route.dependant)
-            assert said == {audience_of(method, path.format(**NAMES))[0]}, f"{method} {path} declares {said or 'none'}"
+            found = declared(route.dependant)
+            assert found == {audience_of(method, path.format(**NAMES))[0]}, (
+                f"{method} {path} declares {found or 'none'}"
+            )
 
     def test_a_route_that_declares_no_audience_or_two_is_noticed(self) -> None:
         assert declared(Dependant(call=lambda: None)) == set()
@@ -395,8 +397,8 @@ class TestOwnJobsOnly:
     def test_lists_hold_ones_own_and_an_admins_everybodys(self, api: ServedApi) -> None:
         mine, theirs = api.submit("ana").exec_id, api.submit("bob").exec_id
         for path in (EXECS, f"{EXECS}/", "/api/v1/jobs"):
-            told = {user: api.client(user).get(path).json() for user in ("ana", "bob", "admin")}
-            listed = {user: body["items"] if path == "/api/v1/jobs" else body for user, body in told.items()}
+            answers = {user: api.client(user).get(path).json() for user in ("ana", "bob", "admin")}
+            listed = {user: body["items"] if path == "/api/v1/jobs" else body for user, body in answers.items()}
             ids = {user: {each["id"] for each in items} for user, items in listed.items()}
             assert mine in ids["ana"] and theirs not in ids["ana"]
             assert theirs in ids["bob"] and mine not in ids["bob"]

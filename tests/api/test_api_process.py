@@ -78,10 +78,10 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         for name, value in {"EDT_HOME": str(home), "EDT_PORT": "0", **more}.items():
             monkeypatch.setenv(name, value)
         assert main([]) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.count("\n") == 1
-        return said.err
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert output.err.count("\n") == 1
+        return output.err
 
     return start
 
@@ -89,8 +89,8 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 def test_a_taken_port_is_one_sentence_and_status_2(tmp_path: Path, refused: Callable[..., str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = refused(tmp_path / "home", EDT_PORT=str(port))
-    assert said == f"127.0.0.1 port {port} cannot be listened on: Address already in use\n"
+        message = refused(tmp_path / "home", EDT_PORT=str(port))
+    assert message == f"127.0.0.1 port {port} cannot be listened on: Address already in use\n"
 
 
 @pytest.mark.parametrize(("name", "value"), [("EDT_PORT", "70000"), ("EDT_TOKEN_HOURS", "never")])
@@ -117,10 +117,10 @@ def test_the_first_administrator_is_made_once_and_the_password_kept_nowhere(
     home = tmp_path / "home"
     monkeypatch.setenv("EDT_HOME", str(home))
     assert main(["--ensure-admin"]) == 0
-    said = capsys.readouterr()
-    password = said.out.strip()
+    output = capsys.readouterr()
+    password = output.out.strip()
     assert len(password) >= 16
-    assert said.err == ""
+    assert output.err == ""
     assert main(["--ensure-admin"]) == 0
     assert capsys.readouterr().out == ""
     assert (home / "join-token").stat().st_mode & 0o777 == 0o600
@@ -149,8 +149,8 @@ def test_a_password_that_nobody_could_be_given_stops_the_start(
     monkeypatch.setenv("EDT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("EDT_ADMIN_PASSWORD", password)
     assert main([action] if action != "serve" else []) == 2
-    said = capsys.readouterr().err
-    assert said == (
+    message = capsys.readouterr().err
+    assert message == (
         f"EDT_ADMIN_PASSWORD: a password has 8 to 1024 characters, this one has {len(password)}: set a longer one, "
         "or leave the variable out and the first start makes one up and shows it\n"
     )
@@ -165,8 +165,8 @@ def test_a_password_file_is_held_to_the_same(
     for content, why in (("short\n", "this one has 5"), ("\n", "is empty")):
         (tmp_path / "password").write_text(content)
         assert main(["--ensure-admin"]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith("EDT_ADMIN_PASSWORD: ") and why in said and said.count("\n") == 1
+        message = capsys.readouterr().err
+        assert message.startswith("EDT_ADMIN_PASSWORD: ") and why in message and message.count("\n") == 1
 
 
 class TestALostPassword:
@@ -177,8 +177,8 @@ class TestALostPassword:
         monkeypatch.setenv("EDT_HOME", str(fresh_api.settings.home))
         monkeypatch.setattr(sys, "stdin", io.StringIO("a new beginning\n"))
         assert main(["--set-password", "admin"]) == 0
-        said = capsys.readouterr()
-        assert (said.out, said.err) == ("", "admin has a new password; every login of admin has ended\n")
+        output = capsys.readouterr()
+        assert (output.out, output.err) == ("", "admin has a new password; every login of admin has ended\n")
         assert fresh_api.client().get(EXECS, auth=("admin", "a new beginning")).status_code == 200
         assert fresh_api.client("admin").get(EXECS).status_code == 401, "the old one"
         assert fresh_api.client(token=token).get(EXECS).status_code == 401
@@ -198,8 +198,8 @@ class TestALostPassword:
         monkeypatch.setenv("EDT_HOME", str(fresh_api.settings.home))
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
         assert main(["--set-password", name]) == 2
-        said = capsys.readouterr().err
-        assert why in said and said.count("\n") == 1
+        message = capsys.readouterr().err
+        assert why in message and message.count("\n") == 1
 
     @pytest.mark.parametrize("key", [EOFError, KeyboardInterrupt])
     def test_who_thinks_better_of_it_changes_nothing(

@@ -25,7 +25,8 @@ def openapi() -> dict[str, Any]:
 
 def gets(openapi: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Every GET route of /api/v1, and what is declared of it."""
-    return {path: told["get"] for path, told in openapi["paths"].items() if path.startswith(OURS) and "get" in told}
+    ours = {path: methods for path, methods in openapi["paths"].items() if path.startswith(OURS)}
+    return {path: methods["get"] for path, methods in ours.items() if "get" in methods}
 
 
 def answered(openapi: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
@@ -85,13 +86,13 @@ class TestNodes:
             fresh_api.register(name, slots=8)
         asked: list[Any] = []
 
-        def heard(_c: Any, _x: Any, statement: str, parameters: Any, *_: Any) -> None:
+        def note(_c: Any, _x: Any, statement: str, parameters: Any, *_: Any) -> None:
             if f"FROM {slots.name}" in statement:
                 asked.append(parameters)
 
-        event.listen(fresh_api.platform.database.reading, "before_cursor_execute", heard)
+        event.listen(fresh_api.platform.database.reading, "before_cursor_execute", note)
         found = operations.nodes(fresh_api.platform, limit=1, after=1)
-        event.remove(fresh_api.platform.database.reading, "before_cursor_execute", heard)
+        event.remove(fresh_api.platform.database.reading, "before_cursor_execute", note)
         assert ([node.name for node in found], asked) == (["node-b"], [(2,)])
 
     def test_a_node_that_is_removed_between_two_pages_shifts_nothing(self, fresh_api: ServedApi) -> None:

@@ -57,9 +57,9 @@ def reset(pid: int) -> int:
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_jobs_are_listed_paged_and_deleted(crowded: Platform) -> None:
-    told = {"EDT_ADMIN_PASSWORD": PASSWORD, "EDT_DATABASE_URL": crowded.settings.database_url}
+    environ = {"EDT_ADMIN_PASSWORD": PASSWORD, "EDT_DATABASE_URL": crowded.settings.database_url}
     with (
-        serving(crowded.settings.home, **told) as (process, url),
+        serving(crowded.settings.home, **environ) as (process, url),
         httpx.Client(base_url=url, auth=("admin", PASSWORD), trust_env=False, timeout=600) as client,
     ):
         assert client.get(EXECS).json() == []  # it has begun, and made its first user

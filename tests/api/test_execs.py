@@ -467,8 +467,8 @@ class TestTheResult:
         nothing = client.get(f"/api/v1/jobs/{job.exec_id}/result").json()
         assert nothing == {"bytes": None, "missing": f"{job.exec_id} has saved nothing under RESULT_DIR/model yet"}
         self.fill(job)
-        told = client.get(f"/api/v1/jobs/{job.exec_id}/result").json()
-        assert told == {"bytes": len(self.fetch(api, job).content), "missing": None}
+        result = client.get(f"/api/v1/jobs/{job.exec_id}/result").json()
+        assert result == {"bytes": len(self.fetch(api, job).content), "missing": None}
         assert api.client("bob").get(f"/api/v1/jobs/{job.exec_id}/result").status_code == 404
 
     def test_a_job_that_saved_nothing_says_so(self, api: ServedApi) -> None:

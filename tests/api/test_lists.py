@@ -236,25 +236,25 @@ class TestTimeline:
         assert set(shown.jobs) == named
 
     def test_it_says_exactly_what_its_shape_says(self, past: ServedApi) -> None:
-        told = past.client("admin").get("/api/v1/timeline").json()
-        shown = cluster.Timeline.model_validate(told)
-        assert told == shown.model_dump(mode="json")
+        answer = past.client("admin").get("/api/v1/timeline").json()
+        shown = cluster.Timeline.model_validate(answer)
+        assert answer == shown.model_dump(mode="json")
 
     def test_of_others_jobs_a_user_sees_slots_and_sizes_but_no_owner_no_name_and_no_words(
         self, past: ServedApi
     ) -> None:
         everything = past.client("admin").get("/api/v1/timeline").json()
-        told = past.client("ana").get("/api/v1/timeline").json()
-        assert told["allocations"] == everything["allocations"]
+        answer = past.client("ana").get("/api/v1/timeline").json()
+        assert answer["allocations"] == everything["allocations"]
         mine = {name for name, job in everything["jobs"].items() if job["owner"] == "ana"}
-        assert {name for name, job in told["jobs"].items() if job["owner"] is not None} == mine
-        for name, job in told["jobs"].items():
+        assert {name for name, job in answer["jobs"].items() if job["owner"] is not None} == mine
+        for name, job in answer["jobs"].items():
             assert job["state"] == everything["jobs"][name]["state"]
             assert (job["app_name"] is not None) == (name in mine)
-        for each in told["resizes"]:
+        for each in answer["resizes"]:
             assert (each["detail"] is not None) == (each["exec_id"] in mine)
-        assert {each["exec_id"] for each in told["failures"]} - mine
-        for each in told["failures"]:
+        assert {each["exec_id"] for each in answer["failures"]} - mine
+        for each in answer["failures"]:
             assert each["exec_id"] in mine or each["message"] is None
 
     def test_lost_engines_and_failed_attempts_are_failures(self, past: ServedApi) -> None:
@@ -295,8 +295,8 @@ class TestNodes:
 class TestUsage:
     def test_a_node_tells_how_busy_it_is_and_users_see_it(self, fresh_api: ServedApi) -> None:
         token = fresh_api.register("node-a", slots=2)
-        told = fresh_api.client(token=token).post("/api/v1/nodes/node-a/usage", json=SAMPLE)
-        assert told.status_code == 204 and told.content == b""
+        answer = fresh_api.client(token=token).post("/api/v1/nodes/node-a/usage", json=SAMPLE)
+        assert answer.status_code == 204 and answer.content == b""
         client = fresh_api.client("bob")
         (node,) = client.get("/api/v1/nodes").json()["items"]
         assert [(slot["utilisation"], slot["memory_bytes"]) for slot in node["slots"]] == [(0.5, 7), (None, None)]

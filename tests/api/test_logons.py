@@ -455,9 +455,9 @@ class TestOverHttp:
         assert by_basic(strict.client(), "gus", PASSWORD, "192.0.2.8").status_code == 200
         with ThreadPoolExecutor(8) as pool:
             guesses = [pool.submit(by_basic, strict.client(), "gus", f"wild{n}", f"198.51.100.{n}") for n in range(40)]
-            said = [each.result().status_code for each in guesses]
-        assert set(said) == {401, 429}
-        assert said.count(401) <= 4 + 2, "two may be hashed while the last one is counted"
+            statuses = [each.result().status_code for each in guesses]
+        assert set(statuses) == {401, 429}
+        assert statuses.count(401) <= 4 + 2, "two may be hashed while the last one is counted"
         strict.app.state.passwords._right._kept.clear()  # as if a minute had passed
         assert by_basic(strict.client(), "gus", PASSWORD, "192.0.2.8").status_code == 200
 

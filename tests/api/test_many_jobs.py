@@ -25,7 +25,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
         yield api
 
 
-def told(many: ServedApi, client: httpx.Client, path: str, **params: Any) -> Any:
+def answer_of(many: ServedApi, client: httpx.Client, path: str, **params: Any) -> Any:
     """The answer, for which the database was asked few things: not one for each row."""
     asked: list[str] = []
 
@@ -46,20 +46,20 @@ def told(many: ServedApi, client: httpx.Client, path: str, **params: Any) -> Any
 def test_a_page_of_jobs(many: ServedApi, user: str) -> None:
     client = many.client(user)
     for params in ({}, {"state": "FINISHED", "limit": 100}, {"q": "bert"}, {"q": "edt-19"}):
-        page = told(many, client, "jobs", **params)
+        page = answer_of(many, client, "jobs", **params)
         assert len(page["items"]) == min(100, page["total"])
     assert page["total"] > 50
-    last = told(many, client, "jobs", limit=500)
-    following = told(many, client, "jobs", limit=100, cursor=last["next"])
+    last = answer_of(many, client, "jobs", limit=500)
+    following = answer_of(many, client, "jobs", limit=100, cursor=last["next"])
     assert len(following["items"]) == 100
     assert not {job["id"] for job in last["items"]} & {job["id"] for job in following["items"]}
 
 
 def test_the_timeline_of_an_hour_and_of_everything(many: ServedApi) -> None:
     client = many.client("ana")
-    hour = told(many, client, "timeline", since=time.time() - 3600)
+    hour = answer_of(many, client, "timeline", since=time.time() - 3600)
     assert 100 < len(hour["allocations"]) < 5000
-    everything = told(many, client, "timeline")
+    everything = answer_of(many, client, "timeline")
     assert len(everything["allocations"]) == 19_940
 
 
@@ -72,4 +72,4 @@ def test_a_jobs_own_pages_and_the_nodes(many: ServedApi) -> None:
         "nodes",
         "nodes/node-01/usage",
     ):
-        assert told(many, client, path)
+        assert answer_of(many, client, path)

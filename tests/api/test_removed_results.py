@@ -25,8 +25,8 @@ def test_what_was_removed_is_gone_in_a_sentence_that_says_when_and_why(
     job, sentence = removed
     answer = api.client("ana").get(f"/api/v1/jobs/{job}/{path}")
     assert answer.status_code == 410
-    told = answer.json()
-    assert (told["code"], told["detail"]) == ("results-removed", sentence)
+    body = answer.json()
+    assert (body["code"], body["detail"]) == ("results-removed", sentence)
 
 
 @pytest.mark.parametrize("path", ["result", "log", "log?logType=errlog"])

@@ -132,8 +132,8 @@ class TestImages:
         admin.post("/api/v1/images", json={"name": "team/own:1", "everywhere": True})
         assert ask_for_pulls(fresh_api.platform) == 1
         assert node.get("/api/v1/nodes/node-c/assignments").json()["images"] == ["team/own:1"]
-        told = {"image": "team/own:1", "error": "it cannot be pulled: denied"}
-        assert node.post("/api/v1/nodes/node-c/images", json=told).status_code == 204
+        report = {"image": "team/own:1", "error": "it cannot be pulled: denied"}
+        assert node.post("/api/v1/nodes/node-c/images", json=report).status_code == 204
         [image] = admin.get("/api/v1/images").json()["items"]
         assert image["nodes"][0]["error"] == "it cannot be pulled: denied"
 
@@ -318,8 +318,8 @@ class TestHealth:
             assert fresh_api.client().get("/readyz").json()["database"] == "does not answer"
         assert fresh_api.client().get("/livez").status_code == 200
         assert health.OK == "ok"
-        told = [each for each in caplog.records if each.getMessage().startswith("not ready")]
-        assert [each.exc_info is not None for each in told] == [True], "why, once"
+        logged = [each for each in caplog.records if each.getMessage().startswith("not ready")]
+        assert [each.exc_info is not None for each in logged] == [True], "why, once"
 
     def test_a_look_is_a_few_questions_by_a_connection_that_is_open(self, fresh_api: ServedApi) -> None:
         fresh_api.register()

@@ -31,18 +31,18 @@ def jobs_in(received: Received) -> list[str]:
     return [job["id"] for job in received.data["items"]] if received.event == "jobs" else []
 
 
-def receive_job(listening_: Listening, exec_id: str) -> Received:
-    while exec_id not in jobs_in(received := listening_.until("jobs")):
+def receive_job(listener: Listening, exec_id: str) -> Received:
+    while exec_id not in jobs_in(received := listener.until("jobs")):
         pass
     return received
 
 
-def jobs_until(listening_: Listening, last: str) -> list[str]:
+def jobs_until(listener: Listening, last: str) -> list[str]:
     """All jobs that are told of up to this one, in however many events."""
-    told: list[str] = []
-    while last not in told:
-        told += jobs_in(listening_.until("jobs"))
-    return told
+    jobs: list[str] = []
+    while last not in jobs:
+        jobs += jobs_in(listener.until("jobs"))
+    return jobs
 
 
 @pytest.fixture(autouse=True)
@@ -57,17 +57,17 @@ def _nobody_listens_any_more(request: pytest.FixtureRequest, monkeypatch: pytest
 
 class TestWhoHearsWhat:
     def test_it_begins_with_hello_and_then_tells_what_changes(self, api: ServedApi) -> None:
-        with listening(api.client("ana")) as listening_:
-            hello = listening_.next()
+        with listening(api.client("ana")) as listener:
+            hello = listener.next()
             assert (hello.event, bool(hello.id)) == ("hello", True)
             job = api.submit("ana").exec_id
-            received = receive_job(listening_, job)
+            received = receive_job(listener, job)
             assert received.data["items"] == [api.client("ana").get(f"/api/v1/jobs/{job}").json()]
             api.client("ana").post(f"{EXECS}/{job}/stop").raise_for_status()
-            again = receive_job(listening_, job)
+            again = receive_job(listener, job)
             assert again.data["items"][0]["stop_requested_at"] is not None
             api.client("ana").delete(f"{EXECS}/{job}").raise_for_status()
-            while job not in (received := listening_.until("jobs")).data["removed"]:
+            while job not in (received := listener.until("jobs")).data["removed"]:
                 pass
             assert received.data["items"] == []
 
@@ -79,8 +79,8 @@ class TestWhoHearsWhat:
             api.client("ana").delete(f"{EXECS}/{hidden}").raise_for_status()
             admin.until("jobs")
             own = api.submit("bob").exec_id
-            told = bob.until("jobs")  # the first that he hears of any job
-            assert (jobs_in(told), told.data["removed"]) == ([own], [])
+            received = bob.until("jobs")  # the first that he hears of any job
+            assert (jobs_in(received), received.data["removed"]) == ([own], [])
             receive_job(admin, own)
 
     def test_slots_that_change_hands_are_told_to_everybody_by_exec_id_alone(self, fresh_api: ServedApi) -> None:
@@ -103,22 +103,22 @@ class TestWhoHearsWhat:
         api = fresh_api
         api.register("node-a", slots=1)
         api.submit("ana")
-        with listening(api.client("ana")) as listening_:
-            cursor = listening_.next().id
+        with listening(api.client("ana")) as listener:
+            cursor = listener.next().id
             look(api.platform)
-            told = [listening_.next()]
-            while told[-1].event != "timeline":
-                told.append(listening_.next())
-        assert {"jobs", "nodes"} <= {received.event for received in told}
-        assert told[-1].id not in {None, cursor}
-        assert all(received.id is None for received in told if received.event == "nodes")
+            events = [listener.next()]
+            while events[-1].event != "timeline":
+                events.append(listener.next())
+        assert {"jobs", "nodes"} <= {received.event for received in events}
+        assert events[-1].id not in {None, cursor}
+        assert all(received.id is None for received in events if received.event == "nodes")
 
     def test_a_session_opens_it_and_nobody_else_comes_in(self, api: ServedApi) -> None:
         cookie = api.client().post("/api/v1/session", json={"name": "ana", "password": PASSWORD}).cookies
         page = api.client()
         page.cookies = cookie
-        with listening(page) as listening_:
-            assert listening_.next().event == "hello"
+        with listening(page) as listener:
+            assert listener.next().event == "hello"
         assert api.client().get(STREAM).status_code == 401
         assert api.client(token=api.register("node-z")).get(STREAM).status_code == 403
 
@@ -126,29 +126,29 @@ class TestWhoHearsWhat:
 class TestComingBack:
     def test_what_was_missed_is_told_first_and_once(self, api: ServedApi) -> None:
         client = api.client("ana")
-        with listening(client) as listening_:
-            listening_.next()
-            receive_job(listening_, api.submit("ana").exec_id)
-            last_id = listening_.last_id
+        with listening(client) as listener:
+            listener.next()
+            receive_job(listener, api.submit("ana").exec_id)
+            last_id = listener.last_id
         missed = [api.submit("ana").exec_id for _ in range(3)]
-        with listening(client, last_id) as listening_:
-            assert listening_.next().event == "beat"
-            assert jobs_until(listening_, missed[-1]) == missed
+        with listening(client, last_id) as listener:
+            assert listener.next().event == "beat"
+            assert jobs_until(listener, missed[-1]) == missed
             later = api.submit("ana").exec_id
-            assert jobs_in(listening_.until("jobs")) == [later]
+            assert jobs_in(listener.until("jobs")) == [later]
 
     def test_whoever_comes_back_to_a_watcher_that_runs_hears_nothing_twice(self, api: ServedApi) -> None:
         with listening(api.client("admin")) as watching:
             watching.next()
-            with listening(api.client("ana")) as listening_:
-                last_id = listening_.next().id
+            with listening(api.client("ana")) as listener:
+                last_id = listener.next().id
             missed = api.submit("ana").exec_id
             receive_job(watching, missed)
-            with listening(api.client("ana"), last_id) as listening_:
-                listening_.next()
-                assert jobs_in(listening_.until("jobs")) == [missed]
+            with listening(api.client("ana"), last_id) as listener:
+                listener.next()
+                assert jobs_in(listener.until("jobs")) == [missed]
                 later = api.submit("ana").exec_id
-                assert jobs_in(listening_.until("jobs")) == [later]
+                assert jobs_in(listener.until("jobs")) == [later]
 
     def test_after_the_death_of_the_server_nothing_is_lost_and_nothing_doubled(self, tmp_path: Path) -> None:
         admin = ("admin", PASSWORD)
@@ -160,9 +160,9 @@ class TestComingBack:
         with ExitStack() as stack:
             process, url = stack.enter_context(serving(tmp_path / "home", EDT_ADMIN_PASSWORD=PASSWORD))
             client = stack.enter_context(httpx.Client(base_url=url, auth=admin, trust_env=False, timeout=60))
-            listening_ = stack.enter_context(listening(client))
-            listening_.next()
-            receive_job(listening_, submit(client))
+            listener = stack.enter_context(listening(client))
+            listener.next()
+            receive_job(listener, submit(client))
             missed = [submit(client) for _ in range(3)]
             process.kill()
             process.wait()
@@ -170,15 +170,15 @@ class TestComingBack:
             _, url = stack.enter_context(serving(tmp_path / "home"))
             client = stack.enter_context(httpx.Client(base_url=url, auth=admin, trust_env=False, timeout=60))
             missed.append(submit(client))
-            listening_ = stack.enter_context(listening(client, listening_.last_id))
-            assert jobs_until(listening_, missed[-1]) == missed
+            listener = stack.enter_context(listening(client, listener.last_id))
+            assert jobs_until(listener, missed[-1]) == missed
             later = submit(client)
-            assert jobs_in(listening_.until("jobs")) == [later]
+            assert jobs_in(listener.until("jobs")) == [later]
 
     def test_a_place_that_is_not_known_any_more_is_a_reset_and_the_stream_goes_on(self, api: ServedApi) -> None:
-        with listening(api.client("ana"), "99999999") as listening_:  # of another database, which had seen more
-            assert listening_.until("reset").id == operations.newest_change(api.platform)
-            receive_job(listening_, api.submit("ana").exec_id)
+        with listening(api.client("ana"), "99999999") as listener:  # of another database, which had seen more
+            assert listener.until("reset").id == operations.newest_change(api.platform)
+            receive_job(listener, api.submit("ana").exec_id)
 
     def test_what_can_be_no_place_is_refused_by_name(self, api: ServedApi) -> None:
         for query, headers in (({}, {"Last-Event-ID": "nonsense"}), ({"after": "1; drop"}, {})):
@@ -197,13 +197,13 @@ class TestSilence:
         self, api: ServedApi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(stream, "BEAT_SECONDS", 0.4)
-        with listening(api.client("bob")) as listening_:
-            hello = listening_.next()
+        with listening(api.client("bob")) as listener:
+            hello = listener.next()
             api.submit("ana")  # nothing for his eyes
             newest = operations.newest_change(api.platform)
-            until(lambda: listening_.until("beat").id == newest)
+            until(lambda: listener.until("beat").id == newest)
             assert newest != hello.id
-            assert listening_.comments
+            assert listener.comments
 
     def test_a_beat_is_not_late_for_what_was_not_for_ones_eyes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(0.0)
@@ -215,10 +215,10 @@ class TestSilence:
 
         async def beat() -> str:
             whoever: Any = SimpleNamespace(clock=clock, healthy=True)
-            told = stream._events(whoever, whoever, whoever, whoever, whoever, Woken("7"), b"hello")
-            assert await anext(told) == b"hello"
-            text = (await anext(told)).decode()
-            await told.aclose()  # type: ignore[attr-defined]  # it is a generator
+            events = stream._events(whoever, whoever, whoever, whoever, whoever, Woken("7"), b"hello")
+            assert await anext(events) == b"hello"
+            text = (await anext(events)).decode()
+            await events.aclose()  # type: ignore[attr-defined]  # it is a generator
             return text
 
         monkeypatch.setattr(stream, "asyncio", SimpleNamespace(get_running_loop=lambda: SimpleNamespace(time=clock)))
@@ -236,14 +236,14 @@ class TestSilence:
         def unavailable(*_: object) -> Changes:
             raise DatabaseUnavailable("does not answer", passing=True)
 
-        with listening(api.client("ana")) as listening_:
-            listening_.until("beat")
+        with listening(api.client("ana")) as listener:
+            listener.until("beat")
             with monkeypatch.context() as away:
                 away.setattr(operations, "changes_since", unavailable)
-                while not listening_.is_alone():
+                while not listener.is_alone():
                     pass
-                assert [listening_.is_alone() for _ in range(3)] == [True, True, True]
-            receive_job(listening_, api.submit("ana").exec_id)
+                assert [listener.is_alone() for _ in range(3)] == [True, True, True]
+            receive_job(listener, api.submit("ana").exec_id)
 
 
 class TestTheEnd:
@@ -260,14 +260,14 @@ class TestTheEnd:
     @pytest.mark.parametrize("how", ["signing out", "a changed password"])
     def test_a_session_that_ends_ends_its_stream_and_no_other(self, api: ServedApi, how: str) -> None:
         page, other = self.signed_in(api), api.client("ana")
-        with listening(page) as listening_, listening(other) as still:
-            assert listening_.next().event == still.next().event == "hello"
+        with listening(page) as listener, listening(other) as still:
+            assert listener.next().event == still.next().event == "hello"
             if how == "signing out":
                 page.delete("/api/v1/session").raise_for_status()
             else:
                 new = {"password": PASSWORD}
                 api.client("admin").put("/api/v1/users/bob/password", json=new).raise_for_status()
-            assert listening_.rest()[-1].event == "bye"
+            assert listener.rest()[-1].event == "bye"
             assert page.get(STREAM).status_code == 401
             receive_job(still, api.submit("ana").exec_id)
 
@@ -276,10 +276,10 @@ class TestTheEnd:
             client = stack.enter_context(
                 httpx.Client(base_url=url, auth=("admin", PASSWORD), trust_env=False, timeout=60)
             )
-            ears = [stack.enter_context(listening(client)) for _ in range(3)]
-            assert {listening_.next().event for listening_ in ears} == {"hello"}
+            listeners = [stack.enter_context(listening(client)) for _ in range(3)]
+            assert {listener.next().event for listener in listeners} == {"hello"}
             process.send_signal(signal.SIGTERM)
-            assert [listening_.rest() for listening_ in ears] == [[], [], []]  # who must be cut off gets no proper end
+            assert [listener.rest() for listener in listeners] == [[], [], []]  # who must be cut off gets no proper end
             assert process.wait(30) == 0
 
 
@@ -297,8 +297,9 @@ class TestTheWatcher:
 
         monkeypatch.setattr(operations, "changes_since", counted)
         with ExitStack() as stack:
-            ears = [stack.enter_context(listening(api.client("ana"))) for _ in range(8)]  # who is let go of hangs up
-            assert {listening_.next().event for listening_ in ears} == {"hello"}
+            # Who is let go of hangs up.
+            listeners = [stack.enter_context(listening(api.client("ana"))) for _ in range(8)]
+            assert {listener.next().event for listener in listeners} == {"hello"}
             looks.clear()
             began = time.monotonic()
             until(lambda: len(looks) >= 4)

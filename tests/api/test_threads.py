@@ -71,14 +71,14 @@ def test_a_person_waits_while_the_shared_threads_are_busy_and_is_served_then(api
 
 
 def test_what_is_asked_here_is_all_that_nodes_say() -> None:
-    says = {
+    routes = {
         (method, route.path.replace("{name}", "node-a"))
         for router in ROUTERS
         for route in router.routes
         for method in route.methods
         if route.endpoint.__module__ == "edt_api.routes.agents"
     }
-    assert says == {*NODES, ("POST", "/api/v1/nodes")}
+    assert routes == {*NODES, ("POST", "/api/v1/nodes")}
 
 
 def test_a_thread_finds_a_connection_at_once() -> None:

@@ -28,8 +28,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
 def form(api: ServedApi, visit: Visit) -> Visitor:
     """The form, before somebody who may use it."""
     visitor = visit(api.url)
-    told = {"name": "admin", "password": PASSWORD}
-    assert visitor.page.request.post(f"{api.url}/api/v1/session", data=told, headers={"Origin": api.url}).ok
+    credentials = {"name": "admin", "password": PASSWORD}
+    assert visitor.page.request.post(f"{api.url}/api/v1/session", data=credentials, headers={"Origin": api.url}).ok
     visitor.open("/submit")
     expect(visitor.button("Submit job")).to_be_visible()
     return visitor

@@ -28,8 +28,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
 @pytest.fixture
 def looker(api: ServedApi, visit: Visit) -> Visitor:
     visitor = visit(api.url)
-    told = {"name": "admin", "password": PASSWORD}
-    assert visitor.page.request.post(f"{api.url}/api/v1/session", data=told, headers={"Origin": api.url}).ok
+    credentials = {"name": "admin", "password": PASSWORD}
+    assert visitor.page.request.post(f"{api.url}/api/v1/session", data=credentials, headers={"Origin": api.url}).ok
     return visitor
 
 
@@ -77,8 +77,8 @@ def test_an_address_brings_back_its_view(looker: Visitor) -> None:
     expect(page.get_by_label("Node", exact=True)).to_have_value("node-01")
     rows = page.locator('table[aria-label="Allocations"] tr[data-node]')
     expect(rows.first).to_be_visible()
-    told = rows.evaluate_all("rows => rows.map(row => [row.dataset.node, row.cells[1].textContent])")
-    assert {tuple(each) for each in told} == {("node-01", "ana")}
+    shown = rows.evaluate_all("rows => rows.map(row => [row.dataset.node, row.cells[1].textContent])")
+    assert {tuple(each) for each in shown} == {("node-01", "ana")}
 
 
 def test_bars_have_the_hue_of_their_job_say_more_under_the_pointer_and_lead_to_it(looker: Visitor) -> None:

@@ -48,8 +48,8 @@ def test_a_new_database_is_refused_and_adopted_while_a_job_still_runs_and_no_res
 
         refused = platform.cli("up", "--home", str(platform.home))
         assert refused.returncode == 2
-        (said,) = refused.stderr.splitlines()
-        assert f"EDT_HOME {platform.home} (id " in said and "`edt doctor --adopt`" in said
+        (message,) = refused.stderr.splitlines()
+        assert f"EDT_HOME {platform.home} (id " in message and "`edt doctor --adopt`" in message
         assert lives(supervisor) and folder.exists()
 
         looked = platform.cli("doctor", "--home", str(platform.home))
@@ -71,8 +71,8 @@ def test_a_new_database_is_refused_and_adopted_while_a_job_still_runs_and_no_res
         assert [entry["job"] for entry in seen["lost_found"]] == [job]
         moved = platform.home / "lost+found" / job / job
         assert (moved / "model" / "result.pth").read_text() == "weights"
-        assert "they belong together" in (told := platform.cli("doctor", "--home", str(platform.home)).stdout)
-        assert "an administrator gave the home another database" in told
+        assert "they belong together" in (output := platform.cli("doctor", "--home", str(platform.home)).stdout)
+        assert "an administrator gave the home another database" in output
         assert platform.submit(tmp_path / "main.py") != job
         under_way = platform.cli(
             "doctor", "--home", str(platform.home), "--adopt", "--yes", EDT_DATABASE_URL="sqlite:///x.db"

@@ -73,8 +73,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         nursery.close()
     assert end["kind"] == "finished", end
     unit, updates = emulate._updates(lines_of(Path(spec.log_dir) / "stdout"), most=8)
-    told = {"id": "edt-12", "attempts": 1, "seed": SEED, "threads": THREADS, "digest": end["digest"]}
-    yield {"job": told, "micro_batches_a_step": unit, "updates": updates, "resizes": []}
+    job = {"id": "edt-12", "attempts": 1, "seed": SEED, "threads": THREADS, "digest": end["digest"]}
+    yield {"job": job, "micro_batches_a_step": unit, "updates": updates, "resizes": []}
 
 
 @pytest.fixture(scope="module")
@@ -178,11 +178,11 @@ class TestWrongUse:
             (("none.csv", MAIN), "TRACE: got none.csv, takes a file that can be read"),
         ],
     )
-    def test_it_says_what_it_takes(self, tmp_path, words, said):
+    def test_it_says_what_it_takes(self, tmp_path, words, message):
         (tmp_path / "trace.csv").write_text("step,batchsize\n0,8\n")
         done = typed(tmp_path, *words)
         assert done.returncode == 2
-        assert said in " ".join(done.stderr.split())
+        assert message in " ".join(done.stderr.split())
 
     def test_a_script_that_fails_shows_what_it_said_last(self, tmp_path):
         (tmp_path / "trace.csv").write_text("step,batchsize\n0,8\n")

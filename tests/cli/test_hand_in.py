@@ -160,8 +160,8 @@ def test_a_variable_without_a_value_is_taken_from_the_environment_so_that_nobody
     ("given", "said"), [("NOWHERE", "--env NOWHERE: it is not set here"), ("=x", "it is NAME=VALUE, or NAME")]
 )
 def test_a_variable_that_is_not_there_is_refused_before_anything_is_sent(
-    api: ServedApi, tmp_path: Path, given: str, said: str
+    api: ServedApi, tmp_path: Path, given: str, message: str
 ) -> None:
     before = jobs(api)
     done = submit(api, api.url, tmp_path, "--env", given)
-    assert done.returncode == 2 and said in done.stderr and jobs(api) == before
+    assert done.returncode == 2 and message in done.stderr and jobs(api) == before

@@ -67,10 +67,10 @@ def test_edt_up_from_a_wheel_in_an_empty_folder_runs_a_script(elsewhere: Path, t
             timeout=120,
             check=True,
         )
-        said = run(edt, "submit", "main.py", "-f", folder=empty, **client)
+        output = run(edt, "submit", "main.py", "-f", folder=empty, **client)
         page = httpx.get(f"{platform.url}/ui/jobs", trust_env=False)
         assert '<div id="root"' in page.text
-    [line] = [line for line in said.splitlines() if line.startswith("from ")]
+    [line] = [line for line in output.splitlines() if line.startswith("from ")]
     files = line.split()[1:]
     assert len(files) == 4
     assert all(Path(file).is_relative_to(elsewhere) for file in files), files

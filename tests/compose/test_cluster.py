@@ -49,7 +49,8 @@ def test_a_job_from_outside_makes_room_for_another_and_grows_again(cluster: Clus
     second = start(cluster, f"{launcher}-second", epochs=4)
     until_slots(cluster, second, 1)
     until_slots(cluster, first, 1)
-    told = json.dumps(cluster.inspected())  # while both run, in containers of their own where the launcher makes such
+    # While both run, in containers of their own where the launcher makes such.
+    inspected = json.dumps(cluster.inspected())
     finish(cluster, f"{launcher}-second", second)
     until_slots(cluster, first, 2)
     finish(cluster, f"{launcher}-first", first)
@@ -61,7 +62,7 @@ def test_a_job_from_outside_makes_room_for_another_and_grows_again(cluster: Clus
     assert cluster.resizes(first)[:4] == [(0, 1), (1, 2), (2, 1), (1, 2)]
     answer = cluster.api.get(f"{EXECS}/{first}/result")
     assert answer.status_code == 200 and answer.content.startswith(b"PK")
-    assert [name for name in SECRETS if cluster.secret(name) in told] == []
+    assert [name for name in SECRETS if cluster.secret(name) in inspected] == []
     cluster.compose("stop", AGENTS[launcher], profile=launcher)
 
 
@@ -110,8 +111,8 @@ def test_down_with_its_volume_leaves_only_results_and_a_new_database_takes_none(
     # The next database is another one: refused, and the result is still there when it is taken all the same.
     with pytest.raises(AssertionError):
         cluster.compose("up", "-d", profile="")
-    said = cluster.compose("logs", "--no-color", "migrate", profile="")
-    assert f"EDT_HOME {cluster.home} (id " in said and "the database is new" in said
+    output = cluster.compose("logs", "--no-color", "migrate", profile="")
+    assert f"EDT_HOME {cluster.home} (id " in output and "the database is new" in output
     doctor = ("run", "--rm", "-T", "--no-deps", "scheduler", "edt_cli", "doctor")
     cluster.compose(*doctor, "--adopt", "--yes", profile="")
     cluster.compose("up", "-d", profile="")

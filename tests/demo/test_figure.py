@@ -37,7 +37,7 @@ def resize(number: int, exec_id: str, sizes: tuple[int, int], step: int | None, 
     )  # fmt: skip
 
 
-def told() -> History:
+def made_history() -> History:
     slots = [Slot(slot=str(n), device="cpu", label="", exec_id=None, busy=False, leaving=False) for n in range(2)]
     node = Node(name="n", host="h", cores=2, health="up", registered_at=0, seen_at=0, slots=slots)
     timeline = Timeline(
@@ -75,22 +75,22 @@ def told() -> History:
 
 
 def test_only_the_jobs_asked_for_and_only_changes_of_size_are_told() -> None:
-    happened = told()
+    happened = made_history()
     assert [bar.job for bar in happened.bars] == ["job A", "job A", "job B"]
     assert [(each.before, each.after) for each in happened.resizes] == [(1, 2), (2, 1)]
 
 
 def test_a_resize_is_drawn_at_the_first_step_of_the_new_size() -> None:
-    assert [each.time for each in told().resizes] == [1003.1, 1008.1]
-    assert {each.woken_by for each in told().resizes} == {"notification"}
+    assert [each.time for each in made_history().resizes] == [1003.1, 1008.1]
+    assert {each.woken_by for each in made_history().resizes} == {"notification"}
 
 
 def test_an_engine_that_still_runs_has_a_bar_up_to_now() -> None:
-    assert told().bars[0].ended == 1020.0
+    assert made_history().bars[0].ended == 1020.0
 
 
 def test_the_figure_is_drawn_without_a_display(tmp_path: Path) -> None:
-    png, svg = figure.draw(told(), tmp_path / "out")
+    png, svg = figure.draw(made_history(), tmp_path / "out")
     assert png.read_bytes().startswith(b"\x89PNG") and png.stat().st_size > 20_000
     assert "</svg>" in svg.read_text()
 

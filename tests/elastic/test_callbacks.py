@@ -31,19 +31,19 @@ def digest(undisturbed: Undisturbed) -> str:
 
 def hooks_of(training: Elastic, engine: int) -> list[str]:
     """What the first callback of an engine has said."""
-    said = (training.log_dir / f"engine-{engine}.out").read_text()
-    return re.findall(r"hook (\w+ \d+)", said)
+    output = (training.log_dir / f"engine-{engine}.out").read_text()
+    return re.findall(r"hook (\w+ \d+)", output)
 
 
 def test_the_hooks_of_each_boundary_run_once_and_in_order(attempt: Attempt) -> None:
     with attempt("hooked", "--epochs", 3) as training:
         training.settle([1])
         training.finish()
-        said = (training.log_dir / "engine-1.out").read_text()
+        output = (training.log_dir / "engine-1.out").read_text()
         driver = (training.log_dir / "driver.out").read_text()
     order = "begin 0, end 0, begin 1, end 1, begin 2, end 2"
     assert hooks_of(training, 1) == order.split(", ")
-    assert re.findall(r"saves (\w+) last (\w+)", said) == [("False", "False"), ("True", "False"), ("True", "True")]
+    assert re.findall(r"saves (\w+) last (\w+)", output) == [("False", "False"), ("True", "False"), ("True", "True")]
     assert "hook" not in driver
 
 
@@ -203,8 +203,8 @@ def test_a_checkpoint_of_other_callbacks_is_not_taken(attempt: Attempt, tmp_path
     with attempt(main, *HOOKED[1:], fence=2) as training:
         training.settle([2])
         assert training.finish()["kind"] == "finished"
-        said = (training.log_dir / "driver.err").read_text()
-    assert "user_callback was ['EveryOther', 'Scheduled', 'BestOfAll'], is ['Another'" in said
+        log = (training.log_dir / "driver.err").read_text()
+    assert "user_callback was ['EveryOther', 'Scheduled', 'BestOfAll'], is ['Another'" in log
 
 
 @pytest.mark.parametrize("hook", ["begin 0", "begin 2"])
@@ -213,10 +213,10 @@ def test_a_mistake_in_a_hook_is_the_scripts_error(attempt: Attempt, hook: str) -
     with attempt(*HOOKED, "--trouble", hook) as training:
         training.hold([1, 2])
         end = training.finish()
-        said = (training.log_dir / "driver.err").read_text()
+        log = (training.log_dir / "driver.err").read_text()
     assert end["kind"] == "script-error"
     assert "there is a mistake in this hook" in end["message"]
-    assert "in on_epoch_begin" in said and "user_callbacks" not in said
+    assert "in on_epoch_begin" in log and "user_callbacks" not in log
 
 
 @pytest.mark.extended
@@ -265,9 +265,9 @@ def test_hooks_that_do_other_things_in_each_engine_end_the_guarantee_by_name(att
         training.settle([1, 2])
         assert training.finish()["kind"] == "finished"
         (ended,) = training.kinds(ReportKind.GUARANTEE_ENDED)
-        said = (training.log_dir / "driver.err").read_text()
+        log = (training.log_dir / "driver.err").read_text()
     assert ended["what"] == "user_callback" and "did not do the same" in ended["why"]
-    assert "no longer exact because of user_callback" in said
+    assert "no longer exact because of user_callback" in log
 
 
 def test_files_of_an_epoch_that_died_with_their_writer_are_written_by_whoever_goes_on_from_its_checkpoint(

@@ -497,8 +497,8 @@ def test_a_driver_that_is_asked_to_end_from_outside_is_started_again(attempt: At
         os.kill(driver, signal.SIGTERM)
         training.gate.until(lambda: training.happened(ReportKind.RESTARTED), sparing=True)
         end = training.finish()
-        (told,) = training.kinds(ReportKind.RESTARTED)
-        assert (told["what"], told["why"]) == ("driver", "signal 15")
+        (report,) = training.kinds(ReportKind.RESTARTED)
+        assert (report["what"], report["why"]) == ("driver", "signal 15")
     assert_unharmed(training, end, digest)
 
 

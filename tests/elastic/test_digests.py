@@ -72,5 +72,5 @@ def test_the_code_behind_train_runs_once(attempt: Attempt) -> None:
     with attempt("conv", "--samples", 40) as training:
         training.settle([1, 2])
         training.finish()
-        said = [path.read_text().count("runs once") for path in training.log_dir.glob("*.out")]
-    assert sum(said) == 1
+        counts = [path.read_text().count("runs once") for path in training.log_dir.glob("*.out")]
+    assert sum(counts) == 1

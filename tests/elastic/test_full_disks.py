@@ -110,15 +110,15 @@ def test_the_trained_model_waits_for_room(training: Elastic, job: Path, undistur
         training.settle([1, 2])
         disk.fill()
         training.gate.open()
-        said = training.log_dir / "driver.err"
-        until(lambda: "model_epoch_final cannot be written" in said.read_text(), 60, "it waits")
+        log = training.log_dir / "driver.err"
+        until(lambda: "model_epoch_final cannot be written" in log.read_text(), 60, "it waits")
         assert reported(training, "model") == [True] and not training.over()
         disk.make_room()
         end = training.supervisor.ended()
         assert (end["kind"], end["digest"]) == ("finished", undisturbed)
         assert reported(training, "model") == [True, False]
         assert (job / "model/train/model_epoch_final.pth").exists()
-        assert "model_epoch_7 is left out" in said.read_text() and "model_epoch_final is written" in said.read_text()
+        assert "model_epoch_7 is left out" in log.read_text() and "model_epoch_final is written" in log.read_text()
 
 
 def test_where_it_waits_too_long_the_attempt_is_lost_and_the_next_one_writes_it(

@@ -62,11 +62,11 @@ def test_every_resize_is_reported_with_its_pause(attempt: Attempt) -> None:
         opened = time.monotonic()
         training.gate.allow(training.gate.allowed + 14)
         training.gate.until(lambda: bool(training.kinds(ReportKind.RESIZED)))
-        told = time.monotonic()
+        reported = time.monotonic()
         resize = training.kinds(ReportKind.RESIZED)[0]
         training.finish()
     assert (resize["workers"], resize["joined"], resize["left"]) == (2, [2], [])
-    assert opened - held - (told - opened) / 4 <= resize["pause_seconds"] <= told - began
+    assert opened - held - (reported - opened) / 4 <= resize["pause_seconds"] <= reported - began
 
 
 @with_pytorch_first

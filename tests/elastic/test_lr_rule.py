@@ -31,13 +31,13 @@ def test_what_the_rule_finds_is_in_progress_and_in_the_log(baselines: Baselines,
     """Pages draw the first. E = 4 micro-batches of 4, in the last step of an epoch 13 samples; the learning rate was
     chosen for 16."""
     training = baselines.training(*CONV, framework=framework)
-    told: dict[str, Any] = training.kinds(ReportKind.PROGRESS)[-1]["metrics"]
+    metrics: dict[str, Any] = training.kinds(ReportKind.PROGRESS)[-1]["metrics"]
     names = ("batch", "learning_rate", "gradient_noise_scale", "gain", "scale_invariant_iterations")
-    assert next(iter(told)) == "loss" and list(told)[-5:] == list(names)
-    assert told["batch"] == 13.0
-    assert 1.0 <= told["gain"] <= 13 / 4
-    assert told["learning_rate"] == pytest.approx(1e-2 * 4 / 16 * told["gain"])
-    assert 30.0 <= told["scale_invariant_iterations"] <= 30 * 4
+    assert next(iter(metrics)) == "loss" and list(metrics)[-5:] == list(names)
+    assert metrics["batch"] == 13.0
+    assert 1.0 <= metrics["gain"] <= 13 / 4
+    assert metrics["learning_rate"] == pytest.approx(1e-2 * 4 / 16 * metrics["gain"])
+    assert 30.0 <= metrics["scale_invariant_iterations"] <= 30 * 4
     lines = (training.log_dir / "stdout").read_text().splitlines()
     steps = [line for line in lines if "] Train," in line]
     assert all("\tBatch: 16,\tLearning rate: 0.0" in line for line in (steps[0], steps[13], steps[15]))
@@ -71,8 +71,8 @@ def test_it_goes_on_from_a_checkpoint_of_the_same_rule_only(attempt: Attempt, tm
     with attempt(main, *CONV[1:], fence=3) as training:
         training.settle([5])
         assert training.finish()["digest"] != digest
-        said = (training.log_dir / "driver.err").read_text()
-    assert "lr_rule was adascale(power=1.0, base='micro_batch') of 16, is linear() of 16" in said
+        log = (training.log_dir / "driver.err").read_text()
+    assert "lr_rule was adascale(power=1.0, base='micro_batch') of 16, is linear() of 16" in log
 
 
 def test_a_rule_that_the_optimizer_cannot_follow_ends_it_before_the_first_step(
@@ -83,9 +83,9 @@ def test_a_rule_that_the_optimizer_cannot_follow_ends_it_before_the_first_step(
     with attempt(main) as training:
         training.hold([1])
         end = training.finish()
-        said = (training.log_dir / "driver.err").read_text()
+        log = (training.log_dir / "driver.err").read_text()
     assert end["kind"] == "script-error"
-    assert "lr_rule: got 'adam-sqrt', which changes an optimizer's betas, with SGD, which has none" in said
+    assert "lr_rule: got 'adam-sqrt', which changes an optimizer's betas, with SGD, which has none" in log
 
 
 def test_with_a_batch_that_follows_the_engines_the_same_history_has_the_same_bits(
@@ -101,7 +101,7 @@ def test_with_a_batch_that_follows_the_engines_the_same_history_has_the_same_bit
         end = training.finish()
         assert crashes.crashed(training)
         widths = record.widths(training.sample_record)
-        told = training.kinds(ReportKind.PROGRESS)[-1]["metrics"]
+        metrics = training.kinds(ReportKind.PROGRESS)[-1]["metrics"]
     assert {1, 2, 3} <= {width for _, width in widths}
     schedule = Schedule(237, 37, micro_batches=1, batch_size=4, epochs=2, follows_engines=True)
     positions = {schedule.at(position).training_steps_before: position for position in reversed(range(schedule.length))}
@@ -110,4 +110,4 @@ def test_with_a_batch_that_follows_the_engines_the_same_history_has_the_same_bit
     with attempt(*follows, folder="emulated", environ={"EDT_EMULATE": str(file)}) as training:
         training.settle([1])
         assert training.finish()["digest"] == end["digest"]
-        assert training.kinds(ReportKind.PROGRESS)[-1]["metrics"] == told
+        assert training.kinds(ReportKind.PROGRESS)[-1]["metrics"] == metrics

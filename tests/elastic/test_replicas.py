@@ -14,7 +14,7 @@ Attempt = Callable[..., Elastic]
 RATE = "optimizer setting lr of group 0"
 
 
-def said(training: Elastic) -> str:
+def log_of(training: Elastic) -> str:
     return (training.log_dir / "driver.err").read_text()
 
 
@@ -40,7 +40,7 @@ def test_a_scheduler_that_begins_anew_in_a_joining_engine_is_found_marked_and_me
         end = training.finish()
         (ended,) = training.kinds(ReportKind.GUARANTEE_ENDED)
         compared = training.kinds(ReportKind.REPLICAS_COMPARED)
-        log = said(training)
+        log = log_of(training)
     assert end["kind"] == "finished", end
     assert (ended["engine"], ended["what"]) == (2, "replicas")
     assert ended["difference"].startswith(f"{RATE}: ") and "in engine 1" in ended["difference"]
@@ -54,7 +54,7 @@ def test_replicas_that_stay_equal_are_compared_at_the_join_and_at_the_end_and_th
         grow(training)
         training.finish()
         compared = training.kinds(ReportKind.REPLICAS_COMPARED)
-        log = said(training)
+        log = log_of(training)
     assert {found["reason"] for found in compared} >= {"join", "end"}
     assert all(found["equal"] and found["engines"] == 2 for found in compared)
     assert f"replicas were compared {len(compared)} times, last at step 8: they were equal" in log
@@ -75,7 +75,7 @@ def test_a_training_whose_replicas_were_never_compared_says_so(
         training.settle(engines)
         training.finish()
         assert not training.kinds(ReportKind.REPLICAS_COMPARED)
-        assert words in said(training)
+        assert words in log_of(training)
 
 
 def test_a_mismatch_ends_the_training_where_that_is_asked_for(attempt: Attempt) -> None:
@@ -113,7 +113,7 @@ def test_all_go_back_to_a_checkpoint_at_which_they_were_equal_and_end_with_the_u
         grow(training)
         end = training.finish()
         compared = [(found["step"], found["equal"]) for found in training.kinds(ReportKind.REPLICAS_COMPARED)]
-        log = said(training)
+        log = log_of(training)
     assert end["kind"] == "finished" and end["digest"] == undisturbed
     (differed,) = [step for step, equal in compared if not equal]
     assert compared.count((differed, True)) == 1, "the step at which they differed was done again, and compared"
@@ -138,7 +138,7 @@ def test_an_engine_that_computes_with_other_threads_ends_the_guarantee_by_name(a
         grow(training)
         assert training.finish()["kind"] == "finished"
         (ended,) = training.kinds(ReportKind.GUARANTEE_ENDED)
-        log = said(training)
+        log = log_of(training)
     assert ended["what"] == "unlike engines" and ended["engine"] == 2
     assert ended["difference"] == "threads: 1 in engine 1, 2 in engine 2"
     assert "The result is not exact because of unlike engines" in log
@@ -151,7 +151,7 @@ def test_an_unlike_engine_does_not_join_a_training_whose_result_must_be_exact(at
         training.gate.until(lambda: is_gone(training, 2))
         end = training.finish()
         assert training.kinds(ReportKind.ENGINE_GONE)[0]["kind"] == "pull-failed"
-        log = said(training)
+        log = log_of(training)
         assert not training.kinds(ReportKind.GUARANTEE_ENDED)
         assert len(training.kinds(ReportKind.ENGINE_STARTED)) == 2, "nothing was tried again"
     assert end["kind"] == "finished"
@@ -170,7 +170,7 @@ def test_a_training_that_goes_on_with_other_threads_is_marked_or_refused(attempt
     with attempt(*script, fence=2, threads=2) as training:
         training.hold([1])
         end = training.finish()
-        log = said(training)
+        log = log_of(training)
     words = "threads: 1 in the engines before, 2 in engine 1"
     if required:
         assert end["kind"] == "script-error" and words in end["message"]

@@ -83,8 +83,8 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt, u
     with attempt("conv", "--epochs", 3, *SELDOM, fence=2) as training:
         training.settle([2])
         assert training.finish()["digest"] == expected
-        said = (training.log_dir / "driver.err").read_text()
-    assert "is passed over" in said and "Resuming from step 15 of 45" in said
+        log = (training.log_dir / "driver.err").read_text()
+    assert "is passed over" in log and "Resuming from step 15 of 45" in log
 
 
 def test_checkpoints_of_another_training_are_set_aside(attempt: Attempt) -> None:
@@ -94,8 +94,8 @@ def test_checkpoints_of_another_training_are_set_aside(attempt: Attempt) -> None
     with attempt("conv", "--samples", 56, fence=2) as training:
         training.settle([1])
         assert training.finish()["kind"] == "finished"
-        said = (training.log_dir / "driver.err").read_text()
-    assert "train_samples was 40, is 56" in said
+        log = (training.log_dir / "driver.err").read_text()
+    assert "train_samples was 40, is 56" in log
     assert Path(training.spec.checkpoint_dir + ".1").is_dir()
 
 

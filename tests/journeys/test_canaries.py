@@ -35,12 +35,12 @@ CELERY_WORKERS = {b"edt_agent.notifications", b"edt_scheduler.notify.worker", b"
 """Modules that a Celery worker of the platform is started as."""
 
 
-def told(folder: Path, **environ: str) -> Platform:
+def platform_of(folder: Path, **environ: str) -> Platform:
     """A platform whose agent says all that it can say. Nothing waits imported: the script is a plain one."""
     return platform_in(folder, slots=1, EDT_WARM="0", EDT_LOG_LEVEL="DEBUG", **environ)
 
 
-class Overheard:
+class BrokerMonitor:
     """All that passes through the broker, as its MONITOR shows it."""
 
     def __init__(self, client: redis.Redis) -> None:
@@ -52,8 +52,8 @@ class Overheard:
 
     def _listen(self) -> None:
         try:
-            for told in self._monitor.listen():
-                self.lines.append(str(told["command"]))
+            for line in self._monitor.listen():
+                self.lines.append(str(line["command"]))
         except (redis.RedisError, OSError, ValueError):
             return  # the broker has ended
 
@@ -78,7 +78,7 @@ class Streamed:
         except httpx.HTTPError:
             return  # the platform has ended
 
-    def told(self) -> bytes:
+    def received(self) -> bytes:
         return b"".join(self._pieces)
 
 
@@ -101,7 +101,7 @@ def rows(platform: Platform) -> dict[str, bytes]:
 
 
 def everywhere(
-    platform: Platform, broker: Overheard, clients: dict[str, httpx.Client], streams: dict[str, Streamed], job: str
+    platform: Platform, broker: BrokerMonitor, clients: dict[str, httpx.Client], streams: dict[str, Streamed], job: str
 ) -> dict[str, bytes]:
     """Place to what can be read there."""
     found = {str(path): path.read_bytes() for path in platform.folder.rglob("*") if path.is_file()}
@@ -114,7 +114,7 @@ def everywhere(
         with suppress(OSError):
             found[f"/proc/{pid}/environ"] = Path(f"/proc/{pid}/environ").read_bytes()
     found |= rows(platform)
-    found |= {f"the stream of {user}": stream.told() for user, stream in streams.items()}
+    found |= {f"the stream of {user}": stream.received() for user, stream in streams.items()}
     found["the broker's keys"] = broker.kept()
     found["what passed through the broker"] = "\n".join(broker.lines).encode()
     paths = platform.api.get("/api/v1/openapi.json").json()["paths"]
@@ -131,8 +131,8 @@ def places_of(found: dict[str, bytes], canary: str) -> set[str]:
 
 
 def test_canaries_are_found_nowhere_but_where_they_belong(tmp_path: Path) -> None:
-    with told(tmp_path) as platform:
-        broker = Overheard(redis.Redis(unix_socket_path=str(platform.home / "run" / "valkey.sock")))
+    with platform_of(tmp_path) as platform:
+        broker = BrokerMonitor(redis.Redis(unix_socket_path=str(platform.home / "run" / "valkey.sock")))
         plant_and_search(platform, broker)
 
 
@@ -148,9 +148,9 @@ def test_on_postgresql_neither_are_they_nor_the_passwords_of_database_and_broker
     files = {f"{name}_FILE": str(kept / name) for name in passwords}
     with Postgres() as server, guarded_broker(passwords["EDT_BROKER_PASSWORD"]) as port:
         places = {"EDT_DATABASE_URL": server.create("edt"), "EDT_BROKER_URL": f"redis://127.0.0.1:{port}/0"}
-        with told(folder, **places, **files) as platform:
+        with platform_of(folder, **places, **files) as platform:
             client = redis.Redis(port=port, password=passwords["EDT_BROKER_PASSWORD"])
-            found = plant_and_search(platform, Overheard(client))
+            found = plant_and_search(platform, BrokerMonitor(client))
             assert places_of(found, passwords["EDT_DATABASE_PASSWORD"]) == set()
             for place in places_of(found, passwords["EDT_BROKER_PASSWORD"]):
                 assert place.endswith("/environ")  # Celery's workers get it so, and by no argument
@@ -184,7 +184,7 @@ def canary() -> str:
     return f"canary-{secrets.token_hex(12)}"
 
 
-def plant_and_search(platform: Platform, broker: Overheard) -> dict[str, bytes]:
+def plant_and_search(platform: Platform, broker: BrokerMonitor) -> dict[str, bytes]:
     """Give the platform secrets by every door, while a job runs and when it is over. Answers what was found last."""
     token, other, password = canary(), canary(), canary()
     (platform.folder / "x.py").write_text(SCRIPT)
@@ -241,9 +241,9 @@ def token_of_a_node(platform: Platform, join: str) -> str:
     slots = [{"slot": "0", "device": "cpu", "label": "CPU"}]
     offer = {"name": "spare", "host": "127.0.0.1", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": slots}
     with httpx.Client(base_url=platform.url, timeout=30) as http:
-        told = http.post("/api/v1/nodes", json=offer, headers={"Authorization": f"Bearer {join}"})
-        told.raise_for_status()
-        token = str(told.json()["token"])
+        answer = http.post("/api/v1/nodes", json=offer, headers={"Authorization": f"Bearer {join}"})
+        answer.raise_for_status()
+        token = str(answer.json()["token"])
         shown = {"Authorization": f"Bearer {token}"}
         assert http.get("/api/v1/nodes/spare/assignments", headers=shown).is_success
     return token

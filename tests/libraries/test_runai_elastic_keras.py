@@ -158,12 +158,12 @@ def test_c1_26_the_model_stays_the_same_object_and_takes_optimizers_in_all_forms
 def test_c1_28_whatever_a_gpu_holds_the_weights_are_those_of_whole_batches(most: int) -> None:
     """50 samples in batches of 20: each epoch ends with one of 10."""
     model = wrapped(20, most, metrics=["mae"])
-    told = model.fit(X, Y, batch_size=elastic.batch_size, epochs=2, shuffle=False, verbose=0)
+    history = model.fit(X, Y, batch_size=elastic.batch_size, epochs=2, shuffle=False, verbose=0)
     by_numpy = NumpyNet(net().get_weights(), rate=0.1, momentum=0.5).fit(X, Y, 20, 2)
     assert_close(model.get_weights(), by_numpy.weights)
-    np.testing.assert_allclose(told.history["loss"], by_numpy.losses, rtol=1e-5)
+    np.testing.assert_allclose(history.history["loss"], by_numpy.losses, rtol=1e-5)
     assert int(model.optimizer.iterations) == 6
-    assert sorted(told.history) == ["loss", "mae"]
+    assert sorted(history.history) == ["loss", "mae"]
 
 
 @pytest.mark.parametrize(("global_batch", "most", "sizes"), [(20, 7, [7, 7, 6, 7, 7, 6, 5, 5]), (50, 30, [25, 25])])
@@ -349,6 +349,6 @@ def test_on_severalgpus_what_engines_cannot_do_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="run_eagerly=True"):
         model.fit(X, Y)
     model.compile("sgd", loss="mse")
-    for arguments, said in ENGINES_REFUSE.values():
-        with pytest.raises(UsageError, match=said):
+    for arguments, message in ENGINES_REFUSE.values():
+        with pytest.raises(UsageError, match=message):
             model.fit(**{"x": X, "y": Y, **arguments})

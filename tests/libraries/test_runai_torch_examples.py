@@ -37,14 +37,14 @@ def run(name: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_global_batch_on_four_gpus_trains_as_on_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = []
+    accuracies = []
     for gpus in ("1", "4"):
         run("mnist_torch.py", "--epochs", "2", "--gpus", gpus, monkeypatch=monkeypatch)
         shares, *epochs = capsys.readouterr().out.splitlines()
         assert shares.startswith(f"{gpus} GPUs x ")
-        told.append([float(line.split()[-1]) for line in epochs])
-    assert told[0] == pytest.approx(told[1], abs=0.01), "sums in another order round otherwise, and no more"
-    assert told[0][-1] > 0.8
+        accuracies.append([float(line.split()[-1]) for line in epochs])
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=0.01), "sums in another order round otherwise, and no more"
+    assert accuracies[0][-1] > 0.8
 
 
 @pytest.mark.extended  # the same on numbers: libraries/test_runai_ga_torch

@@ -18,7 +18,7 @@ SCRIPTS = TESTS / "support" / "scripts" / "runai"
     ("name", "says"),
     [("elastic_mnist.py", "8 steps of 32 on 1"), ("ga_mnist.py", "128 of 4 Adam")],
 )
-def test_c1_27_a_users_script_ends_well_and_recognises_every_image(name: str, says: str, tmp_path: Path) -> None:
+def test_c1_27_a_users_script_ends_well_and_recognises_every_image(name: str, line: str, tmp_path: Path) -> None:
     environ = {
         **os.environ,
         "PYTHONPATH": f"{SCRIPTS / 'stub'}:{RUNNERS}",
@@ -35,5 +35,5 @@ def test_c1_27_a_users_script_ends_well_and_recognises_every_image(name: str, sa
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{says}\naccuracy 512/512\n"
+    assert done.stdout == f"{line}\naccuracy 512/512\n"
     assert done.stderr == ""

@@ -57,7 +57,7 @@ def seen(folder: Path) -> Seen:
 
 
 def called(pattern: str) -> list[bool]:
-    return [letter == "T" for letter in pattern.split()]
+    return [flag == "T" for flag in pattern.split()]
 
 
 def test_c2_04_two_processes_share_the_first_epoch(seen: Seen) -> None:

@@ -49,7 +49,7 @@ class Visitor:
         self.page.set_default_timeout(PATIENCE_MS)
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda said: self.complaints.append(said.text) if _is_wrong(said.text) else None)
+        self.page.on("console", lambda line: self.complaints.append(line.text) if _is_wrong(line.text) else None)
 
     def close(self) -> None:
         self._context.close()

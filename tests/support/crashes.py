@@ -106,7 +106,7 @@ def assert_unharmed(
     training: Elastic, end: dict[str, Any], digest: str, samples: int = SAMPLES, epochs: int = EPOCHS
 ) -> None:
     """The training has come to its end, with the bits of an undisturbed one, and each sample counted once an epoch."""
-    assert end["kind"] == "finished", (end, said(training))
+    assert end["kind"] == "finished", (end, supervisor_log(training))
     assert end["digest"] == digest
     assert_all_counted_once(training, samples, epochs)
 
@@ -122,7 +122,7 @@ def rounds_of(training: Elastic, step: int) -> int:
     return len({line[3] for line in lines if line[0] == "try" and line[2] == step})
 
 
-def said(training: Elastic) -> str:
+def supervisor_log(training: Elastic) -> str:
     """The last words of the supervisor."""
     return (Path(training.spec.spool_dir) / "supervisor.log").read_text()[-2000:]
 

@@ -80,18 +80,18 @@ def main(answer: Path) -> None:
 
     if keras2():
         keras2_scripts.call_it_keras()
-    said: dict[str, tuple[str | None, str | None]] = {}
+    outcomes: dict[str, tuple[str | None, str | None]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for line in (*OF_KERAS_2, *WRONG_IN_BOTH):
             try:
                 exec(line, {"tf": tf, "np": np})  # noqa: S102 - that is the test
             except Exception as error:
-                said[line] = (f"{type(error).__name__}: {error}", keras2_scripts.hint(error))
+                outcomes[line] = (f"{type(error).__name__}: {error}", keras2_scripts.hint(error))
             else:
-                said[line] = (None, None)
+                outcomes[line] = (None, None)
         os.chdir("/")
-    answer.write_text(json.dumps(said))
+    answer.write_text(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

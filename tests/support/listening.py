@@ -50,10 +50,10 @@ class Listening:
 
     def is_alone(self) -> bool:
         """Read on to the next empty line: whether that was a comment without an event."""
-        said: list[str] = []
+        received: list[str] = []
         while line := next(self._lines):
-            said.append(line)
-        return bool(said) and all(line.startswith(":") for line in said)
+            received.append(line)
+        return bool(received) and all(line.startswith(":") for line in received)
 
     def until(self, *events: str) -> Received:
         """The next event of one of these kinds; others are passed over."""

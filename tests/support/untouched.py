@@ -57,8 +57,8 @@ def guarded(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     transaction: Callable[..., Any] = Database.transaction
 
     @contextmanager
-    def noted(self: Database, **told: bool) -> Iterator[Connection]:
-        with transaction(self, **told) as tx:
+    def noted(self: Database, **options: bool) -> Iterator[Connection]:
+        with transaction(self, **options) as tx:
             _holding.lock = True
             try:
                 yield tx

@@ -35,7 +35,7 @@ class Sees(keras.callbacks.Callback):
 
 def train(model):
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5), loss="mse", metrics=["mae"])
-    told = model.fit(
+    history = model.fit(
         inputs,
         targets,
         batch_size=runai.elastic.batch_size,
@@ -45,7 +45,7 @@ def train(model):
         validation_data=(inputs[:9], targets[:9]),
         callbacks=[Sees()],
     )
-    return told.history, model.get_weights()
+    return history.history, model.get_weights()
 
 
 found = {"inputs": inputs, "targets": targets}
