@@ -40,7 +40,7 @@ from edt_runner.frameworks.checksums import checksums
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.protocol.engine_messages import ChecksumsTaken
 from edt_runner.protocol.messages import Message
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 
 SIZES = {"25M": (2048, 6), "1M": (512, 4)}
 """(width, layers) by what a case is called."""

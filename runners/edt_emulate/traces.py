@@ -17,7 +17,7 @@ from edt_emulate import availability, histories
 from edt_runner.errors import UsageError
 from edt_runner.lr_scaling.traces import COLUMN
 from edt_runner.lr_scaling.traces import Trace as BatchSizes
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 
 Local = Any
 Reduced = Any

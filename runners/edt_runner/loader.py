@@ -32,7 +32,7 @@ from edt_contract import processes
 from edt_runner.adapter import BatchRequest
 from edt_runner.errors import HelperLost, is_lost_helper
 from edt_runner.frameworks.trainable import Samples
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 
 _AHEAD = 2
 """Batches that each loader process prepares."""

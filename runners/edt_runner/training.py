@@ -23,7 +23,7 @@ from edt_runner.loader import SampleLoader
 from edt_runner.lr_scaling import emulation
 from edt_runner.lr_scaling.adapter import scaled
 from edt_runner.lr_scaling.rules import Rule, described
-from edt_runner.schedule.schedule import Schedule, Step, Widths
+from edt_runner.schedule import Schedule, Step, Widths
 
 
 class Logger(Protocol):

@@ -17,7 +17,7 @@ from edt_cli import emulate
 from edt_emulate import terminal
 from edt_emulate.outcome import Curve, metric_of, outcome, smooth
 from edt_runner.lr_scaling.emulation import Point, Record
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 from support.nursery import RUNNERS, TESTS, Nursery
 from support.training import Elastic, script, spec_for
 from support.typed import Done, edt
@@ -31,7 +31,7 @@ LONG = """
 import os, pathlib, time
 from edt_runner.lr_scaling import emulation
 from edt_runner.lr_scaling.emulation import Recorder
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 
 pathlib.Path("pid").write_text(str(os.getpid()))
 schedule = Schedule(train_samples=90, test_samples=0, micro_batches=1, batch_size=4, epochs=1)

@@ -12,7 +12,7 @@ import pytest
 
 from edt_contract.reports import ReportKind
 from edt_demo import sample_record as record
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 from support import crashes
 from support.baselines import Baselines
 from support.training import Elastic, script, with_pytorch_first

@@ -17,7 +17,7 @@ import pytest
 
 from edt_contract.reports import ReportKind
 from edt_demo import sample_record as record
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 from support.crashes import arm, assert_all_counted_once, crashed, crashing, cut_off, gone, losses
 from support.nursery import Nursery
 from support.training import Both, Elastic, cases, spec_for, with_pytorch_first

@@ -67,8 +67,8 @@ def test_every_sample_counts_exactly_once_an_epoch(attempt: Attempt, seed: int) 
 
 def training_steps(folder: Path) -> list[tuple[int, list[int]]]:
     """(samples of the step, their ids), by what the schedule says, not by what was recorded."""
-    from edt_runner.schedule import split
-    from edt_runner.schedule.schedule import Schedule, StepKind
+
+    from edt_runner.schedule import Schedule, StepKind
 
     entries = record.read(folder)
     samples = max(sample for entry in entries for sample in entry.samples) + 1
@@ -78,7 +78,7 @@ def training_steps(folder: Path) -> list[tuple[int, list[int]]]:
     steps = []
     for step in map(schedule.at, range(schedule.length)):
         if step.kind is StepKind.TRAIN:
-            ids = [int(i) for worker in range(workers) for i in split.samples(schedule, 7, step, worker)]
+            ids = [int(i) for worker in range(workers) for i in schedule.samples(7, step, worker)]
             steps.append((len(ids), ids))
     return steps
 

@@ -13,7 +13,7 @@ import torch
 from edt_runner.errors import StateMismatch
 from edt_runner.frameworks.checksums import checksums
 from edt_runner.frameworks.trainable import EngineAdapter
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 from support.sides import Keras, PyTorch, Side, carry, on_side, step
 
 _COMMON = ("nesterov", "amsgrad", "nadam")

@@ -11,7 +11,7 @@ import pytest
 from edt_emulate import availability, histories, traces
 from edt_runner.errors import UsageError
 from edt_runner.lr_scaling.emulation import VARIABLE, Emulation, current, rule_named
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 
 GPUS = ",Time,GPUs\n0,1652434474,0\n1,1652434537,8\n2,1652434600,24\n3,1652434726,4\n"
 SCHEDULE = Schedule(

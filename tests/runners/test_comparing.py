@@ -10,7 +10,7 @@ from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.protocol.engine_messages import ChecksumsTaken
 from edt_runner.protocol.messages import Message, Note
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 
 
 class Line:

@@ -21,7 +21,7 @@ from edt_runner.frameworks.pytorch.trainable import TorchSamples
 from edt_runner.frameworks.tensorflow.trainable import TensorFlowSamples
 from edt_runner.frameworks.trainable import Samples
 from edt_runner.loader import SampleLoader, SharedBuffers
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 from support.waiting import until
 
 

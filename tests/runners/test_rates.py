@@ -11,7 +11,7 @@ from edt_runner.launch.user_loop_adapter import Rates, UserLoopTrainable, not_ca
 from edt_runner.lr_scaling.adapter import scaled
 from edt_runner.lr_scaling.rules import by_name
 from edt_runner.lr_scaling.update import Scaling
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 
 RATE, GAMMA, SAMPLES = 0.1, 0.7, 10
 

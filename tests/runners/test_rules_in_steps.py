@@ -17,7 +17,7 @@ from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.lr_scaling.adapter import scaled
 from edt_runner.lr_scaling.rules import AdaScale, Rule, by_name
 from edt_runner.lr_scaling.update import Scaling
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 from support.sides import Keras, PyTorch, Side, adapter_of, carry, on_side, step
 
 MICRO, REFERENCE, LR = 4, 8, 0.1

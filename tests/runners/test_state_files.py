@@ -17,7 +17,7 @@ from edt_runner.adapter import State
 from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, read_state, write_state
 from edt_runner.errors import UnsupportedState
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 
 CPU = torch.device("cpu")
 

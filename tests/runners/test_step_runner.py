@@ -15,7 +15,7 @@ from edt_runner.protocol import engine_status
 from edt_runner.protocol.data import ReplicaHistory
 from edt_runner.protocol.engine_messages import EngineConnected, ReplicasChanged
 from edt_runner.protocol.engine_status import ActivityKind
-from edt_runner.schedule.schedule import Schedule, StepKind
+from edt_runner.schedule import Schedule, StepKind
 from support.one_engine import one_engine
 from support.waiting import until
 

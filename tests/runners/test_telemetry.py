@@ -14,7 +14,7 @@ from edt_runner.engine.telemetry import MetricSums, Telemetry
 from edt_runner.launch.train import TrainingProgress
 from edt_runner.protocol.data import MetricItem
 from edt_runner.protocol.messages import Message, Metrics, Progress
-from edt_runner.schedule.schedule import Schedule, StepKind
+from edt_runner.schedule import Schedule, StepKind
 
 SCHEDULE = Schedule(train_samples=96, test_samples=96, micro_batches=2, batch_size=16, epochs=10)
 """Three steps of 32 samples, then three steps of validation, ten times."""

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edt_runner.schedule import split
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 
 
 @st.composite
@@ -30,7 +29,7 @@ def test_every_sample_comes_once_an_epoch(schedule: Schedule, seed: int) -> None
     for epoch in range(schedule.epochs):
         first = epoch * schedule.steps_per_epoch
         steps = [schedule.at(step) for step in range(first, first + schedule.steps_per_epoch)]
-        found = [split.samples(schedule, seed, step, w) for step in steps for w in range(schedule.micro_batches)]
+        found = [schedule.samples(seed, step, w) for step in steps for w in range(schedule.micro_batches)]
         order = np.concatenate(found).tolist()
         assert sorted(order) == list(range(schedule.train_samples))
         assert schedule.shuffled or order == sorted(order)
@@ -38,7 +37,7 @@ def test_every_sample_comes_once_an_epoch(schedule: Schedule, seed: int) -> None
 
 @given(schedules())
 def test_no_micro_batch_is_above_the_size_and_whole_steps_are_even(schedule: Schedule) -> None:
-    steps = [split.step_sizes(schedule, index) for index in range(schedule.steps_per_epoch)]
+    steps = [schedule.step_sizes(index) for index in range(schedule.steps_per_epoch)]
     assert all(max(sizes) <= schedule.batch_size for sizes in steps)
     whole = [sizes for sizes in steps if sum(sizes) == schedule.step_samples]
     assert all(max(sizes) - min(sizes) <= 1 for sizes in whole)

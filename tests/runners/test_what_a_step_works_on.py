@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edt_runner.schedule import split
-from edt_runner.schedule.schedule import Schedule, StepKind
-from edt_runner.schedule.seeds import Permutation, key_of
-from edt_runner.schedule.tree import children, plan_of
+from edt_runner.schedule import Schedule, StepKind, children, even_split, plan_of
+from edt_runner.seeds import Permutation, key_of
 
 schedules = st.builds(
     Schedule,
@@ -61,7 +59,7 @@ def test_every_sample_is_trained_on_once_an_epoch(schedule: Schedule) -> None:
         for step in map(schedule.at, range(schedule.length)):
             if step.kind is StepKind.TRAIN and step.epoch == epoch:
                 for worker in range(schedule.micro_batches):
-                    seen.extend(split.samples(schedule, 5, step, worker).tolist())
+                    seen.extend(schedule.samples(5, step, worker).tolist())
         assert sorted(seen) == list(range(schedule.train_samples))
 
 
@@ -79,7 +77,7 @@ def test_every_test_sample_is_validated_once(schedule: Schedule) -> None:
             for step in steps
             if step.epoch == epoch
             for worker in range(schedule.micro_batches)
-            for index in split.samples(schedule, 5, step, worker)
+            for index in schedule.samples(5, step, worker)
         ]
         assert seen == list(range(schedule.test_samples))
 
@@ -88,14 +86,14 @@ def test_every_test_sample_is_validated_once(schedule: Schedule) -> None:
 @settings(max_examples=150)
 def test_no_micro_batch_is_larger_than_the_batch_size(schedule: Schedule) -> None:
     for index in range(schedule.steps_per_epoch):
-        assert max(split.step_sizes(schedule, index)) <= schedule.batch_size
+        assert max(schedule.step_sizes(index)) <= schedule.batch_size
 
 
 @given(schedules.filter(lambda s: s.batch_size > 2 and s.steps_per_epoch > 1))
 @settings(max_examples=150)
 def test_no_micro_batch_has_a_single_sample_where_that_can_be_avoided(schedule: Schedule) -> None:
     for index in range(schedule.steps_per_epoch):
-        assert 1 not in split.step_sizes(schedule, index)
+        assert 1 not in schedule.step_sizes(index)
 
 
 @given(schedules)
@@ -113,7 +111,7 @@ def test_ticks_count_up_and_the_last_of_an_epoch_says_so(schedule: Schedule) -> 
 @given(st.integers(1, 40), st.data())
 def test_engines_share_the_logical_workers_evenly_and_in_order(workers: int, data: st.DataObject) -> None:
     engines = data.draw(st.integers(1, workers))
-    runs = split.even_split(workers, engines)
+    runs = even_split(workers, engines)
     assert [worker for run in runs for worker in run] == list(range(workers))
     assert max(map(len, runs)) == -(-workers // engines)
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
@@ -130,7 +128,7 @@ def test_the_sum_has_the_same_shape_on_any_number_of_engines(workers: int, data:
         return f"({whole(left)}+{whole(right)})"
 
     engines = data.draw(st.integers(1, workers))
-    plan = plan_of(workers, split.even_split(workers, engines))
+    plan = plan_of(workers, even_split(workers, engines))
     parts = {span: whole(span) for spans in plan.spans for span in spans}
 
     def upper(span: tuple[int, int]) -> str:

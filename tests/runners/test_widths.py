@@ -22,9 +22,8 @@ from edt_runner.coordinator.regroup import plan_regroup
 from edt_runner.engine.telemetry import Recorder
 from edt_runner.errors import UsageError
 from edt_runner.protocol.data import CatchUp, RegroupStatus
-from edt_runner.schedule import split
-from edt_runner.schedule.schedule import Schedule, Step, StepKind, Widths
-from edt_runner.schedule.seeds import step_seed
+from edt_runner.schedule import Schedule, Step, StepKind, Widths
+from edt_runner.seeds import step_seed
 from fabric_model import FabricModel
 from support.talk import Talk
 
@@ -58,10 +57,10 @@ def steps_of(schedule: Schedule, sizes: Sequence[int]) -> Iterator[tuple[int, St
 def test_every_sample_counts_once_an_epoch_whatever_the_widths_are(schedule: Schedule, sizes: list[int]) -> None:
     seen: dict[tuple[StepKind, int], list[int]] = {}
     for _, step in steps_of(schedule, sizes):
-        found = [split.samples(schedule, SEED, step, worker) for worker in range(step.micro_batches)]
+        found = [schedule.samples(SEED, step, worker) for worker in range(step.micro_batches)]
         assert all(len(part) for part in found), "a micro-batch is never empty"
         if step.kind is StepKind.TRAIN:
-            assert split.sample_count(schedule, step) == sum(map(len, found))
+            assert schedule.sample_count(step) == sum(map(len, found))
         seen.setdefault((step.kind, step.epoch), []).extend(np.concatenate(found).tolist())
     for epoch in range(schedule.epochs):
         assert sorted(seen[StepKind.TRAIN, epoch]) == list(range(schedule.train_samples))
@@ -76,7 +75,7 @@ def test_a_micro_batch_is_the_same_in_a_step_of_any_width(schedule: Schedule, si
         for worker in range(step.micro_batches):
             alone = schedule.at(position + worker)
             assert alone.kind is step.kind and alone.epoch == step.epoch
-            one, other = (split.samples(schedule, SEED, *place) for place in ((step, worker), (alone, 0)))
+            one, other = (schedule.samples(SEED, *place) for place in ((step, worker), (alone, 0)))
             assert one.tolist() == other.tolist()
             streams = (schedule.stream(position, worker), schedule.stream(position + worker, 0))
             assert step_seed(SEED, *streams[0]) == step_seed(SEED, *streams[1])

@@ -22,7 +22,7 @@ from edt_runner.engine.step_runner import EngineParts
 from edt_runner.protocol import engine_status
 from edt_runner.protocol.channel import Channel
 from edt_runner.protocol.messages import Message
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 from support.waiting import until
 
 NAME = "1"

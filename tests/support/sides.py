@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from edt_runner.frameworks.trainable import EngineAdapter
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 
 
 def on_side(name: str, *more: object) -> Any:

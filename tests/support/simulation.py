@@ -57,7 +57,7 @@ from edt_runner.protocol.messages import (
     TrainedStateReceived,
     TrainingSuspended,
 )
-from edt_runner.schedule import split
+from edt_runner.schedule import even_split
 from support.talk import DEFINITION, SHAPE, join_request
 
 _MOST_MOVES = 50_000
@@ -516,7 +516,7 @@ class Simulation:
         engine.runs = self._runs_of(pending.members, pending.surviving)
 
     def _runs_of(self, members: tuple[str, ...], working: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-        parts = dict(zip(working, split.even_split(self.workers, len(working)), strict=True))
+        parts = dict(zip(working, even_split(self.workers, len(working)), strict=True))
         return {name: tuple(parts.get(name, ())) for name in members}
 
     def _own(self, engine: Engine) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ def trained() -> str:
     import numpy as np
     from keras import layers
 
-    from edt_runner.schedule.seeds import seed_python
+    from edt_runner.seeds import seed_python
     from support.sides import adapter_of, step
 
     seed_python(0)

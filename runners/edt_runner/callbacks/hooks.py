@@ -19,10 +19,10 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
+from edt_runner import seeds
 from edt_runner.adapter import State
 from edt_runner.callbacks.records import MISSING, Reader, Writer, has_state_dict, is_of_the_script
 from edt_runner.frameworks.trainable import EngineAdapter
-from edt_runner.schedule import seeds
 
 
 class UserCallback(Protocol):

@@ -2,7 +2,7 @@
 
 Raw process groups stand beside each other: the old one trains while the next is built. The global default group is
 never used. Reduction buffers lie in host memory and gloo moves them. With ``reduction="exact"`` the order of every
-addition is that of ``schedule.tree``, on any device; with ``"fast"`` it is gloo's. NCCL would be a second plane and
+addition is that of ``schedule``, on any device; with ``"fast"`` it is gloo's. NCCL would be a second plane and
 group here; ``engine.main`` and ``driver.driver`` choose.
 """
 
@@ -27,7 +27,7 @@ from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
 from edt_runner.comm.tree_reduction import Buffers, PartialSums, sum_upper_tree
 from edt_runner.errors import PeerLost
 from edt_runner.protocol import engine_status
-from edt_runner.schedule.tree import ReductionPlan, Span, children
+from edt_runner.schedule import ReductionPlan, Span, children
 
 dist: Any = _distributed  # raw process groups have no type stubs
 c10d: Any = _c10d

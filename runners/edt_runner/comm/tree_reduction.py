@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from edt_runner.schedule.tree import Span, children
+from edt_runner.schedule import Span, children
 
 
 class PartialSums:

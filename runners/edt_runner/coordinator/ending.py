@@ -16,7 +16,6 @@ from edt_runner.protocol.messages import (
     TrainedStateReceived,
     TrainingCompleted,
 )
-from edt_runner.schedule import split
 
 MOST_DEATHS = 2
 """If a micro-batch ends so many engines, the script is to blame."""
@@ -153,7 +152,7 @@ class ScriptFailures:
         if schedule is None or definition is None:
             return f"micro-batch {micro_batch.index} at offset {micro_batch.offset}"
         step = schedule.at(micro_batch.offset)
-        samples: list[int] = split.samples(schedule, definition.seed, step, micro_batch.index).tolist()
+        samples: list[int] = schedule.samples(definition.seed, step, micro_batch.index).tolist()
         named = ", ".join(map(str, samples[:8])) + (", …" if len(samples) > 8 else "")
         return f"the micro-batch of samples {named} (epoch {step.epoch + 1}, step {step.training_steps_before})"
 

@@ -15,7 +15,7 @@ from typing import Any
 from edt_runner.protocol.data import TrainingDefinition
 from edt_runner.protocol.engine_messages import ExitEngine, GenerationSettled, JoinAgain
 from edt_runner.protocol.messages import DiscardEngine, Message, StateLost, TrainingReport
-from edt_runner.schedule.schedule import Schedule
+from edt_runner.schedule import Schedule
 
 DRIVER, OWN_SUPERVISOR, SUPERVISORS = "driver", "own supervisor", "supervisors"
 """Receivers of a ``Send`` that are no engines."""

@@ -20,6 +20,7 @@ from edt_runner.coordinator.changes import Change
 from edt_runner.coordinator.members import Generation, Members
 from edt_runner.protocol.data import CatchUp, RegroupPlan, RegroupStatus
 from edt_runner.protocol.engine_messages import ApplyRegroupPlan, StartRegroup
+from edt_runner.schedule import even_split
 
 VIEWS_SECONDS = 20.0
 """How long after the latest ``GroupLost`` the regroup waits for the other engines. Building a group and probing the
@@ -302,11 +303,8 @@ def _split(
     members: Sequence[str], kept: Mapping[str, Collection[int]], lost: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
     """Deal the lost micro-batches out evenly, neighbours together, since they are summed before they are sent."""
-    base, extra = divmod(len(lost), len(members))
-    split: list[tuple[int, ...]] = []
-    start = 0
-    for rank, name in enumerate(members):
-        end = start + base + (rank < extra)
-        split.append(tuple(sorted({*kept.get(name, ()), *lost[start:end]})))
-        start = end
-    return tuple(split)
+    parts = even_split(len(lost), len(members))
+    return tuple(
+        tuple(sorted({*kept.get(name, ()), *lost[part.start : part.stop]}))
+        for name, part in zip(members, parts, strict=True)
+    )

@@ -47,7 +47,7 @@ from edt_runner.protocol.messages import (
     TrainedStateReceived,
     TrainingSuspended,
 )
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 from edt_runner.supervisor.spool import COORDINATOR
 from edt_runner.training import Training, model_dir
 

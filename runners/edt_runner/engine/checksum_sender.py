@@ -18,7 +18,7 @@ from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.protocol.data import ComparisonReason, ReplicaChecksums
 from edt_runner.protocol.engine_messages import ChecksumsTaken
 from edt_runner.protocol.messages import Note
-from edt_runner.schedule.schedule import Step, StepKind
+from edt_runner.schedule import Step, StepKind
 
 NEVER = 0
 """Of ``compare_interval``: replicas are not compared."""

@@ -56,7 +56,7 @@ from edt_runner.protocol.engine_messages import (
 )
 from edt_runner.protocol.engine_status import ActivityKind
 from edt_runner.protocol.messages import Resized
-from edt_runner.schedule.split import Split
+from edt_runner.schedule import Split
 
 Stage = Callable[[], "Stage | ExitKind"]
 

@@ -27,11 +27,8 @@ from edt_runner.loader import SampleLoader
 from edt_runner.protocol import engine_status
 from edt_runner.protocol.engine_status import ActivityKind
 from edt_runner.protocol.messages import GuaranteeEnded
-from edt_runner.schedule import split
-from edt_runner.schedule.schedule import Step, StepKind
-from edt_runner.schedule.seeds import step_seed
-from edt_runner.schedule.split import Split
-from edt_runner.schedule.tree import plan_of
+from edt_runner.schedule import Split, Step, StepKind, even_split, plan_of
+from edt_runner.seeds import step_seed
 from edt_runner.training import Training
 
 
@@ -114,7 +111,7 @@ class StepRunner:
     # ── batches ───────────────────────────────────────────────────────────────────────────────────────────────
     def even_split(self, engines: int) -> Split:
         """The coming step's micro-batches, split evenly over so many engines."""
-        return split.even_split(self._step_at(self.offset, engines).micro_batches, engines)
+        return even_split(self._step_at(self.offset, engines).micro_batches, engines)
 
     def _step_at(self, offset: int, engines: int) -> Step:
         return self._schedule.at(offset, self._training.widths.at(offset, engines))
@@ -129,14 +126,14 @@ class StepRunner:
     def _requests(self, step: Step, offset: int, part: Sequence[int], group: GlooGroup) -> Iterator[BatchRequest]:
         while True:
             for index in part:
-                indices = split.samples(self._schedule, self._training.seed, step, index)
+                indices = self._schedule.samples(self._training.seed, step, index)
                 if len(indices):
                     yield BatchRequest(step.kind, step.epoch, indices)
             offset += step.advance
             if offset >= self._schedule.length:
                 return
             step = self._step_at(offset, group.size)
-            part = split.even_split(step.micro_batches, group.size)[group.rank]
+            part = even_split(step.micro_batches, group.size)[group.rank]
 
     def keep(self, parts: Split, rank: int) -> tuple[int, ...]:
         """Before another try of the coming step: of what is summed keep the micro-batches that are this engine's in the
@@ -193,7 +190,7 @@ class StepRunner:
     def _compute(self, step: Step, index: int, local: Local) -> None:
         """Load micro-batch ``index`` and fill ``local`` with what it adds to the reduction."""
         self._link.check()
-        indices = split.samples(self._schedule, self._training.seed, step, index)
+        indices = self._schedule.samples(self._training.seed, step, index)
         if not len(indices):
             local.zero_()
             return
@@ -208,7 +205,7 @@ class StepRunner:
         if _drops(step.training_steps_before, index):
             local.zero_()
         else:
-            total = split.sample_count(self._schedule, step)
+            total = self._schedule.sample_count(step)
             self._adapter.micro_batch(batch, len(indices), total, seed, local)
             self._parts.recorder.hold(step.epoch, step.training_steps_before, index, indices)
         engine_status.page.write(ActivityKind.APPLYING, self.offset)

@@ -28,7 +28,7 @@ from edt_contract.durable import PatientLog
 from edt_runner.engine.link import EngineLink
 from edt_runner.protocol.data import MetricItem
 from edt_runner.protocol.messages import Metrics, Progress, Resized
-from edt_runner.schedule.schedule import Schedule, Step, StepKind
+from edt_runner.schedule import Schedule, Step, StepKind
 
 _BUNDLE_SECONDS = 0.1
 _PROGRESS_SECONDS = 0.5

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from edt_runner.adapter import State
 from edt_runner.frameworks.checksums import digest_of
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 
 
 class Sections(NamedTuple):

@@ -34,7 +34,7 @@ from rich.progress import (
 from edt_contract.attempt import AttemptSpec
 from edt_contract.frameworks import FRAMEWORKS
 from edt_contract.reports import ExitKind, ReportKind
-from edt_runner import context, environment
+from edt_runner import context, environment, seeds
 from edt_runner.driver.driver import Driver
 from edt_runner.engine import main
 from edt_runner.errors import PeerLost, RunnerError, Suspended, TrainingFailed, UsageError
@@ -43,8 +43,7 @@ from edt_runner.launch.supervisor_client import LocalSlots, SupervisorClient
 from edt_runner.lr_scaling import emulation
 from edt_runner.lr_scaling.update import DETAILS
 from edt_runner.protocol.data import MetricItem
-from edt_runner.schedule import seeds
-from edt_runner.schedule.schedule import Schedule, StepKind
+from edt_runner.schedule import Schedule, StepKind
 from edt_runner.training import Training, TrainRequest, seed_of
 
 INTERRUPTED = 130

@@ -31,10 +31,8 @@ from edt_runner.frameworks.pytorch.framework import FRAMEWORK
 from edt_runner.launch import train
 from edt_runner.launch.user_loop_adapter import BodyRun, Rates, UserLoopTrainable, not_called
 from edt_runner.lr_scaling import emulation
-from edt_runner.schedule import split
-from edt_runner.schedule.schedule import Schedule, Step, StepKind
-from edt_runner.schedule.seeds import step_seed
-from edt_runner.schedule.tree import Span, children
+from edt_runner.schedule import Schedule, Span, Step, StepKind, children
+from edt_runner.seeds import step_seed
 from edt_runner.training import Training, TrainRequest, seed_of
 
 
@@ -232,9 +230,7 @@ class UserLoop:
         schedule = self._schedule
         assert schedule is not None
         self.epoch, self.step = step.epoch, step.training_steps_before
-        whole = (
-            (schedule.batch_size,) * step.micro_batches if schedule.follows_engines else split.step_sizes(schedule, 0)
-        )
+        whole = (schedule.batch_size,) * step.micro_batches if schedule.follows_engines else schedule.step_sizes(0)
         self._observer(engines, own, whole, leads)
 
 
@@ -288,7 +284,7 @@ class SoloEngine:
 
     def _local(self, index: int, offset: int, step: Step) -> Generator[BodyRun, None, Tensor]:
         """The flat vector of one micro-batch; zeros where it has no samples."""
-        adapter, sizes = self._adapter, split.step_sizes(self._schedule, step.index)
+        adapter, sizes = self._adapter, self._schedule.step_sizes(step.index)
         if self._free:
             local = self._free.pop()
         else:
@@ -302,7 +298,7 @@ class SoloEngine:
     def _requests(self) -> Iterator[BatchRequest]:
         for step in map(self._schedule.at, range(self._schedule.length)):
             for index in range(self._schedule.micro_batches):
-                indices = split.samples(self._schedule, self._training.seed, step, index)
+                indices = self._schedule.samples(self._training.seed, step, index)
                 if len(indices):
                     yield BatchRequest(step.kind, step.epoch, indices)
 

@@ -24,7 +24,7 @@ from edt_runner.errors import UsageError
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.frameworks.pytorch.trainable import TorchTrainable
 from edt_runner.lr_scaling.update import Scaling
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 
 _PASSED = "passed"
 

@@ -21,7 +21,7 @@ from edt_runner.adapter import Adapter, State
 from edt_runner.errors import StateMismatch, UsageError
 from edt_runner.lr_scaling.rules import Rule
 from edt_runner.lr_scaling.update import Moments, Norms, Scaling, Update
-from edt_runner.schedule.schedule import StepKind
+from edt_runner.schedule import StepKind
 
 
 class Scalable(Adapter, Protocol):

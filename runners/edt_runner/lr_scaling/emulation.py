@@ -34,7 +34,7 @@ from typing import Any, TextIO, cast
 from edt_runner.errors import UsageError
 from edt_runner.lr_scaling.rules import Rule, by_name
 from edt_runner.protocol.data import MetricItem
-from edt_runner.schedule.schedule import Schedule, StepKind
+from edt_runner.schedule import Schedule, StepKind
 
 VARIABLE = "EDT_EMULATE"
 

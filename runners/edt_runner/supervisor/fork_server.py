@@ -349,7 +349,7 @@ def _prepare(process: context.Context) -> None:
         signal.signal(signal.SIGTERM, _end_quietly)
     for folder in (spec.result_dir, spec.log_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    from edt_runner.schedule import seeds
+    from edt_runner import seeds
 
     seed = seeds.process_seed(spec.seed)
     seeds.seed_python(seed)

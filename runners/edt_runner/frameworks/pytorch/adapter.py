@@ -21,8 +21,8 @@ from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, flat_dtype, type
 from edt_runner.frameworks.pytorch import optimizers
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.protocol import engine_status
-from edt_runner.schedule.schedule import StepKind
-from edt_runner.schedule.seeds import seed_python
+from edt_runner.schedule import StepKind
+from edt_runner.seeds import seed_python
 
 Metric = Callable[[Any, Any], Any]
 _PLAIN = bool | int | float | str | None

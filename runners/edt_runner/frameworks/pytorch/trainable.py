@@ -19,7 +19,7 @@ from edt_runner.frameworks.framework import Framework
 from edt_runner.frameworks.pytorch.adapter import Metric, TorchAdapter
 from edt_runner.frameworks.pytorch.framework import FRAMEWORK
 from edt_runner.frameworks.trainable import Collate, Samples
-from edt_runner.schedule.seeds import sample_seed, seed_python
+from edt_runner.seeds import sample_seed, seed_python
 
 
 @dataclass(frozen=True)

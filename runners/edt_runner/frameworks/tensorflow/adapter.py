@@ -36,8 +36,8 @@ from edt_runner.frameworks.tensorflow.passes import ByShape, Pass, Passes, as_te
 from edt_runner.frameworks.tensorflow.variables import Variables, sizes_of, to_tensorflow, to_torch
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.protocol import engine_status
-from edt_runner.schedule.schedule import StepKind
-from edt_runner.schedule.seeds import seed_python
+from edt_runner.schedule import StepKind
+from edt_runner.seeds import seed_python
 
 _FINAL = "model_epoch_final"
 

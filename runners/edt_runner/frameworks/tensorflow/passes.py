@@ -22,7 +22,7 @@ import tensorflow as tf
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
 from edt_runner.frameworks.tensorflow.variables import Variables
-from edt_runner.schedule.seeds import key_of
+from edt_runner.seeds import key_of
 
 _SEED_STATE = "seed_generator_state"
 

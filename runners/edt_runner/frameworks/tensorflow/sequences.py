@@ -20,7 +20,7 @@ from edt_runner.errors import UsageError
 from edt_runner.frameworks.tensorflow import nested
 from edt_runner.frameworks.tensorflow.nested import Nested
 from edt_runner.frameworks.tensorflow.sources import TEST, Seeding, Source, as_sample
-from edt_runner.schedule.seeds import Permutation, key_of
+from edt_runner.seeds import Permutation, key_of
 
 _MOST_KEPT = 256 << 20
 """Bytes of a sequence that is copied, so that an engine may go back to an epoch."""

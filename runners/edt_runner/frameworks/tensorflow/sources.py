@@ -16,7 +16,7 @@ import tensorflow as tf
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.tensorflow import nested
 from edt_runner.frameworks.tensorflow.nested import Nested
-from edt_runner.schedule.seeds import sample_seed, seed_python
+from edt_runner.seeds import sample_seed, seed_python
 
 TEST = -1
 """The epoch under which test data are loaded: each time the same."""

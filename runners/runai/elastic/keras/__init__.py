@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from edt_runner import context, environment
+from edt_runner import context, environment, seeds
 from edt_runner.errors import whole
-from edt_runner.schedule import seeds
 from runai import elastic
 from runai.elastic import split
 
