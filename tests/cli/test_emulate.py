@@ -169,7 +169,7 @@ class TestWrongUse:
             os.kill(int((tmp_path / "pid").read_text()), 0)
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             (("trace.csv",), "name a TRACE and a script"),
             (("--save-history", "h.json", "trace.csv", MAIN), "name a job"),

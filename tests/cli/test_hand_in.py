@@ -157,7 +157,7 @@ def test_a_variable_without_a_value_is_taken_from_the_environment_so_that_nobody
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [("NOWHERE", "--env NOWHERE: it is not set here"), ("=x", "it is NAME=VALUE, or NAME")]
+    ("given", "message"), [("NOWHERE", "--env NOWHERE: it is not set here"), ("=x", "it is NAME=VALUE, or NAME")]
 )
 def test_a_variable_that_is_not_there_is_refused_before_anything_is_sent(
     api: ServedApi, tmp_path: Path, given: str, message: str

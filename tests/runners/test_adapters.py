@@ -71,8 +71,8 @@ def test_evaluating_says_what_training_says_before_its_step(side: Side) -> None:
     adapter = side.adapter()
     numbers = torch.full((adapter.size(StepKind.VALIDATE),), float("nan"))
     adapter.evaluate(side.batch(1), 2, 0, numbers)
-    said = adapter.values(adapter.sums(StepKind.VALIDATE, numbers))
-    assert said == pytest.approx(step(adapter, side.batch(1)))
+    values = adapter.values(adapter.sums(StepKind.VALIDATE, numbers))
+    assert values == pytest.approx(step(adapter, side.batch(1)))
     assert adapter.width == len(adapter.sums(StepKind.TRAIN, numbers))
 
 

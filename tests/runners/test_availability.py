@@ -219,7 +219,7 @@ class TestWish:
         assert rule_named("sqrt").name == "root"
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("lineal", "takes one of adam-sqrt"),
             ("legw:epoch=2", "got 'epoch', takes epochs"),
@@ -228,8 +228,8 @@ class TestWish:
             ("legw:", "got '', takes epochs"),
         ],
     )
-    def test_a_rule_that_is_none_says_what_there_is(self, text, said):
-        with pytest.raises(UsageError, match=said):
+    def test_a_rule_that_is_none_says_what_there_is(self, text, message):
+        with pytest.raises(UsageError, match=message):
             rule_named(text)
 
     def test_the_script_may_keep_its_own(self):

@@ -40,22 +40,22 @@ class Leader:
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         ours, self._theirs = socket.socketpair()
         self._line = Channel(ours)
-        self._heard: list[Message] = []
+        self._messages: list[Message] = []
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self._line.send(message)
 
-    def hears(self, kind: type[Message], later: float = 0.0) -> bool:
+    def received(self, kind: type[Message], later: float = 0.0) -> bool:
         """Whether it has been told this by now, or so much later."""
         self.now += later
         if select.select([self._line], [], [], 0)[0]:
-            self._heard += self._line.read()
-        return any(isinstance(message, kind) for message in self._heard)
+            self._messages += self._line.read()
+        return any(isinstance(message, kind) for message in self._messages)
 
-    def told(self, report: str) -> list[Mapping[str, Any]]:
+    def bodies(self, report: str) -> list[Mapping[str, Any]]:
         """Bodies of the reports of this kind that it has been given."""
-        self.hears(TrainingReport)
-        reports = (message for message in self._heard if isinstance(message, TrainingReport))
+        self.received(TrainingReport)
+        reports = (message for message in self._messages if isinstance(message, TrainingReport))
         return [message.body for message in reports if message.report == report]
 
     @contextmanager
@@ -88,18 +88,18 @@ def called_and_died(leader: Leader) -> None:
 
 def test_an_engine_that_died_before_it_was_heard_is_not_counted_on(leader: Leader) -> None:
     called_and_died(leader)
-    leader.say(EngineGone("1"))
+    leader.send(EngineGone("1"))
     with leader.coordinator():
-        until(lambda: leader.hears(TrainingReport), what="what it had to report is passed on")
+        until(lambda: leader.received(TrainingReport), what="what it had to report is passed on")
         leader.now = SILENT_SECONDS + 1
-        until(lambda: leader.hears(StateLost), what="nobody has the weights")
+        until(lambda: leader.received(StateLost), what="nobody has the weights")
 
 
 def test_an_engine_that_died_with_its_supervisor_before_either_was_heard_is_not_counted_on(leader: Leader) -> None:
     called_and_died(leader)
     with leader.coordinator():
-        until(lambda: leader.hears(TrainingReport), what="what it had to report is passed on")
-        until(lambda: leader.hears(StateLost, later=1.0), what="nobody has the weights")
+        until(lambda: leader.received(TrainingReport), what="what it had to report is passed on")
+        until(lambda: leader.received(StateLost, later=1.0), what="nobody has the weights")
 
 
 def test_an_engine_is_told_as_lost_once_however_many_regroups_its_death_takes(leader: Leader) -> None:
@@ -108,10 +108,10 @@ def test_an_engine_is_told_as_lost_once_however_many_regroups_its_death_takes(le
         line.send(STATUS)
         for generation, lost in ((8, (3,)), (9, (2, 3)), (10, (2, 3)), (11, ())):
             line.send(Resized(generation, 5, 1, None, lost=lost))
-        until(lambda: any(body["generation"] == 11 for body in leader.told("resized")))
+        until(lambda: any(body["generation"] == 11 for body in leader.bodies("resized")))
         line.close()
-        told = [(body["generation"], body["lost"]) for body in leader.told("resized")]
-        assert told == [(8, [3]), (9, [2]), (11, [])]
+        bodies = [(body["generation"], body["lost"]) for body in leader.bodies("resized")]
+        assert bodies == [(8, [3]), (9, [2]), (11, [])]
 
 
 # ── processes of another release ──────────────────────────────────────────────────────────────────────────────────

@@ -91,7 +91,7 @@ for number in range(4):
 
 
 @pytest.mark.parametrize(
-    ("told", "seen"),
+    ("places", "seen"),
     [
         ("", 4),
         ("agent.send", 4),
@@ -104,21 +104,21 @@ for number in range(4):
         ("agent.send,engine.applied@10#7", 2),
     ],
 )
-def test_it_kills_where_it_is_told_to_and_only_there(told: str, seen: int) -> None:
-    done = _run(told)
+def test_it_kills_where_it_is_told_to_and_only_there(places: str, seen: int) -> None:
+    done = _run(places)
     assert len(done.stdout.split()) == seen
     assert done.returncode == (-9 if seen < 4 else 0)
 
 
 def test_with_a_folder_each_entry_kills_once(tmp_path: Path) -> None:
-    told = "agent.start@2,engine.applied@0"
-    lived = [_run(told, EDT_CRASH_DIR=str(tmp_path)).returncode for _ in range(3)]
+    places = "agent.start@2,engine.applied@0"
+    lived = [_run(places, EDT_CRASH_DIR=str(tmp_path)).returncode for _ in range(3)]
     assert lived == [-9, -9, 0]
-    assert {path.name for path in tmp_path.iterdir()} == set(told.split(","))
+    assert {path.name for path in tmp_path.iterdir()} == set(places.split(","))
 
 
-def _run(told: str, **more: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "runners"), "EDT_CRASH": told, **more}
+def _run(places: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "runners"), "EDT_CRASH": places, **more}
     return subprocess.run(
         [sys.executable, "-c", HERE], env=environ, capture_output=True, text=True, timeout=60, check=False
     )

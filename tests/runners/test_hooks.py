@@ -22,10 +22,10 @@ from fabric_model.user_callbacks import attached
 class Counting(Callback):
     """Says what it is called with, and counts in memory and in the optimizer."""
 
-    def __init__(self, name: str, said: list[str]) -> None:
+    def __init__(self, name: str, lines: list[str]) -> None:
         super().__init__()
         self.name, self.count = name, 0
-        self.say = said.append
+        self.say = lines.append
 
     def on_train_begin(self) -> None:
         self._called("train begin")
@@ -49,11 +49,11 @@ class Process:
     """One process of a training, with two callbacks."""
 
     def __init__(self, *, runs: bool = True) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.0)
         adapter = TorchAdapter(self.model, self.optimizer, nn.functional.mse_loss, {}, torch.device("cpu"))
-        self.callbacks = [Counting("a", self.said), Counting("b", self.said)]
+        self.callbacks = [Counting("a", self.lines), Counting("b", self.lines)]
         self.hooks = UserCallbacks(
             attached(self.callbacks, keras=False),
             self.model,
@@ -85,20 +85,20 @@ class Process:
 def test_the_driver_runs_no_hook_and_the_first_engine_runs_those_before_the_first_step() -> None:
     driver, engine = Process(runs=False), Process()
     engine.receive(driver)
-    assert engine.said == []
+    assert engine.lines == []
     engine.hooks.begin()
-    assert driver.said == []
-    assert engine.said == ["a: train begin", "b: train begin", "a: begin 0", "b: begin 0"]
+    assert driver.lines == []
+    assert engine.lines == ["a: train begin", "b: train begin", "a: begin 0", "b: begin 0"]
     assert engine.rate == 4
 
 
 def test_between_two_epochs_run_the_end_of_the_one_and_the_beginning_of_the_other() -> None:
     engine = Process()
     engine.hooks.begin()
-    engine.said.clear()
+    engine.lines.clear()
     engine.hooks.end_epoch(0, {}, last=False, saves=False)
     engine.hooks.end_epoch(1, {}, last=True, saves=True)
-    assert [line for line in engine.said if line.startswith("a")] == [
+    assert [line for line in engine.lines if line.startswith("a")] == [
         "a: end 0",
         "a: begin 1",
         "a: end 1 saves",
@@ -113,7 +113,7 @@ def test_a_newcomer_takes_over_what_was_done_and_does_nothing_of_it_again() -> N
     engine.hooks.end_epoch(0, {}, last=False, saves=False)
     newcomer.receive(engine)
     newcomer.hooks.begin()
-    assert newcomer.said == ["a: train begin", "b: train begin"]  # it has made what it needs, and no more
+    assert newcomer.lines == ["a: train begin", "b: train begin"]  # it has made what it needs, and no more
     assert newcomer.rate == engine.rate == 8
     assert [callback.count for callback in newcomer.callbacks] == [4, 4]
     for process in (engine, newcomer):
@@ -127,7 +127,7 @@ def test_what_is_remembered_passes_through_the_driver_which_runs_nothing() -> No
     driver.receive(engine)
     next_one.receive(driver)
     next_one.hooks.begin()
-    assert driver.said == []
+    assert driver.lines == []
     assert next_one.rate == 4 and next_one.callbacks[1].count == 2
 
 
@@ -223,7 +223,7 @@ def test_a_hook_of_a_model_that_asks_to_stop_ends_the_training_without_another_e
     process.model.stop_training = True  # type: ignore[assignment]
     process.hooks.end_epoch(0, {}, last=False, saves=False)
     assert process.hooks.stopped
-    assert process.said[-2:] == ["a: train end", "b: train end"]
+    assert process.lines[-2:] == ["a: train end", "b: train end"]
     newcomer.receive(process)
     assert newcomer.hooks.stopped
 

@@ -40,8 +40,8 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> list[Said]:
         for answer in answers
     ]
     for process in running:
-        _, said = process.communicate(timeout=200)
-        assert process.returncode == 0, said.decode()[-2000:]
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == 0, errors.decode()[-2000:]
     return [{line: tuple(what) for line, what in json.loads(answer.read_text()).items()} for answer in answers]
 
 
@@ -56,8 +56,8 @@ def test_what_only_keras_2_took_is_told_with_what_would_help(tried: list[Said], 
 
 @pytest.mark.parametrize("line", WRONG_IN_BOTH)
 def test_of_what_is_wrong_with_both_nothing_is_said(tried: list[Said], line: str) -> None:
-    for said in tried:
-        raised, hint = said[line]
+    for outcomes in tried:
+        raised, hint = outcomes[line]
         assert raised is not None and hint is None, raised
 
 
@@ -75,5 +75,5 @@ def test_what_a_process_computes_with_names_the_policy_of_its_keras(keras2: str,
     )
     environ = os.environ | supervisor_environ("tensorflow") | {"PYTHONPATH": f"{ROOT}/runners"}
     environ |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": keras2}
-    said = subprocess.run([sys.executable, "-c", ask], env=environ, check=True, capture_output=True, text=True).stdout
-    assert json.loads(said)[name] == "float32"
+    output = subprocess.run([sys.executable, "-c", ask], env=environ, check=True, capture_output=True, text=True).stdout
+    assert json.loads(output)[name] == "float32"

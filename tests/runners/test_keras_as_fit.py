@@ -115,6 +115,6 @@ def test_losses_weigh_what_the_model_was_compiled_with(side: Keras) -> None:
 
     x = rows(4)
     batch = x, (x[:, :1], x[:, 1:2])
-    said = step(adapter_of(net(), ["mse", "mae"], "sgd", [], batch), batch)
-    first, second = said["first_loss"], said["second_loss"]
-    assert said["loss"] == pytest.approx(0.25 * first + 2.0 * second)
+    values = step(adapter_of(net(), ["mse", "mae"], "sgd", [], batch), batch)
+    first, second = values["first_loss"], values["second_loss"]
+    assert values["loss"] == pytest.approx(0.25 * first + 2.0 * second)

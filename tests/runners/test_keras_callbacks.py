@@ -60,16 +60,16 @@ def test_a_plateau_is_counted_on_by_a_newcomer_as_if_it_had_been_there(library: 
         plain.on_epoch_end(epoch, {"loss": loss})
         expected.append(float(model.optimizer.learning_rate.numpy()))
 
-    rates, told = [], None
+    rates, exported = [], None
     for epoch, loss in enumerate(losses):
         newcomer = compiled(library)
         hooks = hooks_of(newcomer, made())
-        if told is not None:
-            hooks.restore(json.loads(json.dumps(told[0])), told[1])
+        if exported is not None:
+            hooks.restore(json.loads(json.dumps(exported[0])), exported[1])
             newcomer.optimizer.learning_rate = rates[-1]
         hooks.end_epoch(epoch, {"loss": loss}, last=False, saves=False)
         rates.append(float(newcomer.optimizer.learning_rate.numpy()))
-        told = hooks.export()
+        exported = hooks.export()
     assert rates == expected
     assert len(set(expected)) >= 3
 
@@ -86,8 +86,8 @@ def test_the_best_weights_are_known_to_a_newcomer(library: Any) -> None:
     model.set_weights([weight + 1 for weight in best])
     hooks.end_epoch(1, {"loss": 1.0, "val_loss": 2.0}, last=False, saves=False)
     assert not hooks.stopped
-    told, tensors = hooks.export()
-    others.restore(json.loads(json.dumps(told)), tensors)
+    exported, tensors = hooks.export()
+    others.restore(json.loads(json.dumps(exported)), tensors)
     for each in (hooks, others):
         each.end_epoch(2, {"loss": 1.0, "val_loss": 2.0}, last=False, saves=False)
         assert each.stopped
@@ -96,24 +96,24 @@ def test_the_best_weights_are_known_to_a_newcomer(library: Any) -> None:
 
 
 def test_hooks_get_the_epoch_from_0_the_number_of_epochs_and_what_others_added_to_the_logs() -> None:
-    said: list[Any] = []
+    calls: list[Any] = []
 
     class Own(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            said.append((epoch, self.params["epochs"], self.params["steps"], sorted(logs), self.model is model))
+            calls.append((epoch, self.params["epochs"], self.params["steps"], sorted(logs), self.model is model))
 
     model = compiled(keras)
     hooks = hooks_of(model, keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate), Own())
     hooks.end_epoch(0, {"loss": 1.0, "val_loss": 2.0}, last=False, saves=False)
-    assert said == [(0, 20, 3, ["learning_rate", "loss", "val_loss"], True)]
+    assert calls == [(0, 20, 3, ["learning_rate", "loss", "val_loss"], True)]
 
 
 def test_a_lambda_callback_of_epochs_runs() -> None:
-    said: list[int] = []
+    epochs: list[int] = []
     model = compiled(keras)
-    hooks = hooks_of(model, keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: said.append(epoch)))
+    hooks = hooks_of(model, keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epochs.append(epoch)))
     hooks.end_epoch(0, {"loss": 1.0}, last=False, saves=False)
-    assert said == [0, 1]
+    assert epochs == [0, 1]
 
 
 class ByBatch(keras.callbacks.Callback):

@@ -173,7 +173,7 @@ def test_its_processes_end_with_it_though_what_a_sample_has_raised_is_still_look
     assert raised.tb
 
 
-def told(loader: SampleLoader, batches: int) -> list[Any]:
+def batches_of(loader: SampleLoader, batches: int) -> list[Any]:
     """Batches of three, each different."""
     loader.restart(iter(BatchRequest(StepKind.TRAIN, 0, np.arange(n, n + 3)) for n in range(0, 3 * batches, 3)))
     return [loader.next()[0] for _ in range(batches)]
@@ -182,9 +182,9 @@ def told(loader: SampleLoader, batches: int) -> list[Any]:
 def test_a_batch_that_is_kept_stays_what_it_was_however_many_are_kept(side: Side) -> None:
     loader = SampleLoader(side.samples(Of(side.large, 400)), 2)
     try:
-        for number, batch in enumerate(told(loader, 30)):
+        for number, batch in enumerate(batches_of(loader, 30)):
             assert batch[:, 0].tolist() == batch[:, -1].tolist() == [3 * number, 3 * number + 1, 3 * number + 2]
-        kept = told(loader, 2)
+        kept = batches_of(loader, 2)
     finally:
         loader.close()
     assert [batch[2, 7].item() for batch in kept] == [2, 5], "nor does it go with its loader"
@@ -200,7 +200,7 @@ def own(samples: list[Any]) -> Any:
 def test_no_batch_lies_in_dev_shm(side: Side) -> None:
     loader = SampleLoader(side.samples(Of(side.large, 400), own if side is Torch else None), 1)
     try:
-        kept = told(loader, 20)
+        kept = batches_of(loader, 20)
         assert len(kept) == 20
         mapped = Path("/proc/self/maps").read_text()
         assert "edt-batch" in mapped and "/dev/shm/torch" not in mapped

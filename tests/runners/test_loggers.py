@@ -108,9 +108,9 @@ def test_the_accuracy_of_1_2_is_the_metric_called_so_else_the_first_one(
     metrics: dict[str, float], accuracy: float
 ) -> None:
     logger = Old()
-    told = loggers.chosen("driver_logger", logger, "driver_logger_callback", None)
-    assert told is not None
-    told.log_train_metrics(metrics, 4, 1, 1)
+    chosen = loggers.chosen("driver_logger", logger, "driver_logger_callback", None)
+    assert chosen is not None
+    chosen.log_train_metrics(metrics, 4, 1, 1)
     assert logger.calls == [("train", 1.0, accuracy, 4, 0)]
 
 

@@ -75,9 +75,9 @@ def test_a_joining_engine_hears_of_the_switch_from_the_first_who_switches() -> N
     talk = Talk().start("1", "2")
     talk.come("3")
     number = talk.build()
-    talk.said()
+    talk.sent()
     talk.switching("2", number, 7)
-    assert talk.said("3") == [ReceiveStateFromMembers(number)]
+    assert talk.sent("3") == [ReceiveStateFromMembers(number)]
     talk.switching("1", number, 7)
     assert talk.kinds("3") == []
 
@@ -98,7 +98,7 @@ def test_a_generation_that_is_not_built_in_time_is_cancelled_and_tried_again() -
     first = talk.coordinator.change.new.number
     talk.coordinator.check_deadlines(BUILD_SECONDS + 1)
     assert talk.coordinator.change is None
-    assert CancelGeneration(first) in talk.said("1")
+    assert CancelGeneration(first) in talk.sent("1")
     talk.coordinator.check_deadlines(BUILD_SECONDS + 2 + RETRY_SECONDS)
     assert talk.coordinator.change.new.number > first
 
@@ -110,10 +110,10 @@ def test_one_promise_is_enough_to_take_a_committed_generation_back() -> None:
     talk.coordinator.from_engine("3", PullFailed(), 0)
     assert talk.kinds("1")[-1] is RetractGeneration
     talk.coordinator.retract_answer("1", number, False, 0)
-    talk.said()
+    talk.sent()
     talk.coordinator.retract_answer("2", number, True, 0)
     assert talk.coordinator.change is None
-    assert talk.said("3") == [
+    assert talk.sent("3") == [
         CancelGeneration(number),
         JoinCancelled(),
     ]
@@ -126,7 +126,7 @@ def test_a_generation_that_all_have_announced_cannot_be_taken_back() -> None:
     talk.coordinator.from_engine("3", PullFailed(), 0)
     talk.coordinator.retract_answer("1", number, False, 0)
     talk.coordinator.retract_answer("2", number, False, 0)
-    assert talk.said("3")[-1] == JoinContinues()
+    assert talk.sent("3")[-1] == JoinContinues()
     assert talk.coordinator.change is not None
 
 
@@ -171,7 +171,7 @@ def test_an_engine_that_never_joined_is_let_go_at_once() -> None:
     talk = Talk().start("1")
     talk.expect("2")
     talk.coordinator.leave(["2"], 0)
-    assert talk.said("supervisors") == [DiscardEngine("2")]
+    assert talk.sent("supervisors") == [DiscardEngine("2")]
 
 
 def test_a_joining_engine_that_dies_before_the_commit_costs_nothing() -> None:
@@ -184,7 +184,7 @@ def test_a_joining_engine_that_dies_before_the_commit_costs_nothing() -> None:
 def test_an_exception_before_train_waits_for_a_driver_that_reaches_it() -> None:
     talk = Talk()
     talk.coordinator.engine_raised("1", "ValueError: no", "Traceback …")
-    assert talk.said("driver") == []
+    assert talk.sent("driver") == []
     talk.begin()
     assert talk.kinds("driver") == [ScriptFailed]
 
@@ -192,11 +192,11 @@ def test_an_exception_before_train_waits_for_a_driver_that_reaches_it() -> None:
 def test_the_weights_go_to_the_driver_when_all_have_finished_and_slots_before_train_returns() -> None:
     talk = Talk().start("1", "2")
     talk.finished("1")
-    assert talk.said("driver") == []
+    assert talk.sent("driver") == []
     talk.finished("2", EngineResult())
     assert talk.kinds("driver") == [ReceiveStateFromEngine]
     talk.coordinator.from_driver(TrainedStateReceived(), 0)
-    assert talk.said("driver") == []
+    assert talk.sent("driver") == []
     talk.coordinator.engine_gone("1", 0)
     talk.coordinator.engine_gone("2", 0)
     assert talk.kinds("driver") == [DriverReleased]
@@ -215,7 +215,7 @@ def test_a_change_under_way_at_the_end_is_dropped() -> None:
 def test_a_first_engine_with_other_data_is_refused_by_name(count: int | None) -> None:
     talk = Talk()
     talk.begin()
-    talk.said()
+    talk.sent()
     talk.expect("1")
     talk.coordinator.engine_connected("1", NEW, 0)
     talk.coordinator.join_request("1", JoinRequest({"training samples": count}, ("here:9001",), 0), 0)
@@ -227,18 +227,18 @@ def test_a_joining_engines_own_trouble_is_not_the_trainings() -> None:
     talk.expect("2")
     talk.coordinator.engine_raised("2", "RuntimeError: CUDA out of memory", "Traceback …")
     assert talk.coordinator.phase is Phase.RUNNING
-    said = talk.coordinator.take_sends()
-    assert [type(send.message) for send in said if send.to == "driver"] == [Note]
-    assert [type(send.message) for send in said if send.to == "supervisors"] == [DiscardEngine]
+    sends = talk.coordinator.take_sends()
+    assert [type(send.message) for send in sends if send.to == "driver"] == [Note]
+    assert [type(send.message) for send in sends if send.to == "supervisors"] == [DiscardEngine]
 
 
 def test_a_joining_engine_that_shall_leave_is_let_go_when_its_change_is_cancelled() -> None:
     talk = Talk().start("1")
     talk.come("2")
     talk.coordinator.leave(["2"], 0)
-    talk.said()
+    talk.sent()
     talk.coordinator.check_deadlines(BUILD_SECONDS + 1)
-    assert DiscardEngine("2") in talk.said("supervisors")
+    assert DiscardEngine("2") in talk.sent("supervisors")
     assert talk.coordinator.change is None
 
 
@@ -246,7 +246,7 @@ def test_an_engine_that_is_still_starting_at_the_end_does_not_hold_the_end_up() 
     talk = Talk().start("1")
     talk.expect("2")
     talk.finished("1")
-    assert DiscardEngine("2") in talk.said("supervisors")
+    assert DiscardEngine("2") in talk.sent("supervisors")
 
 
 def test_nobody_is_planned_for_any_more_when_an_engine_has_committed_the_last_step() -> None:
@@ -266,7 +266,7 @@ def test_an_end_that_is_heard_before_a_joining_engines_own_word_counts_it_all_th
     number = talk.build()
     talk.switching("1", number, 9)
     talk.finished("1", generation=number)
-    talk.said()
+    talk.sent()
     talk.coordinator.state_received("2", number, 9, 0)
     assert talk.only("own supervisor", TrainingReport).report == "engine-joined"
     talk.finished("2", EngineResult())

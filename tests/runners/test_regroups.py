@@ -36,8 +36,8 @@ from support.talk import NEW, RESULT, Talk, join_request, status
 
 def called(talk: Talk, *names: str) -> list[list[type[Message]]]:
     """What each of them is told to do; news of the replicas disturb nobody."""
-    said = [(send.to, type(send.message)) for send in talk.coordinator.take_sends()]
-    return [[kind for to, kind in said if to == name and kind is not ReplicasChanged] for name in names]
+    sent = [(send.to, type(send.message)) for send in talk.coordinator.take_sends()]
+    return [[kind for to, kind in sent if to == name and kind is not ReplicasChanged] for name in names]
 
 
 def plan_of(talk: Talk, name: str) -> ApplyRegroupPlan:
@@ -50,11 +50,11 @@ def test_the_survivors_are_woken_and_go_on_without_the_dead() -> None:
     talk.coordinator.engine_gone("2", 0)
     assert called(talk, "1", "2", "3") == [[StartRegroup], [], [StartRegroup]]
     talk.stand("1", 5, spans=[[0, 2]])
-    assert talk.said("1") == []  # not before all have spoken
+    assert talk.sent("1") == []  # not before all have spoken
     talk.stand("3", 5, spans=[[3, 4]])
-    told = plan_of(talk, "3")
-    assert (told.plan.members, told.lost) == (("1", "3"), ("2",))
-    assert told.plan.split == ((0, 1, 2), (3,)) and told.plan.recomputed == 1
+    plan = plan_of(talk, "3")
+    assert (plan.plan.members, plan.lost) == (("1", "3"), ("2",))
+    assert plan.plan.split == ((0, 1, 2), (3,)) and plan.plan.recomputed == 1
     talk.coordinator.regrouped("1", 1, 0)
     assert talk.coordinator.regrouping
     talk.coordinator.regrouped("3", 1, 0)
@@ -64,7 +64,7 @@ def test_the_survivors_are_woken_and_go_on_without_the_dead() -> None:
 def test_whoever_is_a_step_behind_gets_the_reduced_gradients_from_one_who_applied_it() -> None:
     talk = Talk().start("1", "2", "3")
     talk.coordinator.engine_gone("3", 0)
-    talk.said()
+    talk.sent()
     talk.stand("1", 6, holds=True)
     talk.stand("2", 5, spans=[[2, 3]])
     plan = plan_of(talk, "2").plan
@@ -75,7 +75,7 @@ def test_whoever_is_a_step_behind_gets_the_reduced_gradients_from_one_who_applie
 def test_whoever_is_behind_gets_the_whole_state_where_nobody_holds_the_reduced_gradients() -> None:
     talk = Talk().start("1", "2", "3")
     talk.coordinator.engine_gone("3", 0)
-    talk.said()
+    talk.sent()
     talk.stand("1", 6, holds=False)
     talk.stand("2", 5)
     plan = plan_of(talk, "2").plan
@@ -87,7 +87,7 @@ def test_hooks_that_end_the_training_in_one_engine_only_are_the_scripts_failure(
     talk = Talk().start("1", "2")
     talk.finished("1")
     talk.coordinator.engine_stuck("2")
-    talk.said()
+    talk.sent()
     talk.stand("1", 6, ended=True)
     assert talk.coordinator.phase is not Phase.FAILED
     talk.stand("2", 6)
@@ -98,7 +98,7 @@ def test_hooks_that_end_the_training_in_one_engine_only_are_the_scripts_failure(
 def test_whoever_is_behind_at_the_end_of_the_training_is_no_failure() -> None:
     talk = Talk().start("1", "2", "3")
     talk.coordinator.engine_gone("3", 0)
-    talk.said()
+    talk.sent()
     talk.stand("1", 6, ended=True)
     talk.stand("2", 5)
     assert talk.kinds("2")[0] is ApplyRegroupPlan
@@ -110,10 +110,10 @@ def test_who_dies_before_all_have_spoken_is_left_out_of_the_regroup() -> None:
     talk.group_lost("1")
     talk.stand("1", 6)
     talk.stand("2", 5, spans=[[0, 2]])
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("3", 0)
-    told = plan_of(talk, "1")
-    assert (told.regroup, told.plan.members, told.lost) == (1, ("1", "2"), ("3",))
+    plan = plan_of(talk, "1")
+    assert (plan.regroup, plan.plan.members, plan.lost) == (1, ("1", "2"), ("3",))
     for name in ("1", "2"):
         talk.coordinator.regrouped(name, 1, 0)
     assert talk.coordinator.current.members == ("1", "2") and not talk.coordinator.regrouping
@@ -143,11 +143,11 @@ def test_a_death_in_a_regroup_that_is_decided_begins_the_next_one_and_the_answer
     talk.coordinator.engine_gone("3", 0)
     for name in ("1", "2"):
         talk.stand(name, 5)
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("2", 0)
     assert called(talk, "1") == [[StartRegroup]]
     talk.coordinator.survivor_status("1", SurvivorStatus(1, RegroupStatus(5, True), (), ""))
-    assert talk.said("1") == []
+    assert talk.sent("1") == []
     talk.regroup("1")
     assert talk.coordinator.current.members == ("1",)
 
@@ -155,10 +155,10 @@ def test_a_death_in_a_regroup_that_is_decided_begins_the_next_one_and_the_answer
 def test_when_nobody_is_left_who_has_the_weights_the_attempt_is_lost() -> None:
     talk = Talk().start("1", "2")
     talk.coordinator.engine_gone("1", 0)
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("2", 0)
     assert talk.coordinator.phase is Phase.FAILED
-    assert [type(message) for message in talk.said("supervisors")] == [StateLost]
+    assert [type(message) for message in talk.sent("supervisors")] == [StateLost]
 
 
 def test_trouble_without_a_death_is_a_regroup_of_all() -> None:
@@ -173,7 +173,7 @@ def test_a_regroup_does_away_with_a_planned_change_and_the_joining_engine_asks_a
     talk = Talk().start("1", "2")
     talk.come("3")
     talk.build()
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("2", 0)
     assert called(talk, "1", "3") == [[CancelGeneration, StartRegroup], [CancelGeneration, JoinAgain]]
     talk.regroup("1")
@@ -188,7 +188,7 @@ def test_a_joining_engine_that_has_the_weights_belongs_to_the_regroup() -> None:
     number = talk.build()
     talk.switching("1", number, 5)
     talk.coordinator.state_received("3", number, 5, 0)
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("2", 0)
     assert called(talk, "1", "3")[1] == [CancelGeneration, StartRegroup]
     talk.regroup("1", "3")
@@ -201,7 +201,7 @@ def test_a_leaving_engine_that_the_others_have_not_all_left_behind_comes_back_an
     talk.coordinator.leave(["1"], 0)
     number = talk.build()
     talk.switching("1", number, 6)
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("3", 0)
     assert called(talk, "1", "2") == [[CancelGeneration, StartRegroup], [CancelGeneration, StartRegroup]]
     talk.regroup("1", "2", offset=6)
@@ -213,12 +213,12 @@ def test_two_that_cannot_reach_each_other_do_not_stay_together() -> None:
     talk.group_lost("1")
     for name in ("1", "2", "3"):
         talk.stand(name, 5)
-    talk.said()
+    talk.sent()
     talk.group_lost("1", 1, ["3"])
     assert talk.coordinator.newest_regroup == 1  # the others may see it otherwise
     talk.coordinator.regrouped("2", 1, 0)
     talk.group_lost("3", 1, ["1"])
-    assert DiscardEngine("3") in talk.said("supervisors")
+    assert DiscardEngine("3") in talk.sent("supervisors")
     talk.regroup("1", "2")
     assert talk.coordinator.current.members == ("1", "2")
 
@@ -229,12 +229,12 @@ def test_who_gives_to_one_behind_that_another_cannot_reach_speaks_first_and_all_
     talk.group_lost("1")
     for name, offset in (("1", 6), ("2", 6), ("3", 5)):
         talk.stand(name, offset)
-    talk.said()
+    talk.sent()
     talk.group_lost("1", 1, built=True)
     talk.group_lost("2", 1, ["3"], 1)
     assert talk.coordinator.newest_regroup == 1
     talk.group_lost("3", 1, ["2"], 1)
-    assert DiscardEngine("3") in talk.said("supervisors")
+    assert DiscardEngine("3") in talk.sent("supervisors")
     talk.regroup("1", "2", offset=6)
     assert talk.coordinator.current.members == ("1", "2")
 
@@ -248,9 +248,9 @@ def test_a_view_that_is_never_told_is_not_waited_for_for_ever() -> None:
     talk.coordinator.regrouped("1", 1, 1)
     talk.coordinator.check_deadlines(1 + VIEWS_SECONDS)
     assert talk.coordinator.newest_regroup == 1
-    talk.said()
+    talk.sent()
     talk.coordinator.check_deadlines(1.1 + VIEWS_SECONDS)
-    assert DiscardEngine("3") in talk.said("supervisors")
+    assert DiscardEngine("3") in talk.sent("supervisors")
     assert talk.coordinator.newest_regroup == 2
 
 
@@ -258,7 +258,7 @@ def test_a_micro_batch_that_ends_two_engines_is_the_scripts_and_named() -> None:
     talk = Talk().start("1", "2", "3")
     talk.coordinator.engine_gone("3", 0, MicroBatch(5, 2), "signal 11")
     talk.regroup("1", "2")
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("2", 0, MicroBatch(5, 2), "signal 11")
     failed = talk.only("driver", ScriptFailed)
     assert failed.failed_step == 5
@@ -269,7 +269,7 @@ def test_an_exception_in_one_engine_is_not_yet_the_scripts() -> None:
     talk = Talk().start("1", "2")
     talk.coordinator.engine_raised("2", "RuntimeError: CUDA error", "Traceback …")
     talk.coordinator.engine_gone("2", 0, MicroBatch(5, 2), "RuntimeError: CUDA error")
-    assert talk.said("driver") == []
+    assert talk.sent("driver") == []
     talk.regroup("1")
     assert talk.coordinator.current.members == ("1",)
 
@@ -286,11 +286,11 @@ def test_an_engine_that_dies_at_the_end_is_not_missed_and_another_gives_the_weig
     talk = Talk().start("1", "2")
     for name, result in (("1", RESULT), ("2", EngineResult())):
         talk.finished(name, result)
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("1", 0)
     talk.regroup("2", offset=10)
     assert talk.coordinator.phase is Phase.RUNNING
-    talk.said()
+    talk.sent()
     talk.finished("2")
     assert talk.kinds("driver") == [ReceiveStateFromEngine]
 
@@ -317,7 +317,7 @@ def test_the_first_weights_are_given_again_when_driver_or_engine_die_over_it() -
     talk.come("1")
     assert talk.coordinator.phase is Phase.STARTING
     talk.come("2")
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_gone("1", 0)
     transfer = (SendStateToEngine, ReceiveStateFromDriver)
     assert [send.to for send in talk.coordinator.take_sends() if isinstance(send.message, transfer)] == ["driver", "2"]
@@ -332,7 +332,7 @@ def test_the_first_weights_stay_given_though_the_driver_was_seen_to_die_before_t
     talk = Talk()
     talk.begin()
     talk.come("1")
-    talk.said()
+    talk.sent()
     talk.coordinator.driver_disconnected()
     talk.coordinator.state_received("1", talk.coordinator.current.number, 0, 0)
     talk.begin()
@@ -417,7 +417,7 @@ def test_an_engine_that_had_asked_before_it_was_told_to_ask_anew_is_let_in_once(
 def test_without_any_engine_that_has_the_weights_a_new_coordinator_gives_up() -> None:
     talk = successor()
     talk.coordinator.check_deadlines(SETTLE_SECONDS + 100)
-    assert [type(message) for message in talk.said("supervisors")] == [StateLost]
+    assert [type(message) for message in talk.sent("supervisors")] == [StateLost]
 
 
 def test_what_is_said_to_a_coordinator_that_does_not_know_yet_who_trains_is_not_lost() -> None:
@@ -431,7 +431,7 @@ def test_what_is_said_to_a_coordinator_that_does_not_know_yet_who_trains_is_not_
                 talk.finished(name, generation=7)
             else:
                 talk.group_lost(name, 3, [], 1, generation=7)
-        talk.said()
+        talk.sent()
         talk.coordinator.check_deadlines(SETTLE_SECONDS + 1)
         assert called(talk, "1") == [[SendStateToDriver] if news == "finished" else [StartRegroup]]
 
@@ -454,7 +454,7 @@ def test_an_answer_that_was_lost_with_its_line_is_asked_for_in_a_new_regroup() -
             talk.stand(name, 5)
         first = talk.coordinator.newest_regroup
         back(talk, "2", 1, "1", "2", "3", state=EngineState.REGROUPING)
-        talk.said()
+        talk.sent()
         assert talk.coordinator.newest_regroup > first
         talk.regroup("1", "2")
         assert talk.coordinator.current.members == ("1", "2")
@@ -464,7 +464,7 @@ def test_an_end_that_was_lost_with_its_line_is_told_again() -> None:
     talk = Talk().start("1", "2")
     number = talk.coordinator.current.number
     talk.finished("1")
-    talk.said()
+    talk.sent()
     back(talk, "2", number, "1", "2", state=EngineState.ENDED, result=EngineResult())
     assert called(talk, "1", "2") == [[StartRegroup], [TrainingDefined, StartRegroup]]
     talk.regroup("1", "2", offset=10)
@@ -480,7 +480,7 @@ def test_a_joining_engine_that_was_off_the_line_is_told_again_to_ask_anew() -> N
     talk.coordinator.engine_disconnected("3")
     talk.coordinator.engine_gone("2", 0)
     talk.regroup("1")
-    talk.said()
+    talk.sent()
     talk.coordinator.engine_connected("3", NEW, 0)
     assert JoinAgain in talk.kinds("3")
 
@@ -505,15 +505,15 @@ def test_an_engine_that_was_taken_for_dead_is_let_go_when_it_speaks() -> None:
     number = talk.coordinator.current.number
     talk.coordinator.engine_gone("2", 0)
     talk.regroup("1")
-    talk.said()
+    talk.sent()
     talk.group_lost("2", generation=number)
-    assert DiscardEngine("2") in talk.said("supervisors")
+    assert DiscardEngine("2") in talk.sent("supervisors")
 
 
 def test_weights_that_did_not_arrive_are_given_again_though_nobody_died() -> None:
     talk = Talk().start("1")
     talk.finished("1")
-    talk.said()
+    talk.sent()
     talk.begin()  # the driver, whose exchange broke off
     assert StartRegroup in talk.kinds("1")
     talk.regroup("1", offset=10)
@@ -529,9 +529,9 @@ def test_whoever_is_asked_to_leave_in_a_regroup_stays_until_it_is_over() -> None
     talk.switching("1", number, 5)
     talk.coordinator.state_received("3", number, 5, 0)
     talk.coordinator.engine_gone("2", 0)
-    talk.said()
+    talk.sent()
     talk.coordinator.leave(["3"], 0)
-    assert talk.kinds("3") == [] and talk.said("supervisors") == []
+    assert talk.kinds("3") == [] and talk.sent("supervisors") == []
     talk.regroup("1", "3")
     assert talk.coordinator.current.members == ("1", "3")
     assert talk.coordinator.change and talk.coordinator.change.leaving == ("3",)
@@ -559,8 +559,8 @@ def test_who_gives_up_its_weights_as_the_coordinator_before_had_told_it_is_no_pa
     talk.coordinator.engine_connected("1", stood, 0)
     talk.coordinator.check_deadlines(SETTLE_SECONDS + 1)
     assert talk.coordinator.phase is Phase.RUNNING
-    said = [(send.to, type(send.message)) for send in talk.coordinator.take_sends()]
-    assert ("2", JoinAgain) in said and ("2", StartRegroup) not in said and ("1", StartRegroup) in said
+    sent = [(send.to, type(send.message)) for send in talk.coordinator.take_sends()]
+    assert ("2", JoinAgain) in sent and ("2", StartRegroup) not in sent and ("1", StartRegroup) in sent
 
 
 def test_an_engine_that_comes_late_and_knows_of_a_later_regroup_is_called_to_one_that_is_later_still() -> None:

@@ -52,7 +52,7 @@ def replica(
 
 
 def reports(talk: Talk) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(found.report, found.body) for found in talk.said("own supervisor") if isinstance(found, TrainingReport)]
+    return [(found.report, found.body) for found in talk.sent("own supervisor") if isinstance(found, TrainingReport)]
 
 
 def tell(talk: Talk, *values: Sequence[str], **more: Any) -> None:
@@ -88,18 +88,18 @@ def test_two_blocks_in_each_others_place_are_another_checksum() -> None:
 
 
 # ── comparing ───────────────────────────────────────────────────────────────────────────────────────────────────
-def told(*values: Sequence[str]) -> dict[str, ReplicaChecksums]:
+def checksums(*values: Sequence[str]) -> dict[str, ReplicaChecksums]:
     return {str(index): ReplicaChecksums(tuple(own), NAMES) for index, own in enumerate(values, 3)}
 
 
 def test_the_first_thing_that_differs_is_named_with_both_values() -> None:
-    found = compare(["3", "4", "5"], told(SAME, SAME, ("0.05", "cd34")))
+    found = compare(["3", "4", "5"], checksums(SAME, SAME, ("0.05", "cd34")))
     assert found == (("5",), "optimizer setting lr of group 0: 0.1 in engine 3, 0.05 in engine 5")
-    assert compare(["3", "4"], told(SAME, SAME)) == ((), "")
+    assert compare(["3", "4"], checksums(SAME, SAME)) == ((), "")
 
 
 def test_engines_with_other_tensors_differ() -> None:
-    differing, what = compare(["3", "4"], told(SAME, (*SAME, "ef56")))
+    differing, what = compare(["3", "4"], checksums(SAME, (*SAME, "ef56")))
     assert differing == ("4",) and "2 in engine 3, 3 in engine 4" in what
 
 
@@ -171,7 +171,7 @@ def test_whoever_dies_while_states_are_made_equal_leaves_that_to_the_next_regrou
     for name in ("1", "2", "3"):
         talk.stand(name, 6)
     talk.coordinator.engine_gone("3", 0)
-    talk.said()
+    talk.sent()
     talk.stand("1", 6)
     talk.stand("2", 6)
     plan = talk.only("2", ApplyRegroupPlan).plan
@@ -189,7 +189,7 @@ def test_what_is_found_while_engines_find_together_is_mended_afterwards() -> Non
     assert talk.coordinator.regrouping
     for name in ("1", "2"):
         talk.stand(name, 6)
-    assert [m.plan.repaired for m in talk.said("1") if isinstance(m, ApplyRegroupPlan)] == [(), ("2",)]
+    assert [m.plan.repaired for m in talk.sent("1") if isinstance(m, ApplyRegroupPlan)] == [(), ("2",)]
 
 
 def test_a_mismatch_ends_the_training_where_its_user_says_stop() -> None:
@@ -218,7 +218,7 @@ def test_a_mismatch_at_the_end_is_named_and_the_first_engines_weights_are_the_re
     talk = running()
     talk.finished("1", EngineResult(ReplicaChecksums(SAME, NAMES), "d", 10))
     talk.finished("2", EngineResult(ReplicaChecksums(OTHER)))
-    messages = talk.said()
+    messages = talk.sent()
     found = [message.report for message in messages if isinstance(message, TrainingReport)]
     assert found == ["replicas-compared", "guarantee-ended"]
     assert {SendStateToDriver, ReceiveStateFromEngine} <= {type(message) for message in messages}
@@ -249,7 +249,7 @@ def begun(computing: Mapping[str, Any], **definition: Any) -> Talk:
     talk.begin()
     comes(talk, "1", computing)
     talk.coordinator.state_received("1", talk.coordinator.current.number, 0, 0)
-    talk.said()
+    talk.sent()
     return talk
 
 
@@ -368,10 +368,10 @@ def test_a_coordinator_that_is_new_goes_on_with_what_the_driver_knows() -> None:
 def test_the_coordinator_asks_for_no_comparison_that_costs_more_than_one_part_in_a_hundred() -> None:
     talk = running()
     tell(talk, SAME, SAME, offset=6, seconds=0.5, seconds_per_offset=0.25)
-    told = [message for message in talk.said("2") if isinstance(message, ReplicasChanged)]
+    changes = [message for message in talk.sent("2") if isinstance(message, ReplicasChanged)]
     tell(talk, SAME, SAME, offset=300, seconds=0.0001, seconds_per_offset=0.25)
-    told += [message for message in talk.said("2") if isinstance(message, ReplicasChanged)]
-    assert [message.compare_from for message in told] == [6 + 200, 300 + 4]
+    changes += [message for message in talk.sent("2") if isinstance(message, ReplicasChanged)]
+    assert [message.compare_from for message in changes] == [6 + 200, 300 + 4]
 
 
 # ── what an engine computes with ────────────────────────────────────────────────────────────────────────────────
@@ -446,9 +446,9 @@ def test_all_begin_equal_from_a_checkpoint_that_one_engine_wrote_or_at_which_sev
     assert talk.coordinator.replicas.history.equal_at == equal_at
 
 
-def told_of(talk: Talk, name: str) -> list[ReplicaHistory]:
+def histories_of(talk: Talk, name: str) -> list[ReplicaHistory]:
     """The histories that the driver, or an engine, was told."""
-    return [found.history for found in talk.said(name) if isinstance(found, ReplicasChanged)]
+    return [found.history for found in talk.sent(name) if isinstance(found, ReplicasChanged)]
 
 
 def test_what_is_known_of_replicas_outlives_coordinator_and_driver_together_in_any_engine() -> None:
@@ -477,7 +477,7 @@ def test_the_end_of_the_guarantee_is_reported_once_more_by_a_coordinator_that_is
     for _ in range(2):
         talk.begin(before)
     talk.coordinator.guarantee_ended("reduction", "found once more")
-    messages = talk.said()
+    messages = talk.sent()
     bodies = [
         message.body
         for message in messages
@@ -492,12 +492,12 @@ def test_an_engine_is_told_what_is_known_as_soon_as_it_has_the_state_and_when_it
     talk.begin(ReplicaHistory(compared=4, several=True))
     talk.come("1")
     talk.coordinator.state_received("1", talk.coordinator.current.number, 4, 0)
-    assert told_of(talk, "1")[-1].compared == 4
+    assert histories_of(talk, "1")[-1].compared == 4
     talk.come("2")
     talk.switch()
-    assert told_of(talk, "2")[-1].compared == 4
+    assert histories_of(talk, "2")[-1].compared == 4
     talk.coordinator.engine_connected("2", status(talk.coordinator.current.number, "1", "2"), 0)
-    assert told_of(talk, "2")[-1].compared == 4
+    assert histories_of(talk, "2")[-1].compared == 4
 
 
 def test_checksums_of_the_states_that_engines_give_up_do_not_count_as_a_second_mismatch() -> None:

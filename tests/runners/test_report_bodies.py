@@ -69,8 +69,8 @@ def test_clean_text_is_short_and_can_be_stored(text, most):
 
 
 def test_the_longest_texts_and_lists_are_cut_to_what_is_said():
-    told = {"allocation": 1, "message": 'ä"\n\0\ud800' * 10_000, "code": 2**31, "signal": 9, "oom": 1}
-    fitted = fit(ReportKind.ENGINE_GONE, told)
+    body = {"allocation": 1, "message": 'ä"\n\0\ud800' * 10_000, "code": 2**31, "signal": 9, "oom": 1}
+    fitted = fit(ReportKind.ENGINE_GONE, body)
     assert fitted.body is not None and len(fitted.body["message"].encode()) <= 1000
     assert (fitted.body["signal"], "code" in fitted.body, "oom" in fitted.body) == (9, False, False)
     assert len(fitted.faults) == 2
@@ -140,8 +140,8 @@ for kind in (*ReportKind, "dance", ""):
 
 
 def test_what_runs_beside_engines_can_report_on_the_training_and_not_on_processes(tmp_path):
-    told = replace(spec(tmp_path), socket=str(tmp_path / "s"))
-    subprocess.run([sys.executable, "-c", BESIDE_ENGINES, dumps(told)], check=True, capture_output=True, timeout=60)
+    given = replace(spec(tmp_path), socket=str(tmp_path / "s"))
+    subprocess.run([sys.executable, "-c", BESIDE_ENGINES, dumps(given)], check=True, capture_output=True, timeout=60)
     lines = (tmp_path / "reports.jsonl").read_text().splitlines()
     kinds = {ReportKind(json.loads(line)["kind"]) for line in lines}
     own = {ReportKind.STORAGE}  # of which the supervisor tells itself what all that it has heard comes to

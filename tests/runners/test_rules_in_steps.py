@@ -145,11 +145,11 @@ def test_sgd_under_adascale_is_numpys(side: Side) -> None:
         loop.sgd(loop.whole(parts), rate)
         step(adapter, *parts)
         np.testing.assert_allclose(weights_of(side, adapter), loop.weights, rtol=1e-6, atol=1e-7)
-        told = adapter.details()
-        assert told["batch"] == samples(parts)
-        assert told["learning_rate"] == pytest.approx(rate, rel=1e-6)
-        assert told["gain"] == pytest.approx(gain, rel=1e-6)
-        assert told["scale_invariant_iterations"] == pytest.approx(tau, rel=1e-6)
+        details = adapter.details()
+        assert details["batch"] == samples(parts)
+        assert details["learning_rate"] == pytest.approx(rate, rel=1e-6)
+        assert details["gain"] == pytest.approx(gain, rel=1e-6)
+        assert details["scale_invariant_iterations"] == pytest.approx(tau, rel=1e-6)
 
 
 def test_adam_under_its_square_root_rule_is_numpys(side: Side) -> None:

@@ -43,7 +43,7 @@ def spool_of_at_most(spec: AttemptSpec, more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def told(spec: AttemptSpec) -> list[Report]:
+def reports_in(spec: AttemptSpec) -> list[Report]:
     """All that is on disk. Numbers have no gap."""
     reports = SpoolReader(spec.spool_dir).read()
     assert [report.seq for report in reports] == list(range(1, len(reports) + 1))
@@ -51,7 +51,7 @@ def told(spec: AttemptSpec) -> list[Report]:
 
 
 def kinds(spec: AttemptSpec) -> list[str]:
-    return [str(report.kind) for report in told(spec)]
+    return [str(report.kind) for report in reports_in(spec)]
 
 
 def gone(allocation: int) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def test_a_report_that_fits_by_half_does_not_merge_with_the_next(spec: AttemptSp
         assert kinds(spec) == ["attempt-started"]
         assert (Path(spec.spool_dir) / "reports.jsonl").read_bytes().endswith(b"}\n")
     assert spool.flush()
-    assert [report.body["allocation"] for report in told(spec) if report.kind is ReportKind.ENGINE_GONE] == [1, 2]
+    assert [report.body["allocation"] for report in reports_in(spec) if report.kind is ReportKind.ENGINE_GONE] == [1, 2]
     assert kinds(spec)[-1] == "storage"  # it is over
 
 
@@ -86,7 +86,7 @@ def test_of_too_many_that_wait_progress_goes_first_and_ends_never(
             spool.append(ReportKind.ENGINE_GONE, gone(5 + number))
         spool.append(ReportKind.ATTEMPT_ENDED, {"kind": "lost"})
     assert spool.flush()
-    reports = told(spec)
+    reports = reports_in(spec)
     assert [report.body["allocation"] for report in reports if report.kind is ReportKind.ENGINE_GONE] == list(
         range(1, 9)
     )
@@ -112,7 +112,7 @@ def test_on_a_full_disk_the_room_that_was_kept_tells_of_it_and_of_what_ends(spec
     now[0] += 5.0
     assert spool.flush()
     spool.append(ReportKind.PROGRESS, {"step": step + 1})
-    begun, over = (report.body for report in told(spec) if report.kind is ReportKind.STORAGE)
+    begun, over = (report.body for report in reports_in(spec) if report.kind is ReportKind.STORAGE)
     assert begun == {"place": "spool", "error": "No space left on device", "seconds": 0.0}
     assert over == {"place": "spool", "error": "", "seconds": 5.0, "given_up": 1}
     assert kinds(spec)[-1] == "progress"
@@ -126,11 +126,11 @@ def test_when_that_room_is_used_up_reports_wait_in_order(spec: AttemptSpec, disk
     for number in range(1, 2001):
         spool.append(ReportKind.ENGINE_GONE, gone(number))
     assert spool.holds
-    before = len(told(spec))
+    before = len(reports_in(spec))
     disk.make_room()
     now[0] += 2.0
     assert spool.flush()
-    reports = told(spec)
+    reports = reports_in(spec)
     assert 200 < before < len(reports)
     ended = [report.body["allocation"] for report in reports if report.kind is ReportKind.ENGINE_GONE]
     assert ended == list(range(1, 2001))
@@ -168,4 +168,4 @@ def test_another_supervisor_goes_on_behind_the_last_number(spec: AttemptSpec) ->
         file.write(json.dumps({"torn": 1}).encode())
     second = Spool(spec)
     second.append(ReportKind.ATTEMPT_STARTED, {"pid": 2})
-    assert [report.body["pid"] for report in told(spec)] == [1, 2]
+    assert [report.body["pid"] for report in reports_in(spec)] == [1, 2]

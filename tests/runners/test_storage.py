@@ -28,7 +28,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-class Told:
+class Outages:
     """Keeps the news; its clock is moved by hand."""
 
     def __init__(self) -> None:
@@ -78,34 +78,34 @@ class TestAppendFile:
 
 class TestOutage:
     def test_its_beginning_and_its_end_are_told_once(self) -> None:
-        told = Told()
+        kept = Outages()
         for now in (1.0, 2.0, 3.0):
-            told.now = now
-            told.outage.failed(OSError(errno.ENOSPC, "No space left on device", "/a/path"))
-        told.now = 5.0
-        told.outage.worked()
-        told.outage.worked()
-        assert list(map(str, told.news)) == [
+            kept.now = now
+            kept.outage.failed(OSError(errno.ENOSPC, "No space left on device", "/a/path"))
+        kept.now = 5.0
+        kept.outage.worked()
+        kept.outage.worked()
+        assert list(map(str, kept.news)) == [
             "logs cannot be written: No space left on device",
             "logs can be written again, after 4 s",
         ]
 
     def test_a_disk_that_fails_and_works_in_turns_is_told_of_once_a_minute(self) -> None:
-        told = Told()
+        kept = Outages()
         for second in range(600):
-            told.now = float(second)
-            told.outage.failed("full") if second % 2 else told.outage.worked()
-        assert 18 <= len(told.news) <= 22
-        assert [bool(news.error) for news in told.news] == [True, False] * (len(told.news) // 2)
+            kept.now = float(second)
+            kept.outage.failed("full") if second % 2 else kept.outage.worked()
+        assert 18 <= len(kept.news) <= 22
+        assert [bool(news.error) for news in kept.news] == [True, False] * (len(kept.news) // 2)
 
     def test_an_outage_that_lasts_is_told_though_another_was_a_moment_ago(self) -> None:
-        told = Told()
-        told.outage.failed("full")
-        told.outage.worked()
+        kept = Outages()
+        kept.outage.failed("full")
+        kept.outage.worked()
         for second in range(70):
-            told.now = 1.0 + second
-            told.outage.failed("full")
-        assert [bool(news.error) for news in told.news] == [True, False, True]
+            kept.now = 1.0 + second
+            kept.outage.failed("full")
+        assert [bool(news.error) for news in kept.news] == [True, False, True]
 
 
 class TestPatientLog:
@@ -178,8 +178,8 @@ class TestLogsOfChildren:
     def test_the_last_words_of_a_child_that_ended_on_a_full_disk_are_written_when_there_is_room(
         self, tmp_path: Path
     ) -> None:
-        told: list[str] = []
-        storage = Storage(lambda kind, body: told.append(body["error"]))
+        errors: list[str] = []
+        storage = Storage(lambda kind, body: errors.append(body["error"]))
         with small_disk(tmp_path / "disk", 1 << 18) as disk:
             pipes = [LogPipe(disk.folder / f"1.{stream}", 1 << 20) for stream in ("out", "err")]
             disk.fill()
@@ -192,9 +192,9 @@ class TestLogsOfChildren:
                 pipe.drain()
             for _ in range(3):
                 storage.look_at_logs([])
-            assert told == ["No space left on device"]
+            assert errors == ["No space left on device"]
             disk.make_room()
             storage.look_at_logs([])
-            assert told == ["No space left on device", ""]
+            assert errors == ["No space left on device", ""]
             assert [(disk.folder / f"1.{stream}").read_text() for stream in ("out", "err")] == ["last words"] * 2
             assert not storage._ended

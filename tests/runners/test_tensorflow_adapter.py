@@ -111,9 +111,9 @@ def test_a_models_micro_batches_make_the_step_that_keras_makes_of_all_rows(name:
     ours, plain = fresh(), fresh()
     adapter = adapter_of(ours, loss, keras.optimizers.SGD(0.1), metrics, parts[0])
     plain.compile(optimizer=keras.optimizers.SGD(0.1), loss=loss, metrics=metrics)
-    said = _step(adapter, *parts)
+    values = _step(adapter, *parts)
     expected = plain.train_on_batch(*joined, return_dict=True)
-    assert said == pytest.approx({name: float(value) for name, value in expected.items()}, abs=1e-3)
+    assert values == pytest.approx({name: float(value) for name, value in expected.items()}, abs=1e-3)
     for weight, its in zip(ours.weights, plain.weights, strict=True):
         np.testing.assert_allclose(weight.numpy(), its.numpy(), atol=1e-3 if name == "half precision" else 1e-5)
     assert adapter.take_warnings() == []
@@ -344,8 +344,8 @@ def side(request: pytest.FixtureRequest) -> Keras:
 def test_a_metric_for_each_class_is_told_for_each() -> None:
     net = keras.Sequential([keras.Input((8,)), scores()])
     adapter = adapter_of(net, "categorical_crossentropy", "sgd", [keras.metrics.F1Score()], (rows(2), np.eye(3)[:2]))
-    said = step(adapter, (rows(6), np.eye(3)[classes(6)]))
-    assert set(said) == {"loss", "f1_score_0", "f1_score_1", "f1_score_2"}
+    values = step(adapter, (rows(6), np.eye(3)[classes(6)]))
+    assert set(values) == {"loss", "f1_score_0", "f1_score_1", "f1_score_2"}
 
 
 # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────────

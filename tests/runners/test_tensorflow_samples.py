@@ -136,11 +136,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("made, says", REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_drawn_from_is_refused_in_a_sentence(made: Callable[[], Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+@pytest.mark.parametrize("made, message", REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_drawn_from_is_refused_in_a_sentence(made: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         samples(made())
-    with pytest.raises(UsageError, match=says.replace("train", "test", 1).replace("x_test", "x_train")):
+    with pytest.raises(UsageError, match=message.replace("train", "test", 1).replace("x_test", "x_train")):
         samples([(1, 2)], made())
 
 

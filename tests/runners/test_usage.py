@@ -79,10 +79,10 @@ def test_the_file_says_of_each_engine_its_slot_and_what_it_has_used(
 ) -> None:
     now = time.monotonic()
     UsageMeter(spec(tmp_path)).measure(now, {busy.pid: DesiredSlot(12, "3")})
-    told = json.loads((tmp_path / USAGE_FILE).read_text())
-    assert told["time"] == now
-    assert told["engines"]["12"]["slot"] == "3"
-    assert told["engines"]["12"]["cpu_seconds"] >= MOST_OF_IT
+    written = json.loads((tmp_path / USAGE_FILE).read_text())
+    assert written["time"] == now
+    assert written["engines"]["12"]["slot"] == "3"
+    assert written["engines"]["12"]["cpu_seconds"] >= MOST_OF_IT
     assert sorted(path.name for path in tmp_path.iterdir()) == [USAGE_FILE]
 
 

@@ -106,9 +106,9 @@ def test_with_a_fixed_batch_a_position_is_a_step_of_e_micro_batches() -> None:
 
 def test_a_checkpoint_of_an_earlier_release_means_a_fixed_batch() -> None:
     schedule = Schedule(100, 10, micro_batches=4, batch_size=5, epochs=2)
-    told = schedule.to_json_object()
-    del told["follows_engines"]
-    assert Schedule.from_json_object(told) == schedule
+    written = schedule.to_json_object()
+    del written["follows_engines"]
+    assert Schedule.from_json_object(written) == schedule
     following = Schedule(100, 10, 1, 5, 2, follows_engines=True)
     assert Schedule.from_json_object(following.to_json_object()) == following
 

@@ -24,7 +24,7 @@ from support.puppets import Stage
 
 def names(found: Changes) -> dict[str, list[str]]:
     """What changed, by name; what did not is left out."""
-    told = {
+    changed = {
         "jobs": [each.exec_id for each in found.jobs],
         "removed": [each.exec_id for each in found.removed],
         "nodes": [each.name for each in found.nodes],
@@ -32,7 +32,7 @@ def names(found: Changes) -> dict[str, list[str]]:
         "resizes": [each.cause for each in found.resizes],
         "failures": [each.kind.value for each in found.failures],
     }
-    return {what: which for what, which in told.items() if which}
+    return {what: which for what, which in changed.items() if which}
 
 
 def age(platform: Platform, seconds: float) -> None:
@@ -208,11 +208,11 @@ class TestOrderOfCommits:
             self.cordon(quick, 2)
             assert self.since(database, cursor) == ([], cursor)
             quick.commit()
-            told, cursor = self.since(database, cursor)
-            assert told == [2], "nobody waits for the one that is still open"
+            found, cursor = self.since(database, cursor)
+            assert found == [2], "nobody waits for the one that is still open"
             slow.commit()
-            told, cursor = self.since(database, cursor)
-            assert told == [1], "it became visible after the last look, though its number is lower"
+            found, cursor = self.since(database, cursor)
+            assert found == [1], "it became visible after the last look, though its number is lower"
         assert self.since(database, cursor) == ([], cursor)
 
     def test_what_is_rolled_back_is_never_told(self, database: Database) -> None:
@@ -235,8 +235,8 @@ class TestOrderOfCommits:
                 changes.prune(tx, 100)
             with database.transaction() as tx:
                 self.cordon(tx, 3)
-            told, cursor = self.since(database, cursor)
-            assert told == [3]
+            found, cursor = self.since(database, cursor)
+            assert found == [3]
             slow.commit()
         assert self.since(database, cursor)[0] == [1]
 
@@ -244,8 +244,8 @@ class TestOrderOfCommits:
         self, database: Database
     ) -> None:
         with database.transaction() as tx:  # as the dump of a busier server leaves it
-            told = "INSERT INTO changes (id, xid, topic, key, time) VALUES "
-            tx.execute(text(f"{told} (0, 0, 'pruned', 9000000, 0), (-1, 9000001, 'node', 1, 0)"))
+            statement = "INSERT INTO changes (id, xid, topic, key, time) VALUES "
+            tx.execute(text(f"{statement} (0, 0, 'pruned', 9000000, 0), (-1, 9000001, 'node', 1, 0)"))
         with database.snapshot() as tx:
             cursor = start = changes.newest(tx)
         for number in (1, 2):
@@ -285,15 +285,15 @@ class TestOrderOfCommits:
         writers = [threading.Thread(target=write) for _ in range(4)]
         for writer in writers:
             writer.start()
-        told: list[int] = []
-        while any(writer.is_alive() for writer in writers) or len(told) < 80:
+        jobs: list[int] = []
+        while any(writer.is_alive() for writer in writers) or len(jobs) < 80:
             with database.snapshot() as tx:
                 found, cursor = changes.since(tx, cursor)
-            told += changes.of(found, "job")
-            assert len(told) == len(set(told))
+            jobs += changes.of(found, "job")
+            assert len(jobs) == len(set(jobs))
         for writer in writers:
             writer.join()
-        assert sorted(told) == list(range(100, 180))
+        assert sorted(jobs) == list(range(100, 180))
 
 
 def test_users_do_not_change_the_feed(stage: Stage) -> None:

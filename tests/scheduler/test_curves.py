@@ -31,8 +31,8 @@ def point(step: int, loss: float | None = 1.0) -> MetricPoint:
 
 
 def progress(node: Puppet, job: str, step: int, *, fence: int = 1, **body: object) -> None:
-    told = {"steps_total": 100, "epoch": 1, "epochs": 2, "workers": 1, "loss": 1 / (step + 1), **body}
-    node.report((job, fence), ReportKind.PROGRESS, step=step, **told)
+    fields = {"steps_total": 100, "epoch": 1, "epochs": 2, "workers": 1, "loss": 1 / (step + 1), **body}
+    node.report((job, fence), ReportKind.PROGRESS, step=step, **fields)
 
 
 def curve(stage: Stage, job: str, points: int = 600) -> Curve:
@@ -229,7 +229,7 @@ class TestPace:
 
 class TestHowFarAndHowFast:
     @pytest.mark.parametrize(
-        ("told", "finished", "share"),
+        ("progress", "finished", "share"),
         [
             ({"step": 46, "steps_total": 69}, True, 46 / 69),  # it ended early
             ({"step": 46, "steps_total": 69}, False, 46 / 69),
@@ -240,9 +240,9 @@ class TestHowFarAndHowFast:
         ],
     )
     def test_what_a_job_has_done_is_a_share_of_its_steps(
-        self, told: dict[str, object], finished: bool, share: float | None
+        self, progress: dict[str, object], finished: bool, share: float | None
     ) -> None:
-        assert share_done(told, None, finished=finished) == share
+        assert share_done(progress, None, finished=finished) == share
 
     def test_a_finished_job_tells_its_median_rate_and_not_that_of_its_last_moment(
         self, training: tuple[Stage, Puppet, str]

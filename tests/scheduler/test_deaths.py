@@ -67,8 +67,8 @@ class Platform:
                 "EDT_AGENT_POLL_SECONDS": "0.5",
             },
         }
-        told = {name: {**common, **own[name], "EDT_CRASH": ",".join(POINTS[name])} for name in own}
-        self._restarter: subprocess.Popen[bytes] = restarter.start(told, self._deaths)
+        environs = {name: {**common, **own[name], "EDT_CRASH": ",".join(POINTS[name])} for name in own}
+        self._restarter: subprocess.Popen[bytes] = restarter.start(environs, self._deaths)
 
     def close(self) -> None:
         self._restarter.kill()

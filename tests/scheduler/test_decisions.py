@@ -290,10 +290,10 @@ class TestNodes:
         assert second.running == {}
         assert (stage.job(job).fence, stage.job(job).state) == (1, JobState.RUNNING)
         assert causes(stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
-        told = len(second.reported)
+        reported = len(second.reported)
         operations.uncordon(stage.platform, "n2")
         look(stage.platform)
-        assert second.fetch()[job, 1].spec.last_report_seq == told, (
+        assert second.fetch()[job, 1].spec.last_report_seq == reported, (
             "another supervisor is wanted, and its numbers go on"
         )
         stage.settle()

@@ -54,8 +54,8 @@ KINDS: Mapping[tuple[str, str], frozenset[str]] = {
 
 def _host(dump: Dump, attempt: Row) -> int | None:
     """0003: whoever was home had told where its coordinator listens."""
-    told = attempt["coordinator"] is not None and attempt["ended_at"] is None
-    return attempt["home_node_id"] if told else None
+    led = attempt["coordinator"] is not None and attempt["ended_at"] is None
+    return attempt["home_node_id"] if led else None
 
 
 def _uncompared(dump: Dump, job: Row) -> int | None:
@@ -281,8 +281,8 @@ def test_what_happens_next_is_numbered_on_and_told_to_who_watches(oldest: str, t
         for name in ("users", "nodes", "resizes", "allocations"):
             new = {row["id"] for row in after[name]} - {row["id"] for row in before[name]}
             assert new and min(new) > max(row["id"] for row in before[name]), name
-        told = operations.changes_since(platform, cursor)
-        assert told.nodes and told.jobs
+        events = operations.changes_since(platform, cursor)
+        assert events.nodes and events.jobs
 
 
 def test_the_platform_shows_it_and_goes_on_with_it(oldest: str, tmp_path: Path) -> None:
@@ -296,8 +296,8 @@ def test_the_platform_shows_it_and_goes_on_with_it(oldest: str, tmp_path: Path) 
         assert jobs[4].exactness.verdict is Verdict.NOT_COMPARED
         assert "joined at step 45" in jobs[3].exactness.reason
         for job in jobs.values():
-            told = operations.events(platform, job.exec_id, viewer=admin)
-            assert [event.seq for event in told] == list(range(1, 1 + len(told)))
+            events = operations.events(platform, job.exec_id, viewer=admin)
+            assert [event.seq for event in events] == list(range(1, 1 + len(events)))
             operations.resizes(platform, job.exec_id, viewer=admin)
             operations.allocations(platform, job.exec_id, viewer=admin)
         assert operations.timeline(platform, viewer=admin)

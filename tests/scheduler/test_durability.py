@@ -37,7 +37,7 @@ either = pytest.mark.parametrize("opened", [of_the_api, of_the_scheduler])
 Opened = Callable[[Path, str], AbstractContextManager[Database]]
 
 
-def said(database: Database, question: str) -> set[object]:
+def answers(database: Database, question: str) -> set[object]:
     """What connections answer: one that writes and three that read beside it, each another one of the pool."""
     with ExitStack() as stack:
         connections = [stack.enter_context(database.transaction())]
@@ -48,9 +48,9 @@ def said(database: Database, question: str) -> set[object]:
 @either
 def test_sqlite_waits_for_the_disk_at_every_commit_and_keeps_a_log(opened: Opened, tmp_path: Path) -> None:
     with opened(tmp_path / "home", "") as database:
-        assert said(database, "PRAGMA synchronous") == {FULL}
-        assert said(database, "PRAGMA journal_mode") == {"wal"}
-        assert said(database, "PRAGMA foreign_keys") == {1}
+        assert answers(database, "PRAGMA synchronous") == {FULL}
+        assert answers(database, "PRAGMA journal_mode") == {"wal"}
+        assert answers(database, "PRAGMA foreign_keys") == {1}
 
 
 @either
@@ -62,6 +62,6 @@ def test_postgresql_waits_for_the_disk_even_where_the_server_says_that_it_need_n
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {make_url(postgres_url).database} SET synchronous_commit = {server}")
     with opened(tmp_path / "home", postgres_url) as database:
-        assert said(database, "SHOW synchronous_commit") == {ours}
+        assert answers(database, "SHOW synchronous_commit") == {ours}
         database.close()  # as after an outage: other connections
-        assert said(database, "SHOW synchronous_commit") == {ours}
+        assert answers(database, "SHOW synchronous_commit") == {ours}

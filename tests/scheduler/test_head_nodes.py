@@ -214,8 +214,8 @@ class TestLease:
         assert stage.holding() == {job: 4}, "two of them cannot be asked"
         assert causes(stage, job)[-1] == (ResizeCause.NODE_LOST, 4, 2)
         lost = list(second.running[job, 1])
-        told = {"workers": 2, "joined": [], "left": [], "lost": lost, "pause_seconds": 0.2}
-        first.report((job, 1), ReportKind.RESIZED, **told)
+        resized = {"workers": 2, "joined": [], "left": [], "lost": lost, "pause_seconds": 0.2}
+        first.report((job, 1), ReportKind.RESIZED, **resized)
         assert operations.resizes(stage.platform, job, viewer=stage.admin)[-1].pause_seconds == 0.2
         item = second.fetch()[job, 1]
         assert (item.desired.slots, sorted(item.desired.leaving), item.desired.stop) == ((), sorted(lost), False)

@@ -56,11 +56,11 @@ class TestEngines:
     ) -> None:
         node, job = start(stage)
         victim = max(node.running[job, 1])
-        told = {"generation": 7, "step": 42, "workers": 3, "pause_seconds": 0.08, "recomputed": 2}
+        resized = {"generation": 7, "step": 42, "workers": 3, "pause_seconds": 0.08, "recomputed": 2}
 
         def group() -> None:
             gone = {"left": [], "lost": [], group_says: [victim]}
-            node.report((job, 1), ReportKind.RESIZED, joined=[], **gone, **told)
+            node.report((job, 1), ReportKind.RESIZED, joined=[], **gone, **resized)
 
         if first == "group":
             group()

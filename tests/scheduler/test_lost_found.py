@@ -101,8 +101,8 @@ def test_one_that_never_says_a_last_word_is_gone_when_it_stood_still_for_longer_
         (folder / "spool" / "1-n1" / "usage.json").write_text("x" * number)
         leftovers.sweep()
         monotonic.pass_(100)
-    told = [message for message in caplog.messages if "edt-7 (processes may live: 1-n1)" in message]
-    assert len(told) == 1, "told once, not at every look"
+    logged = [message for message in caplog.messages if "edt-7 (processes may live: 1-n1)" in message]
+    assert len(logged) == 1, "told once, not at every look"
     leftovers.sweep()
     monotonic.pass_(21)
     assert folder.exists()

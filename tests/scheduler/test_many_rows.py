@@ -114,10 +114,10 @@ def test_a_list_tells_a_job_that_changes_meanwhile_once_and_only_in_a_state_that
     crowd(stage.platform.database, stage.platform.clock(), "admin", 8, waiting=6)
     by_state = operations.jobs(stage.platform, viewer=stage.admin, order=JobOrder(JobKey.STATE))
     waiting = operations.jobs(stage.platform, viewer=stage.admin, states={JobState.SUBMITTED})
-    told, unmoved = [next(by_state)], [next(waiting)]
+    changed, unmoved = [next(by_state)], [next(waiting)]
     operations.stop(stage.platform, "edt-5", viewer=stage.admin)
-    told, unmoved = told + list(by_state), unmoved + list(waiting)
-    assert [job.number for job in told] == [1, 2, 3, 4, 5, 6, 7, 8] and told[4].state is JobState.KILLED
+    changed, unmoved = changed + list(by_state), unmoved + list(waiting)
+    assert [job.number for job in changed] == [1, 2, 3, 4, 5, 6, 7, 8] and changed[4].state is JobState.KILLED
     assert [job.number for job in unmoved] == [3, 4, 6, 7, 8]
 
 
@@ -125,13 +125,13 @@ def test_a_sorted_list_is_sorted_once(stage: Stage, few_at_once: None) -> None:
     crowd(stage.platform.database, stage.platform.clock(), "admin", 9)
     asked: list[str] = []
 
-    def heard(_c: Any, _x: Any, statement: str, *_: Any) -> None:
+    def note(_c: Any, _x: Any, statement: str, *_: Any) -> None:
         if "app_name" in statement.partition("ORDER BY")[2]:
             asked.append(statement)
 
-    event.listen(stage.platform.database.reading, "before_cursor_execute", heard)
+    event.listen(stage.platform.database.reading, "before_cursor_execute", note)
     assert len(listed(stage, order=JobOrder(JobKey.APP_NAME))) == 9
-    event.remove(stage.platform.database.reading, "before_cursor_execute", heard)
+    event.remove(stage.platform.database.reading, "before_cursor_execute", note)
     assert len(asked) == 1
 
 

@@ -199,12 +199,12 @@ def test_messages_decide_nothing(
         still = False
         while not still:
             moved = [look(connected.platform) for _ in received_first(scheduler, SCHEDULER_QUEUE)]
-            told = len(node.reported)
+            reported = len(node.reported)
             for _ in received_first(listener, node_queue("n1")):
                 node.obey("notification")
             moved.append(look(connected.platform))  # the timers
             node.obey("timer")
-            still = not any(moved) and told == len(node.reported)
+            still = not any(moved) and reported == len(node.reported)
 
     a = connected.submit()
     come_to_rest()

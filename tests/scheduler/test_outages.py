@@ -104,10 +104,10 @@ class Wire:
             try:
                 server.connect(self._target)
                 threading.Thread(target=self._back, args=(server, client), daemon=True).start()
-                said = b""
+                received = b""
                 while data := client.recv(1 << 16):
-                    said = data if b"BEGIN" in data else said + data
-                    meant = b"READ ONLY" not in said and self.which in said
+                    received = data if b"BEGIN" in data else received + data
+                    meant = b"READ ONLY" not in received and self.which in received
                     how = self.cut if b"COMMIT\0" in data and meant else ""
                     if how:
                         self.cut = ""
@@ -403,13 +403,13 @@ def scheduler(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Stage, subpro
     settings = Settings(home=tmp_path / "home", database_url=postgres_url, broker_url="")
     platform = open_platform(settings)
     admin = operations.add_user(platform, "admin", "hash", Role.ADMIN)
-    said = tmp_path / "said"
-    told = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "0.2", "EDT_DATABASE_URL": postgres_url}
-    with said.open("w") as output:
+    log = tmp_path / "log"
+    environ = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "0.2", "EDT_DATABASE_URL": postgres_url}
+    with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "edt_scheduler"], env={**os.environ, "EDT_BROKER_URL": "", **told}, stderr=output
+            [sys.executable, "-m", "edt_scheduler"], env={**os.environ, "EDT_BROKER_URL": "", **environ}, stderr=output
         )
-    yield Stage(platform, Clock(time.time()), admin), process, said.read_text
+    yield Stage(platform, Clock(time.time()), admin), process, log.read_text
     process.kill()
     process.wait()
     platform.close()
@@ -419,36 +419,36 @@ class TestTheScheduler:
     def test_it_decides_again_when_the_server_is_back_and_loses_no_node_over_it(
         self, scheduler: tuple[Stage, subprocess.Popen[str], Callable[[], str]], postgres_server: Postgres
     ) -> None:
-        stage, process, said = scheduler
+        stage, process, log = scheduler
         stage.node()
         first = stage.submit(workers=1)
         until(lambda: stage.job(first).state is not JobState.SUBMITTED)
         with stopped(postgres_server):
-            until(lambda: "standing by: the database does not answer" in said())
+            until(lambda: "standing by: the database does not answer" in log())
         second = stage.submit(workers=1)
         until(lambda: stage.job(second).state is not JobState.SUBMITTED)
         assert process.poll() is None
-        assert "Traceback" not in said()
-        assert said().count("deciding, every") == 2
+        assert "Traceback" not in log()
+        assert log().count("deciding, every") == 2
         assert operations.node(stage.platform, "n1").health is Health.UP
 
     def test_it_notices_that_its_session_was_ended_and_somebody_else_may_decide(
         self, scheduler: tuple[Stage, subprocess.Popen[str], Callable[[], str]], postgres: str
     ) -> None:
-        stage, process, said = scheduler
-        until(lambda: "deciding" in said())
+        stage, process, log = scheduler
+        until(lambda: "deciding" in log())
         name = make_url(stage.platform.settings.database).database
         _execute(
             postgres,
             "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "  # noqa: S608
             f"WHERE l.locktype = 'advisory' AND l.objid = {LEADER_LOCK} AND a.datname = '{name}'",
         )
-        until(lambda: "no longer deciding" in said())
-        until(lambda: said().count("deciding, every") == 2)
+        until(lambda: "no longer deciding" in log())
+        until(lambda: log().count("deciding, every") == 2)
         job = stage.submit()
         until(lambda: stage.job(job).state is not JobState.SUBMITTED)
         assert process.poll() is None
-        assert "Traceback" not in said()
+        assert "Traceback" not in log()
 
 
 def test_notifications_that_cannot_be_read_wait_in_silence(

@@ -114,8 +114,8 @@ def shown(url: str) -> str:
 
 def test_no_password_of_the_database_is_written_or_said(tmp_path: Path) -> None:
     url = "postgresql://edt:canary-1@host/edt?password=canary-2&sslmode=require"
-    told = pairing.database_place(Settings(home=tmp_path, database_url=url))
-    assert told == "postgresql://edt:***@host/edt?sslmode=require"
+    place = pairing.database_place(Settings(home=tmp_path, database_url=url))
+    assert place == "postgresql://edt:***@host/edt?sslmode=require"
 
 
 def execute(settings: Settings, *statements: str) -> None:
@@ -240,11 +240,11 @@ def test_a_new_database_is_refused_in_one_sentence_and_nothing_is_lost(
     for url in {new, *moved} - {settings.database}:
         with pytest.raises(HomeForeign) as refused:
             open_platform(settings.model_copy(update={"database_url": url}))
-        said = str(refused.value)
-        assert "\n" not in said and "`edt doctor --adopt`" in said
-        assert f"EDT_HOME {settings.home} (id {ids(settings)[0]}, of {shown(settings.database)})" in said
-        assert f"the database {shown(url)} (no id)" in said
-        assert "the database is new and the home holds 1 job" in said
+        message = str(refused.value)
+        assert "\n" not in message and "`edt doctor --adopt`" in message
+        assert f"EDT_HOME {settings.home} (id {ids(settings)[0]}, of {shown(settings.database)})" in message
+        assert f"the database {shown(url)} (no id)" in message
+        assert "the database is new and the home holds 1 job" in message
     assert result.read_text() == "weights"
     opened(settings)
 
@@ -256,8 +256,8 @@ def test_another_homes_database_is_refused_by_both_ids(settings: Settings, tmp_p
     mixed = settings.model_copy(update={"database_url": other.database_url})
     with pytest.raises(HomeForeign, match="their ids differ") as refused:
         open_platform(mixed)
-    said = str(refused.value)
-    assert f"(id {ids(settings)[0]}, of " in said and f"(id {ids(other)[1]}, of {other.home})" in said
+    message = str(refused.value)
+    assert f"(id {ids(settings)[0]}, of " in message and f"(id {ids(other)[1]}, of {other.home})" in message
 
 
 def test_an_empty_home_is_refused_where_the_database_knows_another(settings: Settings, tmp_path: Path) -> None:
@@ -311,10 +311,10 @@ def test_a_start_that_dies_between_the_two_ids_is_made_good_by_the_next(settings
 
 
 def start(module: str, settings: Settings, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    told = {"EDT_HOME": str(settings.home), "EDT_DATABASE_URL": settings.database, "EDT_BROKER_URL": "", **environ}
+    environ = {"EDT_HOME": str(settings.home), "EDT_DATABASE_URL": settings.database, "EDT_BROKER_URL": "", **environ}
     return subprocess.run(
         [sys.executable, "-m", module, *words],
-        env={**os.environ, **told},
+        env={**os.environ, **environ},
         capture_output=True,
         text=True,
         timeout=120,
@@ -334,8 +334,8 @@ def test_every_process_that_starts_says_the_same_and_ends_with_2(tmp_path: Path,
         file.unlink()
     done = start(words[0], settings.model_copy(update={"database_url": ""}), *words[1:], EDT_DATABASE_URL="")
     assert done.returncode == 2, done.stderr
-    (said,) = done.stderr.splitlines()
-    assert "do not belong together" in said and "`edt doctor --adopt`" in said
+    (message,) = done.stderr.splitlines()
+    assert "do not belong together" in message and "`edt doctor --adopt`" in message
     assert result.exists()
 
 

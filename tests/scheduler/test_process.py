@@ -138,10 +138,10 @@ def test_the_one_that_leads_hears_each_notification_though_another_stands_by_and
     connected = Platform(platform.database, Notifier(platform.database, valkey), platform.settings)
     stage = Stage(connected, scheduler.stage.clock, scheduler.stage.admin)
     schedulers = []
-    for said in ("deciding", "standing by"):
+    for words in ("deciding", "standing by"):
         process = scheduler.start(EDT_BROKER_URL=valkey)
         schedulers.append(process)
-        assert process.stderr is not None and said in process.stderr.readline()
+        assert process.stderr is not None and words in process.stderr.readline()
     until(lambda: listeners(valkey) == 2)
 
     def decides_what_is_submitted() -> None:
@@ -170,9 +170,9 @@ def test_sigterm_ends_it_and_its_workers_in_time_and_without_another_word(
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
     assert process.stderr is not None
-    said = process.stderr.read()
+    log = process.stderr.read()
     assert all(gone(pid) for pid in workers)
-    assert said == "INFO edt.scheduler: deciding, every 600 s and when notified\nINFO edt.scheduler: ended\n"
+    assert log == "INFO edt.scheduler: deciding, every 600 s and when notified\nINFO edt.scheduler: ended\n"
 
 
 def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives_it(
@@ -183,9 +183,9 @@ def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives
     process = scheduler.start(EDT_BROKER_URL=valkey, EDT_DATABASE_PASSWORD="not-for-ps")
     until(lambda: len(task_workers(process.pid)) == 2)
     assert process.stderr is not None
-    said = ""
-    while "INFO edt.tasks: edt.remove-folders: 1 " not in said:
-        said += process.stderr.readline()
+    log = ""
+    while "INFO edt.tasks: edt.remove-folders: 1 " not in log:
+        log += process.stderr.readline()
     assert not job.directory.exists()
     worker, pool = task_workers(process.pid)
     assert not any(b"not-for-ps" in command_line(pid) for pid in (worker, pool))
@@ -195,9 +195,9 @@ def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives
     again = task_workers(process.pid)
     process.kill()
     until(lambda: all(gone(pid) for pid in again))
-    said += process.stderr.read()
-    assert "no worker takes" not in said
-    assert "the periodic tasks' worker ended with -9; it starts again" in said
+    log += process.stderr.read()
+    assert "no worker takes" not in log
+    assert "the periodic tasks' worker ended with -9; it starts again" in log
 
 
 def test_without_a_broker_its_timer_does_all_and_a_second_one_stands_by_until_the_first_is_dead(
@@ -230,6 +230,6 @@ def test_what_keeps_it_from_starting_is_one_sentence_and_exit_code_2(
         environ = {"EDT_HOME": str(home)}
     else:
         environ = {"EDT_TICK_SECONDS": "often"}
-    _, said = scheduler.start(**environ).communicate(timeout=60)
+    _, log = scheduler.start(**environ).communicate(timeout=60)
     assert scheduler.started[-1].returncode == 2
-    assert said.count("\n") == 1
+    assert log.count("\n") == 1

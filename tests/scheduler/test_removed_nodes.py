@@ -46,14 +46,14 @@ def test_a_lost_node_is_kept_while_a_job_that_goes_on_holds_its_slots(sqlite_sta
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "message"),
     [
         (2, "edt-1 and edt-2 hold slots there and go on elsewhere; remove the node when they are over"),
         (3, "edt-1, edt-2 and edt-3 hold"),
         (5, "edt-1, edt-2 and 3 more hold"),
     ],
 )
-def test_of_the_jobs_that_are_in_the_way_the_first_are_named(sqlite_stage: Stage, number: int, told: str) -> None:
+def test_of_the_jobs_that_are_in_the_way_the_first_are_named(sqlite_stage: Stage, number: int, message: str) -> None:
     sqlite_stage.node("n1", slots=number)
     for _ in range(number):
         sqlite_stage.submit(2)
@@ -61,7 +61,7 @@ def test_of_the_jobs_that_are_in_the_way_the_first_are_named(sqlite_stage: Stage
     sqlite_stage.node("n2", slots=number)
     sqlite_stage.settle()
     look(sqlite_stage.platform, sqlite_stage.silence("n2"))
-    with pytest.raises(NodeInUse, match=told):
+    with pytest.raises(NodeInUse, match=message):
         operations.remove_node(sqlite_stage.platform, "n2")
 
 
@@ -107,8 +107,8 @@ def test_a_removed_node_is_on_no_list_and_its_history_stays(stage: Stage) -> Non
     assert names(stage) == []
     with pytest.raises(NoSuchNode):
         operations.node(stage.platform, "n1")
-    told = operations.changes_since(stage.platform, cursor)
-    assert (told.nodes, told.removed_nodes) == ((), ("n1",))
+    found = operations.changes_since(stage.platform, cursor)
+    assert (found.nodes, found.removed_nodes) == ((), ("n1",))
     held = operations.allocations(stage.platform, job, viewer=stage.admin)
     assert {each.node for each in held} == {"n1"}
     assert [each.name for each in operations.timeline(stage.platform, viewer=stage.admin).nodes] == ["n1"]

@@ -172,11 +172,11 @@ def test_whatever_the_last_word_holds_it_gives_the_slots_back(stage: Stage, valu
     job = stage.submit()
     stage.settle()
     [allocation, *_] = node.running[job, 1]
-    told = dict.fromkeys(BODIES[ReportKind.ATTEMPT_ENDED].fields, value)
+    body = dict.fromkeys(BODIES[ReportKind.ATTEMPT_ENDED].fields, value)
     gone = dict.fromkeys(BODIES[ReportKind.ENGINE_GONE].fields, value)
     node.report((job, 1), ReportKind.ENGINE_GONE, **{**gone, "allocation": allocation})
     assert stage.holding() == {job: 3}
-    node.report((job, 1), ReportKind.ATTEMPT_ENDED, **told)
+    node.report((job, 1), ReportKind.ATTEMPT_ENDED, **body)
     assert stage.holding() == {}
 
 
@@ -199,8 +199,8 @@ def test_one_report_in_the_place_of_those_that_were_left_out_takes_all_their_num
     assert taken(left_out("x", last + 20)) == last + 12
     assert taken(left_out(last + 99, last + 13)) == last + 13, "one that stands for later ones stands for itself"
     assert taken(progress(job, 1, last + 13, 3)) == last + 13
-    told = [event.message for event in operations.events(stage.platform, job, viewer=stage.admin)]
-    assert [message for message in told if "left out" in message] == [
+    messages = [event.message for event in operations.events(stage.platform, job, viewer=stage.admin)]
+    assert [message for message in messages if "left out" in message] == [
         "reports were left out, 9 of kind restarted: there were too many of them"
     ]
 
@@ -212,10 +212,10 @@ def test_checkpoints_that_nothing_comes_between_are_one_event_in_ten_minutes(sta
     for step in range(1, 100):
         node.report((job, 1), ReportKind.CHECKPOINTED, step=step, path="")
         stage.clock.pass_(10)
-    told = [
+    steps = [
         e.data["step"] for e in operations.events(stage.platform, job, viewer=stage.admin) if e.kind == "checkpointed"
     ]
-    assert told == [1, 62]
+    assert steps == [1, 62]
     assert stage.job(job).checkpoint_step == 99
 
 

@@ -46,7 +46,7 @@ FAR = ("home", "nodes", "slots", "users", "tokens", "job_transitions", "changes"
 """Tables whose rows outlive any job."""
 
 
-def told(stage: Stage, **settings: Any) -> Platform:
+def platform_with(stage: Stage, **settings: Any) -> Platform:
     """The same platform, under other settings."""
     return replace(stage.platform, settings=stage.platform.settings.model_copy(update=settings))
 
@@ -86,7 +86,7 @@ class TestSettings:
         assert Settings().metrics_days is None
 
     @pytest.mark.parametrize(
-        ("given", "said"),
+        ("given", "message"),
         [
             ({"EDT_JOB_DAYS": "3", "EDT_RESULT_DAYS": "7"}, "results go with their job at the latest"),
             ({"EDT_JOB_DAYS": "0"}, "greater than 0"),
@@ -95,11 +95,11 @@ class TestSettings:
         ],
     )
     def test_what_cannot_be_meant_is_refused(
-        self, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], said: str
+        self, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], message: str
     ) -> None:
         for name, value in given.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(ValidationError, match=said) as refused:
+        with pytest.raises(ValidationError, match=message) as refused:
             Settings()
         assert f"EDT_{refused.value.errors()[0]['loc'][0]}".upper() == list(given)[-1]
 
@@ -242,7 +242,7 @@ class TestPointsOfCourses:
     ) -> None:
         jobs = with_course(stage, 33, 5)
         days_pass(stage, 8)
-        platform = told(stage, result_days=7)
+        platform = platform_with(stage, result_days=7)
         assert remove_old_results(platform) == 2 and remove_folders(platform) == 2
         assert rows(stage)["metric_points"] == 38, "their courses can still be looked at"
         for job in jobs:
@@ -315,8 +315,8 @@ class TestAJobThatIsOld:
         waiting = stage.submit(40)
         days_pass(stage, 2)
         assert delete_old_jobs(stage.platform) == 0, "by default they are kept for ever"
-        assert delete_old_jobs(told(stage, job_days=7)) == 1
-        assert delete_old_jobs(told(stage, job_days=7)) == 0
+        assert delete_old_jobs(platform_with(stage, job_days=7)) == 1
+        assert delete_old_jobs(platform_with(stage, job_days=7)) == 0
         with pytest.raises(NoSuchJob):
             stage.job(old)
         assert stage.job(young).state is JobState.FINISHED and stage.job(waiting).exec_id == waiting
@@ -327,7 +327,7 @@ class TestAJobThatIsOld:
         (stage.job(job).model_dir / "weights").write_text("w")
         days_pass(stage, 8)
         assert remove_old_results(stage.platform) == 0
-        platform = told(stage, result_days=7)
+        platform = platform_with(stage, result_days=7)
         assert remove_old_results(platform) == 1 and remove_old_results(platform) == 0
         assert stage.job(job).directory.exists() and stage.job(job).results_removed_at == stage.clock.now
         assert remove_folders(platform) == 1
@@ -376,7 +376,7 @@ class TestMetrics:
         with stage.platform.database.transaction() as tx:
             for step in range(60):
                 metrics.add(tx, number, 1, float(step), {"step": step, "loss": 1 / (1 + step)})
-        platform = told(stage, metrics_points=20)
+        platform = platform_with(stage, metrics_points=20)
 
         def steps() -> list[int]:
             with stage.platform.database.snapshot() as tx:
@@ -385,7 +385,7 @@ class TestMetrics:
         days_pass(stage, 29)
         assert thin_old_metrics(platform) == 0 and len(steps()) == 60
         days_pass(stage, 2)
-        assert thin_old_metrics(told(stage, metrics_days=None)) == 0
+        assert thin_old_metrics(platform_with(stage, metrics_days=None)) == 0
         assert thin_old_metrics(platform) == 1
         left = steps()
         assert len(left) <= 20 and left[0] == 0 and left[-1] == 59
@@ -478,6 +478,6 @@ def test_samples_and_sums_go_when_they_are_old(stage: Stage, monkeypatch: pytest
     days_pass(stage, 30)
     assert forget_usage(stage.platform) == 8
     assert forget_roll_ups(stage.platform) == 0, "they are kept for ever"
-    assert forget_roll_ups(told(stage, usage_users_days=40.0)) == 0
-    assert forget_roll_ups(told(stage, usage_users_days=20.0)) == 1
+    assert forget_roll_ups(platform_with(stage, usage_users_days=40.0)) == 0
+    assert forget_roll_ups(platform_with(stage, usage_users_days=20.0)) == 1
     assert rows(stage)["slot_usage"] == rows(stage)["user_days"] == 0

@@ -129,11 +129,11 @@ class TestWithoutTheKey:
         sqlite_stage.settle()
         replace_key(sqlite_stage.platform, Fernet.generate_key())
         platform = replace(sqlite_stage.platform)  # the API was started again, and has never read the old key
-        told = operations.assignments(platform, "n1")
-        assert told.assignments == () and told.locked == ((job, 1),)
+        assignments = operations.assignments(platform, "n1")
+        assert assignments.assignments == () and assignments.locked == ((job, 1),)
         operations.stop(platform, job, viewer=sqlite_stage.admin)
-        told = operations.assignments(platform, "n1")
-        assert [assignment.desired.stop for assignment in told.assignments] == [True] and told.locked == ()
+        assignments = operations.assignments(platform, "n1")
+        assert [each.desired.stop for each in assignments.assignments] == [True] and assignments.locked == ()
 
     def test_the_start_says_which_jobs(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         settings = Settings(home=tmp_path / "home", broker_url="")
@@ -159,8 +159,8 @@ class TestWithoutTheKey:
         keys = platform.secret_key.keys()
         assert sealing.seal_all(platform.database, keys) == 2
         assert {row["job_id"] for row in rows(platform) if row["key_id"] == keys.ids[0]} == {3, 5}
-        told = [message for message in caplog.messages if "is damaged" in message]
-        assert [message.split()[3] for message in told] == ["edt-1", "edt-2", "edt-4"]
+        logged = [message for message in caplog.messages if "is damaged" in message]
+        assert [message.split()[3] for message in logged] == ["edt-1", "edt-2", "edt-4"]
 
 
 class TestTheFile:
@@ -179,8 +179,8 @@ class TestTheFile:
         stage.settle()
         assert stage.job(job).fence == 1 and ENVIRON.items() <= spec(stage).items()
         stage.submit(environ=ENVIRON)
-        said = [message for message in caplog.messages if "the keys count that were read before" in message]
-        assert len(said) == 1 and str(path) in said[0]
+        logged = [message for message in caplog.messages if "the keys count that were read before" in message]
+        assert len(logged) == 1 and str(path) in logged[0]
         with caplog.at_level("INFO"):
             path.write_bytes(right)
             platform.secret_key.keys()
@@ -251,8 +251,8 @@ class TestTheFile:
         before = platform.secret_key.keys().ids[0]
         replace_key(platform, new, old)
         assert doctor.main(["--seal"]) == 0
-        said = capsys.readouterr().out
-        assert "1 environment sealed anew" in said and f"needs {before} no longer" in said
+        output = capsys.readouterr().out
+        assert "1 environment sealed anew" in output and f"needs {before} no longer" in output
         replace_key(platform, new)
         stage.node()
         stage.settle()
@@ -270,10 +270,10 @@ class TestLooking:
         before = platform.secret_key.keys().ids[0]
         replace_key(platform, new, old)
         ids = list(platform.secret_key.keys().ids)
-        told = {"file": str(platform.secret_key.path), "ids": ids, "sealed": 1, "problem": None}
-        assert doctor.look(platform.settings)["secret_key"] == {**told, "older": 1, "unneeded": []}
+        shown = {"file": str(platform.secret_key.path), "ids": ids, "sealed": 1, "problem": None}
+        assert doctor.look(platform.settings)["secret_key"] == {**shown, "older": 1, "unneeded": []}
         sealing.seal_all(platform.database, platform.secret_key.keys())
-        assert doctor.look(platform.settings)["secret_key"] == {**told, "older": 0, "unneeded": [before]}
+        assert doctor.look(platform.settings)["secret_key"] == {**shown, "older": 0, "unneeded": [before]}
 
     def test_a_key_that_is_not_there_is_named_and_never_made(
         self, tmp_path: Path, sqlite_stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

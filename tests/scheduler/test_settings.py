@@ -67,9 +67,9 @@ def test_a_secret_file_that_holds_nothing_is_named(
     if content is not None:
         path.write_text(content)
     monkeypatch.setenv("EDT_BROKER_PASSWORD_FILE", str(path))
-    with pytest.raises(ValidationError, match=f"{path} {why}") as told:
+    with pytest.raises(ValidationError, match=f"{path} {why}") as refused:
         Settings()
-    assert told.value.errors()[0]["loc"] == ("broker_password",)
+    assert refused.value.errors()[0]["loc"] == ("broker_password",)
 
 
 def test_migrating_takes_the_database_from_the_settings(tmp_path: Path) -> None:

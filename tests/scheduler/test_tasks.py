@@ -392,10 +392,10 @@ def test_a_task_that_takes_longer_than_its_limit_is_killed_and_the_next_one_runs
         app.send_task(name, queue=TASKS_QUEUE)
     until(done.exists)
     worker.terminate()
-    _, said = worker.communicate(timeout=30)
+    _, log = worker.communicate(timeout=30)
     assert os.read(reading, 1000) == b"begun edt.slow\nbegun edt.quick\nended edt.quick\n"
-    assert "Hard time limit (1s) exceeded for edt.slow" in said
-    assert "edt.quick: 1 things done" in said
+    assert "Hard time limit (1s) exceeded for edt.slow" in log
+    assert "edt.quick: 1 things done" in log
     app.close()
     for each in (reading, writing):
         os.close(each)

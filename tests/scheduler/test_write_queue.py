@@ -89,9 +89,9 @@ def test_who_waits_for_longer_than_is_allowed_is_told_so_wherever_it_stands_in_t
 
     assert write() == "written"
     with held(database_url), ThreadPoolExecutor(4) as pool:
-        told = [write.result() for write in [pool.submit(write) for _ in range(4)]]
-    assert all("nothing was changed" in each for each in told)
-    assert any("locked by another process" in each for each in told)
+        results = [write.result() for write in [pool.submit(write) for _ in range(4)]]
+    assert all("nothing was changed" in each for each in results)
+    assert any("locked by another process" in each for each in results)
     assert write() == "written"
 
 

@@ -62,22 +62,22 @@ class Talk:
         schedule = {**SHAPE, "micro_batches": micro_batches}
         self.definition = replace(DEFINITION, schedule=schedule, max_engines=micro_batches)
 
-    def said(self, to: str | None = None) -> list[Message]:
+    def sent(self, to: str | None = None) -> list[Message]:
         """What it has sent since the last call, to all or to one."""
         return [send.message for send in self.coordinator.take_sends() if to is None or send.to == to]
 
     def kinds(self, to: str) -> list[type[Message]]:
-        return [type(message) for message in self.said(to)]
+        return [type(message) for message in self.sent(to)]
 
     def only(self, to: str, kind: type[_M]) -> _M:
         """The only message of this type that was sent there."""
-        (message,) = [message for message in self.said(to) if isinstance(message, kind)]
+        (message,) = [message for message in self.sent(to) if isinstance(message, kind)]
         return message
 
     def begin(self, history: ReplicaHistory | None = None, resumed_at: int | None = None, **definition: Any) -> None:
         """The driver has reached train()."""
-        told = replace(self.definition, **definition)
-        self.coordinator.begin(BeginTraining(told, history or ReplicaHistory(), resumed_at), self.now)
+        definition_now = replace(self.definition, **definition)
+        self.coordinator.begin(BeginTraining(definition_now, history or ReplicaHistory(), resumed_at), self.now)
 
     def expect(self, *names: str) -> None:
         for name in names:
@@ -99,7 +99,7 @@ class Talk:
             while self.coordinator.change:
                 self.switch()
         assert self.coordinator.current.members == names
-        self.said()
+        self.sent()
         return self
 
     def built(self, name: str, generation: int) -> None:
