@@ -31,8 +31,7 @@ LOOKS: dict[str, Callable[[Connection, float], Any]] = {
     "folders to remove": lambda tx, now: retention.with_folder_to_go(tx, 0, 200),
     "jobs to purge": lambda tx, now: retention.to_purge(tx, now - DAY_SECONDS, now, 200),
     "the first slot that was held": lambda tx, now: allocations.earliest(tx),
-    "the first sample": lambda tx, now: usage.first_sample(tx, int(now)),
-    "samples of an hour": lambda tx, now: usage.busy(tx, int(now)),
+    "samples to forget": lambda tx, now: usage.has_samples(tx, now - 2 * DAY_SECONDS),
     "environments to seal": lambda tx, now: environs.not_sealed_with(tx, "newest", ("newest", "older"), 5, 500),
 }
 

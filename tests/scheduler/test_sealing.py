@@ -19,7 +19,7 @@ from edt_contract.reports import ExitKind
 from edt_scheduler import doctor, operations
 from edt_scheduler.errors import SecretKeyUnusable, SubmissionInvalid
 from edt_scheduler.home.secret_key import KeyFile
-from edt_scheduler.model.idempotency import once
+from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.states import JobState
 from edt_scheduler.platform import Platform, open_platform, prepare, sealing
 from edt_scheduler.settings import Settings
@@ -101,8 +101,8 @@ class TestSealed:
 
     def test_what_stands_for_a_request_cannot_be_guessed_without_the_key(self, sqlite_stage: Stage) -> None:
         keys = sqlite_stage.platform.secret_key.keys()
-        sealed, plain = once("k", "args", keyed=keys.keyed), once("k", "args")
-        assert sealed == once("k", "args", keyed=keys.keyed) != plain
+        sealed, plain = IdempotentRequest.of("k", "args", keyed=keys.keyed), IdempotentRequest.of("k", "args")
+        assert sealed == IdempotentRequest.of("k", "args", keyed=keys.keyed) != plain
 
 
 class TestWithoutTheKey:

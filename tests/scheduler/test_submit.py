@@ -23,7 +23,7 @@ from edt_scheduler.errors import (
     UserInvalid,
 )
 from edt_scheduler.home import lost_found
-from edt_scheduler.model.idempotency import Once, once
+from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import JobFilter, JobOrder, JobSpec
 from edt_scheduler.model.states import JobState, Role
 from edt_scheduler.operations import history
@@ -283,13 +283,13 @@ class TestUsers:
 class TestANameThatIsGivenAgain:
     """Two users, one after the other, are called ada; whose something is goes by the user's number."""
 
-    def _two(self, stage: Stage) -> tuple[UserView, UserView, str, str, Once]:
+    def _two(self, stage: Stage) -> tuple[UserView, UserView, str, str, IdempotentRequest]:
         """The old ada, the new one, the old one's job and token, the key under which that job was submitted."""
-        platform, key = stage.platform, once("k-1", "the same request")
+        platform, key = stage.platform, IdempotentRequest.of("k-1", "the same request")
         old = operations.add_user(platform, "ada", "hash")
         token = operations.issue_token(platform, old, 600)
         spec = JobSpec("edtPyTorch", "main.py", "", "of ada")
-        job = operations.submit(platform, owner=old, spec=spec, staged=stage_code(platform), once=key).exec_id
+        job = operations.submit(platform, owner=old, spec=spec, staged=stage_code(platform), request=key).exec_id
         operations.remove_user(platform, "ada")
         return old, operations.add_user(platform, "ada", "other"), job, token, key
 
@@ -307,7 +307,7 @@ class TestANameThatIsGivenAgain:
             operations.delete(platform, job, viewer=new)
         assert operations.delete_all(platform, viewer=new) == 0
         assert operations.verify_token(platform, token) is None
-        assert operations.submitted_before(platform, owner=new, once=key) is None
+        assert operations.submitted_before(platform, owner=new, request=key) is None
 
     def test_whoever_was_removed_cannot_act_as_who_has_the_name_now(self, stage: Stage) -> None:
         platform = stage.platform

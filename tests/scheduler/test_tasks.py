@@ -22,7 +22,7 @@ from sqlalchemy import text
 
 from edt_scheduler import operations
 from edt_scheduler.errors import HomeUnusable
-from edt_scheduler.model.idempotency import KEPT_SECONDS, Once
+from edt_scheduler.model.idempotency import KEPT_SECONDS, IdempotentRequest
 from edt_scheduler.notify.broker import TASKS_QUEUE, celery_app
 from edt_scheduler.periodic.beat import FIRST_SECONDS, Beat, Taking, Timetable, _Sender, _sending
 from edt_scheduler.periodic.retention import remove_folders
@@ -349,7 +349,7 @@ class TestBacklogs:
         with stage.platform.database.transaction() as tx:
             user = tx.execute(text("SELECT min(id) FROM users")).scalar_one()
             for number in range(5):
-                idempotency.put(tx, user, Once(f"key-{number}", "0" * 64), "edt-1", stage.clock() + number)
+                idempotency.put(tx, user, IdempotentRequest(f"key-{number}", "0" * 64), "edt-1", stage.clock() + number)
         stage.clock.pass_(KEPT_SECONDS + 3)
         assert sweep_keys(stage.platform) == 4
         stage.clock.pass_(1)

@@ -32,7 +32,7 @@ from edt_api.submissions.submission import job_spec, read, refuse_a_path, script
 from edt_api.submissions.uploads import Upload, receive
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_scheduler import operations
-from edt_scheduler.model.idempotency import Once, once
+from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import JobKey, JobOrder
 from edt_scheduler.model.states import JobState
 from edt_scheduler.platform import Platform
@@ -88,7 +88,7 @@ async def submit(
     ``Retry-After``.
     """
     if key is not None:
-        once(key)  # refused before the upload is read
+        IdempotentRequest.of(key)  # refused before the upload is read
     content_type = request.headers.get("content-type")
     args = request.query_params.get("args")
     async with admission.turn(viewer.id):
@@ -104,7 +104,7 @@ async def _take(platform: Platform, viewer: UserView, args: str | None, upload: 
     understood = await concurrency.uploads.run(_understood, platform, viewer, args, upload, key)
     if isinstance(understood, JobView):
         return understood
-    arguments, file, meant_once = understood
+    arguments, file, idempotent = understood
     staged = platform.settings.staged / uuid.uuid4().hex
     try:
         await concurrency.unpacking.run(unpack_file, file, staged, script_name(arguments, upload.filename))
@@ -113,41 +113,41 @@ async def _take(platform: Platform, viewer: UserView, args: str | None, upload: 
             await concurrency.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
         raise
     crash_point(CrashPoint.API_EXTRACTED)
-    return await concurrency.uploads.run(_stored, platform, viewer, arguments, staged, meant_once)
+    return await concurrency.uploads.run(_stored, platform, viewer, arguments, staged, idempotent)
 
 
 def _understood(
     platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None
-) -> tuple[Arguments, Path, Once | None] | JobView:
+) -> tuple[Arguments, Path, IdempotentRequest | None] | JobView:
     """What is asked for, and the file with the code; or the job that was made of it before."""
     data = upload.fields.get("data")
     arguments = read(args, data)
     if upload.file is None:
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
     refuse_a_path(upload.file)
-    meant_once = _once(platform, key, args, data, upload.file) if key is not None else None
-    if meant_once is not None and (before := operations.submitted_before(platform, owner=viewer, once=meant_once)):
+    idempotent = _idempotent(platform, key, args, data, upload.file) if key is not None else None
+    if idempotent is not None and (before := operations.submitted_before(platform, owner=viewer, request=idempotent)):
         return before
-    return arguments, Path(upload.file.name), meant_once
+    return arguments, Path(upload.file.name), idempotent
 
 
 def _stored(
-    platform: Platform, viewer: UserView, arguments: Arguments, staged: Path, meant_once: Once | None
+    platform: Platform, viewer: UserView, arguments: Arguments, staged: Path, idempotent: IdempotentRequest | None
 ) -> JobView:
     try:
         return operations.submit(
-            platform, owner=viewer, spec=job_spec(arguments, staged), staged=staged, once=meant_once
+            platform, owner=viewer, spec=job_spec(arguments, staged), staged=staged, request=idempotent
         )
     finally:
         shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken
 
 
-def _once(platform: Platform, key: str, args: str | None, data: str | None, file: IO[bytes]) -> Once:
+def _idempotent(platform: Platform, key: str, args: str | None, data: str | None, file: IO[bytes]) -> IdempotentRequest:
     file.seek(0)
     digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a file of ours can readinto
     file.seek(0)
     keyed = platform.secret_key.keys().keyed  # args may hold secrets
-    return once(key, "POST execs", args, data, digest, keyed=keyed)
+    return IdempotentRequest.of(key, "POST execs", args, data, digest, keyed=keyed)
 
 
 @router.get("", response_model=list[jobs.Exec])

@@ -14,7 +14,7 @@ from edt_api.errors import Forbidden, RequestInvalid, WrongPassword
 from edt_api.http import Cursor, Limit, paged
 from edt_api.schemas import cluster
 from edt_scheduler import operations
-from edt_scheduler.model.idempotency import once
+from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.states import Role
 
 router = APIRouter(prefix="/api/v1/users")
@@ -41,10 +41,10 @@ async def add(
     With an ``Idempotency-Key`` it may be sent again: for a day the same name and role get the same answer. The
     password is no part of that: what is kept of it is argon2's hash and nothing quicker to guess by.
     """
-    meant_once = once(key, "POST users", new.name, new.role.value) if key is not None else None
+    idempotent = IdempotentRequest.of(key, "POST users", new.name, new.role.value) if key is not None else None
     stored = await passwords.hash(new.password, viewer.id, address)
     role = Role(new.role.value)
-    add_user = partial(operations.add_user, platform, new.name, stored, role, by=viewer, once=meant_once)
+    add_user = partial(operations.add_user, platform, new.name, stored, role, by=viewer, request=idempotent)
     return cluster.User.model_validate(await to_thread.run_sync(add_user))
 
 

@@ -19,17 +19,18 @@ MOST_CHARACTERS = 255
 
 
 @dataclass(frozen=True)
-class Once:
+class IdempotentRequest:
     """One user's key, and which request it stands for."""
 
     key: str
     request_sha256: str
 
-
-def once(key: str, *request: str | None, keyed: Callable[[bytes], bytes] | None = None) -> Once:
-    """``request``: all that makes it this request and no other; of an upload its SHA-256. ``keyed``: digests it where
-    it may hold secrets, since a plain SHA-256 lets whoever reads it try guesses. Raises KeyInvalid."""
-    if not 1 <= len(key) <= MOST_CHARACTERS or not all("!" <= character <= "~" for character in key):
-        raise KeyInvalid(HEADER, f"got {key[:64]!r}; it takes 1 to {MOST_CHARACTERS} visible ASCII characters")
-    canonical = json.dumps(request).encode()
-    return Once(key, keyed(canonical).hex() if keyed is not None else hashlib.sha256(canonical).hexdigest())
+    @classmethod
+    def of(cls, key: str, *parts: str | None, keyed: Callable[[bytes], bytes] | None = None) -> IdempotentRequest:
+        """``parts``: all that makes it this request and no other; of an upload its SHA-256. ``keyed``: digests it where
+        it may hold secrets, since a plain SHA-256 lets whoever reads it try guesses. Raises KeyInvalid."""
+        if not 1 <= len(key) <= MOST_CHARACTERS or not all("!" <= character <= "~" for character in key):
+            raise KeyInvalid(HEADER, f"got {key[:64]!r}; it takes 1 to {MOST_CHARACTERS} visible ASCII characters")
+        canonical = json.dumps(parts).encode()
+        digest = keyed(canonical) if keyed is not None else hashlib.sha256(canonical).digest()
+        return cls(key, digest.hex())

@@ -10,8 +10,8 @@ Functions are synchronous: call them from a thread. They return frozen views (``
 raise errors of ``edt_scheduler.errors``; both are safe to show. Nothing here waits for a broker.
 
 Jobs (``viewer`` is a UserView; what it may not see does not exist for it: NoSuchJob)
-    submit(platform, *, owner: UserView, spec: JobSpec, staged: Path, once: Once | None = None) -> JobView
-    submitted_before(platform, *, owner: UserView, once: Once) -> JobView | None
+    submit(platform, *, owner: UserView, spec: JobSpec, staged: Path, request=None) -> JobView
+    submitted_before(platform, *, owner: UserView, request: IdempotentRequest) -> JobView | None
     job(platform, exec_id, *, viewer) -> JobView
     jobs(platform, *, viewer, states=None, order=JobOrder(), limit=None) -> Iterator[JobView]     however many
     jobs_page(platform, *, viewer, wanted: JobFilter, limit, before=None) -> JobPage      newest first
@@ -28,7 +28,7 @@ Changes (of everything: the caller leaves out what its viewer may not see)
     newest_change(platform) -> str                         a cursor
     changes_since(platform, cursor, *, until=None) -> Changes      CursorTooOld, CursorInvalid
 Users and tokens
-    add_user(platform, name, password_hash, role=Role.USER, *, by=None, once=None) -> UserView
+    add_user(platform, name, password_hash, role=Role.USER, *, by=None, request=None) -> UserView
     user(platform, name) -> UserView                       NoSuchUser
     users(platform, *, limit=None, after=0) -> list[UserView]      by name, behind the one of this id
     set_password(platform, user: UserView, password_hash) -> None  revokes the user's tokens; PasswordChanged where

@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import Row
 
 from edt_scheduler.errors import LastAdmin, NoSuchUser, PasswordChanged, Unavailable, UserExists, UserInvalid
-from edt_scheduler.model.idempotency import Once
+from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.states import Role
 from edt_scheduler.operations.execs import stop_jobs_of_removed_users
 from edt_scheduler.platform import Platform
-from edt_scheduler.store import idempotency, views
+from edt_scheduler.store import idempotency, to_views
 from edt_scheduler.store import users as store
 from edt_scheduler.store.database import retried
 from edt_scheduler.views import UserView
@@ -35,29 +35,29 @@ def add_user(
     role: Role = Role.USER,
     *,
     by: UserView | None = None,
-    once: Once | None = None,
+    request: IdempotentRequest | None = None,
 ) -> UserView:
     """Add a user. Raises UserExists and UserInvalid. Who gets a removed user's name is a new user and owns
     nothing of the old one's.
 
-    ``once``, of the user ``by``: where it has added this user before, that is the answer. Raises KeyReused.
+    ``request``, of the user ``by``: where it has added this user before, that is the answer. Raises KeyReused.
     """
     if not NAME.fullmatch(name):
         raise UserInvalid("name", f"{name!r}: letters, digits and _ . @ -, at most 64, not beginning with . @ -")
     with platform.database.transaction() as tx:
         now = platform.clock()
         asking = store.get(tx, by.id) if by is not None else None
-        before = idempotency.made(tx, asking.id, once, now) if asking is not None and once is not None else None
+        before = idempotency.made(tx, asking.id, request, now) if asking is not None and request is not None else None
         if before is None:
             if store.named(tx, name) is not None:
                 raise UserExists(name)
             store.add(tx, name, role, password_hash, now)
-            if asking is not None and once is not None:
-                idempotency.put(tx, asking.id, once, name, now)
+            if asking is not None and request is not None:
+                idempotency.put(tx, asking.id, request, name, now)
         row = store.named(tx, name)
         if row is None:
             raise NoSuchUser(name)
-        return views.user(row)
+        return to_views.user(row)
 
 
 def user(platform: Platform, name: str) -> UserView:
@@ -65,13 +65,13 @@ def user(platform: Platform, name: str) -> UserView:
         row = store.named(tx, name)
     if row is None:
         raise NoSuchUser(name)
-    return views.user(row)
+    return to_views.user(row)
 
 
 def users(platform: Platform, *, limit: int | None = None, after: int = 0) -> list[UserView]:
     """At most so many of the users by name, from the one whose id is ``after`` (not itself) on; None: all."""
     with platform.database.snapshot() as tx:
-        return [views.user(row) for row in store.listed(tx, limit, after)]
+        return [to_views.user(row) for row in store.listed(tx, limit, after)]
 
 
 @retried(if_done=True)
@@ -138,7 +138,7 @@ def verify_token(platform: Platform, secret: str) -> UserView | None:
     """The user of a token; None for one that is unknown, revoked or expired."""
     with platform.database.snapshot() as tx:
         row = store.of_token(tx, secret, platform.clock())
-    return views.user(row) if row is not None else None
+    return to_views.user(row) if row is not None else None
 
 
 @retried(if_done=True)

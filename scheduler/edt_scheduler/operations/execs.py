@@ -25,7 +25,7 @@ from edt_scheduler.errors import (
     Unavailable,
 )
 from edt_scheduler.home import lost_found
-from edt_scheduler.model.idempotency import Once
+from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import (
     MOST_SLOTS,
     SUBMITTED_CODE,
@@ -41,7 +41,7 @@ from edt_scheduler.model.states import JobState
 from edt_scheduler.operations.images import check_image, note_use
 from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import environs, idempotency, nodes, outbox, reservations, views
+from edt_scheduler.store import environs, idempotency, nodes, outbox, reservations, to_views
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import users as user_store
 from edt_scheduler.store.database import in_batches, retried
@@ -57,13 +57,15 @@ MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
 """WMLA's plain TensorFlow samples create RESULT_DIR/model themselves; all others expect to find it."""
 
 
-def submit(platform: Platform, *, owner: UserView, spec: JobSpec, staged: Path, once: Once | None = None) -> JobView:
+def submit(
+    platform: Platform, *, owner: UserView, spec: JobSpec, staged: Path, request: IdempotentRequest | None = None
+) -> JobView:
     """Take a job. ``staged``: its code, complete and fsynced, a folder below ``settings.staged``; it is moved.
 
     When this returns, row, arguments and code survive the death of everything. When it raises, no job exists, or
     with OutcomeUnknown perhaps one; ``staged`` is then the caller's to remove, and what a crash leaves of it
-    ``sweeping`` clears away. ``once``: where it made a job before, that job is the answer and ``staged`` stays. Raises
-    KeyReused, NoSuchUser, SubmissionInvalid, Unavailable, and OSError where the home cannot be written.
+    ``sweeping`` clears away. ``request``: where it made a job before, that job is the answer and ``staged`` stays.
+    Raises KeyReused, NoSuchUser, SubmissionInvalid, Unavailable, and OSError where the home cannot be written.
 
     The home may lie on another machine, so it is touched between two transactions and in none: a number is reserved,
     the folder is made under it and synced, the job is written. So no row is ever without its folder; a folder may be
@@ -83,7 +85,7 @@ def submit(platform: Platform, *, owner: UserView, spec: JobSpec, staged: Path, 
             highest = max(number, lost_found.highest_number(platform.settings))
             number = _reserve(platform, instead_of=number, above=highest)
         crash_point(CrashPoint.API_LAID_OUT)
-        view = _write(platform, number, owner, spec, work_dir, seed, once)
+        view = _write(platform, number, owner, spec, work_dir, seed, request)
     except OutcomeUnknown:
         raise  # perhaps it is a job
     except Unavailable:
@@ -98,11 +100,11 @@ def submit(platform: Platform, *, owner: UserView, spec: JobSpec, staged: Path, 
     return view
 
 
-def submitted_before(platform: Platform, *, owner: UserView, once: Once) -> JobView | None:
+def submitted_before(platform: Platform, *, owner: UserView, request: IdempotentRequest) -> JobView | None:
     """The job that this request made when it came before. Raises KeyReused."""
     with platform.database.snapshot() as tx:
         user = user_store.get(tx, owner.id)
-        made = idempotency.made(tx, user.id, once, platform.clock()) if user is not None else None
+        made = idempotency.made(tx, user.id, request, platform.clock()) if user is not None else None
         return _made(tx, platform, made) if made is not None else None
 
 
@@ -135,7 +137,7 @@ def _write(
     spec: JobSpec,
     work_dir: PurePosixPath,
     seed: int,
-    once: Once | None,
+    request: IdempotentRequest | None,
 ) -> JobView:
     """The job, written under its reserved number, or the one that this request made before. A try whose end nobody
     knows is found out by the next one: nobody else writes a job of this number. Raises SubmitExpired."""
@@ -147,7 +149,7 @@ def _write(
         user = user_store.get(tx, owner.id)
         if user is None:
             raise NoSuchUser(owner.name)
-        made = idempotency.made(tx, user.id, once, now) if once is not None else None
+        made = idempotency.made(tx, user.id, request, now) if request is not None else None
         if made is not None:
             return _made(tx, platform, made)
         if reservations.drop(tx, number):
@@ -155,8 +157,8 @@ def _write(
             work = str(work_dir)
             store.add(tx, number, user_id=user.id, spec=spec, work_dir=work, seed=seed, threads=threads, now=now)
             environs.put(tx, number, spec.environ, secret)
-            if once is not None:
-                idempotency.put(tx, user.id, once, exec_id(number), now)
+            if request is not None:
+                idempotency.put(tx, user.id, request, exec_id(number), now)
             note_use(tx, spec.image, owner, now)
             outbox.put_scheduler(tx, now)
             return _made(tx, platform, exec_id(number))
@@ -171,7 +173,7 @@ def _give_up(platform: Platform, number: int, code: _Code) -> None:
 
 
 def _made(tx: Connection, platform: Platform, made: str) -> JobView:
-    (view,) = views.jobs(tx, platform.settings, [store.get(tx, job_number(made) or 0)])
+    (view,) = to_views.jobs(tx, platform.settings, [store.get(tx, job_number(made) or 0)])
     return view
 
 
@@ -266,7 +268,7 @@ class _Code:
 def job(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
     """One job. Raises NoSuchJob for what the viewer may not see."""
     with platform.database.snapshot() as tx:
-        return views.jobs(tx, platform.settings, [visible(tx, exec_id, viewer)])[0]
+        return to_views.jobs(tx, platform.settings, [visible(tx, exec_id, viewer)])[0]
 
 
 def jobs(
@@ -289,7 +291,7 @@ def jobs(
     for start in range(0, len(numbers), READ_AT_ONCE):
         with platform.database.snapshot() as tx:
             rows = store.still_listed(tx, numbers[start : start + READ_AT_ONCE], states)
-            found = views.jobs(tx, platform.settings, rows)
+            found = to_views.jobs(tx, platform.settings, rows)
         yield from found
 
 
@@ -306,7 +308,7 @@ def jobs_page(
         wanted = replace(wanted, owner=None, owner_id=viewer.id)
     with platform.database.snapshot() as tx:
         rows = store.page(tx, wanted, limit + 1, before)
-        found = views.jobs(tx, platform.settings, rows[:limit])
+        found = to_views.jobs(tx, platform.settings, rows[:limit])
         return JobPage(tuple(found), rows[limit - 1].id if len(rows) > limit else None, store.count(tx, wanted))
 
 
@@ -316,7 +318,7 @@ def stop(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
     with platform.database.transaction() as tx:
         row = visible(tx, exec_id, viewer)
         lifecycle.stop(tx, row, platform.clock())
-        (view,) = views.jobs(tx, platform.settings, [store.get(tx, row.id)])
+        (view,) = to_views.jobs(tx, platform.settings, [store.get(tx, row.id)])
     platform.notifier.notify()
     return view
 

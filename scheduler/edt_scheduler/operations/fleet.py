@@ -15,7 +15,7 @@ from edt_scheduler.model.jobs import exec_id
 from edt_scheduler.model.nodes import SlotSpec
 from edt_scheduler.model.states import Intent
 from edt_scheduler.platform import Platform
-from edt_scheduler.store import images, outbox, views
+from edt_scheduler.store import images, outbox, to_views
 from edt_scheduler.store import nodes as store
 from edt_scheduler.store.database import retried
 from edt_scheduler.views import NodeView, Registration
@@ -110,7 +110,7 @@ def node(platform: Platform, name: str) -> NodeView:
 def nodes(platform: Platform, *, limit: int | None = None, after: int = 0) -> list[NodeView]:
     """At most so many of the nodes with their slots, oldest first, from number ``after`` (not itself) on; None: all."""
     with platform.database.snapshot() as tx:
-        return views.nodes_of(tx, store.listed(tx, limit, after), platform.clock())
+        return to_views.nodes_of(tx, store.listed(tx, limit, after), platform.clock())
 
 
 def cordon(platform: Platform, name: str) -> NodeView:
@@ -172,4 +172,4 @@ def _intend(platform: Platform, name: str, intent: Intent) -> NodeView:
 
 def _view(tx: Connection, name: str, now: float) -> NodeView:
     row = store.get(tx, name)
-    return views.nodes_of(tx, [row], now)[0]
+    return to_views.nodes_of(tx, [row], now)[0]

@@ -16,7 +16,7 @@ from edt_scheduler.operations.execs import visible
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import allocations as allocation_store
 from edt_scheduler.store import changes as change_store
-from edt_scheduler.store import failures, metrics, nodes, views
+from edt_scheduler.store import failures, metrics, nodes, to_views
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import resizes as resize_store
 from edt_scheduler.views import (
@@ -42,7 +42,7 @@ def events(
     """A job's history, complete and in order."""
     with platform.database.snapshot() as tx:
         number = visible(tx, exec_id, viewer).id
-        return [views.event(row) for row in store.history(tx, number, after, limit)]
+        return [to_views.event(row) for row in store.history(tx, number, after, limit)]
 
 
 def resizes(
@@ -51,7 +51,7 @@ def resizes(
     """Each change of a job's size, in order."""
     with platform.database.snapshot() as tx:
         number = visible(tx, exec_id, viewer).id
-        return [views.resize(row) for row in resize_store.of_job(tx, number, after, limit)]
+        return [to_views.resize(row) for row in resize_store.of_job(tx, number, after, limit)]
 
 
 def allocations(
@@ -60,14 +60,14 @@ def allocations(
     """Each slot that a job held, in order."""
     with platform.database.snapshot() as tx:
         number = visible(tx, exec_id, viewer).id
-        return [views.allocation(row) for row in allocation_store.of_job(tx, number, after, limit)]
+        return [to_views.allocation(row) for row in allocation_store.of_job(tx, number, after, limit)]
 
 
 def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) -> Curve:
     """How a job's training went, in at most about so many points."""
     with platform.database.snapshot() as tx:
         rows = metrics.of_job(tx, visible(tx, exec_id, viewer).id)
-    final = progress.final_points([views.metric_point(row) for row in rows])
+    final = progress.final_points([to_views.metric_point(row) for row in rows])
     return Curve(tuple(progress.limit_metrics(progress.downsampled(final, points))), len(final))
 
 
@@ -85,15 +85,14 @@ def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until:
         resized = resize_store.between(tx, since, until)
         failed = failures.between(tx, since, until)
         used = {row.name for row in held}
+        shown = [row for row in nodes.every(tx) if row.removed_at is None or row.name in used]
         named = {row.job_id for rows in (held, resized, failed) for row in rows}
         return Timeline(
             now=now,
             since=since,
             until=min(now, until),
             earliest=allocation_store.earliest(tx),
-            nodes=tuple(
-                views.nodes_of(tx, [row for row in nodes.every(tx) if row.removed_at is None or row.name in used], now)
-            ),
+            nodes=tuple(to_views.nodes_of(tx, shown, now)),
             jobs={
                 exec_id(row.id): view_of(
                     TimelineJob,
@@ -105,9 +104,9 @@ def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until:
                 )
                 for row in store.in_short(tx, named)
             },
-            allocations=views.allocations_in_short(held),
-            resizes=views.resizes_in_short(resized),
-            failures=tuple(views.failure(row) for row in failed),
+            allocations=to_views.allocations_in_short(held),
+            resizes=to_views.resizes_in_short(resized),
+            failures=tuple(to_views.failure(row) for row in failed),
         )
 
 
@@ -138,11 +137,11 @@ def changes_since(platform: Platform, cursor: str, *, until: str | None = None) 
         failed = failures.of_changed(tx, [row.id for row in held], [row.id for row in resized], ended)
         return Changes(
             cursor=newest,
-            jobs=tuple(views.jobs(tx, platform.settings, [row for row in rows if row.deleted_at is None])),
+            jobs=tuple(to_views.jobs(tx, platform.settings, [row for row in rows if row.deleted_at is None])),
             removed=tuple(RemovedJob(exec_id(row.id), row.owner_id) for row in rows if row.deleted_at is not None),
-            nodes=tuple(views.nodes_of(tx, [row for row in fleet if row.removed_at is None], platform.clock())),
+            nodes=tuple(to_views.nodes_of(tx, [row for row in fleet if row.removed_at is None], platform.clock())),
             removed_nodes=tuple(row.name for row in fleet if row.removed_at is not None),
-            allocations=views.allocations_in_short(held),
-            resizes=views.resizes_in_short(resized),
-            failures=tuple(views.failure(row) for row in failed),
+            allocations=to_views.allocations_in_short(held),
+            resizes=to_views.resizes_in_short(resized),
+            failures=tuple(to_views.failure(row) for row in failed),
         )

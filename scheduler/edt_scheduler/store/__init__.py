@@ -2,5 +2,5 @@
 
 Every function takes the open connection of somebody's transaction first and commits nothing; one use case is
 one transaction (``database.Database.transaction``). Rows come back as SQLAlchemy rows with the columns of
-``tables``; what leaves the package is made of them in ``views``.
+``tables``; what leaves the package is made of them in ``to_views``.
 """

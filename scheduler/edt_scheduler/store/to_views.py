@@ -1,4 +1,4 @@
-"""Rows made into the frozen ``views``. Reads only."""
+"""Rows made into the frozen views of ``edt_scheduler.views``. Reads only."""
 
 from __future__ import annotations
 
