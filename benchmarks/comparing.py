@@ -36,7 +36,7 @@ import _report
 
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
-from edt_runner.frameworks.checksums import checksums
+from edt_runner.frameworks.flat import checksums
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.protocol.engine_messages import ChecksumsTaken
 from edt_runner.protocol.messages import Message

@@ -18,10 +18,9 @@ import torch
 from edt_runner import context, environment
 from edt_runner.callbacks.hooks import UserCallback, UserCallbacks, carrying
 from edt_runner.errors import UsageError
-from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples, Trainable
+from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples, Trainable, scaled
 from edt_runner.loader import SampleLoader
 from edt_runner.lr_scaling import emulation
-from edt_runner.lr_scaling.adapter import scaled
 from edt_runner.lr_scaling.rules import Rule, described
 from edt_runner.schedule import Schedule, Step, Widths
 
@@ -207,7 +206,7 @@ class Training:
             "seed": self.seed,
             "reduction": "exact" if self.request.exact else "fast",
             "arguments": list(arguments),
-            "optimizer": trainable.optimizer_name,
+            "optimizer": type(trainable.optimizer).__qualname__,
             "lr_rule": self.request.lr_rule and described(self.request.lr_rule, self.reference),
             "user_callback": [type(callback.inner).__qualname__ for callback in self.request.callbacks],
             "parameters": fingerprint(trainable.parameters()),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from edt_runner.errors import StateMismatch
-from edt_runner.frameworks.checksums import checksums
+from edt_runner.frameworks.flat import checksums
 from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.schedule import StepKind
 from support.sides import Keras, PyTorch, Side, carry, on_side, step

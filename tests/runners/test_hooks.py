@@ -14,8 +14,8 @@ from torch import nn
 from callbacks import Callback, LoggerCallback
 from edt_runner.callbacks.hooks import UserCallbacks, carrying
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.pytorch import FRAMEWORK
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
-from edt_runner.frameworks.pytorch.framework import FRAMEWORK
 from fabric_model.user_callbacks import attached
 
 

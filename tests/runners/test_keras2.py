@@ -70,7 +70,7 @@ def test_a_script_that_asked_for_keras_2_gets_it_by_either_name(tried: list[Said
 def test_what_a_process_computes_with_names_the_policy_of_its_keras(keras2: str, name: str) -> None:
     ask = (
         "import json, tensorflow as tf; tf.keras.layers\n"
-        "from edt_runner.frameworks.tensorflow.framework import TensorFlow\n"
+        "from edt_runner.frameworks.tensorflow import TensorFlow\n"
         "print(json.dumps(TensorFlow().computing(on_device=False)))"
     )
     environ = os.environ | supervisor_environ("tensorflow") | {"PYTHONPATH": f"{ROOT}/runners"}

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from edt_runner.frameworks.pytorch.optimizers import rescaled
+from edt_runner.frameworks.trainable import scaled
 from edt_runner.launch.user_loop_adapter import Rates, UserLoopTrainable, not_called
-from edt_runner.lr_scaling.adapter import scaled
 from edt_runner.lr_scaling.rules import by_name
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.schedule import StepKind

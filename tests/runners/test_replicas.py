@@ -18,7 +18,7 @@ from edt_runner.coordinator.members import Phase
 from edt_runner.coordinator.regroup import plan_regroup
 from edt_runner.coordinator.replicas import compare, unlike
 from edt_runner.driver.driver import describe_replicas
-from edt_runner.frameworks.checksums import checksum
+from edt_runner.frameworks.flat import checksum
 from edt_runner.protocol.data import (
     CatchUp,
     ComparisonReason,
@@ -376,7 +376,7 @@ def test_the_coordinator_asks_for_no_comparison_that_costs_more_than_one_part_in
 
 # ── what an engine computes with ────────────────────────────────────────────────────────────────────────────────
 def test_what_an_engine_computes_with_can_be_told_and_is_the_same_in_the_same_process() -> None:
-    from edt_runner.frameworks.pytorch.framework import FRAMEWORK
+    from edt_runner.frameworks.pytorch import FRAMEWORK
 
     found = FRAMEWORK.computing(on_device=False)
     assert json.loads(json.dumps(found)) == found == FRAMEWORK.computing(on_device=False)
@@ -386,7 +386,7 @@ def test_what_an_engine_computes_with_can_be_told_and_is_the_same_in_the_same_pr
 
 def test_a_processor_that_was_told_to_compute_otherwise_is_another_one() -> None:
     """ATEN_CPU_CAPABILITY is read when torch is loaded: another process."""
-    text = "import json; from edt_runner.frameworks.pytorch.framework import FRAMEWORK as it; "
+    text = "import json; from edt_runner.frameworks.pytorch import FRAMEWORK as it; "
     text += "print(json.dumps(it.computing(on_device=False)))"
     other = subprocess.run(
         [sys.executable, "-c", text],
@@ -395,7 +395,7 @@ def test_a_processor_that_was_told_to_compute_otherwise_is_another_one() -> None
         check=True,
         text=True,
     )
-    from edt_runner.frameworks.pytorch.framework import FRAMEWORK
+    from edt_runner.frameworks.pytorch import FRAMEWORK
 
     own, theirs = FRAMEWORK.computing(on_device=False), json.loads(other.stdout)
     assert theirs["CPU capability"] == "DEFAULT"

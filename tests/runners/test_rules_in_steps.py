@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from edt_runner.errors import StateMismatch, UsageError
-from edt_runner.frameworks.trainable import EngineAdapter
-from edt_runner.lr_scaling.adapter import scaled
+from edt_runner.frameworks.trainable import EngineAdapter, scaled
 from edt_runner.lr_scaling.rules import AdaScale, Rule, by_name
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.schedule import StepKind

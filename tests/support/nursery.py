@@ -88,7 +88,7 @@ def _begin(framework: str) -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    from edt_runner.frameworks import framework as frameworks
+    from edt_runner import frameworks
     from edt_runner.supervisor.__main__ import live
 
     frameworks.by_name(sys.argv[1]).warm()

@@ -6,7 +6,7 @@ import os
 import sys
 
 from edt_contract import processes
-from edt_runner.frameworks.tensorflow.framework import FRAMEWORK
+from edt_runner.frameworks.tensorflow import FRAMEWORK
 
 
 def trained() -> str:

@@ -32,7 +32,7 @@ import numpy.typing as npt
 import torch
 
 from edt_runner.errors import StateMismatch, UsageError
-from edt_runner.frameworks.checksums import bytes_of
+from edt_runner.frameworks.flat import bytes_of
 
 SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "counter": Counter, "default": defaultdict}

@@ -92,7 +92,7 @@ class EngineLink:
         token: the attempt's secret.
         name: of this engine.
         plane: builds groups, and is shut when the coordinator starts a regroup.
-        computing: what this engine computes with, by name (``edt_runner.frameworks.framework``).
+        computing: what this engine computes with, by name (``edt_runner.frameworks``).
 
     Raises:
         OSError: nobody listens at ``address``.

@@ -25,7 +25,7 @@ from edt_runner.engine.link import EngineLink, leave_process
 from edt_runner.engine.step_runner import EngineParts
 from edt_runner.engine.telemetry import Recorder
 from edt_runner.errors import CheckpointError
-from edt_runner.frameworks.checksums import checksums
+from edt_runner.frameworks.flat import checksums
 from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.protocol.messages import LeaveEngines, Note
 from edt_runner.supervisor import spool

@@ -1,2 +1,137 @@
-"""What the runner asks of a framework (``trainable``, ``framework``; ``edt_runner.adapter`` in the engine), the layout
-of flat vectors (``flat``), and the two frameworks' sides (``pytorch``, ``tensorflow``)."""
+"""What the runner asks of a framework before there is a model, and the way to it by name.
+
+``trainable`` is what it asks of a model and its data, ``flat`` the layout of flat vectors, ``pytorch`` and
+``tensorflow`` are the two frameworks' sides.
+
+Importing this costs nothing, and a framework is only imported when its methods are called: a job in PyTorch never
+imports TensorFlow, and a supervisor sets what libraries read at import before any is there. torch itself is in every
+process that trains, since it carries the bytes of both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from edt_contract.frameworks import FRAMEWORKS
+from edt_runner.errors import RunnerError
+
+_VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+)
+"""Environment variables that say to libraries which kernels to take."""
+_FEATURES = ("avx", "amx", "fma", "f16c", "sse4", "asimd", "sve")
+"""Beginnings of the names of instruction sets by which libraries choose kernels."""
+
+
+class Framework(Protocol):
+    """One framework, as a process needs it before there is a model. Its methods import it: a supervisor chooses by name
+    before it warms up."""
+
+    name: str
+
+    def warm(self) -> None:
+        """Import what children will need, so that they share it. It executes no op and starts no thread, so that the
+        process can be forked."""
+        import safetensors.torch  # noqa: F401 - imported for its children
+        import torch.distributed
+        import torch.utils.data  # noqa: F401
+
+        importlib.import_module("edt_runner.launch.train")  # what user code calls; the supervisor uses none of it
+        importlib.import_module(f"edt_runner.frameworks.{self.name}.trainable")
+
+    def enter(self, threads: int, seed: int) -> None:
+        """Set threads, seeds and whatever makes results repeatable, in a freshly forked process before user code."""
+        import torch
+
+        torch.set_num_threads(threads)
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Seed the framework's global generators, those of all devices included."""
+        import torch
+
+        torch.manual_seed(seed)
+
+    def gpus(self) -> int:
+        """GPUs that this process sees and the framework can use."""
+
+    def explain(self, error: BaseException) -> str | None:
+        """One sentence on what ended a user's script, where its own words do not say what would help."""
+        return None
+
+    def computing(self, *, on_device: bool) -> dict[str, Any]:
+        """What this process computes with, as far as it decides the bits of a result. Plain names to plain values: what
+        two engines both name must be equal in both, or their results may differ in the last bits. It is called after
+        user code has set what it wants to.
+
+        Here is what every framework depends on: the processor, and the libraries that choose kernels by it.
+
+        Args:
+            on_device: on this process's first GPU, if it sees one.
+        """
+        import numpy as np
+        import torch
+
+        cpu = _processor(_read(Path("/proc/cpuinfo")))
+        flags = cpu.get("flags") or cpu.get("Features", "")
+        caches = sorted(
+            f"L{_read(place / 'level').strip()} {_read(place / 'type').strip()} {_read(place / 'size').strip()}"
+            for place in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
+        )
+        return {
+            "architecture": platform.machine(),
+            "processor vendor": cpu.get("vendor_id") or cpu.get("CPU implementer", ""),
+            "instruction sets": " ".join(sorted(flag for flag in flags.split() if flag.startswith(_FEATURES))),
+            "processor caches": ", ".join(caches),  # Eigen and oneDNN cut matrices by them
+            "C library": " ".join(platform.libc_ver()),
+            "numpy": np.__version__,
+            **{name: os.environ.get(name, "unset") for name in _VARIABLES},
+            **self.versions(),
+            "framework": self.name,
+            "CPU capability": torch.backends.cpu.get_cpu_capability(),
+            "device": "cpu",
+        }
+
+    def versions(self) -> dict[str, str]:
+        """By package, for a checkpoint's manifest."""
+        import torch
+
+        return {"torch": torch.__version__}
+
+
+def by_name(name: str) -> Framework:
+    """The framework of that name, one of ``FRAMEWORKS``.
+
+    Raises:
+        RunnerError: this release does not run it.
+    """
+    if name not in FRAMEWORKS:
+        raise RunnerError(f"framework: got {name!r}, takes {' or '.join(map(repr, FRAMEWORKS))}")
+    return cast(Framework, importlib.import_module(f"edt_runner.frameworks.{name}").FRAMEWORK)
+
+
+def _processor(text: str) -> dict[str, str]:
+    """The first processor of /proc/cpuinfo."""
+    lines = text.partition("\n\n")[0].splitlines()
+    pairs = (line.partition(":") for line in lines)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -34,11 +34,10 @@ from rich.progress import (
 from edt_contract.attempt import AttemptSpec
 from edt_contract.frameworks import FRAMEWORKS
 from edt_contract.reports import ExitKind, ReportKind
-from edt_runner import context, environment, seeds
+from edt_runner import context, environment, frameworks, seeds
 from edt_runner.driver.driver import Driver
 from edt_runner.engine import main
 from edt_runner.errors import PeerLost, RunnerError, Suspended, TrainingFailed, UsageError
-from edt_runner.frameworks import framework as frameworks
 from edt_runner.launch.supervisor_client import LocalSlots, SupervisorClient
 from edt_runner.lr_scaling import emulation
 from edt_runner.lr_scaling.update import DETAILS

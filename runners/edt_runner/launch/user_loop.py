@@ -27,7 +27,7 @@ from edt_runner.adapter import BatchRequest
 from edt_runner.engine import main
 from edt_runner.engine.link import leave_process
 from edt_runner.errors import UsageError
-from edt_runner.frameworks.pytorch.framework import FRAMEWORK
+from edt_runner.frameworks.pytorch import FRAMEWORK
 from edt_runner.launch import train
 from edt_runner.launch.user_loop_adapter import BodyRun, Rates, UserLoopTrainable, not_called
 from edt_runner.lr_scaling import emulation

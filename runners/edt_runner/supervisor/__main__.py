@@ -20,8 +20,8 @@ from edt_contract.attempt import AttemptSpec
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import CANNOT_WRITE
 from edt_contract.encoding import ContractError, load_object
+from edt_runner import frameworks
 from edt_runner.errors import RunnerError
-from edt_runner.frameworks import framework as frameworks
 from edt_runner.supervisor import users
 from edt_runner.supervisor.supervisor import Supervisor
 

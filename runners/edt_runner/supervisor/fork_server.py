@@ -30,7 +30,7 @@ from edt_contract import processes
 from edt_contract.attempt import AttemptSpec
 from edt_contract.durable import PatientLog
 from edt_contract.encoding import dump_line
-from edt_runner import context, environment, exit_codes
+from edt_runner import context, environment, exit_codes, frameworks
 from edt_runner.errors import (
     HelperLost,
     NoRoom,
@@ -40,7 +40,6 @@ from edt_runner.errors import (
     TrainingFailed,
     is_lost_helper,
 )
-from edt_runner.frameworks import framework as frameworks
 from edt_runner.protocol import engine_status
 from edt_runner.protocol.channel import decode
 from edt_runner.protocol.messages import ScriptEnded

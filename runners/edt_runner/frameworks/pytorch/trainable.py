@@ -15,9 +15,9 @@ from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker
 
 from edt_runner.errors import UsageError
-from edt_runner.frameworks.framework import Framework
+from edt_runner.frameworks import Framework
+from edt_runner.frameworks.pytorch import FRAMEWORK
 from edt_runner.frameworks.pytorch.adapter import Metric, TorchAdapter
-from edt_runner.frameworks.pytorch.framework import FRAMEWORK
 from edt_runner.frameworks.trainable import Collate, Samples
 from edt_runner.seeds import sample_seed, seed_python
 
@@ -34,10 +34,6 @@ class TorchTrainable:
     @property
     def framework(self) -> Framework:
         return FRAMEWORK
-
-    @property
-    def optimizer_name(self) -> str:
-        return type(self.optimizer).__qualname__
 
     def parameters(self) -> list[list[Any]]:
         return [[name, str(p.dtype), list(p.shape)] for name, p in self.model.named_parameters()]

@@ -1,5 +1,121 @@
 """TensorFlow's side of the runner: everything that knows Keras models, optimizers and data sets.
 
-Imported only in processes of jobs in TensorFlow. What it hands to the engine lies in torch tensors, which share their
-memory with TensorFlow's where they can.
+Imported only in processes of jobs in TensorFlow. What it gives to the engine lies in torch tensors, which share their
+memory with TensorFlow's where they can. In this module: TensorFlow before there is a model, its threads, its
+determinism and its seeds.
+
+Asked for determinism, TensorFlow raises in place of an op that has no deterministic kernel, as some on GPUs have none.
+A training then goes on without determinism, and says so.
 """
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from edt_contract.frameworks import keras2
+from edt_runner import context
+from edt_runner.frameworks import Framework
+from edt_runner.frameworks.tensorflow import keras2_scripts
+
+
+class TensorFlow(Framework):
+    name = "tensorflow"
+
+    def warm(self) -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of itself is no user's concern
+        super().warm()
+        importlib.import_module("tf_keras" if keras2() else "keras")
+
+    def enter(self, threads: int, seed: int) -> None:
+        """Threads of one op are ``threads``; ops run one after another, so that sums have one order."""
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
+        tf.config.experimental.enable_op_determinism()
+        super().enter(threads, seed)
+        if keras2():  # dropout and its like then draw from generators that a step can set
+            importlib.import_module("tf_keras").backend.experimental.enable_tf_random_generator()
+        role = context.current()
+        # A driver that came by itself is a process of the user's own, where ``keras`` is what is installed.
+        if keras2() and role is not None and role.spec.driver != "external":
+            keras2_scripts.call_it_keras()
+
+    def seed(self, seed: int) -> None:
+        import tensorflow as tf
+
+        super().seed(seed)
+        tf.random.set_seed(seed)
+
+    def gpus(self) -> int:
+        import tensorflow as tf
+
+        return len(tf.config.list_physical_devices("GPU"))
+
+    def explain(self, error: BaseException) -> str | None:
+        return keras2_scripts.hint(error)
+
+    def computing(self, *, on_device: bool) -> dict[str, Any]:
+        import tensorflow as tf
+
+        threading = tf.config.threading
+        found = {
+            **super().computing(on_device=on_device),
+            "threads": threading.get_intra_op_parallelism_threads(),
+            "ops at a time": threading.get_inter_op_parallelism_threads(),
+            "deterministic ops": determinism_is_asked_for(),
+            "TF32": tf.config.experimental.tensor_float_32_execution_enabled(),
+        }
+        for name in ("keras", "tf_keras"):
+            if name in sys.modules:
+                precision = sys.modules[name].mixed_precision
+                # Keras 3 and Keras 2 name it differently, and older scripts find Keras 2 under the name "keras".
+                ask = getattr(precision, "dtype_policy", None) or precision.global_policy
+                found[f"{name} policy"] = str(ask().name)
+        gpus = tf.config.list_physical_devices("GPU") if on_device else []
+        if gpus:
+            details = tf.config.experimental.get_device_details(gpus[0])
+            found |= {
+                "device": str(details.get("device_name", "gpu")),
+                "device capability": ".".join(map(str, details.get("compute_capability", ()))),
+            }
+        return found
+
+    def versions(self) -> dict[str, str]:
+        import tensorflow as tf
+
+        found = super().versions() | {"tensorflow": tf.__version__}
+        return found | {name: sys.modules[name].__version__ for name in ("keras", "tf_keras") if name in sys.modules}
+
+
+FRAMEWORK = TensorFlow()
+
+
+def lacks_determinism(error: Exception) -> bool:
+    """Whether ``error`` was raised because an op has no deterministic kernel."""
+    return determinism_is_asked_for() and "determinis" in str(error).lower()
+
+
+def op_that_raised(error: Exception) -> str:
+    """Name of the op in the user's model, or the first line of the error where it names none."""
+    node = getattr(error, "node_def", None)
+    return str(node.name) if node is not None else str(error).strip().partition("\n")[0][:200]
+
+
+def give_up_determinism() -> None:
+    """From now on ops run without a promise of determinism."""
+    from tensorflow.python.framework import config  # private: there is no public way back from determinism
+
+    config.disable_op_determinism()
+
+
+def determinism_is_asked_for() -> bool:
+    """Whether ops are to be deterministic, or not to be at all."""
+    from tensorflow.python.framework import config
+
+    return bool(config.is_op_determinism_enabled())

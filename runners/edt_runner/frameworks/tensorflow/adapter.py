@@ -25,7 +25,7 @@ from edt_runner.adapter import State
 from edt_runner.checkpoints.user_files import draft_of
 from edt_runner.errors import RunnerError, UsageError
 from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, flat_dtype, type_name
-from edt_runner.frameworks.tensorflow.framework import (
+from edt_runner.frameworks.tensorflow import (
     FRAMEWORK,
     give_up_determinism,
     lacks_determinism,

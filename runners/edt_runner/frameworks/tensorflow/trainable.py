@@ -18,10 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from edt_runner.errors import UsageError
-from edt_runner.frameworks.framework import Framework
-from edt_runner.frameworks.tensorflow import nested
+from edt_runner.frameworks import Framework
+from edt_runner.frameworks.tensorflow import FRAMEWORK, nested
 from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
-from edt_runner.frameworks.tensorflow.framework import FRAMEWORK
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
 from edt_runner.frameworks.tensorflow.nested import Nested
 from edt_runner.frameworks.tensorflow.sequences import Batches, is_sequence
@@ -41,10 +40,6 @@ class KerasTrainable:
     @property
     def framework(self) -> Framework:
         return FRAMEWORK
-
-    @property
-    def optimizer_name(self) -> str:
-        return type(self.model.optimizer).__qualname__
 
     @property
     def optimizer(self) -> Any:
