@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edt_agent.errors import StartFailed
-from edt_contract.processes import stat_fields
+from edt_contract.processes import ended_children, stat_fields
 
 log = logging.getLogger(__name__)
 
@@ -205,13 +205,7 @@ class Children:
 
     def reap(self) -> None:
         """Take the exit status of every child that has ended."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in ended_children():
             child = self._by_pid.pop(pid, None)
             if child is not None:
                 child.status = os.waitstatus_to_exitcode(status)

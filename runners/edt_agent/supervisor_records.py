@@ -7,6 +7,7 @@ specs hold secrets, so nothing of a spec's environment is in a record.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterator
@@ -81,7 +82,7 @@ class SupervisorRecord:
 
 
 class SupervisorRecords:
-    """All records of one agent."""
+    """All records of one agent. No other process writes into their folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -93,12 +94,15 @@ class SupervisorRecords:
         Raises:
             OSError: the disk does not accept it.
         """
-        write_whole(self._path(record.key), json.dumps(asdict(record)), mode=0o600)
+        write_whole(self._path(record.key), json.dumps(asdict(record)), mode=0o600, alone=True)
 
     def remove(self, key: Key) -> None:
         self._path(key).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[SupervisorRecord]:
+        for draft in self._folder.glob(".*"):  # of agents that were killed
+            with contextlib.suppress(OSError):
+                draft.unlink()
         for path in sorted(self._folder.glob("*.json")):
             try:
                 yield SupervisorRecord(**json.loads(path.read_text()))

@@ -32,6 +32,7 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
 _FALLOC_FL_KEEP_SIZE = 1
 _REPORT_AGAIN_SECONDS = 60.0
 _HELD_BYTES = 1 << 16
+_LEFT_SECONDS = 86_400.0
 _BLOCK_BYTES = 1 << 12
 _NOTHING_LEFT_BYTES = 1 << 14
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -158,15 +159,28 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def draft_beside(path: Path, text: str, *, mode: int = 0o666, durable: bool = True) -> Iterator[Path]:
+def draft_beside(
+    path: Path, text: str, *, mode: int = 0o666, durable: bool = True, alone: bool = False
+) -> Iterator[Path]:
     """A new file beside ``path`` that holds ``text``, to be renamed in the block; what is left of it then is removed.
 
-    Several processes, on several machines too, may write drafts of one file at once.
+    Args:
+        path: the file that the draft is to become.
+        text: what it holds.
+        mode: of the new file.
+        durable: it is on the disk before it is renamed.
+        alone: no other process, on no other machine, writes ``path`` at the same time. The draft takes the place of one
+            that a killed process has left. Otherwise it has a name of its own, and such drafts are swept.
 
     Raises:
         OSError: the disk does not take it.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    if alone:
+        draft = path.with_name(f".{path.name}.draft")
+        draft.unlink(missing_ok=True)
+    else:
+        sweep_drafts(path.parent, path.name)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         try:
@@ -180,13 +194,23 @@ def draft_beside(path: Path, text: str, *, mode: int = 0o666, durable: bool = Tr
         draft.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, text: str, *, mode: int = 0o666, durable: bool = True) -> None:
-    """Replace a file at once: a reader sees the old text or the new, also after a power cut if ``durable``.
+def sweep_drafts(folder: Path, name: str = "*") -> None:
+    """Remove the drafts of the file ``name``, or of all files of a folder, that killed processes have left. Another
+    machine's clock may differ, so only those of a day ago count."""
+    with contextlib.suppress(OSError):
+        for draft in folder.glob(f".{name}.{'[0-9a-f]' * 8}"):
+            if draft.lstat().st_mtime < time.time() - _LEFT_SECONDS:
+                draft.unlink()
+
+
+def write_whole(path: Path, text: str, *, mode: int = 0o666, durable: bool = True, alone: bool = False) -> None:
+    """Replace a file at once: a reader sees the old text or the new, also after a power cut if ``durable``. The
+    arguments are those of ``draft_beside``.
 
     Raises:
         OSError: the disk does not take it.
     """
-    with draft_beside(path, text, mode=mode, durable=durable) as draft:
+    with draft_beside(path, text, mode=mode, durable=durable, alone=alone) as draft:
         draft.replace(path)
     if durable:
         sync(path.parent)

@@ -48,6 +48,13 @@ def adopt_orphans() -> None:
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def ended_children() -> Iterator[tuple[int, int]]:
+    """Reap the children that have ended: pid and wait status of each."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended
+
+
 def set_name(name: str) -> None:
     """Name of this process in ``ps`` and ``top`` (15 characters)."""
     prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]))

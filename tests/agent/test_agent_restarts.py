@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+from edt_agent.supervisor_records import SupervisorRecord, SupervisorRecords
 from support.tagged import leads, lives
 from support.waiting import until
 
@@ -154,3 +155,13 @@ def test_two_agents_of_one_name_do_not_work_in_one_home(node, api, monkeypatch):
     first.wait(60)
     until(lambda: len(api.registrations) == 2, what="the second takes over")
     assert node.runs(), "the first has left no gap behind"
+
+
+def test_an_agent_sweeps_the_half_written_records_of_those_that_were_killed(tmp_path):
+    records = SupervisorRecords(tmp_path)
+    record = SupervisorRecord("edt-1", 1, "a", "/spool", "/socket", 5.0)
+    (tmp_path / ".edt-1.1.json.draft").write_text('{"job": "edt-')
+    records.write(record)
+    (tmp_path / ".edt-2.1.json.draft").write_text('{"job": "edt-')
+    assert list(records) == [record]
+    assert [path.name for path in tmp_path.iterdir()] == ["edt-1.1.json"]

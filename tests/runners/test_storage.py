@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from edt_contract.durable import AppendFile, News, Outage, PatientLog, disk_error
+from edt_contract.durable import AppendFile, News, Outage, PatientLog, disk_error, sweep_drafts, write_whole
 from edt_runner.supervisor.fork_server import LogPipe
 from edt_runner.supervisor.spool import Storage
 from support.small_disk import small_disk
@@ -35,6 +39,50 @@ class Outages:
         self.now = 0.0
         self.news: list[News] = []
         self.outage = Outage("logs", self.news.append, clock=lambda: self.now)
+
+
+KILLED_BEFORE_THE_RENAME = """
+import os, pathlib, signal, sys
+from edt_contract.durable import write_whole
+pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+write_whole(pathlib.Path(sys.argv[1]), "half a life", alone=sys.argv[2] == "alone")
+"""
+
+
+def killed_before_the_rename(path: Path, how: str) -> None:
+    command = [sys.executable, "-c", KILLED_BEFORE_THE_RENAME, str(path), how]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+
+class TestDrafts:
+    def test_the_next_writer_takes_the_place_of_what_a_kill_has_left(self, tmp_path: Path) -> None:
+        for _ in range(3):
+            killed_before_the_rename(tmp_path / "file", "alone")
+        assert [path.name for path in tmp_path.iterdir()] == [".file.draft"]
+        write_whole(tmp_path / "file", "whole", alone=True)
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
+        assert (tmp_path / "file").read_text() == "whole"
+
+    def test_what_lies_in_the_place_of_a_draft_is_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / ".file.draft").symlink_to(tmp_path / "elsewhere")
+        write_whole(tmp_path / "file", "whole", alone=True)
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+    @pytest.mark.parametrize("sweep", [lambda path: write_whole(path, "whole"), lambda path: sweep_drafts(path.parent)])
+    def test_where_several_may_write_old_drafts_are_swept_and_new_ones_left(
+        self, tmp_path: Path, sweep: Callable[[Path], None]
+    ) -> None:
+        for _ in range(2):
+            killed_before_the_rename(tmp_path / "file", "several")
+        old, new = tmp_path.iterdir()
+        mine = tmp_path / ".mine"
+        mine.touch()
+        for path in (old, mine):
+            os.utime(path, (time.time() - 2 * 86_400,) * 2)
+        sweep(tmp_path / "file")
+        assert not old.exists()
+        assert mine.exists()
+        assert new.exists()
 
 
 class TestAppendFile:

@@ -96,7 +96,8 @@ class UsageMeter:
             if pid in used
         }
         with contextlib.suppress(OSError):  # a full disk is reported by the spool
-            write_whole(self._path, json.dumps({"time": now, "engines": self._written}), mode=0o600, durable=False)
+            text = json.dumps({"time": now, "engines": self._written})
+            write_whole(self._path, text, mode=0o600, durable=False, alone=True)
 
 
 def keep_freed_memory(environ: Mapping[str, str]) -> None:

@@ -187,7 +187,7 @@ class Spool:
             "node": self._spec.node,
             "socket": self._spec.socket,
         }
-        write_whole(self._path.with_name(ATTEMPT_FILE), json.dumps(facts))
+        write_whole(self._path.with_name(ATTEMPT_FILE), json.dumps(facts), alone=True)
 
 
 class Storage:
@@ -281,7 +281,7 @@ def note_coordinator(spec: AttemptSpec, address: str) -> None:
     """
     path = Path(spec.spool_dir) / COORDINATOR
     try:
-        write_whole(path, address, durable=False)
+        write_whole(path, address, durable=False, alone=True)
     except OSError:
         # In place it needs no room. Who reads half an address finds nobody there and reads again.
         with path.open("r+b", buffering=0) as file:

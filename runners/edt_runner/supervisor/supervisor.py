@@ -258,13 +258,7 @@ class Supervisor:
 
     # ── children that have ended ──────────────────────────────────────────────────────────────────────────────
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in processes.ended_children():
             self._coordinator.receive_now()  # its last messages, or the coordinator's about it, come before its end
             self._child_ended(pid, status)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, make_url
 
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_contract.durable import write_whole
+from edt_contract.durable import sweep_drafts, write_whole
 from edt_scheduler.errors import HomeForeign, HomeUnusable, Side
 from edt_scheduler.home import lost_found
 from edt_scheduler.model.jobs import named
@@ -99,6 +99,7 @@ def pair(database: Database, settings: Settings, now: float) -> None:
 
     Raises HomeForeign where they do not belong together, HomeUnusable where the id cannot be written.
     """
+    sweep_drafts(settings.home)
     with database.snapshot() as tx:
         paired = read_id(settings) is not None and read_id(settings) == rows.identity(tx)
         highest = lost_found.highest_number(settings)
