@@ -9,7 +9,7 @@ from typing import Any, cast
 from pydantic_core import to_json
 
 from edt_api.schemas import cluster, jobs
-from edt_api.submissions.arguments import MOST_WORKERS
+from edt_api.submissions.args import MOST_WORKERS
 from edt_api.submissions.frameworks import shown_name
 from edt_contract.frameworks import SupportedFramework
 from edt_scheduler.model.progress import Curve

@@ -26,7 +26,7 @@ from edt_api.errors import RequestInvalid, UploadRefused
 from edt_api.job_files import logs, results
 from edt_api.schemas import jobs
 from edt_api.submissions.archives import unpack_file
-from edt_api.submissions.arguments import Arguments
+from edt_api.submissions.args import Submission
 from edt_api.submissions.frameworks import RUNNABLE
 from edt_api.submissions.submission import job_spec, read, refuse_a_path, script_name
 from edt_api.submissions.uploads import Upload, receive
@@ -49,7 +49,7 @@ _SORT_KEYS = {
 }
 _EXECS = TypeAdapter(list[jobs.Exec])
 _WRITTEN_AT_ONCE = 200
-_SUBMISSION = {  # read from the raw request, so the framework cannot describe it
+_BODY = {  # read from the raw request, so the framework cannot describe it
     "parameters": [{"name": "args", "in": "query", "schema": {"type": "string"}}],
     "requestBody": {
         "required": True,
@@ -71,7 +71,7 @@ _FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "
 _STATES = {state.wire: state for state in JobState}
 
 
-@router.post("", openapi_extra=_SUBMISSION)
+@router.post("", openapi_extra=_BODY)
 @router.post("/")
 async def submit(
     request: Request,
@@ -100,43 +100,43 @@ async def submit(
 
 
 async def _take(platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None) -> JobView:
-    """Understand, unpack, store; the order in which a wrong submission costs least."""
-    understood = await concurrency.uploads.run(_understood, platform, viewer, args, upload, key)
-    if isinstance(understood, JobView):
-        return understood
-    arguments, file, idempotent = understood
+    """Read, unpack, store; the order in which a wrong submission costs least."""
+    found = await concurrency.uploads.run(_read, platform, viewer, args, upload, key)
+    if isinstance(found, JobView):
+        return found
+    submission, file, idempotent = found
     staged = platform.settings.staged / uuid.uuid4().hex
     try:
-        await concurrency.unpacking.run(unpack_file, file, staged, script_name(arguments, upload.filename))
+        await concurrency.unpacking.run(unpack_file, file, staged, script_name(submission, upload.filename))
     except BaseException:
         with CancelScope(shield=True):
             await concurrency.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
         raise
     crash_point(CrashPoint.API_EXTRACTED)
-    return await concurrency.uploads.run(_stored, platform, viewer, arguments, staged, idempotent)
+    return await concurrency.uploads.run(_stored, platform, viewer, submission, staged, idempotent)
 
 
-def _understood(
+def _read(
     platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None
-) -> tuple[Arguments, Path, IdempotentRequest | None] | JobView:
+) -> tuple[Submission, Path, IdempotentRequest | None] | JobView:
     """What is asked for, and the file with the code; or the job that was made of it before."""
     data = upload.fields.get("data")
-    arguments = read(args, data)
+    submission = read(args, data)
     if upload.file is None:
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
     refuse_a_path(upload.file)
     idempotent = _idempotent(platform, key, args, data, upload.file) if key is not None else None
     if idempotent is not None and (before := operations.submitted_before(platform, owner=viewer, request=idempotent)):
         return before
-    return arguments, Path(upload.file.name), idempotent
+    return submission, Path(upload.file.name), idempotent
 
 
 def _stored(
-    platform: Platform, viewer: UserView, arguments: Arguments, staged: Path, idempotent: IdempotentRequest | None
+    platform: Platform, viewer: UserView, submission: Submission, staged: Path, idempotent: IdempotentRequest | None
 ) -> JobView:
     try:
         return operations.submit(
-            platform, owner=viewer, spec=job_spec(arguments, staged), staged=staged, request=idempotent
+            platform, owner=viewer, spec=job_spec(submission, staged), staged=staged, request=idempotent
         )
     finally:
         shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from edt_api.errors import ArgumentsInvalid, UploadRefused
-from edt_api.submissions.arguments import MOST_WORKERS, Arguments, below, parse
+from edt_api.submissions.args import MOST_WORKERS, Submission, below, parse
 from edt_api.submissions.frameworks import RUN_NOW
 from edt_scheduler.model.jobs import JobSpec
 
@@ -25,8 +25,8 @@ _SCRIPT_BYTES = 64 * 1024
 _PATH_ENDINGS = (".tar", ".gz", ".tgz", ".zip", ".py")
 
 
-def read(args: str | None, data: str | None) -> Arguments:
-    """Understand the query's ``args`` and the form's ``data``, where either may hold the args.
+def read(args: str | None, data: str | None) -> Submission:
+    """What is asked for by the query's ``args`` and the form's ``data``, where either may hold the args.
 
     ``hardwareSpec`` and ``dataSource`` of ``data`` win over the options that say the same.
     """
@@ -35,25 +35,22 @@ def read(args: str | None, data: str | None) -> Arguments:
         args = form.get("args")
     if not isinstance(args, str) or not args.strip():
         raise ArgumentsInvalid("args", "nothing", f"a command line that begins with --exec-start {RUN_NOW}")
-    arguments = parse(args)
+    submission = parse(args)
     source = form.get("dataSource")
-    if source is None and arguments.data_source is not None:
-        source = _json("--data-source", arguments.data_source)
+    if source is None and submission.data_source is not None:
+        source = _json("--data-source", submission.data_source)
     return replace(
-        arguments,
-        num_worker=_count("num_nodes", _inside(form, "hardwareSpec", "nodes", "num_nodes"))
-        or arguments.num_worker
-        or 1,
+        submission,
+        num_worker=_count("num_nodes", _inside(form, "hardwareSpec", "nodes", "num_nodes")) or submission.num_worker,
         worker_device_num=_count("num_gpu", _inside(form, "hardwareSpec", "nodes", "gpu", "num_gpu"))
-        or arguments.worker_device_num
-        or 1,
-        data_path=_source_path(source) or arguments.data_path,
+        or submission.worker_device_num,
+        data_path=_source_path(source) or submission.data_path,
     )
 
 
-def script_name(arguments: Arguments, filename: str | None) -> str:
+def script_name(submission: Submission, filename: str | None) -> str:
     """What a bare script is called: as ``--model-main`` says, else as the client called it."""
-    for path in (arguments.model_main, filename):
+    for path in (submission.model_main, filename):
         name = (path or "").replace("\\", "/").rpartition("/")[2]
         if name:
             return name
@@ -70,26 +67,11 @@ def refuse_a_path(file: IO[bytes]) -> None:
         raise UploadRefused(f"file: got the path {path[:100]!r} instead of what is in it; open the file and send that")
 
 
-def job_spec(arguments: Arguments, staged: Path) -> JobSpec:
+def job_spec(submission: Submission, staged: Path) -> JobSpec:
     """The job, its main script found in ``staged``. Raises ArgumentsInvalid where there is none."""
-    folder, main = _locate(staged, arguments.model_dir, arguments.model_main or DEFAULT_MAIN)
+    folder, main = _locate(staged, submission.model_dir, submission.model_main or DEFAULT_MAIN)
     _refuse_binary(staged / folder / main, main)
-    return JobSpec(
-        framework=arguments.framework.wmla_name,
-        backend=arguments.framework.name,
-        app_name=arguments.app_name or arguments.framework.app_name,
-        args_verbatim=arguments.shown,
-        model_main=main,
-        model_dir=folder or None,
-        arguments=arguments.arguments,
-        num_worker=arguments.num_worker or 1,
-        worker_device_num=arguments.worker_device_num or 1,
-        max_restarts=arguments.max_restarts,
-        environ=arguments.environ,
-        data_path=arguments.data_path,
-        image=arguments.image,
-        remark=arguments.remark,
-    )
+    return replace(submission, model_main=main, model_dir=folder or None)
 
 
 def _refuse_binary(path: Path, main: str) -> None:

@@ -3,19 +3,19 @@
 Platform options stand anywhere, as ``--option value`` or ``--option=value``, and are taken out; every other
 word goes to the script in its order, and after a bare ``--`` all are the script's. Where an option is given
 twice the last one counts. Options of WMLA that have no effect here are taken as its clients send them.
-Next: submission.py, which makes a job of them.
+Next: submission.py, which reads the form beside them and finds the main script.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edt_api.errors import ArgumentsInvalid
 from edt_api.submissions.frameworks import RUN_NOW, runnable
-from edt_contract.frameworks import SupportedFramework
 from edt_scheduler.model.images import is_name
+from edt_scheduler.model.jobs import JobSpec
 
 LONGEST = 64 * 1024
 """Characters of ``args``; a request line cannot carry more either."""
@@ -76,31 +76,12 @@ _ESCAPE_IN_DOUBLE_QUOTES = re.compile(r"""\\(?:\r?\n|(["\\$`]))""")
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """``args``, understood."""
+class Submission(JobSpec):
+    """The job that is asked for. Its main script is the one that was named, "" where none was, until it is found in the
+    code that was sent."""
 
-    framework: SupportedFramework
-    shown: str
-    """The args as they came, secrets masked."""
-    model_main: str | None = None
-    model_dir: str | None = None
-    app_name: str | None = None
-    num_worker: int | None = None
-    """The most workers; None where neither ``--numWorker`` nor ``--edt-options`` said."""
-    worker_device_num: int | None = None
-    max_restarts: int = 0
-    """``--maxRestarts``: how often it starts again after an exception of its script."""
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """``--msd-env``. May hold secrets."""
-    data_path: str | None = None
     data_source: str | None = None
     """``--data-source``, not yet read: JSON."""
-    image: str | None = None
-    """``--msd-image-name``: what its containers are made of."""
-    arguments: tuple[str, ...] = ()
-    """The user's own."""
-    remark: str = ""
-    """What looks like a slip and is none by the grammar: a word of the script that is nearly an option of ours."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +106,8 @@ class _Option:
         return ArgumentsInvalid(self.name, shown, _TAKES[self.name])
 
 
-def parse(args: str) -> Arguments:
-    """Understand ``args``. Raises ArgumentsInvalid, which names the option, what it got and what it takes."""
+def parse(args: str) -> Submission:
+    """What ``args`` ask for. Raises ArgumentsInvalid, which names the option, what it got and what it takes."""
     _check_text(args)
     options, own, behind = _sort(split(args))
     last = {option.name: option for option in options}
@@ -137,14 +118,16 @@ def parse(args: str) -> Arguments:
         raise ArgumentsInvalid("--exec-start", "nothing", _TAKES["--exec-start"])
     devices = last.get("--workerDeviceNum") or last.get("--gpuPerWorker")
     restarts = last.get("--maxRestarts")
-    return Arguments(
-        framework=runnable(last["--exec-start"].value),
-        shown=_masked(args, options),
-        model_main=_text(last.get("--model-main")),
+    framework = runnable(last["--exec-start"].value)
+    return Submission(
+        framework=framework.wmla_name,
+        backend=framework.name,
+        args_verbatim=_masked(args, options),
+        model_main=_text(last.get("--model-main")) or "",
         model_dir=_text(last.get("--model-dir")),
-        app_name=_text(last.get("--appName")),
+        app_name=_text(last.get("--appName")) or framework.app_name,
         num_worker=_num_worker(last.get("--numWorker"), last.get("--edt-options")),
-        worker_device_num=_count(devices) if devices else None,
+        worker_device_num=_count(devices) if devices else 1,
         max_restarts=_count(restarts, least=0, most=MOST_RESTARTS) if restarts else 0,
         environ=_environ(option for option in options if option.name == "--msd-env"),
         data_path=_data_path(last.get("--cs-datastore-meta")),
@@ -277,11 +260,11 @@ def _count(option: _Option, text: str | None = None, *, least: int = 1, most: in
     return int(text)
 
 
-def _num_worker(workers: _Option | None, edt: _Option | None) -> int | None:
+def _num_worker(workers: _Option | None, edt: _Option | None) -> int:
     """``--numWorker``, cut by ``--edt-options maxWorkers=N``, which may also be given alone."""
     asked = _count(workers) if workers else None
     if edt is None:
-        return asked
+        return asked or 1
     settings = dict(item.strip().partition("=")[::2] for item in edt.value.split(","))
     if "maxWorkers" not in settings:
         raise edt.wrong()

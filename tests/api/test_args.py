@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edt_api.errors import ArgumentsInvalid
-from edt_api.submissions.arguments import MASK, MOST_WORKERS, parse, split
+from edt_api.submissions.args import MASK, MOST_WORKERS, parse, split
 
 START = "--exec-start edtPyTorch"
 MIXED = [
@@ -78,10 +78,10 @@ class TestWhoseWordItIs:
     def test_after_a_bare_double_dash_all_is_the_scripts(self) -> None:
         parsed = parse(f"{START} --model-dir d -- --epochs 10 --numWorker 7 -- x")
         assert parsed.arguments == ("--epochs", "10", "--numWorker", "7", "--", "x")
-        assert parsed.num_worker is None
+        assert parsed.num_worker == 1
 
     def test_a_quoted_framework_is_understood(self) -> None:
-        assert parse('--exec-start "edtPyTorch"').framework.name == "edtPyTorch"
+        assert parse('--exec-start "edtPyTorch"').framework == "edtPyTorch"
 
     def test_the_last_of_a_repeated_option_counts(self) -> None:
         assert parse(f"{START} --numWorker 2 --numWorker 5").num_worker == 5
@@ -103,7 +103,7 @@ class TestWhoseWordItIs:
     @pytest.mark.parametrize("slip", ["--numWorkers", "--num-worker", "--NumWorker", "--num_workers"])
     def test_what_is_nearly_an_option_is_the_scripts_and_remarked_upon(self, slip: str) -> None:
         given = parse(f"--exec-start edtPyTorch --model-main main.py {slip}=4")
-        assert (given.num_worker, given.arguments) == (None, (f"{slip}=4",))
+        assert (given.num_worker, given.arguments) == (1, (f"{slip}=4",))
         assert given.remark == f"{slip} went to the script, since the platform's option is --numWorker"
 
     @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ class TestFrameworks:
 
     @pytest.mark.parametrize("name", ["edtTensorflow", "edtTensorFlow", "edtKeras"])
     def test_each_of_wmlas_names_for_elastic_tensorflow_is_the_one_framework(self, name: str) -> None:
-        found = parse(f"--exec-start {name} --model-main main.py").framework
-        assert (found.name, found.backend) == ("edtTensorflow", "tensorflow")
+        found = parse(f"--exec-start {name} --model-main main.py")
+        assert (found.framework, found.backend) == ("edtTensorflow", "tensorflow")
 
     @pytest.mark.parametrize("name", ["edtpytorch", "Foo"])
     def test_an_unknown_one_is_refused_with_those_that_are_run(self, name: str) -> None:
@@ -214,10 +214,10 @@ class TestSecrets:
     def test_args_are_shown_as_they_came_but_for_the_values_of_variables(self) -> None:
         line = f"  {START}   --msd-env TOKEN=hush --msd-env='KEY=hush hush'  --lr .1 –msd-env X=hush "
         shown = f"  {START}   --msd-env TOKEN={MASK} --msd-env=KEY={MASK}  --lr .1 –msd-env X={MASK} "
-        assert parse(line).shown == shown
+        assert parse(line).args_verbatim == shown
 
     def test_bearers_of_metric_forwarding_are_masked_whole(self) -> None:
-        assert "hush" not in parse(f"{START} --cs-url-bearer hush --cs-rmq-meta=hush:hush").shown
+        assert "hush" not in parse(f"{START} --cs-url-bearer hush --cs-rmq-meta=hush:hush").args_verbatim
 
     def test_neither_a_picture_nor_a_refusal_shows_a_secret(self) -> None:
         assert "hush" not in repr(parse(f"{START} --msd-env TOKEN=hush"))
@@ -232,7 +232,7 @@ class TestSecrets:
         option = f"--msd-env={shlex.quote('K=' + secret)}" if joined else f"--msd-env {shlex.quote('K=' + secret)}"
         parsed = parse(f"{START} {option} --lr 1")
         assert parsed.environ == {"K": secret}
-        assert parsed.shown.split() == f"{START} --msd-env{'=' if joined else ' '}K={MASK} --lr 1".split()
+        assert parsed.args_verbatim.split() == f"{START} --msd-env{'=' if joined else ' '}K={MASK} --lr 1".split()
 
 
 class TestAnything:
