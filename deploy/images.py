@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "images"
 DEFAULT_BASE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 INPUTS_LABEL = "edt.inputs"
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def build(name: str, tag: str, base: str, python: Python, product: Path) -> None
     base = f"openedt/{image.base}:{tag}-runtime" if image.base else base
     wheels = packages(image, python)
     dockerfile = (ROOT / image.dockerfile).read_text()
-    inputs = digest(dockerfile, wheels.name, product.read_bytes().hex(), image_id(base) or base)
+    inputs = digest(dockerfile, wheels.name, product.read_bytes().hex(), _inspect(base, "{{.Id}}") or base)
     if label(full) == inputs:
         print(f"{full} is there", flush=True)
         return
@@ -135,7 +136,7 @@ def build(name: str, tag: str, base: str, python: Python, product: Path) -> None
         run(*command, "--target", "runtime", "-t", f"{full}-runtime", context)
     run(*command, "--label", f"{INPUTS_LABEL}={inputs}", "-t", full, context)
     if tag == "latest":
-        run("docker", "tag", full, f"openedt/{name}:{version()}")
+        run("docker", "tag", full, f"openedt/{name}:{_project()['version']}")
     shutil.rmtree(context)
     print(f"{full} built in {time.monotonic() - began:.0f} s", flush=True)
 
@@ -192,16 +193,7 @@ def packages(image: Image, python: Python) -> Path:
         if lines:
             (draft / name).write_text("".join(f"{line}\n" for line in lines))
     began = time.monotonic()
-    command = (
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python.path,
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-    )
+    command = (*PIP, "--python", python.path, "download", "--quiet")
     # Of two builds of one version pip takes the one with the longer name, 2.13.0+cpu.
     indexes = ("--extra-index-url", index) if (index := os.environ.get("TORCH_INDEX_URL", "")) else ()
     files = ("--only-binary", ":all:", "-c", ROOT / "constraints.txt", "-d", draft)
@@ -226,19 +218,8 @@ def own_wheel() -> Path:
     folder = BUILD / "product"
     shutil.rmtree(folder, ignore_errors=True)
     isolation = ("--no-build-isolation",) if importlib.util.find_spec("hatchling") else ()
-    command = (sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps")
-    run(*command, *isolation, "-w", folder, ROOT)
+    run(*PIP, "wheel", "--no-deps", *isolation, "-w", folder, ROOT)
     return next(folder.glob("*.whl"))
-
-
-def version() -> str:
-    """openedt's."""
-    return str(_project()["version"])
-
-
-def image_id(name: str) -> str | None:
-    """None: the daemon does not have it."""
-    return _inspect(name, "{{.Id}}")
 
 
 def label(name: str) -> str | None:
@@ -247,6 +228,7 @@ def label(name: str) -> str | None:
 
 
 def _inspect(name: str, template: str) -> str | None:
+    """None: the daemon does not have the image, or it has nothing there."""
     command = ("docker", "image", "inspect", "-f", template, name)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or None if done.returncode == 0 else None

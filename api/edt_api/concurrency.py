@@ -53,27 +53,23 @@ _OVER = object()
 class Limited:
     """Lets so many callers of each event loop in at a time; who comes later waits in order."""
 
-    def __init__(self, what: str, most: int) -> None:
-        self._most = most
-        self._of_loop: RunVar[CapacityLimiter] = RunVar(f"edt {what}")
+    def __init__(self, name: str, most: int) -> None:
+        self.name = name
+        self.most = most
+        self._of_loop: RunVar[CapacityLimiter] = RunVar(f"edt {name}")
 
     @property
     def limiter(self) -> CapacityLimiter:
         """The running event loop's own. Raises RuntimeError outside of one."""
         limiter = self._of_loop.get(None)
         if limiter is None:
-            limiter = CapacityLimiter(self._most)
+            limiter = CapacityLimiter(self.most)
             self._of_loop.set(limiter)
         return limiter
 
 
 class Pool(Limited):
     """At most so many threads at once, of each event loop; who comes later waits in order."""
-
-    def __init__(self, name: str, threads: int) -> None:
-        super().__init__(f"threads: {name}", threads)
-        self.name = name
-        self.threads = threads
 
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T:
         """What ``do(*given)`` returns or raises, once a thread of this pool has done it.
@@ -113,12 +109,10 @@ class Runs(Protocol):
 class Processes(Limited):
     """At most so many child processes, each with one call at a time; who comes later waits in order."""
 
-    def __init__(self, name: str, processes: int, module: str) -> None:
+    def __init__(self, name: str, most: int, module: str) -> None:
         """``module``: what is to be computed is in there; each process imports it before it gives way."""
-        super().__init__(f"processes: {name}", processes)
-        self.name = name
+        super().__init__(name, most)
         self._module = module
-        self.processes = processes
         self._executor: ProcessPoolExecutor | None = None
 
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T:
@@ -144,7 +138,7 @@ class Processes(Limited):
         if self._executor is None:
             # Not forked: this process has threads, and a fork would keep whatever lock one of them holds.
             context = multiprocessing.get_context("spawn")
-            self._executor = ProcessPoolExecutor(self.processes, context, _begin, (self._module,))
+            self._executor = ProcessPoolExecutor(self.most, context, _begin, (self._module,))
         return self._executor
 
 

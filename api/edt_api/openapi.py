@@ -24,7 +24,6 @@ from edt_api.schemas import cluster
 router = APIRouter(include_in_schema=False)
 
 _REFERENCE = "#/components/schemas/{model}"
-_METHODS = frozenset({"get", "put", "post", "delete", "patch", "head"})
 _SENT_ELSEWHERE = (cluster.Problem, cluster.JobsChanged, cluster.NodesChanged, cluster.TimelineChanged, cluster.Beat)
 """Shapes that no route names as its answer."""
 _PROBLEM = {
@@ -61,8 +60,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     written = get_openapi(title=app.title, version="1", description=app.description, routes=list(app.routes))
     for path, operations in written["paths"].items():
         for method, operation in operations.items():
-            if method in _METHODS:
-                _complete(operation, audience_of(method.upper(), path)[0], _PLAIN if is_wmla(path) else _PROBLEM)
+            _complete(operation, audience_of(method.upper(), path)[0], _PLAIN if is_wmla(path) else _PROBLEM)
     components = written.setdefault("components", {})
     _, sent = models_json_schema([(model, "serialization") for model in _SENT_ELSEWHERE], ref_template=_REFERENCE)
     shapes = components.setdefault("schemas", {}) | sent.get("$defs", {})

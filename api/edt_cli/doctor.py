@@ -136,19 +136,20 @@ def _run(place: Path, *words: str) -> str:
     if words:  # it has printed its sentence itself
         typer.echo(done.stdout, nl=False)
         raise typer.Exit(done.returncode)
-    said = done.stderr.strip().splitlines()
-    if said and "No module named" in said[-1]:
+    lines = done.stderr.strip().splitlines()
+    if lines and "No module named" in lines[-1]:
         raise CannotStart("edt doctor needs more than the command line: pip install 'openedt[server]'")
-    raise CliError(said[-1] if said else f"the home could not be looked at: exit status {done.returncode}")
+    raise CliError(lines[-1] if lines else f"the home could not be looked at: exit status {done.returncode}")
 
 
 def _ask(address: str) -> dict[str, Any]:
     """Whether the API is there, and what it says of its database and its broker."""
     try:
         answer = httpx.get(f"{address}/readyz", timeout=_API_SECONDS, trust_env=False)
-        said = answer.json()
-        states = {name: str(said[name]) for name in ("database", "broker") if name in said}  # only on the server itself
-        return {"ready": bool(said["ready"]), **states}
+        state = answer.json()
+        # Only a request from the server's own machine gets these.
+        parts = {name: str(state[name]) for name in ("database", "broker") if name in state}
+        return {"ready": bool(state["ready"]), **parts}
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         return {"ready": False, "error": str(error) or type(error).__name__}
 
@@ -167,8 +168,8 @@ def _show(seen: dict[str, Any], address: str, api: dict[str, Any]) -> None:
         names = ", ".join(seen["unknown"][:5])
         lines.append(("jobs", f"{_folders(len(seen['unknown']))} without a row go to lost+found in time: {names}"))
     lines.append(("lost+found", _folders(len(seen["lost_found"]))))
-    for name, said in lines:
-        typer.echo(f"{name:<11} {said}")
+    for name, value in lines:
+        typer.echo(f"{name:<11} {value}")
     if seen["lost_found"]:
         typer.echo()
         _list(seen["lost_found"])
@@ -183,10 +184,10 @@ def _secret_key(key: dict[str, Any]) -> str:
     newest = f"newest key {key['ids'][0]}"
     if key["sealed"] is None:
         return newest
-    said = f"{newest}; it fits the database, {key['sealed']} environment{'s' if key['sealed'] != 1 else ''} sealed"
+    state = f"{newest}; it fits the database, {key['sealed']} environment{'s' if key['sealed'] != 1 else ''} sealed"
     if key["older"]:
-        return f"{said}, {key['older']} of them not with the newest: `edt doctor --seal`"
-    return f"{said}; {', '.join(key['unneeded'])} may be taken out" if key["unneeded"] else said
+        return f"{state}, {key['older']} of them not with the newest: `edt doctor --seal`"
+    return f"{state}; {', '.join(key['unneeded'])} may be taken out" if key["unneeded"] else state
 
 
 def _list(entries: Sequence[dict[str, Any]]) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
-from edt_api.schemas.jobs import Event, EventPage, ExecState, Job, LogFile, LogFilePage
+from edt_api.schemas.jobs import Event, EventPage, ExecState, Job
 from edt_cli import output
 from edt_cli.errors import CannotStart, NoAnswer
-from edt_cli.session import OURS, PAGE, Session
+from edt_cli.session import OURS, Session
 
 EXIT_CODES = {ExecState.FINISHED: 0, ExecState.ERROR: 1, ExecState.KILLED: 130}
 ALL = "all"
@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 60.0
 _OFFSET = "Edt-Log-Offset"
 _STEP = b"] Train,"
 """In the loggers' line of each step."""
-_TOLD_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known", "stop-requested"})
+_SHOWN_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known", "stop-requested"})
 """Kinds of events that the lines of state and of progress already show, or that come too often."""
 
 
@@ -86,11 +86,6 @@ class Log:
         return b"".join(line + b"\n" for line in lines if _STEP not in line)
 
 
-def files(api: Session, job: str) -> list[LogFile]:
-    """The files of a job's log that are there."""
-    return api.items(LogFilePage, f"{OURS}/jobs/{job}/logs")
-
-
 class _Course:
     """What is printed of a training between the lines of its script: how far it is, and what became of its
     size."""
@@ -121,17 +116,14 @@ class _Course:
         self._size = size
 
     def _news(self) -> Iterator[Event]:
-        while True:
-            at = {} if self._cursor is None else {"cursor": self._cursor}
-            page = self._api.one(EventPage, self._path, params={"limit": PAGE, **at})
+        at = {} if self._cursor is None else {"cursor": self._cursor}
+        for page in self._api.pages(EventPage, self._path, **at):
             for event in page.items:
                 if event.seq > self._seen:
                     self._seen = event.seq
-                    if event.kind not in _TOLD_OTHERWISE:
+                    if event.kind not in _SHOWN_OTHERWISE:
                         yield event
-            if page.next is None:
-                return
-            self._cursor = page.next
+            self._cursor = page.next or self._cursor
 
 
 def _progress(job: Job) -> str:

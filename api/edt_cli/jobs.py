@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage
+from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage, LogFilePage
 from edt_cli import output
 from edt_cli.errors import CannotStart, CliError, Refused
-from edt_cli.follow import ALL, Log, files, follow, streams
+from edt_cli.follow import ALL, Log, follow, streams
 from edt_cli.output import Format, FormatOption
 from edt_cli.pack import pack
 from edt_cli.session import EXECS, OURS, Session, session
@@ -57,9 +57,9 @@ def submit(
     """Hand in a job. It starts with one slot and grows to what is free, up to --max-workers."""
     if form is Format.JSON and follow_it:
         raise CannotStart("-o json and --follow do not go together: follow with `edt logs -f`")
-    parcel = pack(path, main, checked=not unchecked)
-    words = ["--exec-start", framework, "--numWorker", str(max_workers), "--model-main", parcel.main]
-    words += ["--model-dir", parcel.model_dir] if parcel.model_dir else []
+    archive = pack(path, main, checked=not unchecked)
+    words = ["--exec-start", framework, "--numWorker", str(max_workers), "--model-main", archive.main]
+    words += ["--model-dir", archive.model_dir] if archive.model_dir else []
     words += ["--workerDeviceNum", str(gpus_per_worker)] if gpus_per_worker > 1 else []
     words += ["--maxRestarts", str(max_restarts)] if max_restarts else []
     words += ["--appName", name] if name else []
@@ -69,15 +69,15 @@ def submit(
         words += ["--msd-env", _variable(given)]
     own = [*(arg or []), *(arguments or [])]
     words += ["--", *own] if own else []
-    with session(context.obj) as api, parcel.file:
+    with session(context.obj) as api, archive.file:
 
         def request() -> dict[str, Any]:
-            parcel.file.seek(0)
-            files = {"file": (parcel.name, parcel.file, "application/octet-stream")}
+            archive.file.seek(0)
+            files = {"file": (archive.name, archive.file, "application/octet-stream")}
             form = {"data": json.dumps({"args": shlex.join(words)})}  # addresses are written to logs of proxies
             return {"data": form, "files": files}
 
-        job = api.read(Exec, api.hand_in(EXECS, request))
+        job = api.read(Exec, api.post_once(EXECS, request))
         if form is Format.JSON:
             output.as_json(job)
         elif follow_it:
@@ -187,7 +187,8 @@ def logs(
     wanted = streams(stream)
     with session(context.obj) as api:
         if listed:
-            rows = [(file.stream, output.size(file.bytes)) for file in files(api, job_id)]
+            files = api.items(LogFilePage, f"{OURS}/jobs/{job_id}/logs")
+            rows = [(file.stream, output.size(file.bytes)) for file in files]
             output.table(("STREAM", "SIZE"), rows, f"Nothing has been written for {job_id} yet.")
             return
         if follow_it:

@@ -68,7 +68,9 @@ def login(
     if not response.is_success:
         raise Refused(response.status_code, f"{api} answered {response.status_code}: {response.text.strip()[:200]}")
     answer = Logon.model_validate(response.json())
-    _keep(Login(api, answer.username, answer.accessToken))
+    path = login_file()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_whole(path, json.dumps(asdict(Login(api, answer.username, answer.accessToken))) + "\n", mode=0o600)
     typer.echo(f"Logged in at {api} as {answer.username}.")
 
 
@@ -119,9 +121,3 @@ def read_login() -> Login | None:
         return Login(**json.loads(login_file().read_text()))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _keep(what: Login) -> None:
-    path = login_file()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_whole(path, json.dumps(asdict(what)) + "\n", mode=0o600)

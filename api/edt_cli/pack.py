@@ -20,8 +20,8 @@ _ANYWAY = "--unchecked hands it in all the same"
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """What is handed in."""
+class Archive:
+    """What is submitted."""
 
     file: IO[bytes]
     """The archive, from its beginning; gone when closed."""
@@ -31,7 +31,7 @@ class Parcel:
     """Folder inside the archive in which the job starts; None: at its top."""
 
 
-def pack(path: Path, main: str | None, *, checked: bool = True) -> Parcel:
+def pack(path: Path, main: str | None, *, checked: bool = True) -> Archive:
     """A script alone, or a folder with all that is in it. ``main`` names the script of a folder.
 
     ``checked``: the script must be one that this Python can read. Raises CannotStart.
@@ -43,14 +43,14 @@ def pack(path: Path, main: str | None, *, checked: bool = True) -> Parcel:
         if checked:
             _check(path / main)
         name = path.resolve().name
-        return Parcel(_archive(path, name), f"{name}.modelDir.tar", main, name)
+        return Archive(_write_tar(path, name), f"{name}.modelDir.tar", main, name)
     if not path.is_file():
         raise CannotStart(f"{path} does not exist: name a script, or a folder with --main")
     if main is not None:
         raise CannotStart(f"--main is for folders, and {path} is a script")
     if checked:
         _check(path)
-    return Parcel(_archive(path, path.name), f"{path.stem}.modelDir.tar", path.name, None)
+    return Archive(_write_tar(path, path.name), f"{path.stem}.modelDir.tar", path.name, None)
 
 
 def _check(script: Path) -> None:
@@ -70,7 +70,7 @@ def _check(script: Path) -> None:
         raise CannotStart(f"{script}{line}: {what}; {version} cannot read it. {_ANYWAY}") from error
 
 
-def _archive(root: Path, name: str) -> IO[bytes]:
+def _write_tar(root: Path, name: str) -> IO[bytes]:
     """A gzip tar of regular files and folders. What a link points to is packed in its place."""
     file = tempfile.TemporaryFile(prefix="edt-submit-")  # noqa: SIM115  its reader closes it
     try:

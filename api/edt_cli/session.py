@@ -50,7 +50,7 @@ class Session:
             raise NoAnswer(self.api, error) from error
         return self._checked(response)
 
-    def hand_in(self, path: str, request: Callable[[], Mapping[str, Any]]) -> httpx.Response:
+    def post_once(self, path: str, request: Callable[[], Mapping[str, Any]]) -> httpx.Response:
         """A POST that makes something, again and again until there is an answer: by its key the API knows that it is
         one. ``request`` makes the body anew each time. Raises a CliError as ``ask`` does.
         """

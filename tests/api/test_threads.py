@@ -82,7 +82,7 @@ def test_what_is_asked_here_is_all_that_nodes_say() -> None:
 
 
 def test_a_thread_finds_a_connection_at_once() -> None:
-    assert sum(pool.threads for pool in ASKING) + concurrency.SHARED <= READING["pool_size"] + READING["max_overflow"]
+    assert sum(pool.most for pool in ASKING) + concurrency.SHARED <= READING["pool_size"] + READING["max_overflow"]
 
 
 def test_the_shared_threads_are_as_many_as_are_counted_on(api: ServedApi) -> None:

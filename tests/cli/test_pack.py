@@ -21,27 +21,27 @@ def folder(tmp_path):
     return folder
 
 
-def names(parcel):
-    with tarfile.open(fileobj=parcel.file) as archive:
+def names(packed):
+    with tarfile.open(fileobj=packed.file) as archive:
         return {member.name for member in archive if member.isfile()}
 
 
 def test_a_script_goes_alone(folder):
-    with (parcel := pack(folder / "pkg" / "net.py", None)).file:
-        assert names(parcel) == {"net.py"}
-        assert (parcel.main, parcel.model_dir) == ("net.py", None)
+    with (packed := pack(folder / "pkg" / "net.py", None)).file:
+        assert names(packed) == {"net.py"}
+        assert (packed.main, packed.model_dir) == ("net.py", None)
 
 
 def test_a_folder_goes_whole_but_for_what_is_never_code(folder):
-    with (parcel := pack(folder, None)).file:
-        assert names(parcel) == {"model/main.py", "model/pkg/net.py", "model/.settings"}
-        assert (parcel.main, parcel.model_dir) == ("main.py", "model")
+    with (packed := pack(folder, None)).file:
+        assert names(packed) == {"model/main.py", "model/pkg/net.py", "model/.settings"}
+        assert (packed.main, packed.model_dir) == ("main.py", "model")
 
 
 def test_what_a_link_points_to_goes_in_its_place(folder, tmp_path):
     (tmp_path / "shared.py").write_text("shared")
     (folder / "shared.py").symlink_to(tmp_path / "shared.py")
-    with (parcel := pack(folder, None)).file, tarfile.open(fileobj=parcel.file) as archive:
+    with (packed := pack(folder, None)).file, tarfile.open(fileobj=packed.file) as archive:
         member = archive.getmember("model/shared.py")
         assert member.isfile()
         assert archive.extractfile(member).read() == b"shared"

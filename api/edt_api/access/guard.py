@@ -12,6 +12,7 @@ import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -168,36 +169,24 @@ def session_cookie(request: Request) -> str | None:
 
     A page never gets the token: the browser keeps it where no script reads it and sends it to this site alone.
     """
-    return request.cookies.get(_cookie_name(request)) or None
+    return request.cookies.get(_cookie(request)["key"]) or None
 
 
 def give_cookie(response: Response, request: Request, token: str, seconds: float) -> None:
     """Have the browser keep ``token`` for as long as it holds."""
-    response.set_cookie(
-        _cookie_name(request),
-        token,
-        max_age=int(seconds),
-        path="/",
-        secure=_is_secure(request),
-        httponly=True,
-        samesite="strict",
-    )
+    response.set_cookie(value=token, max_age=int(seconds), **_cookie(request))
 
 
 def take_cookie_back(response: Response, request: Request) -> None:
-    response.delete_cookie(
-        _cookie_name(request), path="/", secure=_is_secure(request), httponly=True, samesite="strict"
-    )
+    response.delete_cookie(**_cookie(request))
 
 
-def _cookie_name(request: Request) -> str:
-    """Under https it begins with ``__Host-``, by which browsers promise that no other host and no plain connection has
-    set it; there the other name is not read."""
-    return "__Host-edt_session" if _is_secure(request) else "edt_session"
-
-
-def _is_secure(request: Request) -> bool:
-    return request.scope.get("scheme") == "https"
+def _cookie(request: Request) -> dict[str, Any]:
+    """Its name and properties. Under https the name begins with ``__Host-``, by which browsers promise that no other
+    host and no plain connection has set it; there the other name is not read."""
+    secure = request.scope.get("scheme") == "https"
+    name = "__Host-edt_session" if secure else "edt_session"
+    return {"key": name, "path": "/", "secure": secure, "httponly": True, "samesite": "strict"}
 
 
 def _holds_nul(request: Request) -> bool:

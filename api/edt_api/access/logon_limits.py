@@ -52,11 +52,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Count:
-    """What one limit has counted: of whom, and how that is said in the log."""
+    """What one limit has counted: of whom, and how the log describes that."""
 
     limit: RateLimitItem
     of: tuple[str, ...]
-    said: str
+    described: str
 
 
 class _Counters(MemoryStorage):
@@ -135,7 +135,7 @@ class FailedLogons:
         for count in self._counts(name, address):
             if self._counters.hit(count.limit, *count.of) and not self._counters.test(count.limit, *count.of):
                 # The name is not logged: what is typed there is now and then a password.
-                log.warning("%s wrong passwords %s: more are refused", count.limit, count.said)
+                log.warning("%s wrong passwords %s: more are refused", count.limit, count.described)
 
     def right(self, name: str, user: int, address: str) -> None:
         """The password of the user of this name, sent from there, was right."""

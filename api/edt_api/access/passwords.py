@@ -41,7 +41,7 @@ REMEMBERED_SECONDS = 60.0
 WRONG_REMEMBERED_SECONDS = 900.0
 LONGEST_WAIT_SECONDS = 10.0
 _MOST_REMEMBERED = 1024
-_AT_ONCE = concurrency.passwords.processes
+_AT_ONCE = concurrency.passwords.most
 _MOST_WAITING = 64
 """Of those whom we know: signed in, or at an address at which they have signed in before."""
 _MOST_STRANGERS = 32

@@ -72,8 +72,8 @@ class Readiness:
         found = cluster.Ready(ready=ready, database=database, migrations=migrations, broker=broker)
         before = (self._found.database, self._found.migrations) if self._found is not None else (OK, OK)
         if (database, migrations) != before:  # it is looked at each second
-            said = "ready again" if ready else f"not ready: database {database}, schema {migrations}"
-            log.warning("%s", said, exc_info=trouble)
+            change = "ready again" if ready else f"not ready: database {database}, schema {migrations}"
+            log.warning("%s", change, exc_info=trouble)
         self._found, self._until = found, self.clock() + _REMEMBERED_SECONDS
         return found
 

@@ -49,6 +49,7 @@ MOST_WAITING = 64
 _HEALTHY_SECONDS = 5.0
 _RETRY_MILLISECONDS = 1000
 _KEEP_ALIVE = "keep-alive"
+_COMMENT = format_sse_event(comment=_KEEP_ALIVE)
 _DESCRIBED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Events `hello`, `jobs`, `nodes`, `timeline`, `beat`, `reset`, `bye`; `data` is one of these.",
@@ -284,7 +285,7 @@ async def _events(
                 return
         if clock() - sent_at >= BEAT_SECONDS:
             sent_at = clock()
-            yield _heartbeat("beat", subscriber.cursor, platform.clock()) if watcher.healthy else _comment()
+            yield _heartbeat("beat", subscriber.cursor, platform.clock()) if watcher.healthy else _COMMENT
         await subscriber.wait(min(CHECK_SECONDS, sent_at + BEAT_SECONDS - clock()))
 
 
@@ -331,7 +332,3 @@ def events_of(batch: Batch, viewer: UserView) -> bytes:
 def _heartbeat(event: str, cursor: str | None, now: float, retry: int | None = None) -> bytes:
     data = cluster.Beat(now=now).model_dump_json()
     return format_sse_event(event=event, data_str=data, id=cursor, retry=retry, comment=_KEEP_ALIVE)
-
-
-def _comment() -> bytes:
-    return format_sse_event(comment=_KEEP_ALIVE)

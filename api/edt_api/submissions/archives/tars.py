@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, TypeAlias
 
 from edt_api.errors import ArchiveRefused, TooLarge
 from edt_api.submissions.archives.tree import Limits, Tree
@@ -35,12 +35,6 @@ _REFUSED = {
 _OCTAL = re.compile(rb"[0-7]*")
 _PAX_LENGTH = re.compile(rb"([1-9][0-9]{0,9}) ")
 _DECIMAL = re.compile(r"[0-9]{1,18}")
-
-
-class Readable(Protocol):
-    """What a tar is read from."""
-
-    def read(self, most: int, /) -> bytes: ...
 
 
 class Gunzip:
@@ -95,6 +89,10 @@ class Gunzip:
         else:
             self._input = self._member.unconsumed_tail
         return data
+
+
+Readable: TypeAlias = BinaryIO | Gunzip
+"""What a tar is read from."""
 
 
 @dataclass(frozen=True)
