@@ -109,7 +109,7 @@ def _history_file(api_address: str | None, job: str | None, keep: Path | None) -
 
 
 def history(api: Session, job: str) -> dict[str, Any]:
-    """What a replay of the job needs, as ``edt_emulate.histories`` reads it."""
+    """What a replay of the job needs, as ``edt_emulate.traces`` reads it."""
     found = api.one(Job, f"{OURS}/jobs/{job}")
     resizes = api.items(ResizePage, f"{OURS}/jobs/{job}/resizes")
     log = Log(api, job, ("elog",))

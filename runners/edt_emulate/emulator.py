@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from edt_contract import processes
-from edt_emulate import picture, terminal, traces
+from edt_emulate import display, traces
+from edt_emulate.display import Bars
 from edt_emulate.outcome import LOSS, Outcome, metric_of, metrics_of, outcome
-from edt_emulate.terminal import Bars
 from edt_emulate.traces import Changes
 from edt_runner.checkpoints.user_files import draft_of
 from edt_runner.errors import RunnerError, UsageError
@@ -65,11 +65,11 @@ def train(
         TrialFailed: the script failed, or trained nothing; says what it printed last.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    record, told, output = folder / "record.jsonl", folder / "emulate.json", folder / "output.txt"
-    told.write_text(json.dumps({**task.to_json_object(), "record": str(record)}))
+    record, task_file, output = folder / "record.jsonl", folder / "emulate.json", folder / "output.txt"
+    task_file.write_text(json.dumps({**task.to_json_object(), "record": str(record)}))
     environ = {
         **{name: value for name, value in os.environ.items() if name not in ("LOG_DIR", "SAVED_MODEL_DIR")},
-        emulation.VARIABLE: str(told),
+        emulation.VARIABLE: str(task_file),
         "RESULT_DIR": str(folder / "result"),
     }
     if seed is not None:
@@ -179,7 +179,7 @@ class Emulator:
         request, fixed = self.request, self._records[FIXED]
         metric = None if request.metric == LOSS else request.metric or metric_of(fixed)
         outcomes = [outcome(name, record, metric) for name, record in self._records.items()]
-        terminal.show_table(outcomes, self._failed, metric, bool(fixed.validations))
+        display.show_table(outcomes, self._failed, metric, bool(fixed.validations))
         for text in [*sizes.notes, *_bits(sizes, outcomes)]:
             print(text, file=sys.stderr)
         if request.json is not None:
@@ -217,7 +217,7 @@ class Emulator:
             f"the learning rate was chosen for {shape.reference}"
         )
         try:
-            picture.draw(path, title, subtitle, outcomes, metric, shape.batch_size)
+            display.draw_picture(path, title, subtitle, outcomes, metric, shape.batch_size)
         except ImportError:
             print("no picture: matplotlib is not installed (pip install 'openedt[plot]')", file=sys.stderr)
         except (OSError, ValueError) as error:

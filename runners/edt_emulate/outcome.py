@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edt_runner.lr_scaling.emulation import Point, Record
+from edt_runner.lr_scaling.update import DETAILS
 
 LOSS = "loss"
-_DETAILS = frozenset({"batch", "learning_rate", "gradient_noise_scale", "gain", "scale_invariant_iterations"})
-"""What a rule reports of an update, beside the metrics of the model."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Outcome:
 def metrics_of(record: Record) -> list[str]:
     """Names of the metrics beside the loss."""
     points = record.validations or record.updates
-    return [name for name in (points[-1].metrics if points else ()) if name != LOSS and name not in _DETAILS]
+    return [name for name in (points[-1].metrics if points else ()) if name != LOSS and name not in DETAILS]
 
 
 def metric_of(record: Record) -> str | None:
@@ -128,10 +127,9 @@ def _samples(record: Record) -> tuple[list[float], list[float]]:
     assert record.shape is not None
     schedule = record.schedule
     in_unit = record.shape["batch_size"] / schedule.batch_size  # a unit of some data sets is a batch
-    in_epoch = -(-schedule.train_samples // schedule.batch_size)
     behind, own, epoch = [], [], 0
     for point in record.updates:
-        done = point.step - (point.epoch - 1) * in_epoch
+        done = point.step - (point.epoch - 1) * schedule.steps_per_epoch
         behind.append(min(done * schedule.batch_size, schedule.train_samples) * in_unit)
         own.append(behind[-1] - (behind[-2] if len(behind) > 1 and point.epoch == epoch else 0.0))
         epoch = point.epoch

@@ -2,18 +2,31 @@
 
 A trace is of batch sizes (a CSV with a column ``batchsize``), of devices (a CSV with a column ``Time``), or the history
 of a job (JSON). An offset counts micro-batches, those of validations too; an update of width w takes w of an epoch's,
-and the last of an epoch what is left.
+and the last of an epoch what is left. The schedule of a training under a trace counts micro-batches, so its steps are
+those.
+
+``edt emulate --job`` writes the history of a job (``--save-history`` keeps it):
+
+    {"job": {…},                     as ``GET /api/v1/jobs/edt-12`` gives it
+     "micro_batches_a_step": 1,      what the log's lines say an update counts: 1 where the batch followed the engines
+     "updates": [[0, 1], [24, 2]],   from the log: steps before the first update of each width, and that width
+     "resizes": […]}                 as ``GET /api/v1/jobs/edt-12/resizes`` gives them
+
+The log has a line for every update, so where the batch followed the engines its replay has the same bits. A job whose
+batch was fixed had one width all the time; then, and where there is nothing but the answer of ``/resizes``, the widths
+are what the resizes say: the replay shows what would have been, had the batch followed the engines.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edt_emulate import availability, histories
+from edt_emulate import availability
 from edt_runner.errors import UsageError
 from edt_runner.lr_scaling.traces import COLUMN
 from edt_runner.lr_scaling.traces import Trace as BatchSizes
@@ -107,8 +120,7 @@ class OfDevices(Trace):
         self._trace.lasting(self._engines, 1)  # it has room for an engine
 
     def changes(self, shape: Shape) -> Changes:
-        wanted = micro_batches(shape.schedule)
-        seconds = self.options.step_seconds or self._trace.lasting(self._engines, wanted)
+        seconds = self.options.step_seconds or self._trace.lasting(self._engines, shape.schedule.steps)
         walks: list[availability.Walk] = []
 
         def walk() -> Iterator[int]:
@@ -139,7 +151,7 @@ class OfDevices(Trace):
 class OfJob(Trace):
     """The sizes that a job has had."""
 
-    history: histories.History
+    history: History
 
     def __post_init__(self) -> None:
         history = self.history
@@ -161,7 +173,7 @@ def read(path: Path, options: Options) -> Trace:
     """
     try:
         if path.suffix.lower() == ".json":
-            return OfJob(histories.read(path))
+            return OfJob(read_history(path))
         with path.open(newline="", encoding="utf-8-sig") as file:
             header = [name.strip() for name in next(csv.reader(file), [])]
         if availability.is_availability(header):
@@ -191,16 +203,11 @@ Changes = list[tuple[int, int]]
 ENDINGS = ("hold", "cycle", "error")
 
 
-def micro_batches(schedule: Schedule) -> int:
-    """Of training, in all."""
-    return schedule.epochs * _in_epoch(schedule)
-
-
 def of_updates(schedule: Schedule, widths: Iterator[int]) -> Changes:
     """Where widths change that are given update by update; takes as many of them as the training has updates."""
     found: Changes = []
     for epoch in range(schedule.epochs):
-        done, left = epoch * _in_epoch(schedule), _in_epoch(schedule)
+        done, left = epoch * schedule.steps_per_epoch, schedule.steps_per_epoch
         while left:
             width = next(widths)
             if not found or found[-1][1] != width:
@@ -212,15 +219,14 @@ def of_updates(schedule: Schedule, widths: Iterator[int]) -> Changes:
 
 def of_micro_batches(schedule: Schedule, changes: Iterable[tuple[int, int]]) -> Changes:
     """Where widths change that are given by (micro-batches of training before, width)."""
-    most = micro_batches(schedule)
-    return [(offset_at(schedule, done), width) for done, width in changes if done < most]
+    return [(offset_at(schedule, done), width) for done, width in changes if done < schedule.steps]
 
 
 def offset_at(schedule: Schedule, done: int) -> int:
     """The offset at which so many micro-batches of training are done, and the validations before the next one too."""
-    epoch = done // _in_epoch(schedule)
+    epoch = done // schedule.steps_per_epoch
     validations = epoch // schedule.validation_freq if schedule.test_samples and schedule.validation_freq else 0
-    return done + validations * -(-schedule.test_samples // schedule.batch_size)
+    return done + validations * schedule.validation_steps
 
 
 def lasting(name: str, make: Callable[[], Iterator[int]], at_end: str, note: Callable[[str], None]) -> Iterator[int]:
@@ -253,5 +259,100 @@ def lasting(name: str, make: Callable[[], Iterator[int]], at_end: str, note: Cal
         yield from [last] if at_end == "hold" else make()
 
 
-def _in_epoch(schedule: Schedule) -> int:
-    return -(-schedule.train_samples // schedule.batch_size)
+# ── histories of jobs ─────────────────────────────────────────────────────────────────────────────────────────────
+_HISTORY = "the JSON that `edt emulate --job … --save-history` or GET …/resizes gives"
+
+
+@dataclass(frozen=True)
+class History:
+    """Sizes of one job.
+
+    Args:
+        job: its id.
+        changes: (steps of training before, engines from there on), the first at 0.
+        unit: micro-batches of one step; None: as many as the script's own.
+        inexact: why a replay has other bits than the job; empty: it has the same.
+        seed, threads: of the job; None: not known.
+        digest: of what it had trained; None: it is not finished, or not known.
+    """
+
+    job: str
+    changes: tuple[tuple[int, int], ...]
+    unit: int | None
+    inexact: str = ""
+    seed: int | None = None
+    threads: int | None = None
+    digest: str | None = None
+
+    def micro_batches(self, own_unit: int) -> tuple[tuple[int, int], ...]:
+        """(micro-batches of training before, width from there on); ``own_unit``: of a step of the script's."""
+        unit = self.unit or own_unit
+        return tuple((step * unit, width) for step, width in self.changes)
+
+
+def read_history(path: Path) -> History:
+    """The history in a file.
+
+    Raises:
+        UsageError: it is no history.
+        OSError: it cannot be read.
+    """
+    try:
+        return _history(json.loads(path.read_text(encoding="utf-8")))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"{path}: got no history ({error}), takes {_HISTORY}") from None
+
+
+def _history(data: Any) -> History:
+    """The history in what a file holds. Raises UsageError where none is."""
+    if isinstance(data, list):
+        data = {"resizes": data}
+    elif "items" in data:
+        data = {"resizes": data["items"]}
+    job, resizes = data.get("job") or {}, data.get("resizes") or []
+    unit, updates = data.get("micro_batches_a_step"), data.get("updates") or []
+    known = History(
+        str(job.get("id") or next((each["exec_id"] for each in resizes), "a job")),
+        (),
+        unit,
+        seed=job.get("seed"),
+        threads=job.get("threads"),
+        digest=job.get("digest"),
+    )
+    if unit == 1 and updates:
+        changes = [(int(step), int(width)) for step, width in updates]
+        missing, changes[0] = changes[0][0], (0, changes[0][1])
+        return replace(known, changes=tuple(changes), inexact=_doubt(job, missing))
+    found = tuple(of_resizes(resizes, unit))
+    if not found:
+        raise UsageError(f"history: got none in which a size is given, takes {_HISTORY}")
+    fixed = "its batch was fixed; this is what would have been, had the batch followed the engines"
+    return replace(known, changes=found, inexact=fixed if unit else "the job's log is not in it")
+
+
+def of_resizes(resizes: Sequence[Mapping[str, Any]], unit: int | None) -> list[tuple[int, int]]:
+    """(steps before, engines from there on) of the rows of ``/resizes``. A joining engine takes part in no more than
+    the reduction of the step at which it comes, so that the larger size counts from the step after it."""
+    sized = [each for each in resizes if each.get("step") is not None and each.get("workers")]
+    found: list[tuple[int, int]] = []
+    for each in sorted(sized, key=lambda row: (row["fence"], row["generation"] or 0, row["number"])):
+        step, workers = int(each["step"]), int(each["workers"])
+        before = found[-1][1] if found else int(each["from_slots"])
+        if not found and step:
+            found.append((0, max(1, before)))
+        if step and workers > before:
+            step += 1 if unit is None or unit > 1 else before
+        found = [*(change for change in found if change[0] < step), (step, workers)]
+    return found
+
+
+def _doubt(job: Mapping[str, Any], missing: int) -> str:
+    exactness = job.get("exactness") or {}
+    if exactness.get("verdict") == "not-exact":
+        return str(exactness.get("reason"))
+    if missing:
+        return f"its log begins after {missing} micro-batches"
+    attempts = job.get("attempts") or 1
+    return f"it was started {attempts} times, and of steps that were trained again the log tells one" * (attempts > 1)

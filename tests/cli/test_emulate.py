@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from edt_cli import emulate
-from edt_emulate import terminal
+from edt_emulate import display
 from edt_emulate.outcome import Curve, metric_of, outcome, smooth
 from edt_runner.lr_scaling.emulation import Point, Record
 from edt_runner.schedule import Schedule
@@ -221,7 +221,7 @@ class TestFigures:
     def test_a_training_that_diverged_is_said_to_have(self, capsys):
         record = recorded()
         record.updates[-1] = Point(6, 2, {"loss": float("nan")})
-        terminal.show_table(
+        display.show_table(
             [outcome("a", recorded(), None), outcome("b", record, None)], {"c": "why"}, None, tested=False
         )
         out = capsys.readouterr().out

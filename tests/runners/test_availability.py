@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_emulate import availability, histories, traces
+from edt_emulate import availability, traces
 from edt_runner.errors import UsageError
 from edt_runner.lr_scaling.emulation import VARIABLE, Emulation, current, rule_named
 from edt_runner.schedule import Schedule
@@ -190,7 +190,7 @@ class TestHistories:
     def test_the_bare_answer_of_resizes_is_taken_too(self, file):
         rows = [resize(1, 0, (0, 2)), resize(2, 5, (2, 4)), resize(3, None, (4, 0), 0)]
         for data in (rows, {"items": rows, "next": None}):
-            found = histories.read(file(json.dumps(data), "resizes.json"))
+            found = traces.read_history(file(json.dumps(data), "resizes.json"))
             assert (found.job, found.unit) == ("edt-9", None)
             assert found.micro_batches(own_unit=1) == ((0, 2), (6, 4))
 

@@ -1,14 +1,107 @@
-"""The picture of an emulation: accuracy or loss, batch and learning rate over the same steps, drawn by matplotlib."""
+"""What a person sees of an emulation: bars while its trainings run, and then a table at the terminal and a picture of
+accuracy or loss, batch and learning rate over the same steps, drawn by matplotlib."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edt_emulate.outcome import Curve, Outcome, smooth
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
+from edt_emulate.outcome import Curve, Outcome, smooth
+from edt_runner.lr_scaling.emulation import Record
+
+_WIDE = 200
+
+
+def show_table(outcomes: Sequence[Outcome], failed: Mapping[str, str], metric: str | None, tested: bool) -> None:
+    """Print the table to standard output.
+
+    Args:
+        outcomes: a row each; the first is what the others are compared with.
+        failed: names of trainings that came to nothing.
+        metric: what is shown beside the loss; None: nothing.
+        tested: loss and metric are of the test set.
+    """
+    where, compared = ("TEST " if tested else ""), (metric or "loss").upper()
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    made.add_column("RUN", no_wrap=True)
+    titles = [f"{where}LOSS", *([f"{where}{metric.upper()}"] if metric else []), f"{compared} VS {outcomes[0].name}"]
+    for title in (*titles, "UPDATES", "MEAN BATCH", "LEARNING RATE"):
+        made.add_column(title, justify="right", no_wrap=True)
+    for each in outcomes:
+        first = each is outcomes[0]
+        difference = each.metric - outcomes[0].metric if metric else each.loss - outcomes[0].loss
+        cells = [_figure(each.loss), *([_figure(each.metric)] if metric else []), "" if first else _signed(difference)]
+        made.add_row(each.name, *cells, str(each.updates), f"{each.mean_batch:.1f}", _rates(each))
+    for name in failed:
+        made.add_row(name, "failed")
+    Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(made)
+
+
+def _rates(each: Outcome) -> str:
+    curve = each.curves.get("learning_rate")
+    known = [value for value in curve.value if math.isfinite(value)] if curve else []
+    if not known:
+        return ""
+    low, high = f"{min(known):.3g}", f"{max(known):.3g}"
+    return low if low == high else f"{low} – {high}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else "diverged"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}" if math.isfinite(value) else "–"
+
+
+class Bars:
+    """A bar on standard error for each of ``count`` trainings; without a terminal one line when it begins."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._begun = count, 0
+        self._console = Console(stderr=True, highlight=False)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[loss]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            auto_refresh=False,  # by a thread of its own, beside which this process could not fork safely
+            disable=not self._console.is_terminal,
+        )
+
+    def __enter__(self) -> Bars:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bars.stop()
+
+    def begin(self, name: str) -> Callable[[Record], None]:
+        """Begin the next training; returns what to call with its record while that grows."""
+        self._begun += 1
+        bar = self._bars.add_task(name, total=None, loss="")
+        if not self._console.is_terminal:
+            self._console.print(f"training {self._begun} of {self._count}: {name}")
+
+        def show(record: Record) -> None:
+            if record.shape is not None and record.updates:
+                last = record.updates[-1]
+                loss = f"loss {last.metrics.get('loss', float('nan')):.4f}"
+                self._bars.update(bar, total=record.schedule.steps, completed=last.step, loss=loss, refresh=True)
+
+        return show
+
+
+# ── the picture ───────────────────────────────────────────────────────────────────────────────────────────────────
 _COLOURS = ("#2f6fde", "#ef8a2c", "#3d9a6b", "#8a63c9", "#c2487f", "#1f9bb3", "#a07b2b", "#5c6b7a")
 _INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _SMOOTHED_SHARE = 40
@@ -17,7 +110,7 @@ _LOG_FROM = 8.0
 """Learning rates that differ by more than this factor are drawn on a logarithmic axis."""
 
 
-def draw(
+def draw_picture(
     path: Path, title: str, subtitle: str, outcomes: Sequence[Outcome], metric: str | None, batch_size: int
 ) -> None:
     """Write it to ``path``, in the format that its name ends with; needs no display. The first of ``outcomes`` is the
