@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,18 +20,10 @@ from edt_runner.callbacks.hooks import UserCallback, UserCallbacks, carrying
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples, Trainable, scaled
 from edt_runner.loader import SampleLoader
+from edt_runner.loggers import Logger
 from edt_runner.lr_scaling import emulation
 from edt_runner.lr_scaling.rules import Rule, described
 from edt_runner.schedule import Schedule, Step, Widths
-
-
-class Logger(Protocol):
-    """WMLA's logger callback (version 4.x). ``workers`` is the number of engines that shared the step."""
-
-    def on_train_begin(self) -> None: ...
-    def on_train_end(self) -> None: ...
-    def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None: ...
-    def log_test_metrics(self, metrics: dict[str, float], iteration: int, epoch: int) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any
 
 from edt_runner import context
 from edt_runner.errors import UsageError
+from edt_runner.loggers import Logger
 from edt_runner.lr_scaling.update import DETAILS
-from edt_runner.training import Logger
 from fabric_model.arguments import usage
 
 _METHODS = {"log_train_metrics": 4, "log_test_metrics": 3}

@@ -151,7 +151,7 @@ def test_nobody_goes_on_from_half_a_state(attempt: Attempt, tmp_path: Path, undi
     dies = """
     start, pieces = process_groups.GlooGroup.send_state, process_groups._pieces
     def send_state(*given, **named):
-        if engine_status.page.engine != "1" or not (folder / "once-2").exists() or not once("half"):
+        if context.page.engine != "1" or not (folder / "once-2").exists() or not once("half"):
             return start(*given, **named)
         process_groups._pieces = lambda tensors: (found := pieces(tensors))[: len(found) // 2]
         start(*given, **named)()

@@ -441,7 +441,7 @@ def test_a_micro_batch_that_ends_two_engines_is_named(attempt: Attempt, tmp_path
 
 
 def test_a_sample_that_kills_whoever_loads_it_is_named(attempt: Attempt, tmp_path: Path) -> None:
-    trouble = "if index == 100 and engine_status.page.offset > 20: os.kill(os.getpid(), signal.SIGSEGV)"
+    trouble = "if index == 100 and context.page.offset > 20: os.kill(os.getpid(), signal.SIGSEGV)"
     main = crashes.ill(tmp_path, trouble)
     with attempt(main, *CONV[1:]) as training:
         training.settle([1, 2, 3])

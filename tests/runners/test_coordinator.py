@@ -18,7 +18,7 @@ import pytest
 from edt_contract.encoding import dump_line
 from edt_runner.coordinator.lifecycle import SILENT_SECONDS
 from edt_runner.coordinator.server import CoordinatorServer
-from edt_runner.driver.driver import Driver
+from edt_runner.driver import Driver
 from edt_runner.engine.link import EngineLink
 from edt_runner.errors import PeerLost
 from edt_runner.protocol import channel

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from edt_contract.encoding import to_json_object
+from edt_runner import driver
 from edt_runner.checkpoints import checkpoint
-from edt_runner.driver import driver
-from edt_runner.driver.driver import Driver
+from edt_runner.driver import Driver
 from edt_runner.protocol.data import ReplicaHistory
 
 

@@ -17,9 +17,9 @@ import torch
 from torch.distributed import TCPStore
 
 from edt_contract.reports import ExitKind
+from edt_runner import driver
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
-from edt_runner.driver import driver
-from edt_runner.driver.driver import Driver
+from edt_runner.driver import Driver
 from edt_runner.engine.engine import Engine
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.protocol.engine_messages import (

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 import torch
 
+from edt_runner import context
 from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.context import ActivityKind
 from edt_runner.engine.step_runner import EngineParts, StepRunner
-from edt_runner.protocol import engine_status
 from edt_runner.protocol.data import ReplicaHistory
 from edt_runner.protocol.engine_messages import EngineConnected, ReplicasChanged
-from edt_runner.protocol.engine_status import ActivityKind
 from edt_runner.schedule import Schedule, StepKind
 from support.one_engine import one_engine
 from support.waiting import until
@@ -25,8 +25,8 @@ def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
     monkeypatch: pytest.MonkeyPatch, offset: int, computes: ActivityKind
 ) -> None:
     """Whoever hangs is told by what it does; the time that a micro-batch may take is measured, not limited at once."""
-    page = engine_status.StatusPage()
-    monkeypatch.setattr(engine_status, "page", page)
+    page = context.StatusPage()
+    monkeypatch.setattr(context, "page", page)
     seen: list[tuple[str, ActivityKind, float]] = []
 
     def look(what: str) -> None:

@@ -131,7 +131,7 @@ def supervisor_log(training: Elastic) -> str:
 _PREAMBLE = """
     import os, signal, time
     from edt_runner.comm import process_groups
-    from edt_runner.protocol import engine_status
+    from edt_runner import context
     from edt_runner.errors import PeerLost
 
     def once(name):
@@ -143,8 +143,8 @@ _PREAMBLE = """
 """
 _LOSS = """
     def loss(outputs, targets):
-        where = engine_status.page.read()
-        engine, offset, worker = engine_status.page.engine, where.offset, where.index
+        where = context.page.read()
+        engine, offset, worker = context.page.engine, where.offset, where.index
         if engine and worker >= 0:
             trouble(engine, offset, worker)
         return F.cross_entropy(outputs, targets)
@@ -173,7 +173,7 @@ def cut_off(folder: Path, framework: str, offset: int, *engines: int, name: str 
     import pathlib
     whole, folder = process_groups._unanimous, pathlib.Path({str(folder)!r})
     def _unanimous(announced):
-        page = engine_status.page
+        page = context.page
         if page.engine and page.offset == {offset}:
             if page.engine in {[str(engine) for engine in engines]} and once(page.engine):
                 patience = time.monotonic() + 20

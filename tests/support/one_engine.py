@@ -14,12 +14,12 @@ from typing import TypeVar, cast
 import pytest
 import torch
 
+from edt_runner import context
 from edt_runner.adapter import State
 from edt_runner.comm.process_groups import GlooPlane
 from edt_runner.engine.engine import Engine
 from edt_runner.engine.link import EngineLink
 from edt_runner.engine.step_runner import EngineParts
-from edt_runner.protocol import engine_status
 from edt_runner.protocol.channel import Channel
 from edt_runner.protocol.messages import Message
 from edt_runner.schedule import Schedule
@@ -68,7 +68,7 @@ def one_engine(
     monkeypatch: pytest.MonkeyPatch, folder: Path, plane: GlooPlane
 ) -> Iterator[tuple[Engine, EngineLink, Coordinator]]:
     """Its adapter has nothing to train; it can give a state of NUMBERS numbers, and take none."""
-    monkeypatch.setattr(engine_status, "page", engine_status.StatusPage())
+    monkeypatch.setattr(context, "page", context.StatusPage())
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         accepting = pool.submit(Coordinator, listener)

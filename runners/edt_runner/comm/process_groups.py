@@ -3,7 +3,7 @@
 Raw process groups stand beside each other: the old one trains while the next is built. The global default group is
 never used. Reduction buffers lie in host memory and gloo moves them. With ``reduction="exact"`` the order of every
 addition is that of ``schedule``, on any device; with ``"fast"`` it is gloo's. NCCL would be a second plane and
-group here; ``engine.main`` and ``driver.driver`` choose.
+group here; ``engine.main`` and ``driver`` choose.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ import torch.distributed as _distributed
 import torch.distributed.distributed_c10d as _c10d
 
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_runner import environment
+from edt_runner import context, environment
 from edt_runner.adapter import Adapter, Local, Reduced, State
 from edt_runner.comm import connections
 from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
 from edt_runner.comm.tree_reduction import Buffers, PartialSums, sum_upper_tree
 from edt_runner.errors import PeerLost
-from edt_runner.protocol import engine_status
 from edt_runner.schedule import ReductionPlan, Span, children
 
 dist: Any = _distributed  # raw process groups have no type stubs
@@ -238,7 +237,7 @@ class GlooGroup:
             reduced, announced = buffers.publish(sums.held.pop(plan.root))[: sums.length], announce()
         else:
             shard, sent = self._finish_tree(plan, sums.held, buffers)
-            crash_point(CrashPoint.ENGINE_BEFORE_GATHER, at=engine_status.page.offset, who=engine_status.page.engine)
+            crash_point(CrashPoint.ENGINE_BEFORE_GATHER, at=context.page.offset, who=context.page.engine)
             reduced, announced = self._all_gather(shard, sent, buffers, announce())
         for local in sums.held.values():
             buffers.give_back(local)
@@ -261,7 +260,7 @@ class GlooGroup:
             for span, total in held.items():
                 sent.append(_post(self._group.send, [buffers.slice_of(total, peer)], peer, tags[span]))
             if distance == 1:
-                crash_point(CrashPoint.ENGINE_IN_REDUCE, at=engine_status.page.offset, who=engine_status.page.engine)
+                crash_point(CrashPoint.ENGINE_IN_REDUCE, at=context.page.offset, who=context.page.engine)
         self._wait(works)
         own = {span: buffers.slice_of(total, self.rank) for span, total in held.items()}
         return sum_upper_tree(plan.root, arriving, own), sent

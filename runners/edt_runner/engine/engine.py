@@ -16,13 +16,13 @@ from typing import Any
 
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.reports import ExitKind
-from edt_runner import environment
+from edt_runner import context, environment
 from edt_runner.comm.connections import can_connect
 from edt_runner.comm.process_groups import GlooGroup
+from edt_runner.context import ActivityKind
 from edt_runner.engine.link import Membership
 from edt_runner.engine.step_runner import EngineParts, StepRunner, width_of
 from edt_runner.errors import CheckpointError, PeerLost, StateMismatch
-from edt_runner.protocol import engine_status
 from edt_runner.protocol.data import (
     CatchUp,
     EngineResult,
@@ -54,7 +54,6 @@ from edt_runner.protocol.engine_messages import (
     TrainingDefined,
     TrainingFinished,
 )
-from edt_runner.protocol.engine_status import ActivityKind
 from edt_runner.protocol.messages import Resized
 from edt_runner.schedule import Split
 
@@ -111,7 +110,7 @@ class Engine:
     def _join(self) -> Stage | ExitKind:
         """Ask to join until the state is here. An ExitKind: this engine will not join."""
         link = self._link
-        engine_status.page.write(ActivityKind.WAITING, 0)
+        context.page.write(ActivityKind.WAITING, 0)
         self._request_to_join()
         deadline = _pull_deadline() if self._pull_failures else None
         while True:
@@ -234,7 +233,7 @@ class Engine:
     # ── after a loss ──────────────────────────────────────────────────────────────────────────────────────────
     def _report_loss(self) -> Stage | ExitKind:
         """The data plane broke off: tell the coordinator, unless it has started a regroup itself."""
-        engine_status.page.write(ActivityKind.REGROUPING, self._steps.offset)
+        context.page.write(ActivityKind.REGROUPING, self._steps.offset)
         self._set_status(EngineState.REGROUPING)
         if not self._link.regroup_started:
             regroup = self._link.regroup
@@ -279,7 +278,7 @@ class Engine:
             offset_after=offset_after,
         )
         self._link.send(SurvivorStatus(regroup, status, plane.addresses, plane.probe_address))
-        engine_status.page.write(ActivityKind.REGROUPING, steps.offset)
+        context.page.write(ActivityKind.REGROUPING, steps.offset)
 
     def _regroup(self, message: ApplyRegroupPlan) -> Stage | ExitKind:
         """Go on with the survivors: those that are a step behind catch up, then the broken step is tried again."""
@@ -368,9 +367,9 @@ class Engine:
         steps, member = self._steps, self.membership
         steps.flush()
         if member.leads:
-            engine_status.page.write(ActivityKind.EXPORTING, steps.offset)
+            context.page.write(ActivityKind.EXPORTING, steps.offset)
             self._parts.snapshots.finish()
-        engine_status.page.write(ActivityKind.WAITING, steps.offset)
+        context.page.write(ActivityKind.WAITING, steps.offset)
         checksums = self._parts.checksum_sender.at_end(names=member.leads) if member.group.size > 1 else None
         self._result = EngineResult(checksums)
         if member.leads:

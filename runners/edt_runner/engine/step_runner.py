@@ -12,20 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_runner import environment
+from edt_runner import context, environment
 from edt_runner.adapter import Adapter, BatchRequest, Local, Reduced
 from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.checkpoints.snapshot import Snapshots
 from edt_runner.checkpoints.user_files import UserFiles
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.comm.tree_reduction import PartialSums
+from edt_runner.context import ActivityKind
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.engine.telemetry import MetricSums, PauseTimer, Recorder, Telemetry
 from edt_runner.errors import UsageError
 from edt_runner.loader import SampleLoader
-from edt_runner.protocol import engine_status
-from edt_runner.protocol.engine_status import ActivityKind
 from edt_runner.protocol.messages import GuaranteeEnded
 from edt_runner.schedule import Split, Step, StepKind, even_split, plan_of
 from edt_runner.seeds import step_seed
@@ -176,7 +175,7 @@ class StepRunner:
             self._parts.recorder.trying(step.training_steps_before, membership.generation)
         self._tried_in = membership.generation
         self._link.check()
-        engine_status.page.write(ActivityKind.REDUCING, self.offset)
+        context.page.write(ActivityKind.REDUCING, self.offset)
         self.reach(CrashPoint.ENGINE_BEFORE_REDUCE)
         reduced, announced = group.reduce(plan, self.sums, self._link.announce)
         self.reach(CrashPoint.ENGINE_REDUCED)
@@ -195,9 +194,9 @@ class StepRunner:
             local.zero_()
             return
         evaluates = step.kind is StepKind.VALIDATE
-        engine_status.page.write(ActivityKind.LOADING, self.offset, index)
+        context.page.write(ActivityKind.LOADING, self.offset, index)
         batch = self._loader.next()
-        engine_status.page.write(ActivityKind.VALIDATING if evaluates else ActivityKind.COMPUTING, self.offset, index)
+        context.page.write(ActivityKind.VALIDATING if evaluates else ActivityKind.COMPUTING, self.offset, index)
         seed = step_seed(self._training.seed, *self._schedule.stream(self.offset, index))
         if evaluates:
             self._adapter.evaluate(batch, len(indices), seed, local)
@@ -208,12 +207,12 @@ class StepRunner:
             total = self._schedule.sample_count(step)
             self._adapter.micro_batch(batch, len(indices), total, seed, local)
             self._parts.recorder.hold(step.epoch, step.training_steps_before, index, indices)
-        engine_status.page.write(ActivityKind.APPLYING, self.offset)
+        context.page.write(ActivityKind.APPLYING, self.offset)
 
     def commit(self, reduced: Reduced, membership: Membership, step: Step) -> None:
         """Make the reduced tensor of the coming step part of the state. Nothing in here waits for another engine."""
         before, trains, leads = self.offset, step.kind is StepKind.TRAIN, membership.leads
-        engine_status.page.write(ActivityKind.APPLYING, self.offset)
+        context.page.write(ActivityKind.APPLYING, self.offset)
         self._parts.snapshots.wait_copied()
         self._parts.checksum_sender.wait()
         whole = self._adapter.apply(reduced) if trains else True
@@ -274,7 +273,7 @@ class StepRunner:
         ended, self._link.guarantee_ended = self._link.guarantee_ended, False
         self._parts.snapshots.begin(self.offset, self._epoch_sums.to_json_object(), force=step.ends_epoch or ended)
         if step.ends_epoch:
-            engine_status.page.write(ActivityKind.EXPORTING, self.offset)
+            context.page.write(ActivityKind.EXPORTING, self.offset)
             if step.epoch + 1 == self._schedule.epochs or self._stopped:
                 self._parts.files.write_final("model_epoch_final")
             elif self._saves_after(step.epoch + 1):
@@ -286,7 +285,7 @@ class StepRunner:
 
     def write_checkpoint(self) -> None:
         """Write a recovery checkpoint of the state as it is; returns when it is on disk."""
-        engine_status.page.write(ActivityKind.EXPORTING, self.offset)
+        context.page.write(ActivityKind.EXPORTING, self.offset)
         self._parts.snapshots.write_now(self.offset, self._epoch_sums.to_json_object())
 
     # ── this engine's own values ──────────────────────────────────────────────────────────────────────────────

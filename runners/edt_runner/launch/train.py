@@ -35,7 +35,7 @@ from edt_contract.attempt import AttemptSpec
 from edt_contract.frameworks import FRAMEWORKS
 from edt_contract.reports import ExitKind, ReportKind
 from edt_runner import context, environment, frameworks, seeds
-from edt_runner.driver.driver import Driver
+from edt_runner.driver import Driver
 from edt_runner.engine import main
 from edt_runner.errors import PeerLost, RunnerError, Suspended, TrainingFailed, UsageError
 from edt_runner.launch.supervisor_client import LocalSlots, SupervisorClient

@@ -1,1 +1,1 @@
-"""How the processes of a job talk: messages, the channel they travel on, and the page of engine statuses."""
+"""How the processes of a job talk: messages, and the channel they travel on."""

@@ -19,10 +19,8 @@ from edt_contract import processes
 from edt_contract.attempt import AttemptSpec, DesiredSlot
 from edt_contract.reports import ExitKind
 from edt_runner import environment, exit_codes
-from edt_runner.context import Context
-from edt_runner.protocol import engine_status
+from edt_runner.context import PAGE_BYTES, Activity, ActivityKind, Context, StatusPage
 from edt_runner.protocol.data import MicroBatch
-from edt_runner.protocol.engine_status import Activity, ActivityKind, StatusPage
 from edt_runner.protocol.messages import ScriptEnded
 from edt_runner.supervisor import fork_server
 from edt_runner.supervisor.fork_server import Child
@@ -125,7 +123,7 @@ class Engines:
     def start(self, slot: DesiredSlot, coordinator: str) -> int:
         """Fork an engine for ``slot``; returns its pid. ``coordinator``: ``host:port``."""
         name = str(slot.allocation)
-        page = mmap.mmap(-1, engine_status.PAGE_BYTES)
+        page = mmap.mmap(-1, PAGE_BYTES)
         context = Context("engine", self._spec, coordinator, name, slot.device, page)
         child = fork_server.start(context, f"engine-{name}", self._selector)
         self.living[slot.allocation] = Engine(child, slot, StatusPage(page))

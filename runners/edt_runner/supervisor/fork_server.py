@@ -40,7 +40,6 @@ from edt_runner.errors import (
     TrainingFailed,
     is_lost_helper,
 )
-from edt_runner.protocol import engine_status
 from edt_runner.protocol.channel import decode
 from edt_runner.protocol.messages import ScriptEnded
 from edt_runner.supervisor import users
@@ -339,8 +338,6 @@ def _prepare(process: context.Context) -> None:
     os.environ.update(spec.environ)
     os.environ.setdefault("OMP_NUM_THREADS", str(spec.threads))
     if process.role == "engine":
-        if process.page is not None:
-            engine_status.set_page(process.page, process.name)
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if process.device == "cpu" else process.device
         keep_freed_memory(os.environ)
     else:

@@ -52,8 +52,9 @@ from torch.utils.data import IterableDataset, RandomSampler, Sampler, Sequential
 
 from edt_runner.errors import usage, whole
 from edt_runner.launch.user_loop import LoopOptimizer, LoopOptions, UserLoop, seed_for_local_engines
+from edt_runner.loggers import Logger
 from edt_runner.schedule import even_split
-from edt_runner.training import Logger, TrainRequest
+from edt_runner.training import TrainRequest
 from fabric_model.arguments import check_seconds, comparing
 from runai import elastic
 from runai.elastic import shares

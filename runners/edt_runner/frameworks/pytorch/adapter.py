@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from edt_contract.crash_points import CrashPoint, crash_point
+from edt_runner import context
 from edt_runner.adapter import State
 from edt_runner.checkpoints.user_files import draft_of
 from edt_runner.errors import StateMismatch, UnsupportedState, UsageError
 from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, flat_dtype, type_name
 from edt_runner.frameworks.pytorch import optimizers
 from edt_runner.lr_scaling.update import Scaling
-from edt_runner.protocol import engine_status
 from edt_runner.schedule import StepKind
 from edt_runner.seeds import seed_python
 
@@ -106,7 +106,7 @@ class TorchAdapter(FlatAdapter):
             count, total: samples of the micro-batch and of the step.
             averages: the gradients are of a mean over the samples; else of a sum.
         """
-        crash_point(CrashPoint.ENGINE_BACKWARD, at=engine_status.page.offset, who=engine_status.page.engine)
+        crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
         flat = self.layout.sections(local)
         places = torch.split(flat.gradients, self.layout.gradients)
         for index, (place, parameter) in enumerate(zip(places, self._parameters, strict=True)):

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from edt_contract.crash_points import CrashPoint, crash_point
+from edt_runner import context
 from edt_runner.adapter import State
 from edt_runner.checkpoints.user_files import draft_of
 from edt_runner.errors import RunnerError, UsageError
@@ -35,7 +36,6 @@ from edt_runner.frameworks.tensorflow.keras_version import Averages, KerasVersio
 from edt_runner.frameworks.tensorflow.passes import ByShape, Pass, Passes, as_tensors, effects_of
 from edt_runner.frameworks.tensorflow.variables import Variables, sizes_of, to_tensorflow, to_torch
 from edt_runner.lr_scaling.update import Scaling
-from edt_runner.protocol import engine_status
 from edt_runner.schedule import StepKind
 from edt_runner.seeds import seed_python
 
@@ -145,7 +145,7 @@ class TensorFlowAdapter(FlatAdapter):
         self._check_alike(training.first, chosen)
         share, count = self._weights(rows, count, total)
         gradients, tail = self._run(chosen, rows, share, count, seed)
-        crash_point(CrashPoint.ENGINE_BACKWARD, at=engine_status.page.offset, who=engine_status.page.engine)
+        crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
         local[self.gradient_size :].copy_(to_torch(tail))
         flat = self.layout.sections(local)
         present = iter(gradients)

@@ -15,12 +15,12 @@ import keras
 import numpy as np
 
 from edt_runner import context
-from edt_runner.driver.elog import ELog
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.tensorflow import nested
 from edt_runner.frameworks.tensorflow.keras_version import keras_version_of
 from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
 from edt_runner.launch.train import train
+from edt_runner.loggers import ELog
 from edt_runner.training import TrainRequest
 from fabric_model import user_callbacks
 from fabric_model.keras import check_model

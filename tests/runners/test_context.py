@@ -10,9 +10,9 @@ import time
 import pytest
 
 from edt_contract import processes
-from edt_runner.protocol import engine_status
+from edt_runner import context
+from edt_runner.context import PAGE_BYTES, ActivityKind, StatusPage
 from edt_runner.protocol.data import MicroBatch
-from edt_runner.protocol.engine_status import PAGE_BYTES, ActivityKind, StatusPage
 
 
 def test_a_look_is_never_at_a_half_written_entry() -> None:
@@ -45,14 +45,14 @@ def test_what_an_engine_did_last_outlives_the_write_in_which_it_was_killed(monke
     class Killed:
         """``pack_into`` that comes as far as the zeros."""
 
-        size = engine_status._LAYOUT.size
-        unpack_from = engine_status._LAYOUT.unpack_from
+        size = context._LAYOUT.size
+        unpack_from = context._LAYOUT.unpack_from
 
         def pack_into(self, page: mmap.mmap, place: int, *fields: object) -> None:
             page[place : place + self.size] = bytes(self.size)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine_status, "_LAYOUT", Killed())
+    monkeypatch.setattr(context, "_LAYOUT", Killed())
     with pytest.raises(KeyboardInterrupt):
         page.write(ActivityKind.REDUCING, 5)
     assert page.read().micro_batch == MicroBatch(5, 2)

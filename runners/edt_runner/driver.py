@@ -27,9 +27,9 @@ from edt_runner.checkpoints import checkpoint
 from edt_runner.checkpoints.snapshot import read_state
 from edt_runner.checkpoints.user_files import sweep
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
-from edt_runner.driver.elog import ELog
 from edt_runner.engine.checksum_sender import NEVER
 from edt_runner.errors import PeerLost, StateMismatch, Suspended, TrainingFailed
+from edt_runner.loggers import ELog
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.data import MetricItem, ReplicaHistory, TrainingDefinition
 from edt_runner.protocol.engine_messages import ReplicasChanged
@@ -213,11 +213,8 @@ class Driver:
         try:
             if number < self._newest_transfer:
                 raise PeerLost("another engine has been named")
-            group = plane.build(store, key, rank, 2)
-            try:
+            with contextlib.closing(plane.build(store, key, rank, 2)) as group:
                 yield group
-            finally:
-                group.close()
         finally:
             with self._transfer_lock:
                 self._transfer = None

@@ -1,7 +1,4 @@
-"""The log that WMLA's tools read: one line a training step in ``$LOG_DIR/stdout``.
-
-A tab follows each comma. "Global steps" counts training steps, "Iteration" micro-batches over all engines.
-"""
+"""What a logger of metrics is, and the one that a driver has by default: the log that WMLA's tools read."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 from edt_contract.durable import Outage, PatientLog
 from edt_runner.lr_scaling.update import DETAILS
@@ -20,8 +18,19 @@ _HELD_BYTES = 4 << 20
 """Some ten thousand lines, which wait in memory where the disk is full."""
 
 
+class Logger(Protocol):
+    """WMLA's logger callback (version 4.x). ``workers`` is the number of engines that shared the step."""
+
+    def on_train_begin(self) -> None: ...
+    def on_train_end(self) -> None: ...
+    def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None: ...
+    def log_test_metrics(self, metrics: dict[str, float], iteration: int, epoch: int) -> None: ...
+
+
 class ELog:
-    """The default driver logger.
+    """The default driver logger: one line a training step in ``$LOG_DIR/stdout``.
+
+    A tab follows each comma. "Global steps" counts training steps, "Iteration" micro-batches over all engines.
 
     Args:
         log_dir: folder of the log.
