@@ -1,4 +1,5 @@
-"""What holds whatever supervisors run in. Every test runs once with processes and once with real containers."""
+"""What holds whatever supervisors run in. Every test runs once with processes and once with real containers; where
+another test shows the one or the other already, that is of the second tier."""
 
 from __future__ import annotations
 
@@ -17,6 +18,12 @@ from support.waiting import until
 
 pytestmark = pytest.mark.timeout(300)  # frameworks are imported and containers started, and a machine may be busy
 
+CONTAINERS_LATER = ("process", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.extended]))
+PROCESSES_LATER = (
+    pytest.param("process", marks=pytest.mark.extended),
+    pytest.param("docker", marks=pytest.mark.docker),
+)
+
 
 def test_a_script_runs_to_its_end_and_leaves_only_its_papers(place: Place) -> None:
     script = "import os, sys; print('hello from', os.environ['GREETED']); print('trouble', file=sys.stderr)"
@@ -30,7 +37,8 @@ def test_a_script_runs_to_its_end_and_leaves_only_its_papers(place: Place) -> No
     assert {"reports.jsonl", "supervisor.log"} <= spool
 
 
-def test_a_scripts_own_status_is_told(place: Place) -> None:
+@pytest.mark.parametrize("place", CONTAINERS_LATER, indirect=True)  # how a container ends: the tests above
+def test_the_status_a_script_exits_with_is_reported(place: Place) -> None:
     place.job("edt-2", "raise SystemExit(7)")
     end = place.ends("edt-2")
     assert (end["kind"], end["code"]) == ("script-error", 7)
@@ -52,7 +60,8 @@ def test_engines_join_and_leave_as_processes_beside_each_other(place: Place) -> 
     assert place.ends("edt-3")["kind"] == "stopped"
 
 
-def test_a_script_that_is_deaf_is_killed_when_its_grace_is_over(place: Place) -> None:
+@pytest.mark.parametrize("place", CONTAINERS_LATER, indirect=True)  # the supervisor does it, wherever it runs
+def test_a_script_that_ignores_signals_is_killed_when_its_grace_is_over(place: Place) -> None:
     script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)\n"
     place.job("edt-4", script + "time.sleep(600)", grace_seconds=1)
     until(lambda: printed(place, "edt-4"), 90)
@@ -77,6 +86,7 @@ def test_a_supervisor_that_is_killed_is_a_loss_and_takes_everything_with_it(plac
     assert end["oom"] is False
 
 
+@pytest.mark.parametrize("place", CONTAINERS_LATER, indirect=True)  # test_containers: docker stop
 def test_sigterm_to_a_supervisor_means_leave_with_a_checkpoint(place: Place) -> None:
     place.job("edt-7")
     place.reaches("edt-7", "engine-counted")
@@ -100,6 +110,7 @@ def test_no_secret_of_a_spec_or_of_the_agent_can_be_seen_from_outside(place: Pla
     place.ends("edt-8")
 
 
+@pytest.mark.parametrize("own_place", PROCESSES_LATER, indirect=True)  # test_agent_with_the_real_supervisor
 def test_an_agent_that_is_killed_is_followed_by_one_that_adopts(own_place: Place) -> None:
     place = own_place
     place.start()
@@ -117,6 +128,7 @@ def test_an_agent_that_is_killed_is_followed_by_one_that_adopts(own_place: Place
     assert not place.left_of("edt-1")
 
 
+@pytest.mark.parametrize("own_place", CONTAINERS_LATER, indirect=True)  # the next test
 def test_an_agent_that_dies_between_start_and_spec_leaves_nothing_that_runs(own_place: Place) -> None:
     place = own_place
     place.start(**{VARIABLE: CrashPoint.AGENT_SPEC})

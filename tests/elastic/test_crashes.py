@@ -13,7 +13,7 @@ from edt_contract import processes
 from edt_contract.reports import ReportKind
 from support import crashes
 from support.crashes import CONV, EPOCHS, arm, assert_unharmed, crashed, crashing, gone, losses
-from support.training import Both, BothAtOnce, Elastic, cases, counted, with_pytorch_first
+from support.training import Both, BothAtOnce, Elastic, Later, cases, counted, with_pytorch_first
 from support.waiting import until
 
 Attempt = Callable[..., Elastic]
@@ -41,8 +41,8 @@ def longer_digest(undisturbed: Callable[..., str]) -> str:
         Both(("engine.forward@8#1", "engine.backward@22#3", "engine.forward@40#4")),  # the first, the middle, the last
         (("engine.before-reduce@8", "engine.committed@22", "engine.reduced@40"),),  # whoever comes there first
         (("engine.in-reduce@8", "engine.before-gather@34", "engine.applied@53"),),  # … in a validation, the last offset
-        (("engine.before-gather@8#4", "engine.in-reduce@22#2", "engine.before-reduce@40#3"),),
-        (("engine.reduced@8#3", "engine.before-gather@22#1", "engine.in-reduce@40#2"),),
+        Later(("engine.before-gather@8#4", "engine.in-reduce@22#2", "engine.before-reduce@40#3")),
+        Later(("engine.reduced@8#3", "engine.before-gather@22#1", "engine.in-reduce@40#2")),
         BothAtOnce(("engine.applied@8#1", "engine.applied@22#3", "engine.before-gather@40")),
         Both(("engine.validate@16#2", "engine.applied@35", "engine.hand-over")),  # … at an epoch's end, at the very end
         Both(("engine.checkpoint@18", "engine.validate@34", "engine.in-reduce@50")),  # … in the last step
@@ -63,7 +63,7 @@ def test_an_engine_dies(attempt: Attempt, tmp_path: Path, digest: str, places: t
     assert_unharmed(training, end, digest)
 
 
-@cases("place", ["engine.regroup#1", Both("engine.regroup#3"), "engine.forward@22#3", "engine.applied@22#4"])
+@cases("place", ["engine.regroup#1", Both("engine.regroup#3"), Later("engine.forward@22#3"), "engine.applied@22#4"])
 def test_a_second_engine_dies_while_the_others_find_together(
     attempt: Attempt, tmp_path: Path, digest: str, place: str
 ) -> None:
@@ -114,7 +114,7 @@ def test_all_but_one_die_at_the_weights_for_the_driver(attempt: Attempt, tmp_pat
         ((3,), "", 1),  # two have applied, one is held up before it could
         Both((2, 3), "", 1),  # the only one that has applied lives, and gives to both
         ((3,), "engine.applied@22#2", 1),  # an owner of a shard dies, one has it all, one is a step behind
-        ((3,), "engine.reduced@22#2", 1),
+        Later((3,), "engine.reduced@22#2", 1),
         ((1, 3), "engine.applied@22#2", 2),  # the only one that has applied dies: nobody has, so it is reduced again
     ],
 )

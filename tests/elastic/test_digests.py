@@ -8,7 +8,7 @@ import pytest
 
 from edt_contract.reports import ReportKind
 from edt_demo import sample_record as record
-from support.training import Both, BothAtOnce, Elastic, cases, on_both_frameworks, with_pytorch_first
+from support.training import Both, Elastic, cases, on_both_frameworks, with_pytorch_first
 
 Attempt = Callable[..., Elastic]
 Undisturbed = Callable[..., str]
@@ -29,7 +29,7 @@ def digest(undisturbed: Undisturbed) -> str:
     return undisturbed(*CONV)
 
 
-@cases("engines", [Both(2), BothAtOnce(3), Both(4)])
+@cases("engines", [Both(2), Both(3), Both(4)])
 def test_any_number_of_engines_gives_the_bits_of_one(attempt: Attempt, digest: str, engines: int) -> None:
     assert static_digest(attempt, engines, *CONV) == digest
 

@@ -56,7 +56,7 @@ def digest(alone: Elastic) -> str:
     return str(end["digest"])
 
 
-@pytest.mark.parametrize("engines", [2, 3])
+@pytest.mark.parametrize("engines", [pytest.param(2, marks=pytest.mark.extended), 3])
 def test_any_number_of_engines_gives_the_bits_of_one(
     nursery: Nursery, tmp_path: Path, digest: str, engines: int
 ) -> None:

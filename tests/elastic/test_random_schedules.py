@@ -35,7 +35,7 @@ def wander(training: Elastic, chance: random.Random, workers: int) -> None:
     training.settle(engines)
 
 
-@cases("seed", [BothAtOnce(0), Both(1), (2,), (3,), *map(Later, range(4, 50))])
+@cases("seed", [Both(0), Both(1), (2,), (3,), *map(Later, range(4, 50))])
 def test_a_random_schedule_ends_with_the_undisturbed_bits(
     attempt: Attempt, undisturbed: Callable[..., str], seed: int
 ) -> None:

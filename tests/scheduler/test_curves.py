@@ -23,7 +23,10 @@ from edt_scheduler.model.progress import (
 from edt_scheduler.model.states import JobState, Role
 from edt_scheduler.periodic.retention import remove_folders
 from edt_scheduler.store import metrics
+from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
+
+database_url = sqlite_first()
 
 
 def point(step: int, loss: float | None = 1.0) -> MetricPoint:

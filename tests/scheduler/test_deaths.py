@@ -18,6 +18,7 @@ from checker.watch import Checker, Watch
 from edt_contract.crash_points import CrashPoint
 from support import restarter
 from support.credentials import PASSWORD
+from support.databases import SQLITE_FIRST
 from support.ports import free_port
 from support.served_api import ARGS, EXECS
 from support.tagged import bearers, kill_bearers
@@ -127,7 +128,7 @@ class Platform:
         return job
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.extended)])
+@pytest.fixture(params=SQLITE_FIRST)
 def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
     url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     opened = Platform(tmp_path, url)

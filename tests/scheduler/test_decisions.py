@@ -20,7 +20,10 @@ from edt_scheduler.model.states import JobState, ResizeCause
 from edt_scheduler.plan.state import Blocking
 from edt_scheduler.store import jobs
 from edt_scheduler.views import SlotUse
+from support.databases import sqlite_first
 from support.puppets import Stage
+
+database_url = sqlite_first()
 
 
 def causes(stage: Stage, exec_id: str) -> list[tuple[ResizeCause, int, int]]:

@@ -7,7 +7,10 @@ from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.states import JobState, ResizeCause
+from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
+
+database_url = sqlite_first()
 
 
 def span(stage: Stage, *slots: int) -> tuple[str, list[Puppet]]:

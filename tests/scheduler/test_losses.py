@@ -10,7 +10,10 @@ from edt_scheduler.decide.reconcile import look
 from edt_scheduler.model.jobs import cap_seconds, losses_in_a_row
 from edt_scheduler.model.states import JobState, ResizeCause
 from edt_scheduler.views import EventView, ResizeView
+from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
+
+database_url = sqlite_first()
 
 
 def resizes(stage: Stage, job: str) -> list[ResizeView]:

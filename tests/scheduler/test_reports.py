@@ -15,7 +15,10 @@ from edt_scheduler.errors import NoSuchNode, ReportForeign
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.exactness import MOST_CHARACTERS, Compared, Verdict
 from edt_scheduler.model.states import JobState
+from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
+
+database_url = sqlite_first()
 
 
 def progress(job: str, fence: int, seq: int, step: int) -> Report:

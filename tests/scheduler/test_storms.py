@@ -127,7 +127,7 @@ def storm(stage: Stage, seed: int, strikes: int) -> None:
     weather.calm()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(2, 6))])
 def test_whatever_befalls_its_nodes_a_job_lives_once_and_goes_on(sqlite_stage: Stage, seed: int) -> None:
     storm(sqlite_stage, seed, strikes=25)
 

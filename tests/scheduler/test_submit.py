@@ -32,6 +32,7 @@ from edt_scheduler.periodic.sweeping import Leftovers
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import failures, reservations, resizes, tables
 from edt_scheduler.views import JobPage, UserView
+from support.databases import SQLITE_FIRST
 from support.puppets import Stage, stage_code
 
 
@@ -410,6 +411,7 @@ def test_the_timeline_shows_who_held_which_slot(sqlite_stage: Stage, tmp_path: P
     assert later.allocations == ()
 
 
+@pytest.mark.parametrize("database_url", SQLITE_FIRST, indirect=True)
 def test_a_timeline_of_too_much_begins_later_and_says_when(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MOST_OF_A_KIND", 2)
     node = stage.node(slots=2, engines=1)
@@ -438,6 +440,7 @@ def test_operations_take_a_platform_that_anybody_can_make(sqlite_stage: Stage) -
     assert operations.add_user(other, "eve", "hash").created_at == 5.0
 
 
+@pytest.mark.parametrize("database_url", SQLITE_FIRST, indirect=True)
 def test_a_timeline_of_too_many_failures_or_resizes_begins_later_too(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from edt_scheduler import operations
 from edt_scheduler.errors import DatabaseUnavailable
 from edt_scheduler.store import database as store
 from edt_scheduler.store.database import WRITER_LOCK, Database, WriteQueue
+from support.databases import SQLITE_FIRST
 from support.puppets import Stage
 from support.served_api import EXECS, ServedApi, served
 from support.waiting import until
@@ -161,6 +162,7 @@ def test_who_gives_up_keeps_nobody_waiting() -> None:
         assert left <= 0.01
 
 
+@pytest.mark.parametrize("database_url", SQLITE_FIRST, indirect=True)
 def test_a_process_whose_threads_always_write_lets_another_one_write_soon(stage: Stage, database_url: str) -> None:
     over, other = threading.Event(), Database(database_url)
 
