@@ -34,8 +34,8 @@ from edt_api.openapi import text
 from edt_api.schemas.cluster import LEAST_PASSWORD, MOST_PASSWORD
 from edt_api.settings import Settings
 from edt_migrations import DatabaseTooNew
-from edt_scheduler import operations
 from edt_scheduler.errors import HomeUnusable, NoSuchUser, Unavailable
+from edt_scheduler.operations import accounts
 from edt_scheduler.platform import open_platform
 from edt_scheduler.settings import complaint
 
@@ -136,7 +136,7 @@ def _ensure_admin(settings: Settings) -> int:
 
 def _set_password(settings: Settings, name: str) -> int:
     with closing(open_platform(settings)) as platform:
-        operations.user(platform, name)  # there is one, or nobody is asked for a password
+        accounts.user(platform, name)  # there is one, or nobody is asked for a password
         try:
             password = _typed_password(name)
         except (EOFError, KeyboardInterrupt):
@@ -144,7 +144,7 @@ def _set_password(settings: Settings, name: str) -> int:
         if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
             return _cannot(f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters, not {len(password)}")
         stored = Passwords().hash_now(password)
-        operations.set_password(platform, operations.user(platform, name), stored)
+        accounts.set_password(platform, accounts.user(platform, name), stored)
     print(f"{name} has a new password; every login of {name} has ended", file=sys.stderr)  # noqa: T201
     return 0
 

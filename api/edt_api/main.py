@@ -44,9 +44,9 @@ from edt_api.routes import (
 from edt_api.settings import Settings
 from edt_api.submissions.uploads import Admission
 from edt_contract.durable import draft_beside
-from edt_scheduler import operations
 from edt_scheduler.errors import Unavailable, UserExists
 from edt_scheduler.model.states import Role
+from edt_scheduler.operations import accounts, fleet
 from edt_scheduler.platform import Platform, open_platform
 
 log = logging.getLogger("edt.api")
@@ -77,12 +77,12 @@ def first_admin(platform: Platform, passwords: Passwords, password: SecretStr | 
     None: there are users, nothing was made. Without a given password it gets a random one; whoever called shows
     it, once.
     """
-    if operations.users(platform, limit=1):
+    if accounts.users(platform, limit=1):
         return None
     word = password.get_secret_value() if password is not None else ""
     word = word or secrets.token_urlsafe(12)
     with suppress(UserExists):  # another process was faster, and knows the password
-        operations.add_user(platform, "admin", passwords.hash_now(word), Role.ADMIN)
+        accounts.add_user(platform, "admin", passwords.hash_now(word), Role.ADMIN)
         return word
     return None
 
@@ -108,7 +108,7 @@ async def _beat(platform: Platform) -> None:
     """Record that this API can receive nodes' requests. It also shows soon whether the database can be written."""
     while True:
         with suppress(Unavailable):
-            await concurrency.agents.run(operations.beat, platform)
+            await concurrency.agents.run(fleet.beat, platform)
         await asyncio.sleep(BEAT_SECONDS)
 
 
@@ -131,7 +131,7 @@ def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | Non
             app.state.watcher = stream.ChangeWatcher(platform, app.state.stopping)
             if settings.admin_password is not None:
                 await to_thread.run_sync(first_admin, platform, app.state.passwords, settings.admin_password)
-            if not await to_thread.run_sync(partial(operations.users, platform, limit=1)):
+            if not await to_thread.run_sync(partial(accounts.users, platform, limit=1)):
                 log.warning("there are no users yet: `python -m edt_api --ensure-admin` makes the first one")
             if pages.built(pages.STATIC, "index.html") is None:
                 log.warning(

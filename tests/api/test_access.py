@@ -26,8 +26,8 @@ from edt_api.dependencies import OpensTo, for_admins, for_anyone
 from edt_api.main import create_app
 from edt_api.routes.stream import Batch, events_of
 from edt_api.settings import Settings
-from edt_scheduler import operations
 from edt_scheduler.model.states import Role
+from edt_scheduler.operations import accounts, execs, history
 from edt_scheduler.views import UserView
 from support.credentials import PASSWORD, account
 from support.served_api import EXECS, JOIN_TOKEN, ServedApi, cheap_passwords
@@ -389,10 +389,7 @@ class TestOwnJobsOnly:
             assert foreign.status_code == unknown.status_code == (400 if path.startswith("/platform") else 404)
             same = foreign.text.replace(job.exec_id, "edt-999999")
             assert same == unknown.text, f"{method} {path}"
-        assert (
-            operations.job(api.platform, job.exec_id, viewer=operations.user(api.platform, "ana")).stop_requested_at
-            is None
-        )
+        assert execs.job(api.platform, job.exec_id, viewer=accounts.user(api.platform, "ana")).stop_requested_at is None
 
     def test_lists_hold_ones_own_and_an_admins_everybodys(self, api: ServedApi) -> None:
         mine, theirs = api.submit("ana").exec_id, api.submit("bob").exec_id
@@ -407,15 +404,15 @@ class TestOwnJobsOnly:
     def test_who_gets_a_removed_users_name_is_told_of_none_of_their_jobs(self, api: ServedApi) -> None:
         admin, ana = api.client("admin"), api.client("ana")
         job = api.submit("ana").exec_id
-        before = operations.user(api.platform, "ana")
-        cursor = operations.newest_change(api.platform)
+        before = accounts.user(api.platform, "ana")
+        cursor = history.newest_change(api.platform)
         assert admin.delete("/api/v1/users/ana").status_code == 204
         assert admin.post("/api/v1/users", json={"name": "ana", "password": PASSWORD}).status_code == 201
-        viewer = operations.user(api.platform, "ana")
+        viewer = accounts.user(api.platform, "ana")
         assert viewer.id != before.id
         assert ana.get(f"{EXECS}/{job}").status_code == 400
         assert ana.get("/api/v1/jobs").json()["items"] == ana.get(EXECS).json() == []
-        changes = Batch(operations.changes_since(api.platform, cursor))
+        changes = Batch(history.changes_since(api.platform, cursor))
         assert job.encode() in events_of(changes, before) and job.encode() not in events_of(changes, viewer)
         (seen,) = (
             each for each in admin.get("/api/v1/jobs", params={"owner": "ana"}).json()["items"] if each["id"] == job

@@ -14,8 +14,8 @@ from edt_api.routes import agents
 from edt_contract.attempt import Assignment
 from edt_contract.encoding import to_json_object
 from edt_contract.reports import BATCH_BYTES, BATCH_REPORTS, Report, ReportKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
+from edt_scheduler.operations import fleet
 from support.served_api import ARGS, JOIN_TOKEN, ServedApi, served
 
 OFFER: dict[str, Any] = {
@@ -151,9 +151,9 @@ class TestAssignments:
 
     def test_being_asked_is_the_nodes_heartbeat(self, api: ServedApi) -> None:
         node = Node(api, "node-a")
-        before = operations.node(api.platform, "node-a").seen_at
+        before = fleet.node(api.platform, "node-a").seen_at
         node.assignments()
-        assert operations.node(api.platform, "node-a").seen_at > before
+        assert fleet.node(api.platform, "node-a").seen_at > before
 
     @pytest.mark.parametrize("query", ["after=x", "wait=-1", "wait=nan", "wait=inf"])
     def test_a_wrong_question_is_refused(self, api: ServedApi, query: str) -> None:

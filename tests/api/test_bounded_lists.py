@@ -10,7 +10,7 @@ from sqlalchemy import event
 from edt_api.http import MOST, cursor_of
 from edt_api.main import create_app
 from edt_api.settings import Settings
-from edt_scheduler import operations
+from edt_scheduler.operations import accounts, fleet
 from edt_scheduler.store.tables import slots
 from support.paging import every
 from support.served_api import ServedApi
@@ -91,7 +91,7 @@ class TestNodes:
                 asked.append(parameters)
 
         event.listen(fresh_api.platform.database.reading, "before_cursor_execute", note)
-        found = operations.nodes(fresh_api.platform, limit=1, after=1)
+        found = fleet.nodes(fresh_api.platform, limit=1, after=1)
         event.remove(fresh_api.platform.database.reading, "before_cursor_execute", note)
         assert ([node.name for node in found], asked) == (["node-b"], [(2,)])
 
@@ -102,7 +102,7 @@ class TestNodes:
         page = client.get("/api/v1/nodes", params={"limit": 2}).json()
         with fresh_api.platform.database.transaction() as tx:
             tx.exec_driver_sql("UPDATE nodes SET lost_at = 1 WHERE name = 'node-b'")
-        operations.remove_node(fresh_api.platform, "node-b")
+        fleet.remove_node(fresh_api.platform, "node-b")
         rest = client.get("/api/v1/nodes", params={"cursor": page["next"]}).json()
         assert [node["name"] for node in rest["items"]] == ["node-c"]
 
@@ -112,7 +112,7 @@ class TestUsers:
         admin = fresh_api.client("admin")
         assert [user["name"] for user in every(admin, "/api/v1/users", limit=2)] == ["admin", "ana", "bob"]
         page = admin.get("/api/v1/users", params={"limit": 2}).json()
-        operations.remove_user(fresh_api.platform, "ana")
+        accounts.remove_user(fresh_api.platform, "ana")
         rest = admin.get("/api/v1/users", params={"cursor": page["next"]}).json()
         assert [user["name"] for user in rest["items"]] == ["bob"]
 

@@ -45,7 +45,7 @@ class Database:
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> Database:
     made = Database()
-    monkeypatch.setattr(stream, "operations", made)
+    monkeypatch.setattr(stream, "history", made)
     monkeypatch.setattr(stream, "LOOK_SECONDS", 0.01)
     return made
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from edt_scheduler import operations
+from edt_scheduler.operations import accounts, execs
 from edt_scheduler.platform import Platform, open_platform
 from edt_scheduler.settings import Settings
 from support.api_process import serving
@@ -86,5 +86,5 @@ def test_a_hundred_thousand_jobs_are_listed_paged_and_deleted(crowded: Platform)
 
         assert client.delete(EXECS).status_code == 204
         assert client.get(EXECS).json() == []
-    admin = operations.user(crowded, "admin")
-    assert operations.delete_all(crowded, viewer=admin) == 0
+    admin = accounts.user(crowded, "admin")
+    assert execs.delete_all(crowded, viewer=admin) == 0

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from edt_scheduler import operations
 from edt_scheduler.model.idempotency import KEPT_SECONDS
+from edt_scheduler.operations import accounts, execs
 from edt_scheduler.periodic.sweeping import sweep_keys
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import idempotency
@@ -26,7 +26,7 @@ def send(
 
 
 def listed(api: ServedApi, user: str) -> list[str]:
-    return [job.exec_id for job in operations.jobs(api.platform, viewer=operations.user(api.platform, user))]
+    return [job.exec_id for job in execs.jobs(api.platform, viewer=accounts.user(api.platform, user))]
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from edt_api.http import cursor_of
 from edt_api.schemas import cluster, jobs
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
+from edt_scheduler.operations import accounts
 from edt_scheduler.store import usage
 from edt_scheduler.views import JobView
 from support.paging import every
@@ -364,7 +364,7 @@ class TestSlotHours:
 
     def test_they_are_paged_in_the_years_to_come_too(self, fresh_api: ServedApi) -> None:
         days = [day * 86_400 for day in (30_000, 29_999, 29_998)]  # in 2052
-        user = next(each.id for each in operations.users(fresh_api.platform) if each.name == "ana")
+        user = next(each.id for each in accounts.users(fresh_api.platform) if each.name == "ana")
         with fresh_api.platform.database.transaction() as tx:
             for day in days:
                 usage.put_day(tx, day, {user: 3600.0})

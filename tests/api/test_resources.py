@@ -380,7 +380,7 @@ class TestRefusals:
         def breaks(*_: object, **__: object) -> None:
             raise RuntimeError("hush")
 
-        monkeypatch.setattr("edt_scheduler.operations.nodes", breaks)
+        monkeypatch.setattr("edt_scheduler.operations.fleet.nodes", breaks)
         problem = api.client("ana").get("/api/v1/nodes")
         assert problem.status_code == 500
         assert problem.json()["code"] == "internal"

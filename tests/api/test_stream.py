@@ -16,9 +16,9 @@ import pytest
 from tests.api.test_api_process import serving
 
 from edt_api.routes import stream
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.errors import DatabaseUnavailable
+from edt_scheduler.operations import history
 from edt_scheduler.views import Changes
 from support.credentials import PASSWORD
 from support.listening import STREAM, Listening, Received, listening
@@ -177,7 +177,7 @@ class TestComingBack:
 
     def test_a_place_that_is_not_known_any_more_is_a_reset_and_the_stream_goes_on(self, api: ServedApi) -> None:
         with listening(api.client("ana"), "99999999") as listener:  # of another database, which had seen more
-            assert listener.until("reset").id == operations.newest_change(api.platform)
+            assert listener.until("reset").id == history.newest_change(api.platform)
             receive_job(listener, api.submit("ana").exec_id)
 
     def test_what_can_be_no_place_is_refused_by_name(self, api: ServedApi) -> None:
@@ -186,7 +186,7 @@ class TestComingBack:
             assert (answer.status_code, answer.json()["code"]) == (400, "cursor-invalid")
 
     def test_a_client_without_headers_of_its_own_may_name_the_place_in_the_address(self, api: ServedApi) -> None:
-        cursor = operations.newest_change(api.platform)
+        cursor = history.newest_change(api.platform)
         missed = api.submit("ana").exec_id
         with api.client("ana").stream("GET", STREAM, params={"after": cursor}) as response:
             assert jobs_in(Listening(response.iter_lines()).until("jobs")) == [missed]
@@ -200,7 +200,7 @@ class TestSilence:
         with listening(api.client("bob")) as listener:
             hello = listener.next()
             api.submit("ana")  # nothing for his eyes
-            newest = operations.newest_change(api.platform)
+            newest = history.newest_change(api.platform)
             until(lambda: listener.until("beat").id == newest)
             assert newest != hello.id
             assert listener.comments
@@ -239,7 +239,7 @@ class TestSilence:
         with listening(api.client("ana")) as listener:
             listener.until("beat")
             with monkeypatch.context() as away:
-                away.setattr(operations, "changes_since", unavailable)
+                away.setattr(history, "changes_since", unavailable)
                 while not listener.is_alone():
                     pass
                 assert [listener.is_alone() for _ in range(3)] == [True, True, True]
@@ -289,13 +289,13 @@ class TestTheWatcher:
     ) -> None:
         monkeypatch.setattr(stream, "LOOK_SECONDS", 0.25)
         looks: list[float] = []
-        changes_since: Callable[..., Changes] = operations.changes_since
+        changes_since: Callable[..., Changes] = history.changes_since
 
         def counted(*words: object, **names: object) -> Changes:
             looks.append(time.monotonic())
             return changes_since(*words, **names)
 
-        monkeypatch.setattr(operations, "changes_since", counted)
+        monkeypatch.setattr(history, "changes_since", counted)
         with ExitStack() as stack:
             # Who is let go of hangs up.
             listeners = [stack.enter_context(listening(api.client("ana"))) for _ in range(8)]

@@ -12,8 +12,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, expect
 
-from edt_scheduler import operations
 from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.operations import fleet
 from edt_scheduler.store import nodes
 from support.browser import Visitor
 from support.credentials import PASSWORD
@@ -74,7 +74,7 @@ def test_every_page_fits_a_telephone_and_a_desk_with_its_menus_in_sight(api: Ser
     expect(page.get_by_role("heading", level=1)).to_contain_text("OpenEDT")
     wrong = [each for width in widths(visitor) for each in misfits(visitor, width, "/login", theme)]
     visitor.log_in(password=PASSWORD)
-    node = operations.nodes(api.platform)[0].name
+    node = fleet.nodes(api.platform)[0].name
     tabs = [f"/jobs/{RUNNING}{tab}" for tab in ("", "/elasticity", "/logs", "/settings")]
     for path in (*PAGES, *tabs, f"/nodes/{node}", f"/nodes/{node}/drain"):
         visitor.open(path)
@@ -128,7 +128,7 @@ def _misfits_now(visitor: Visitor, width: int, where: str, *shown: Locator) -> l
 def test_a_lost_node_is_removed_by_its_button_and_that_is_said(api: ServedApi, visit: Visit) -> None:
     """The node takes the dialog along, which tells of it nevertheless."""
     facts = {"host": "127.0.0.1", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": [SlotSpec("0")]}
-    operations.register_node(api.platform, name="short-lived", **facts)  # type: ignore[arg-type]
+    fleet.register_node(api.platform, name="short-lived", **facts)  # type: ignore[arg-type]
     with api.platform.database.transaction() as tx:
         row = nodes.get(tx, "short-lived")
         assert nodes.lose(tx, row.id, row.counter, time.time())

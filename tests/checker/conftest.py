@@ -21,9 +21,9 @@ from checker.watch import Checker
 from edt_contract.encoding import to_json_object
 from edt_contract.reports import ExitKind, ReportKind
 from edt_migrations import migrate
-from edt_scheduler import operations
 from edt_scheduler.model.states import Role
 from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.operations import accounts, execs
 from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
@@ -52,7 +52,7 @@ def staged(home: Path, url: str) -> Iterator[Stage]:
     migrate(url)
     database, clock = Database(url), Clock(time.time() - 100)
     platform = Platform(database, Notifier(database, clock=clock), settings, clock)
-    yield Stage(platform, clock, operations.add_user(platform, "admin", "hash", Role.ADMIN))
+    yield Stage(platform, clock, accounts.add_user(platform, "admin", "hash", Role.ADMIN))
     platform.notifier.relay()
     platform.close()
     database.close()
@@ -72,7 +72,7 @@ def _play(stage: Stage) -> Puppet:
     stage.settle()
     assert (second, 2) in node.running
     third = stage.submit(1)
-    operations.stop(stage.platform, third, viewer=stage.admin)
+    execs.stop(stage.platform, third, viewer=stage.admin)
     stage.settle()
     for _ in range(4):
         stage.submit(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
-from edt_scheduler import operations
+from edt_scheduler.operations import accounts
 from edt_scheduler.platform import open_platform
 from edt_scheduler.settings import Settings
 from support.ports import free_port
@@ -100,7 +100,7 @@ def test_it_says_where_the_secret_key_lies_and_what_it_opens_and_seals_with_the_
         return edt(["doctor", "--home", str(tmp_path / "home"), *words], environ, tmp_path)
 
     with closing(open_platform(Settings(home=tmp_path / "home", broker_url=""))) as platform:
-        Stage(platform, Clock(), operations.add_user(platform, "ana", "hash")).submit(environ={"TOKEN": "canary"})
+        Stage(platform, Clock(), accounts.add_user(platform, "ana", "hash")).submit(environ={"TOKEN": "canary"})
         file, old = platform.secret_key.path, platform.secret_key.path.read_text()
         before = platform.secret_key.keys().ids[0]
         file.write_text(f"{Fernet.generate_key().decode()}\n")

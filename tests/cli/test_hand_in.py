@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edt_cli import session
-from edt_scheduler import operations
+from edt_scheduler.operations import accounts, execs
 from edt_scheduler.store import environs
 from support.served_api import ServedApi, served
 from support.typed import Done, edt
@@ -103,13 +103,13 @@ def line(api: ServedApi, *fates: str) -> Iterator[Line]:
 def submit(api: ServedApi, url: str, folder: Path, *options: str, **environ: str) -> Done:
     (folder / "main.py").write_text("print('hello')\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
-    token = operations.issue_token(api.platform, operations.user(api.platform, "ana"), 600)
+    token = accounts.issue_token(api.platform, accounts.user(api.platform, "ana"), 600)
     ours = {"EDT_API": url, "EDT_TOKEN": token, "NO_COLOR": "1"}
     return edt(["submit", "main.py", *options], {**kept, **ours, **environ}, folder)
 
 
 def jobs(api: ServedApi) -> list[str]:
-    return [job.exec_id for job in operations.jobs(api.platform, viewer=operations.user(api.platform, "ana"))]
+    return [job.exec_id for job in execs.jobs(api.platform, viewer=accounts.user(api.platform, "ana"))]
 
 
 @pytest.mark.parametrize("fates", [("cut",), ("away",), ("cut", "away", "cut")], ids="+".join)

@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import make_url
 
 from edt_migrations import migrate
-from edt_scheduler import operations
 from edt_scheduler.model.states import Role
 from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.operations import accounts
 from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
@@ -99,7 +99,7 @@ def _staged(url: str, home: Path) -> Iterator[Stage]:
     database, clock = Database(url), Clock()
     platform = Platform(database, Notifier(database, clock=clock), settings, clock)
     platform.secret_key.keys()
-    yield Stage(platform, clock, operations.add_user(platform, "admin", "hash", Role.ADMIN))
+    yield Stage(platform, clock, accounts.add_user(platform, "admin", "hash", Role.ADMIN))
     platform.close()
 
 

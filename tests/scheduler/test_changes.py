@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import text
 
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.errors import CursorInvalid, CursorTooOld
 from edt_scheduler.model.states import Role
+from edt_scheduler.operations import accounts, agents, execs, fleet, history
 from edt_scheduler.periodic.sweeping import sweep_changes
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import changes, nodes
@@ -44,41 +44,41 @@ def age(platform: Platform, seconds: float) -> None:
 class TestWhatIsTold:
     def test_nothing_has_changed_and_the_cursor_is_the_same(self, stage: Stage) -> None:
         stage.submit()
-        cursor = operations.newest_change(stage.platform)
-        assert operations.changes_since(stage.platform, cursor) == Changes(cursor)
+        cursor = history.newest_change(stage.platform)
+        assert history.changes_since(stage.platform, cursor) == Changes(cursor)
 
     def test_a_job_from_its_submit_to_its_removal(self, stage: Stage) -> None:
         node = stage.node(slots=2)
-        cursor = operations.newest_change(stage.platform)
+        cursor = history.newest_change(stage.platform)
         job = stage.submit(1)
-        found = operations.changes_since(stage.platform, cursor)
+        found = history.changes_since(stage.platform, cursor)
         assert names(found) == {"jobs": [job]}
 
         look(stage.platform)
-        found = operations.changes_since(stage.platform, found.cursor)
+        found = history.changes_since(stage.platform, found.cursor)
         assert names(found) == {"jobs": [job], "nodes": ["n1"], "allocations": ["0"], "resizes": ["submit"]}
         assert found.jobs[0].slots == 1 and found.nodes[0].slots[0].exec_id == job
 
         stage.settle()
         node.end((job, 1), ExitKind.SCRIPT_ERROR, message="ValueError: no")
-        found = operations.changes_since(stage.platform, found.cursor)
+        found = history.changes_since(stage.platform, found.cursor)
         assert found.jobs[0].state == "ERROR"
         assert found.allocations[0].released_at is not None
         assert [(each.slot, each.message) for each in found.failures][-1] == (None, "ValueError: no")
         assert found.nodes[0].slots[0].exec_id is None
 
-        operations.delete(stage.platform, job, viewer=stage.admin)
-        found = operations.changes_since(stage.platform, found.cursor)
+        execs.delete(stage.platform, job, viewer=stage.admin)
+        found = history.changes_since(stage.platform, found.cursor)
         assert names(found) == {"removed": [job]}
         assert found.removed[0].owner_id == stage.admin.id
 
     def test_an_engine_that_is_lost_is_a_failure_with_its_slot(self, stage: Stage) -> None:
         node, job = stage.node(slots=2, engines=2), stage.submit(2)
         stage.settle()
-        cursor = operations.newest_change(stage.platform)
+        cursor = history.newest_change(stage.platform)
         (first, _) = node.running[job, 1]
         node.gone((job, 1), first, ExitKind.LOST, signal=9)
-        found = operations.changes_since(stage.platform, cursor)
+        found = history.changes_since(stage.platform, cursor)
         (failure,) = found.failures
         assert (failure.exec_id, failure.owner_id, failure.node) == (job, stage.admin.id, "n1")
         assert failure.slot == "0"
@@ -86,96 +86,94 @@ class TestWhatIsTold:
 
     def test_a_nodes_pulse_is_no_change_but_its_use_its_loss_and_its_cordon_are(self, stage: Stage) -> None:
         node = stage.node()
-        cursor = operations.newest_change(stage.platform)
+        cursor = history.newest_change(stage.platform)
         node.fetch()
-        assert not operations.changes_since(stage.platform, cursor).nodes
-        operations.record_usage(stage.platform, "n1", [SlotUse("0", 0.5)])
-        found = operations.changes_since(stage.platform, cursor)
+        assert not history.changes_since(stage.platform, cursor).nodes
+        agents.record_usage(stage.platform, "n1", [SlotUse("0", 0.5)])
+        found = history.changes_since(stage.platform, cursor)
         assert found.nodes[0].slots[0].use == SlotUse("0", 0.5)
         for change in (
-            lambda: operations.cordon(stage.platform, "n1"),
+            lambda: fleet.cordon(stage.platform, "n1"),
             lambda: look(stage.platform, stage.silence("n1")),
             node.fetch,
             node.join,
         ):
             stage.clock.pass_(1)
             change()
-            found = operations.changes_since(stage.platform, found.cursor)
+            found = history.changes_since(stage.platform, found.cursor)
             assert names(found) == {"nodes": ["n1"]}
 
     def test_of_many_changes_each_thing_is_told_once_as_it_stands(self, stage: Stage) -> None:
         stage.node()
-        cursor = operations.newest_change(stage.platform)
+        cursor = history.newest_change(stage.platform)
         job = stage.submit(2)
         stage.settle()
-        operations.stop(stage.platform, job, viewer=stage.admin)
-        found = operations.changes_since(stage.platform, cursor)
+        execs.stop(stage.platform, job, viewer=stage.admin)
+        found = history.changes_since(stage.platform, cursor)
         assert [each.exec_id for each in found.jobs] == [job]
         assert found.jobs[0].stop_requested_at is not None
 
 
 class TestCursors:
     def test_who_catches_up_with_others_is_told_what_they_have_seen_and_no_more(self, stage: Stage) -> None:
-        start = operations.newest_change(stage.platform)
+        start = history.newest_change(stage.platform)
         first = stage.submit()
-        middle = operations.newest_change(stage.platform)
+        middle = history.newest_change(stage.platform)
         second = stage.submit()
-        caught_up = operations.changes_since(stage.platform, start, until=middle)
+        caught_up = history.changes_since(stage.platform, start, until=middle)
         assert (names(caught_up), caught_up.cursor) == ({"jobs": [first]}, middle)
-        assert names(operations.changes_since(stage.platform, middle)) == {"jobs": [second]}
-        assert (
-            operations.changes_since(stage.platform, operations.newest_change(stage.platform), until=middle).jobs == ()
-        )
+        assert names(history.changes_since(stage.platform, middle)) == {"jobs": [second]}
+        assert history.changes_since(stage.platform, history.newest_change(stage.platform), until=middle).jobs == ()
 
     @pytest.mark.parametrize(
         "cursor", ["", "x", "-1", "1:2", "5:3:", "1:9:12", "1:9:5,4", "9" * 30, "1:2:3:4", "'; DROP TABLE jobs"]
     )
     def test_what_can_be_no_cursor_is_refused_by_name(self, stage: Stage, cursor: str) -> None:
         with pytest.raises(CursorInvalid, match=r"^cursor: "):
-            operations.changes_since(stage.platform, cursor)
+            history.changes_since(stage.platform, cursor)
 
     def test_a_cursor_of_another_database_is_too_old(self, stage: Stage) -> None:
         later = "99999999" if stage.platform.database.reading.dialect.name == "sqlite" else "99999999:99999999:"
         with pytest.raises(CursorTooOld):
-            operations.changes_since(stage.platform, later)
+            history.changes_since(stage.platform, later)
 
     def test_pruning_forgets_what_is_old_and_who_has_not_seen_it_is_told_so(self, stage: Stage) -> None:
-        before = operations.newest_change(stage.platform)
+        before = history.newest_change(stage.platform)
         stage.submit()
-        seen = operations.newest_change(stage.platform)
+        seen = history.newest_change(stage.platform)
         age(stage.platform, changes.KEPT_SECONDS + 1)
         second = stage.submit()
         sweep_changes(stage.platform)
         with pytest.raises(CursorTooOld):
-            operations.changes_since(stage.platform, before)
-        assert names(operations.changes_since(stage.platform, seen)) == {"jobs": [second]}
+            history.changes_since(stage.platform, before)
+        assert names(history.changes_since(stage.platform, seen)) == {"jobs": [second]}
         with stage.platform.database.snapshot() as tx:
             assert tx.execute(text("SELECT count(*) FROM changes WHERE id <> 0")).scalar_one() == 2
 
     def test_a_cursor_lives_through_hours_in_which_nothing_changes(self, stage: Stage) -> None:
         stage.submit()
-        cursor = operations.newest_change(stage.platform)
+        cursor = history.newest_change(stage.platform)
         for _ in range(3):
             age(stage.platform, changes.KEPT_SECONDS + 1)
             sweep_changes(stage.platform)
-        assert operations.changes_since(stage.platform, cursor).cursor == cursor
+        assert history.changes_since(stage.platform, cursor).cursor == cursor
         job = stage.submit()
-        assert names(operations.changes_since(stage.platform, cursor)) == {"jobs": [job]}
+        assert names(history.changes_since(stage.platform, cursor)) == {"jobs": [job]}
 
     def test_nothing_is_pruned_before_its_time(self, stage: Stage) -> None:
-        start = operations.newest_change(stage.platform)
+        start = history.newest_change(stage.platform)
         job = stage.submit()
         age(stage.platform, changes.KEPT_SECONDS - 60)
         sweep_changes(stage.platform)
-        assert names(operations.changes_since(stage.platform, start)) == {"jobs": [job]}
+        assert names(history.changes_since(stage.platform, start)) == {"jobs": [job]}
 
     def test_too_much_to_catch_up_with_is_too_old(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(changes, "MOST_CHANGES", 2)
-        start = operations.newest_change(stage.platform)
+        start = history.newest_change(stage.platform)
         for _ in range(3):
             stage.submit()
         with pytest.raises(CursorTooOld):
-            operations.changes_since(stage.platform, start)
+            history.changes_since(stage.platform, start)
 
 
 class TestOrderOfCommits:
@@ -297,6 +295,6 @@ class TestOrderOfCommits:
 
 
 def test_users_do_not_change_the_feed(stage: Stage) -> None:
-    cursor = operations.newest_change(stage.platform)
-    operations.add_user(stage.platform, "ana", "hash", Role.USER)
-    assert operations.changes_since(stage.platform, cursor).cursor == cursor
+    cursor = history.newest_change(stage.platform)
+    accounts.add_user(stage.platform, "ana", "hash", Role.USER)
+    assert history.changes_since(stage.platform, cursor).cursor == cursor

@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from edt_contract.reports import ExitKind, ReportKind
-from edt_scheduler import operations
 from edt_scheduler.errors import NoSuchJob
 from edt_scheduler.model.jobs import job_number
 from edt_scheduler.model.progress import (
@@ -21,6 +20,7 @@ from edt_scheduler.model.progress import (
     with_report,
 )
 from edt_scheduler.model.states import JobState, Role
+from edt_scheduler.operations import accounts, execs, history
 from edt_scheduler.periodic.retention import remove_folders
 from edt_scheduler.store import metrics
 from support.databases import sqlite_first
@@ -39,7 +39,7 @@ def progress(node: Puppet, job: str, step: int, *, fence: int = 1, **body: objec
 
 
 def curve(stage: Stage, job: str, points: int = 600) -> Curve:
-    return operations.curve(stage.platform, job, viewer=stage.admin, points=points)
+    return history.curve(stage.platform, job, viewer=stage.admin, points=points)
 
 
 def points_of(stage: Stage, job: str) -> int:
@@ -121,7 +121,7 @@ class TestKept:
     def test_it_goes_with_a_job_that_is_removed_and_with_no_other(self, training: tuple[Stage, Puppet, str]) -> None:
         stage, node, job = training
         progress(node, job, 1)
-        operations.delete(stage.platform, job, viewer=stage.admin)
+        execs.delete(stage.platform, job, viewer=stage.admin)
         remove_folders(stage.platform)
         assert points_of(stage, job) == 1, "it still runs"
         node.obey()
@@ -133,9 +133,9 @@ class TestKept:
 
     def test_others_see_nothing_of_it(self, training: tuple[Stage, Puppet, str]) -> None:
         stage, _, job = training
-        bob = operations.add_user(stage.platform, "bob", "hash", Role.USER)
+        bob = accounts.add_user(stage.platform, "bob", "hash", Role.USER)
         with pytest.raises(NoSuchJob):
-            operations.curve(stage.platform, job, viewer=bob, points=10)
+            history.curve(stage.platform, job, viewer=bob, points=10)
 
 
 class TestFinalPoints:
@@ -265,7 +265,7 @@ class TestHowFarAndHowFast:
         for step, rate in enumerate([90.0, 100.0, None, 100.0, 3.0]):
             progress(node, job, step, samples_per_second=rate)
         node.end((job, 1), ExitKind.LOST)
-        operations.stop(stage.platform, job, viewer=stage.admin)
+        execs.stop(stage.platform, job, viewer=stage.admin)
         assert stage.job(job).state is JobState.KILLED
         assert stage.job(job).progress["samples_per_second"] == 95.0
 

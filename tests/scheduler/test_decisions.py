@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import Connection
 
 from edt_contract.reports import ExitKind, ReportKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.decide.snapshot import Rows, read
 from edt_scheduler.home import fence_files
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.states import JobState, ResizeCause
+from edt_scheduler.operations import agents, execs, fleet, history
 from edt_scheduler.plan.state import Blocking
 from edt_scheduler.store import jobs
 from edt_scheduler.views import SlotUse
@@ -27,7 +27,7 @@ database_url = sqlite_first()
 
 
 def causes(stage: Stage, exec_id: str) -> list[tuple[ResizeCause, int, int]]:
-    found = operations.resizes(stage.platform, exec_id, viewer=stage.admin)
+    found = history.resizes(stage.platform, exec_id, viewer=stage.admin)
     return [(resize.cause, resize.from_slots, resize.to_slots) for resize in found]
 
 
@@ -206,13 +206,13 @@ class TestEnds:
 class TestStop:
     def test_a_job_that_has_not_run_is_killed_at_once(self, sqlite_stage: Stage) -> None:
         job = sqlite_stage.submit()
-        assert operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.KILLED
+        assert execs.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.KILLED
 
     def test_a_job_whose_attempt_no_agent_has_heard_of_is_killed_at_once(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
         job = sqlite_stage.submit()
         look(sqlite_stage.platform)
-        assert operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.KILLED
+        assert execs.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.KILLED
         assert sqlite_stage.holding() == {}
         assert node.fetch() == {}
 
@@ -220,7 +220,7 @@ class TestStop:
         node = sqlite_stage.node()
         job = sqlite_stage.submit()
         sqlite_stage.settle()
-        assert operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.RUNNING
+        assert execs.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.RUNNING
         desired = node.fetch()[job, 1].desired
         assert (desired.stop, desired.slots) == (True, ())
         assert sqlite_stage.holding() == {job: 4}
@@ -233,7 +233,7 @@ class TestStop:
         node = sqlite_stage.node()
         job = sqlite_stage.submit()
         sqlite_stage.settle()
-        operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
+        execs.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
         node.end((job, 1), ExitKind.SCRIPT_ERROR, message="KeyboardInterrupt")
         assert sqlite_stage.job(job).state is JobState.KILLED
 
@@ -242,7 +242,7 @@ class TestStop:
         job = sqlite_stage.submit()
         sqlite_stage.settle()
         node.end((job, 1), ExitKind.FINISHED)
-        assert operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.FINISHED
+        assert execs.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin).state is JobState.FINISHED
 
 
 class TestNodes:
@@ -250,14 +250,14 @@ class TestNodes:
         sqlite_stage.node(slots=4)
         a = sqlite_stage.submit(workers=2)
         sqlite_stage.settle()
-        operations.cordon(sqlite_stage.platform, "n1")
+        fleet.cordon(sqlite_stage.platform, "n1")
         b = sqlite_stage.submit()
         sqlite_stage.settle()
         assert sqlite_stage.holding() == {a: 2}
         waiting = sqlite_stage.job(b).waiting
         assert waiting is not None
         assert waiting.blocking == Blocking.NODES
-        operations.uncordon(sqlite_stage.platform, "n1")
+        fleet.uncordon(sqlite_stage.platform, "n1")
         sqlite_stage.settle()
         assert sqlite_stage.holding() == {a: 2, b: 2}
 
@@ -273,9 +273,9 @@ class TestNodes:
         look(sqlite_stage.platform)
         assert sqlite_stage.holding() == {job: 4}
         assert second.fetch() == {}
-        version = operations.assignments_version(sqlite_stage.platform, "n2")
+        version = agents.assignments_version(sqlite_stage.platform, "n2")
         first.report((job, 1), ReportKind.COORDINATOR_AT, address="127.0.0.1:4711")
-        assert operations.assignments_version(sqlite_stage.platform, "n2") > version
+        assert agents.assignments_version(sqlite_stage.platform, "n2") > version
         guest = second.fetch()[job, 1]
         assert (guest.spec.driver, guest.desired.coordinator) == ("fork", "127.0.0.1:4711")
         assert first.fetch()[job, 1].desired.coordinator is None
@@ -287,14 +287,14 @@ class TestNodes:
         second = stage.node("n2", slots=2)
         job = stage.submit(workers=4)
         stage.settle()
-        operations.drain(stage.platform, "n2")
+        fleet.drain(stage.platform, "n2")
         stage.settle()
         assert stage.holding() == {job: 2}
         assert second.running == {}
         assert (stage.job(job).fence, stage.job(job).state) == (1, JobState.RUNNING)
         assert causes(stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
         reported = len(second.reported)
-        operations.uncordon(stage.platform, "n2")
+        fleet.uncordon(stage.platform, "n2")
         look(stage.platform)
         assert second.fetch()[job, 1].spec.last_report_seq == reported, (
             "another supervisor is wanted, and its numbers go on"
@@ -304,7 +304,7 @@ class TestNodes:
         assert (stage.job(job).fence, len(second.running[job, 1])) == (1, 2)
         assert [report.seq for report in second.reported] == list(range(1, len(second.reported) + 1))
         before = stage.job(job)
-        operations.record_reports(stage.platform, "n2", second.reported)
+        agents.record_reports(stage.platform, "n2", second.reported)
         assert (stage.job(job), stage.holding()) == (before, {job: 4}), "the first one's last word counts once"
 
     def test_a_node_is_not_given_to_a_job_again_before_its_supervisor_there_has_ended(
@@ -314,11 +314,11 @@ class TestNodes:
         second = sqlite_stage.node("n2", slots=2)
         job = sqlite_stage.submit(workers=4)
         sqlite_stage.settle()
-        operations.drain(sqlite_stage.platform, "n2")
+        fleet.drain(sqlite_stage.platform, "n2")
         look(sqlite_stage.platform)
         for allocation in second.fetch()[job, 1].desired.leaving:
             second.gone((job, 1), allocation, ExitKind.LEFT)
-        operations.uncordon(sqlite_stage.platform, "n2")
+        fleet.uncordon(sqlite_stage.platform, "n2")
         look(sqlite_stage.platform)
         assert sqlite_stage.holding() == {job: 2}
         second.end((job, 1), ExitKind.LEFT)
@@ -363,7 +363,7 @@ class TestNodes:
         observed = sqlite_stage.silence("n1")
         node.fetch()
         look(sqlite_stage.platform, observed)
-        assert operations.node(sqlite_stage.platform, "n1").health == "up"
+        assert fleet.node(sqlite_stage.platform, "n1").health == "up"
 
     def test_a_rebooted_node_gives_back_everything_at_once(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
@@ -405,16 +405,16 @@ class TestRaces:
 
     def test_the_version_moves_exactly_when_the_list_does(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node(slots=2, engines=2)
-        seen = operations.assignments(sqlite_stage.platform, "n1")
+        seen = agents.assignments(sqlite_stage.platform, "n1")
         for change in ("nothing", "submit", "nothing", "second"):
             if change in {"submit", "second"}:
                 sqlite_stage.submit(workers=2)
                 look(sqlite_stage.platform)
-            version = operations.assignments_version(sqlite_stage.platform, "n1")
+            version = agents.assignments_version(sqlite_stage.platform, "n1")
             assert (version != seen.version) == (change != "nothing")
             node.obey()
             look(sqlite_stage.platform)
-            seen = operations.assignments(sqlite_stage.platform, "n1")
+            seen = agents.assignments(sqlite_stage.platform, "n1")
 
 
 class TestTimes:
@@ -430,7 +430,7 @@ class TestTimes:
         node.obey(woken_by)
         sqlite_stage.clock.pass_(1)
         node.fetch("start")
-        (resize,) = operations.resizes(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
+        (resize,) = history.resizes(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
         assert (resize.decided_at, resize.woken_by, resize.woken_at) == (decided, woken_by, decided + 0.2)
         assert resize.started_at == resize.joined_at == resize.first_step_at == decided + 0.2
 
@@ -445,7 +445,7 @@ class TestTimes:
         node.report((a, 1), ReportKind.RESIZED, **body)
         sqlite_stage.clock.pass_(3)
         node.obey()
-        resize = operations.resizes(sqlite_stage.platform, a, viewer=sqlite_stage.admin)[-1]
+        resize = history.resizes(sqlite_stage.platform, a, viewer=sqlite_stage.admin)[-1]
         assert (resize.workers, resize.pause_seconds, resize.step) == (2, 0.01, 42)
         assert resize.gone_at == sqlite_stage.clock.now
         assert sqlite_stage.job(a).workers == 2
@@ -460,8 +460,8 @@ class TestTheWritersLock:
         stage.settle()
         before = rows(stage)
         node.fetch()
-        operations.record_usage(stage.platform, node.name, [SlotUse("0", 0.5, 7, None, None)])
-        operations.record_reports(stage.platform, node.name, [])
+        agents.record_usage(stage.platform, node.name, [SlotUse("0", 0.5, 7, None, None)])
+        agents.record_reports(stage.platform, node.name, [])
         progress = {"step": 7, "of": 100, "workers": 2, "epoch": 1, "epochs": 3, "loss": 0.5, "samples_per_second": 9.0}
         node.report((job, 1), ReportKind.PROGRESS, **progress)
         assert stage.job(job).progress["step"] == 7
@@ -476,7 +476,7 @@ class TestTheWritersLock:
 
         def stopped_meanwhile(folder: Path, fence: int) -> None:
             raise_to(folder, fence)
-            operations.stop(stage.platform, a, viewer=stage.admin)
+            execs.stop(stage.platform, a, viewer=stage.admin)
 
         with monkeypatch.context() as patch:
             patch.setattr(fence_files, "raise_to", stopped_meanwhile)

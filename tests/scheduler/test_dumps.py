@@ -23,12 +23,12 @@ from sqlalchemy.exc import DBAPIError
 
 from edt_contract.reports import ExitKind
 from edt_migrations import migrate, revisions
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.model.exactness import Verdict
 from edt_scheduler.model.nodes import SlotSpec
 from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role
 from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.operations import accounts, agents, execs, fleet, history
 from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
@@ -270,9 +270,9 @@ def _written(statement: str) -> str:
 def test_what_happens_next_is_numbered_on_and_told_to_who_watches(oldest: str, tmp_path: Path) -> None:
     before = contents(oldest)
     with _platform(oldest, tmp_path) as platform:
-        cursor = operations.newest_change(platform)
-        operations.add_user(platform, "eva", "hash", Role.USER)
-        registered = operations.register_node(
+        cursor = history.newest_change(platform)
+        accounts.add_user(platform, "eva", "hash", Role.USER)
+        registered = fleet.register_node(
             platform, name="delta", host="h", cores=4, boot_id="b", incarnation="1", slots=[SlotSpec("0")]
         )
         look(platform)
@@ -281,14 +281,14 @@ def test_what_happens_next_is_numbered_on_and_told_to_who_watches(oldest: str, t
         for name in ("users", "nodes", "resizes", "allocations"):
             new = {row["id"] for row in after[name]} - {row["id"] for row in before[name]}
             assert new and min(new) > max(row["id"] for row in before[name]), name
-        events = operations.changes_since(platform, cursor)
+        events = history.changes_since(platform, cursor)
         assert events.nodes and events.jobs
 
 
 def test_the_platform_shows_it_and_goes_on_with_it(oldest: str, tmp_path: Path) -> None:
     with _platform(oldest, tmp_path) as platform:
-        admin = operations.user(platform, "admin")
-        jobs = {job.number: job for job in operations.jobs(platform, viewer=admin)}
+        admin = accounts.user(platform, "admin")
+        jobs = {job.number: job for job in execs.jobs(platform, viewer=admin)}
         assert {number: job.state for number, job in jobs.items()} == {
             row["id"]: row["state"] for row in Dump.of(NEWEST).rows["jobs"] if row["deleted_at"] is None
         }
@@ -296,13 +296,13 @@ def test_the_platform_shows_it_and_goes_on_with_it(oldest: str, tmp_path: Path) 
         assert jobs[4].exactness.verdict is Verdict.NOT_COMPARED
         assert "joined at step 45" in jobs[3].exactness.reason
         for job in jobs.values():
-            events = operations.events(platform, job.exec_id, viewer=admin)
+            events = history.events(platform, job.exec_id, viewer=admin)
             assert [event.seq for event in events] == list(range(1, 1 + len(events)))
-            operations.resizes(platform, job.exec_id, viewer=admin)
-            operations.allocations(platform, job.exec_id, viewer=admin)
-        assert operations.timeline(platform, viewer=admin)
-        assert {node.name for node in operations.nodes(platform)} == {"alpha", "beta", "gamma"}
-        listed = operations.assignments(platform, "alpha").assignments
+            history.resizes(platform, job.exec_id, viewer=admin)
+            history.allocations(platform, job.exec_id, viewer=admin)
+        assert history.timeline(platform, viewer=admin)
+        assert {node.name for node in fleet.nodes(platform)} == {"alpha", "beta", "gamma"}
+        listed = agents.assignments(platform, "alpha").assignments
         assert {item.spec.job for item in listed} == {"edt-3", "edt-8"}
         assert {item.spec.environ.get("TOKEN") for item in listed} == {"s3cret", None}
 

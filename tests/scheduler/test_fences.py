@@ -9,10 +9,10 @@ import pytest
 
 from edt_contract.attempt import FENCE_FILE
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.home.fence_files import FENCE_SECONDS, lowest, raise_to
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import execs
 from edt_scheduler.plan.state import Blocking
 from support.puppets import Stage
 
@@ -81,7 +81,7 @@ def test_a_job_that_was_stopped_shuts_out_what_nobody_could_ask(stage: Stage) ->
     stage.node()
     job = stage.submit()
     stage.settle()
-    operations.stop(stage.platform, job, viewer=stage.admin)
+    execs.stop(stage.platform, job, viewer=stage.admin)
     look(stage.platform, stage.silence("n1"))
     assert stage.job(job).state is JobState.KILLED
     look(stage.platform)

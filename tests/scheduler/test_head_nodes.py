@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from edt_contract.reports import ExitKind, ReportKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.states import JobState, ResizeCause
+from edt_scheduler.operations import agents, fleet, history
 from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
 
@@ -27,12 +27,12 @@ def coordinator(node: Puppet, job: str) -> str | None:
     return node.fetch()[job, 1].desired.coordinator
 
 
-def history(stage: Stage, job: str, kind: str) -> list[str]:
-    return [each.message for each in operations.events(stage.platform, job, viewer=stage.admin) if each.kind == kind]
+def event_messages(stage: Stage, job: str, kind: str) -> list[str]:
+    return [each.message for each in history.events(stage.platform, job, viewer=stage.admin) if each.kind == kind]
 
 
 def causes(stage: Stage, job: str) -> list[tuple[ResizeCause, int, int]]:
-    found = operations.resizes(stage.platform, job, viewer=stage.admin)
+    found = history.resizes(stage.platform, job, viewer=stage.admin)
     return [(each.cause, each.from_slots, each.to_slots) for each in found]
 
 
@@ -43,28 +43,28 @@ def lives_on(stage: Stage, job: str) -> bool:
 class TestDrain:
     def test_draining_the_home_names_a_successor_and_the_attempt_goes_on(self, stage: Stage) -> None:
         job, (first, second, third) = span(stage, 2, 1, 1)
-        operations.drain(stage.platform, "n1")
+        fleet.drain(stage.platform, "n1")
         stage.settle()
         assert lives_on(stage, job)
         assert first.running == {}
         assert second.hosting == {(job, 1)}
         assert coordinator(third, job) == "n2:1"
         assert stage.holding() == {job: 2}
-        assert history(stage, job, "home") == ["coordinator and driver move from n1 to n2: node n1 is draining"]
+        assert event_messages(stage, job, "home") == ["coordinator and driver move from n1 to n2: node n1 is draining"]
         assert causes(stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
 
     def test_the_old_home_hosts_on_until_the_new_one_has_told_its_address(self, stage: Stage) -> None:
         job, (first, second, third) = span(stage, 2, 1, 1)
-        operations.drain(stage.platform, "n1")
+        fleet.drain(stage.platform, "n1")
         look(stage.platform)
         assert (coordinator(first, job), coordinator(second, job), coordinator(third, job)) == (None, None, "n1:1")
         first.obey()
         assert set(first.running) == {(job, 1)}, "it has no engine left, and is needed"
-        versions = [operations.assignments_version(stage.platform, name) for name in ("n1", "n3")]
+        versions = [agents.assignments_version(stage.platform, name) for name in ("n1", "n3")]
         second.report((job, 1), ReportKind.COORDINATOR_AT, address="n2:9")
         assert (coordinator(first, job), coordinator(second, job), coordinator(third, job)) == ("n2:9", None, "n2:9")
         assert all(
-            operations.assignments_version(stage.platform, name) > version
+            agents.assignments_version(stage.platform, name) > version
             for name, version in zip(("n1", "n3"), versions, strict=True)
         )
         first.report((job, 1), ReportKind.COORDINATOR_AT, address="n1:2")
@@ -72,29 +72,29 @@ class TestDrain:
 
     def test_until_then_the_old_home_may_tell_another_address(self, sqlite_stage: Stage) -> None:
         job, (first, _, third) = span(sqlite_stage, 2, 1, 1)
-        operations.drain(sqlite_stage.platform, "n1")
+        fleet.drain(sqlite_stage.platform, "n1")
         look(sqlite_stage.platform)
         first.report((job, 1), ReportKind.COORDINATOR_AT, address="n1:2")
         assert coordinator(third, job) == "n1:2"
 
     def test_a_node_that_was_home_is_a_guest_when_the_job_grows_back_there(self, stage: Stage) -> None:
         job, (first, second) = span(stage, 3, 1)
-        operations.drain(stage.platform, "n1")
+        fleet.drain(stage.platform, "n1")
         stage.settle()
-        operations.uncordon(stage.platform, "n1")
+        fleet.uncordon(stage.platform, "n1")
         stage.settle()
         assert lives_on(stage, job)
         assert stage.holding() == {job: 4}
         assert coordinator(first, job) == "n2:1"
         assert (first.hosting, second.hosting) == (set(), {(job, 1)})
-        operations.drain(stage.platform, "n2")
+        fleet.drain(stage.platform, "n2")
         stage.settle()
         assert lives_on(stage, job)
         assert first.hosting == {(job, 1)}
 
     def test_draining_the_only_node_moves_the_job_with_its_next_attempt(self, sqlite_stage: Stage) -> None:
         job, (first, second) = span(sqlite_stage, 4, 2)
-        operations.drain(sqlite_stage.platform, "n1")
+        fleet.drain(sqlite_stage.platform, "n1")
         sqlite_stage.settle()
         assert first.running == {}
         assert set(second.running) == {(job, 2)}
@@ -199,7 +199,7 @@ class TestDeath:
 
     def test_a_script_that_came_to_its_end_has_done_so_whoever_says_it(self, stage: Stage) -> None:
         job, (first, second) = span(stage, 2, 2)
-        operations.drain(stage.platform, "n1")
+        fleet.drain(stage.platform, "n1")
         look(stage.platform)
         second.report((job, 1), ReportKind.COORDINATOR_AT, address="n2:9")
         first.report((job, 1), ReportKind.ATTEMPT_ENDED, kind=ExitKind.FINISHED, whole=True, digest="d")
@@ -219,7 +219,7 @@ class TestLease:
         lost = list(second.running[job, 1])
         resized = {"workers": 2, "joined": [], "left": [], "lost": lost, "pause_seconds": 0.2}
         first.report((job, 1), ReportKind.RESIZED, **resized)
-        assert operations.resizes(stage.platform, job, viewer=stage.admin)[-1].pause_seconds == 0.2
+        assert history.resizes(stage.platform, job, viewer=stage.admin)[-1].pause_seconds == 0.2
         item = second.fetch()[job, 1]
         assert (item.desired.slots, sorted(item.desired.leaving), item.desired.stop) == ((), sorted(lost), False)
         stage.puppets.append(second)
@@ -277,12 +277,12 @@ class TestLease:
 def test_the_start_of_a_second_home_changes_nothing_of_the_job(sqlite_stage: Stage) -> None:
     job, (first, second) = span(sqlite_stage, 2, 2)
     started = sqlite_stage.job(job).started_at
-    states = history(sqlite_stage, job, "state")
+    states = event_messages(sqlite_stage, job, "state")
     first.bury((job, 1))
     sqlite_stage.clock.pass_(7)
     second.report((job, 1), ReportKind.ATTEMPT_STARTED, pid=9)
     second.report((job, 1), ReportKind.ENGINES_KNOWN, engines=4, steps_total=100, epochs=2)
-    assert (sqlite_stage.job(job).started_at, history(sqlite_stage, job, "state")) == (started, states)
+    assert (sqlite_stage.job(job).started_at, event_messages(sqlite_stage, job, "state")) == (started, states)
 
 
 def test_no_home_moves_once_an_engine_has_finished(stage: Stage) -> None:
@@ -290,7 +290,7 @@ def test_no_home_moves_once_an_engine_has_finished(stage: Stage) -> None:
     for allocation in list(first.running[job, 1]):
         first.gone((job, 1), allocation, ExitKind.FINISHED)
     stage.settle()
-    assert history(stage, job, "home") == []
+    assert event_messages(stage, job, "home") == []
     for allocation in list(second.running[job, 1]):
         second.gone((job, 1), allocation, ExitKind.FINISHED)
     second.end((job, 1), ExitKind.FINISHED)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edt_scheduler import operations
 from edt_scheduler.decide.leader import _lock_file, lead
 from edt_scheduler.decide.loop import Loop
 from edt_scheduler.errors import AlreadyLeading
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.states import Health, JobState
+from edt_scheduler.operations import execs, fleet
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
 from support.puppets import Clock, Stage
@@ -35,13 +35,13 @@ def test_a_silent_node_is_lost_after_its_lease_and_back_when_it_is_heard_from(sq
     node.obey()
     loop.once()
     watch(loop, monotonic, 30)
-    assert operations.node(stage.platform, "n1").health is Health.UP
+    assert fleet.node(stage.platform, "n1").health is Health.UP
     watch(loop, monotonic, 1)
-    assert operations.node(stage.platform, "n1").health is Health.LOST
+    assert fleet.node(stage.platform, "n1").health is Health.LOST
     assert stage.job(job).state is JobState.PENDING
     assert stage.job(job).message == "node n1 was not heard from"
     node.obey()
-    assert operations.node(stage.platform, "n1").health is Health.UP
+    assert fleet.node(stage.platform, "n1").health is Health.UP
     loop.once()  # the fence file is written
     stage.clock.pass_(FENCE_SECONDS)
     loop.once()
@@ -54,16 +54,16 @@ def test_while_no_api_serves_no_node_is_taken_for_lost(sqlite_stage: Stage) -> N
     stage, monotonic = sqlite_stage, Clock(0)
     stage.node()
     loop = Loop(stage.platform, monotonic)
-    operations.beat(stage.platform)
+    fleet.beat(stage.platform)
     watch(loop, monotonic, 600)
-    assert operations.node(stage.platform, "n1").health is Health.UP
+    assert fleet.node(stage.platform, "n1").health is Health.UP
     for _ in range(30):
-        operations.beat(stage.platform)
+        fleet.beat(stage.platform)
         watch(loop, monotonic, 1)
-    assert operations.node(stage.platform, "n1").health is Health.UP, "a whole lease from then on"
-    operations.beat(stage.platform)
+    assert fleet.node(stage.platform, "n1").health is Health.UP, "a whole lease from then on"
+    fleet.beat(stage.platform)
     watch(loop, monotonic, 1)
-    assert operations.node(stage.platform, "n1").health is Health.LOST
+    assert fleet.node(stage.platform, "n1").health is Health.LOST
 
 
 def test_a_job_that_is_stopped_while_its_node_is_lost_is_over(sqlite_stage: Stage) -> None:
@@ -73,7 +73,7 @@ def test_a_job_that_is_stopped_while_its_node_is_lost_is_over(sqlite_stage: Stag
     job = stage.submit()
     stage.settle()
     loop.once()
-    operations.stop(stage.platform, job, viewer=stage.admin)
+    execs.stop(stage.platform, job, viewer=stage.admin)
     assert stage.job(job).state is JobState.RUNNING
     watch(loop, monotonic, 31)
     assert stage.job(job).state is JobState.KILLED
@@ -88,9 +88,9 @@ def test_who_has_not_looked_for_a_while_cannot_say_who_was_silent(sqlite_stage: 
     monotonic.pass_(3600)
     loop.once()
     watch(loop, monotonic, 30)
-    assert operations.node(stage.platform, "n1").health is Health.UP
+    assert fleet.node(stage.platform, "n1").health is Health.UP
     watch(loop, monotonic, 1)
-    assert operations.node(stage.platform, "n1").health is Health.LOST
+    assert fleet.node(stage.platform, "n1").health is Health.LOST
 
 
 def test_a_database_that_cannot_be_asked_is_asked_again_later(

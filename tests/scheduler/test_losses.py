@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from edt_contract.reports import ExitKind, ReportKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.model.jobs import cap_seconds, losses_in_a_row
 from edt_scheduler.model.states import JobState, ResizeCause
+from edt_scheduler.operations import fleet, history
 from edt_scheduler.views import EventView, ResizeView
 from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
@@ -17,11 +17,11 @@ database_url = sqlite_first()
 
 
 def resizes(stage: Stage, job: str) -> list[ResizeView]:
-    return operations.resizes(stage.platform, job, viewer=stage.admin)
+    return history.resizes(stage.platform, job, viewer=stage.admin)
 
 
 def events(stage: Stage, job: str) -> list[EventView]:
-    return operations.events(stage.platform, job, viewer=stage.admin)
+    return history.events(stage.platform, job, viewer=stage.admin)
 
 
 def start(stage: Stage, **spec: object) -> tuple[Puppet, str]:
@@ -137,7 +137,7 @@ class TestEngines:
         job = sqlite_stage.submit()
         sqlite_stage.settle()
         assert sqlite_stage.holding() == {job: 4}
-        guest = operations.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin).allocations[-1]
+        guest = history.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin).allocations[-1]
         assert guest.node == "n2"
         sqlite_stage.clock.pass_(1)
         first.report((job, 1), ReportKind.ENGINE_JOINED, allocation=guest.allocation, generation=3, step=8)
@@ -244,9 +244,9 @@ class TestWeights:
             stage.clock.pass_(seconds - 1)
             stage.settle()
             assert stage.holding() == {job: 3}
-            operations.cordon(stage.platform, "n1")  # else the joining engine of the next line would get its weights
+            fleet.cordon(stage.platform, "n1")  # else the joining engine of the next line would get its weights
             stage.clock.pass_(1)
-            operations.uncordon(stage.platform, "n1")
+            fleet.uncordon(stage.platform, "n1")
             node.obedient = False
             look(stage.platform)
             assert stage.holding() == {job: 4}

@@ -21,9 +21,10 @@ from sqlalchemy import Connection
 from edt_contract.crash_points import CrashPoint
 from edt_contract.encoding import dump_line
 from edt_contract.reports import Report, ReportKind
-from edt_scheduler import doctor, operations
+from edt_scheduler import doctor
 from edt_scheduler.errors import SubmitExpired
 from edt_scheduler.home import fence_files, lost_found
+from edt_scheduler.operations import execs
 from edt_scheduler.periodic import sweeping
 from edt_scheduler.periodic.retention import remove_folders
 from edt_scheduler.periodic.sweeping import STAGED_SECONDS, Leftovers
@@ -158,7 +159,7 @@ def test_a_submit_that_stood_still_for_an_hour_is_refused_and_its_number_is_no_j
         with pytest.raises(SubmitExpired, match=r"longer than an hour.*send it again"):
             stage.submit()
     assert stage.platform.database.trouble is None, "the database can write"
-    assert list(operations.jobs(stage.platform, viewer=stage.admin)) == []
+    assert list(execs.jobs(stage.platform, viewer=stage.admin)) == []
     assert [entry.name for entry in lost_found.entries(stage.platform.settings)] == ["edt-1"]
     assert stage.submit() == "edt-2"
 
@@ -208,7 +209,7 @@ def test_nothing_is_moved_or_removed_where_home_and_database_no_longer_belong_to
     """The database was replaced while the scheduler ran."""
     pairing.pair(stage.platform.database, stage.platform.settings, 0.0)
     deleted, node = stage.submitted(), stage.node()
-    operations.delete(stage.platform, deleted.exec_id, viewer=stage.admin)
+    execs.delete(stage.platform, deleted.exec_id, viewer=stage.admin)
     stage.settle()
     assert node.running == {}
     folder = job_folder(stage.platform.settings, "edt-7")

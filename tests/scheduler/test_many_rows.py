@@ -12,12 +12,11 @@ import pytest
 from sqlalchemy import Connection, Row, event, select
 from sqlalchemy.exc import DBAPIError
 
-from edt_scheduler import operations
 from edt_scheduler.attempts import lifecycle
 from edt_scheduler.errors import DatabaseUnavailable, NoSuchUser, OutcomeUnknown
 from edt_scheduler.model.jobs import JobKey, JobOrder
 from edt_scheduler.model.states import JobState, Role
-from edt_scheduler.operations import execs
+from edt_scheduler.operations import accounts, execs
 from edt_scheduler.periodic.tasks import TASKS
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import outbox, queries
@@ -58,7 +57,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def listed(stage: Stage, **how: Any) -> list[JobView]:
-    return list(operations.jobs(stage.platform, viewer=stage.admin, **how))
+    return list(execs.jobs(stage.platform, viewer=stage.admin, **how))
 
 
 def test_no_statement_names_a_list_of_unknown_length() -> None:
@@ -80,7 +79,7 @@ def test_a_list_is_the_same_however_little_is_read_at_once(
     stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names that are alike, and such as a language sorts otherwise than code points: by both databases alike."""
-    operations.add_user(stage.platform, "Zoe", "hash", Role.USER)
+    accounts.add_user(stage.platform, "Zoe", "hash", Role.USER)
     crowd(stage.platform.database, stage.platform.clock(), "admin", 25, waiting=3)
     crowd(stage.platform.database, stage.platform.clock(), "Zoe", 6)
     with stage.platform.database.transaction() as tx:
@@ -100,10 +99,10 @@ def test_a_list_is_the_same_however_little_is_read_at_once(
 
 def test_a_list_that_is_read_slowly_holds_no_connection(sqlite_stage: Stage, few_at_once: None) -> None:
     crowd(sqlite_stage.platform.database, sqlite_stage.platform.clock(), "admin", 5)
-    reading = operations.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)
+    reading = execs.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)
     next(reading)
     assert sqlite_stage.platform.database.reading.pool.checkedout() == 0  # type: ignore[attr-defined]
-    operations.delete(sqlite_stage.platform, "edt-4", viewer=sqlite_stage.admin)
+    execs.delete(sqlite_stage.platform, "edt-4", viewer=sqlite_stage.admin)
     sqlite_stage.submit()
     assert [job.exec_id for job in reading] == ["edt-2", "edt-3", "edt-5"]
 
@@ -112,10 +111,10 @@ def test_a_list_tells_a_job_that_changes_meanwhile_once_and_only_in_a_state_that
     stage: Stage, few_at_once: None
 ) -> None:
     crowd(stage.platform.database, stage.platform.clock(), "admin", 8, waiting=6)
-    by_state = operations.jobs(stage.platform, viewer=stage.admin, order=JobOrder(JobKey.STATE))
-    waiting = operations.jobs(stage.platform, viewer=stage.admin, states={JobState.SUBMITTED})
+    by_state = execs.jobs(stage.platform, viewer=stage.admin, order=JobOrder(JobKey.STATE))
+    waiting = execs.jobs(stage.platform, viewer=stage.admin, states={JobState.SUBMITTED})
     changed, unmoved = [next(by_state)], [next(waiting)]
-    operations.stop(stage.platform, "edt-5", viewer=stage.admin)
+    execs.stop(stage.platform, "edt-5", viewer=stage.admin)
     changed, unmoved = changed + list(by_state), unmoved + list(waiting)
     assert [job.number for job in changed] == [1, 2, 3, 4, 5, 6, 7, 8] and changed[4].state is JobState.KILLED
     assert [job.number for job in unmoved] == [3, 4, 6, 7, 8]
@@ -152,7 +151,7 @@ class TestDeletingAll:
 
         monkeypatch.setattr(execs, "_delete_some", then_another_writes)
         try:
-            assert operations.delete_all(stage.platform, viewer=stage.admin) == 9
+            assert execs.delete_all(stage.platform, viewer=stage.admin) == 9
         finally:
             other.close()
         assert sizes == [2, 2, 2, 2, 1, 0], "one that is not over is as many as some that are"
@@ -164,17 +163,17 @@ class TestDeletingAll:
         crowd(stage.platform.database, stage.platform.clock(), "admin", 5)
         with monkeypatch.context() as patch:
             with _failing_from_the_second_on(patch), pytest.raises(DatabaseUnavailable):
-                operations.delete_all(stage.platform, viewer=stage.admin)
+                execs.delete_all(stage.platform, viewer=stage.admin)
             assert [job.number for job in listed(stage)] == [3, 4, 5]
-        assert operations.delete_all(stage.platform, viewer=stage.admin) == 3
-        assert operations.delete_all(stage.platform, viewer=stage.admin) == 0
+        assert execs.delete_all(stage.platform, viewer=stage.admin) == 3
+        assert execs.delete_all(stage.platform, viewer=stage.admin) == 0
 
     def test_what_was_deleted_without_anybody_knowing_is_counted_once(
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         crowd(stage.platform.database, stage.platform.clock(), "admin", 5)
         with lost_answers(stage, monkeypatch, 1):
-            assert operations.delete_all(stage.platform, viewer=stage.admin) == 5
+            assert execs.delete_all(stage.platform, viewer=stage.admin) == 5
         assert listed(stage) == []
 
     def test_a_job_that_comes_meanwhile_stays(
@@ -188,12 +187,12 @@ class TestDeletingAll:
             return some(*given)
 
         monkeypatch.setattr(execs, "_delete_some", beside)
-        assert operations.delete_all(stage.platform, viewer=stage.admin) == 3
+        assert execs.delete_all(stage.platform, viewer=stage.admin) == 3
         assert [job.exec_id for job in listed(stage)] == come
 
     def test_the_outbox_gets_a_row_a_transaction_and_none_a_job(self, stage: Stage) -> None:
         crowd(stage.platform.database, stage.platform.clock(), "admin", 40)
-        assert operations.delete_all(stage.platform, viewer=stage.admin) == 40
+        assert execs.delete_all(stage.platform, viewer=stage.admin) == 40
         with stage.platform.database.snapshot() as tx:
             assert len(outbox.pending(tx)) <= 1
 
@@ -203,13 +202,13 @@ class TestRemovingAUserOfManyJobs:
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         platform = stage.platform
-        ada = operations.add_user(platform, "ada", "hash")
+        ada = accounts.add_user(platform, "ada", "hash")
         crowd(platform.database, platform.clock(), "ada", 6, waiting=4)
         some, others, users_then, left = store.of_removed_users, [], [], []
 
         def noted(tx: Connection, limit: int) -> list[Row[Any]]:
             rows = some(tx, limit)
-            users_then.append([user.name for user in operations.users(platform)])
+            users_then.append([user.name for user in accounts.users(platform)])
             left.append(len(some(tx, 9)))
             if not others:
                 with pytest.raises(NoSuchUser):
@@ -219,7 +218,7 @@ class TestRemovingAUserOfManyJobs:
 
         with monkeypatch.context() as patch:
             patch.setattr(store, "of_removed_users", noted)
-            operations.remove_user(platform, "ada")
+            accounts.remove_user(platform, "ada")
         assert users_then == [["admin"]] * 9
         assert left == [4, 4, 3, 3, 2, 2, 1, 1, 0], "looked at, then stopped; one at a time"
         states = [job.state for job in listed(stage)]
@@ -229,7 +228,7 @@ class TestRemovingAUserOfManyJobs:
         self, stage: Stage, few_at_once: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         platform = stage.platform
-        operations.add_user(platform, "ada", "hash")
+        accounts.add_user(platform, "ada", "hash")
         crowd(platform.database, platform.clock(), "ada", 4, waiting=3)
         stop, stopped = lifecycle.stop, list[int]()
 
@@ -241,11 +240,11 @@ class TestRemovingAUserOfManyJobs:
 
         with monkeypatch.context() as patch:
             patch.setattr(lifecycle, "stop", dying)
-            operations.remove_user(platform, "ada")  # who is removed, whatever becomes of the jobs just now
+            accounts.remove_user(platform, "ada")  # who is removed, whatever becomes of the jobs just now
         waiting = [job.number for job in listed(stage, states={JobState.SUBMITTED})]
         assert (stopped, waiting) == ([2], [3, 4])
-        operations.add_user(platform, "ada", "another")
-        other = stage.submit(owner=operations.user(platform, "ada"))
+        accounts.add_user(platform, "ada", "another")
+        other = stage.submit(owner=accounts.user(platform, "ada"))
         task = next(task for task in TASKS if task.name == "edt.stop-left-jobs")
         assert task.work(platform) == 2
         assert task.work(platform) == 0

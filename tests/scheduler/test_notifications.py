@@ -17,11 +17,11 @@ import redis
 
 from edt_contract.broker import NOTIFICATION_TASK, node_queue
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.notify import broker
 from edt_scheduler.notify.broker import SCHEDULERS, celery_app
 from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.operations import agents, history
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import outbox
 from edt_scheduler.store.outbox import LOOK_TASK, SCHEDULER_QUEUE
@@ -118,10 +118,10 @@ def test_a_submit_notifies_the_scheduler_and_a_decision_notifies_the_node(
     assert {task for task, _ in scheduler.received()} == {LOOK_TASK}
     assert node.received(0.01) == []
     look(connected.platform)
-    version = operations.assignments_version(connected.platform, "n1")
+    version = agents.assignments_version(connected.platform, "n1")
     assert node.received() == [(NOTIFICATION_TASK, ["n1", version])]
     until(lambda: waiting(connected) == 0)
-    (resize,) = operations.resizes(connected.platform, job, viewer=connected.admin)
+    (resize,) = history.resizes(connected.platform, job, viewer=connected.admin)
     assert resize.notified_at == connected.clock.now
 
 
@@ -212,9 +212,9 @@ def test_messages_decide_nothing(
     come_to_rest()
     node.end((b, 1), ExitKind.FINISHED)
     come_to_rest()
-    timeline = operations.timeline(connected.platform, viewer=connected.admin)
-    history = [(held.exec_id, held.fence, held.slot, held.kind) for held in timeline.allocations]
-    assert history == [
+    timeline = history.timeline(connected.platform, viewer=connected.admin)
+    story = [(held.exec_id, held.fence, held.slot, held.kind) for held in timeline.allocations]
+    assert story == [
         (a, 1, "0", None),
         (a, 1, "1", None),
         (a, 1, "2", ExitKind.LEFT),
@@ -225,7 +225,7 @@ def test_messages_decide_nothing(
         (a, 1, "3", None),
     ]
     resizes = [
-        each for job in timeline.jobs for each in operations.resizes(connected.platform, job, viewer=connected.admin)
+        each for job in timeline.jobs for each in history.resizes(connected.platform, job, viewer=connected.admin)
     ]
     woken = {resize.woken_by for resize in resizes}
     assert ("timer" in woken) if times == 0 else ("notification" in woken)

@@ -22,11 +22,11 @@ import pytest
 from sqlalchemy import event, make_url, text
 
 from edt_api import main
-from edt_scheduler import operations
 from edt_scheduler.decide.leader import LEADER_LOCK
 from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown
 from edt_scheduler.model.states import Health, JobState, Role
 from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.operations import accounts, execs, fleet, history
 from edt_scheduler.platform import Platform, open_platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import database as store
@@ -61,7 +61,7 @@ def stopped(server: Postgres) -> Iterator[None]:
 
 
 def exist(door: ServedApi) -> list[str]:
-    return [job.exec_id for job in operations.jobs(door.platform, viewer=operations.user(door.platform, "ana"))]
+    return [job.exec_id for job in execs.jobs(door.platform, viewer=accounts.user(door.platform, "ana"))]
 
 
 class Wire:
@@ -260,9 +260,9 @@ class TestAConnectionLostDuringCommit:
             wire.cut, wire.which = cut, b"UPDATE jobs"
             assert door.client("ana").post(f"{EXECS}/{job.exec_id}/stop").status_code == 204
             assert wire.cut == ""
-            viewer = operations.user(door.platform, "ana")
-            assert operations.job(door.platform, job.exec_id, viewer=viewer).state is JobState.KILLED
-            seqs = [each.seq for each in operations.events(door.platform, job.exec_id, viewer=viewer)]
+            viewer = accounts.user(door.platform, "ana")
+            assert execs.job(door.platform, job.exec_id, viewer=viewer).state is JobState.KILLED
+            seqs = [each.seq for each in history.events(door.platform, job.exec_id, viewer=viewer)]
             assert seqs == list(range(1, len(seqs) + 1))
 
     def test_what_is_not_the_same_when_done_twice_is_left_to_who_asked(self, wire: Wire, tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def scheduler(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Stage, subpro
     """A scheduler's process, the platform that it decides for, and what it has said so far."""
     settings = Settings(home=tmp_path / "home", database_url=postgres_url, broker_url="")
     platform = open_platform(settings)
-    admin = operations.add_user(platform, "admin", "hash", Role.ADMIN)
+    admin = accounts.add_user(platform, "admin", "hash", Role.ADMIN)
     log = tmp_path / "log"
     environ = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "0.2", "EDT_DATABASE_URL": postgres_url}
     with log.open("w") as output:
@@ -430,7 +430,7 @@ class TestTheScheduler:
         assert process.poll() is None
         assert "Traceback" not in log()
         assert log().count("deciding, every") == 2
-        assert operations.node(stage.platform, "n1").health is Health.UP
+        assert fleet.node(stage.platform, "n1").health is Health.UP
 
     def test_it_notices_that_its_session_was_ended_and_somebody_else_may_decide(
         self, scheduler: tuple[Stage, subprocess.Popen[str], Callable[[], str]], postgres: str

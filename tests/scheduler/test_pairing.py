@@ -23,11 +23,12 @@ from sqlalchemy import make_url, text
 
 from edt_contract.crash_points import CrashPoint
 from edt_migrations import migrate
-from edt_scheduler import doctor, operations
+from edt_scheduler import doctor
 from edt_scheduler.decide.leader import lead
 from edt_scheduler.errors import HomeForeign
 from edt_scheduler.home import lost_found
 from edt_scheduler.model.states import Role
+from edt_scheduler.operations import accounts
 from edt_scheduler.periodic.retention import remove_folders
 from edt_scheduler.periodic.sweeping import Leftovers
 from edt_scheduler.platform import Platform, open_platform, pairing, prepare
@@ -81,7 +82,7 @@ def settings(tmp_path: Path, database_url: str) -> Settings:
 def lived(settings: Settings) -> Path:
     """A home in which a job has trained; the job's result."""
     platform = open_platform(settings)
-    stage = Stage(platform, Clock(), operations.add_user(platform, "admin", "hash", Role.ADMIN))
+    stage = Stage(platform, Clock(), accounts.add_user(platform, "admin", "hash", Role.ADMIN))
     stage.node()
     job = stage.submitted()
     result = job.directory / "model" / "result.pth"
@@ -290,12 +291,12 @@ def test_an_older_dump_of_its_own_database_loses_no_job_and_gives_no_number_twic
     first = lived(settings)
     older = copied(settings, tmp_path)
     platform = open_platform(settings)
-    second = Stage(platform, Clock(), operations.user(platform, "admin")).submitted()
+    second = Stage(platform, Clock(), accounts.user(platform, "admin")).submitted()
     (second.directory / "model" / "result.pth").write_text("later")
     platform.close()
 
     platform = open_platform(older)
-    assert Stage(platform, Clock(), operations.user(platform, "admin")).submit() == "edt-3"
+    assert Stage(platform, Clock(), accounts.user(platform, "admin")).submit() == "edt-3"
     Leftovers(platform).sweep()
     platform.close()
     assert first.read_text() == "weights"
@@ -361,7 +362,7 @@ class TestAdopting:
         assert doctor.main(["--adopt"]) == 0
         assert "1 job folder moved to" in capsys.readouterr().out
         platform = open_platform(refused)
-        stage = Stage(platform, Clock(), operations.add_user(platform, "admin", "hash", Role.ADMIN))
+        stage = Stage(platform, Clock(), accounts.add_user(platform, "admin", "hash", Role.ADMIN))
         assert stage.submit() == "edt-2"
         platform.close()
         moved = refused.lost_found / "edt-1" / "edt-1" / "model" / "result.pth"

@@ -16,10 +16,10 @@ import pytest
 import redis
 from sqlalchemy import text
 
-from edt_scheduler import operations
 from edt_scheduler.model.nodes import SlotSpec
 from edt_scheduler.model.states import JobState, Role
 from edt_scheduler.notify.notifier import Notifier
+from edt_scheduler.operations import accounts, execs, fleet
 from edt_scheduler.platform import Platform, open_platform
 from edt_scheduler.settings import Settings
 from support.puppets import Clock, Stage
@@ -52,10 +52,10 @@ class SchedulerProcess:
 def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
     settings = Settings(home=tmp_path / "home", database_url="", broker_url="")
     platform = open_platform(settings)
-    operations.register_node(
+    fleet.register_node(
         platform, name="n1", host="h", cores=2, boot_id="b", incarnation="i", slots=[SlotSpec(str(n)) for n in range(9)]
     )
-    admin = operations.add_user(platform, "admin", "hash", Role.ADMIN)
+    admin = accounts.add_user(platform, "admin", "hash", Role.ADMIN)
     environ = {"EDT_HOME": str(settings.home), "EDT_TICK_SECONDS": "600", "EDT_BROKER_URL": ""}
     scheduler = SchedulerProcess(Stage(platform, Clock(time.time()), admin), environ, [])
     yield scheduler
@@ -179,7 +179,7 @@ def test_periodic_tasks_run_in_a_worker_that_is_started_again_and_never_outlives
     scheduler: SchedulerProcess, valkey: str
 ) -> None:
     job = scheduler.stage.submitted()
-    operations.delete(scheduler.stage.platform, job.exec_id, viewer=scheduler.stage.admin)
+    execs.delete(scheduler.stage.platform, job.exec_id, viewer=scheduler.stage.admin)
     process = scheduler.start(EDT_BROKER_URL=valkey, EDT_DATABASE_PASSWORD="not-for-ps")
     until(lambda: len(task_workers(process.pid)) == 2)
     assert process.stderr is not None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.errors import NodeInUse, NoSuchNode
 from edt_scheduler.model.nodes import SlotSpec
 from edt_scheduler.model.states import Health, JobState
+from edt_scheduler.operations import agents, execs, fleet, history, images
 from edt_scheduler.operations.images import ask_for_pulls
 from edt_scheduler.periodic.retention import purge_deleted, remove_folders
 from edt_scheduler.periodic.rollups import count_user_days
@@ -19,17 +19,17 @@ from support.puppets import Stage
 
 
 def names(stage: Stage) -> list[str]:
-    return [node.name for node in operations.nodes(stage.platform)]
+    return [node.name for node in fleet.nodes(stage.platform)]
 
 
 def test_a_node_that_is_heard_from_is_not_removed(sqlite_stage: Stage) -> None:
     sqlite_stage.node("n1")
-    operations.drain(sqlite_stage.platform, "n1")
+    fleet.drain(sqlite_stage.platform, "n1")
     with pytest.raises(NodeInUse, match="heard from 0 s ago: end its agent"):
-        operations.remove_node(sqlite_stage.platform, "n1")
+        fleet.remove_node(sqlite_stage.platform, "n1")
     assert names(sqlite_stage) == ["n1"]
     with pytest.raises(NoSuchNode):
-        operations.remove_node(sqlite_stage.platform, "n2")
+        fleet.remove_node(sqlite_stage.platform, "n2")
 
 
 def test_a_lost_node_is_kept_while_a_job_that_goes_on_holds_its_slots(sqlite_stage: Stage) -> None:
@@ -39,9 +39,9 @@ def test_a_lost_node_is_kept_while_a_job_that_goes_on_holds_its_slots(sqlite_sta
     sqlite_stage.settle()
     look(sqlite_stage.platform, sqlite_stage.silence("n2"))
     with pytest.raises(NodeInUse, match=f"{job} holds slots there and goes on elsewhere; stop it"):
-        operations.remove_node(sqlite_stage.platform, "n2")
+        fleet.remove_node(sqlite_stage.platform, "n2")
     first.end((job, 1), ExitKind.FINISHED)
-    operations.remove_node(sqlite_stage.platform, "n2")
+    fleet.remove_node(sqlite_stage.platform, "n2")
     assert names(sqlite_stage) == ["n1"]
 
 
@@ -62,14 +62,14 @@ def test_of_the_jobs_that_are_in_the_way_the_first_are_named(sqlite_stage: Stage
     sqlite_stage.settle()
     look(sqlite_stage.platform, sqlite_stage.silence("n2"))
     with pytest.raises(NodeInUse, match=message):
-        operations.remove_node(sqlite_stage.platform, "n2")
+        fleet.remove_node(sqlite_stage.platform, "n2")
 
 
 def test_what_attempts_that_are_over_held_on_a_removed_node_ends_with_its_removal(stage: Stage) -> None:
     platform, clock = stage.platform, stage.clock
     first = stage.node("n1", slots=2)
     second = stage.node("n2", slots=2, launcher="docker")
-    operations.allow_image(platform, "own:1", by=stage.admin, everywhere=True)
+    images.allow_image(platform, "own:1", by=stage.admin, everywhere=True)
     ask_for_pulls(platform)
     job = stage.submit(4)
     stage.settle()
@@ -79,18 +79,18 @@ def test_what_attempts_that_are_over_held_on_a_removed_node_ends_with_its_remova
     stage.settle()
     assert (stage.job(job).state, stage.job(job).slots) == (JobState.FINISHED, 2), "those of the lost node"
     clock.pass_(3600)
-    operations.remove_node(platform, "n2")
+    fleet.remove_node(platform, "n2")
     removed_at = clock.now
     assert stage.job(job).slots == 0
-    held = [each for each in operations.allocations(platform, job, viewer=stage.admin) if each.node == "n2"]
+    held = [each for each in history.allocations(platform, job, viewer=stage.admin) if each.node == "n2"]
     assert [(each.kind, each.released_at) for each in held] == [(ExitKind.LOST, removed_at)] * 2
-    assert operations.images(platform, limit=5)[0].nodes == ()
+    assert images.images(platform, limit=5)[0].nodes == ()
 
     clock.pass_(2 * DAY_SECONDS)
     count_user_days(platform)
-    page = operations.slot_time(platform, viewer=stage.admin, before=None, limit=10)
+    page = history.slot_time(platform, viewer=stage.admin, before=None, limit=10)
     assert sum(each.slot_seconds for each in page.items) == 2 * 3600, "nobody pays for slots of a node that is gone"
-    operations.delete(platform, job, viewer=stage.admin)
+    execs.delete(platform, job, viewer=stage.admin)
     assert remove_folders(platform) == 1
     clock.pass_(2 * DAY_SECONDS)
     assert purge_deleted(platform) == 1
@@ -101,18 +101,18 @@ def test_a_removed_node_is_on_no_list_and_its_history_stays(stage: Stage) -> Non
     job = stage.submit(2)
     stage.settle()
     node.end((job, 1), ExitKind.FINISHED)
-    cursor = operations.newest_change(stage.platform)
+    cursor = history.newest_change(stage.platform)
     look(stage.platform, stage.silence("n1"))
-    operations.remove_node(stage.platform, "n1")
+    fleet.remove_node(stage.platform, "n1")
     assert names(stage) == []
     with pytest.raises(NoSuchNode):
-        operations.node(stage.platform, "n1")
-    found = operations.changes_since(stage.platform, cursor)
+        fleet.node(stage.platform, "n1")
+    found = history.changes_since(stage.platform, cursor)
     assert (found.nodes, found.removed_nodes) == ((), ("n1",))
-    held = operations.allocations(stage.platform, job, viewer=stage.admin)
+    held = history.allocations(stage.platform, job, viewer=stage.admin)
     assert {each.node for each in held} == {"n1"}
-    assert [each.name for each in operations.timeline(stage.platform, viewer=stage.admin).nodes] == ["n1"]
-    later = operations.timeline(stage.platform, viewer=stage.admin, since=stage.clock.now + 60)
+    assert [each.name for each in history.timeline(stage.platform, viewer=stage.admin).nodes] == ["n1"]
+    later = history.timeline(stage.platform, viewer=stage.admin, since=stage.clock.now + 60)
     assert later.nodes == ()
 
 
@@ -121,14 +121,14 @@ def test_a_removed_node_is_heard_no_more_until_it_registers_and_then_it_is_new(s
 
     def register() -> Registration:
         facts = {"host": "h", "cores": 1, "boot_id": "b", "incarnation": "i", "slots": [SlotSpec("0")]}
-        return operations.register_node(platform, name="n1", **facts)  # type: ignore[arg-type]
+        return fleet.register_node(platform, name="n1", **facts)  # type: ignore[arg-type]
 
     token = register().token
-    operations.drain(platform, "n1")
+    fleet.drain(platform, "n1")
     look(platform, sqlite_stage.silence("n1"))
-    operations.remove_node(platform, "n1")
-    assert operations.verify_node_token(platform, token) is None
+    fleet.remove_node(platform, "n1")
+    assert fleet.verify_node_token(platform, token) is None
     with pytest.raises(NoSuchNode):
-        operations.assignments(platform, "n1")
+        agents.assignments(platform, "n1")
     register()
-    assert [(each.name, each.health) for each in operations.nodes(platform)] == [("n1", Health.UP)]
+    assert [(each.name, each.health) for each in fleet.nodes(platform)] == [("n1", Health.UP)]

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edt_contract.reports import BODIES, ExitKind, Report, ReportKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.errors import NoSuchNode, ReportForeign
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.exactness import MOST_CHARACTERS, Compared, Verdict
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import agents, history
 from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
 
@@ -32,14 +32,14 @@ def test_each_number_is_taken_once_in_order_and_not_behind_a_gap(stage: Stage) -
     stage.settle()
     node = stage.puppets[0]
     last = node.reported[-1].seq
-    taken = operations.record_reports(
+    taken = agents.record_reports(
         stage.platform,
         "n1",
         [progress(job, 1, last + 2, 2), progress(job, 1, last + 1, 1), progress(job, 1, last + 4, 4)],
     )
     assert taken == {f"{job}/1": last + 2}
     assert stage.job(job).progress["step"] == 2
-    assert operations.record_reports(stage.platform, "n1", [progress(job, 1, last + 1, 1)]) == {f"{job}/1": last + 2}
+    assert agents.record_reports(stage.platform, "n1", [progress(job, 1, last + 1, 1)]) == {f"{job}/1": last + 2}
     assert stage.job(job).progress["step"] == 2
 
 
@@ -51,9 +51,9 @@ def test_all_reports_sent_again_change_nothing(stage: Stage) -> None:
     stage.settle()
     node.end((b, 1), ExitKind.FINISHED)
     stage.settle()
-    before = (stage.job(a), stage.job(b), operations.timeline(stage.platform, viewer=stage.admin))
-    operations.record_reports(stage.platform, "n1", node.reported)
-    after = (stage.job(a), stage.job(b), operations.timeline(stage.platform, viewer=stage.admin))
+    before = (stage.job(a), stage.job(b), history.timeline(stage.platform, viewer=stage.admin))
+    agents.record_reports(stage.platform, "n1", node.reported)
+    after = (stage.job(a), stage.job(b), history.timeline(stage.platform, viewer=stage.admin))
     assert after == before
 
 
@@ -81,15 +81,15 @@ def test_a_late_word_of_an_old_attempt_frees_its_slot_and_says_nothing_of_the_jo
 def test_reports_of_an_unknown_attempt_are_waved_through(stage: Stage) -> None:
     stage.node()
     unknown = [progress("edt-77", 3, 5, 1), progress("wmla-1", 1, 9, 1)]
-    assert operations.record_reports(stage.platform, "n1", unknown) == {"edt-77/3": 5, "wmla-1/1": 9}
+    assert agents.record_reports(stage.platform, "n1", unknown) == {"edt-77/3": 5, "wmla-1/1": 9}
 
 
 def test_a_node_speaks_for_itself_only(stage: Stage) -> None:
     stage.node()
     with pytest.raises(ReportForeign):
-        operations.record_reports(stage.platform, "n1", [replace(progress("edt-1", 1, 1, 1), node="n2")])
+        agents.record_reports(stage.platform, "n1", [replace(progress("edt-1", 1, 1, 1), node="n2")])
     with pytest.raises(NoSuchNode):
-        operations.assignments(stage.platform, "n9")
+        agents.assignments(stage.platform, "n9")
 
 
 def test_an_odd_report_is_taken_and_does_no_harm(stage: Stage) -> None:
@@ -129,7 +129,7 @@ def test_a_report_we_stumble_over_stands_in_nobodys_way(stage: Stage, monkeypatc
         node.report((b, 1), ReportKind.PROGRESS, step=8)
     assert stage.job(a).state is JobState.RUNNING
     assert stage.job(b).progress == {"step": 8}
-    operations.record_reports(stage.platform, "n1", node.reported)
+    agents.record_reports(stage.platform, "n1", node.reported)
     assert stage.job(a).state is JobState.FINISHED, "what says that processes are gone is never skipped"
 
 
@@ -164,9 +164,9 @@ def test_whatever_a_report_holds_it_is_taken_or_passed_over(
         if kind is not ReportKind.ATTEMPT_ENDED and not ends_it:
             node.report(("edt-1", 1), kind, **body)
     [*_, last] = [0, *(report.seq for report in node.reported)]
-    assert operations.record_reports(stage.platform, "n1", node.reported) == {"edt-1/1": last}
+    assert agents.record_reports(stage.platform, "n1", node.reported) == {"edt-1/1": last}
     assert stage.job("edt-1").state is JobState.RUNNING
-    operations.events(stage.platform, "edt-1", viewer=stage.admin)
+    history.events(stage.platform, "edt-1", viewer=stage.admin)
 
 
 @pytest.mark.parametrize("value", [2**31, 2**63, -(10**30), 1e300, float("nan"), "x" * 9999, [], {}, True, None])
@@ -194,7 +194,7 @@ def test_one_report_in_the_place_of_those_that_were_left_out_takes_all_their_num
         return Report(job, 1, "n1", seq, ReportKind.REPORTS_LEFT_OUT, 5.0, body)
 
     def taken(*reports: Report) -> int:
-        return operations.record_reports(stage.platform, "n1", reports)[f"{job}/1"]
+        return agents.record_reports(stage.platform, "n1", reports)[f"{job}/1"]
 
     assert taken(left_out(last + 2, last + 9)) == last, "behind a gap nothing is taken"
     assert taken(left_out(last + 1, last + 9, restarted=9)) == last + 9
@@ -202,7 +202,7 @@ def test_one_report_in_the_place_of_those_that_were_left_out_takes_all_their_num
     assert taken(left_out("x", last + 20)) == last + 12
     assert taken(left_out(last + 99, last + 13)) == last + 13, "one that stands for later ones stands for itself"
     assert taken(progress(job, 1, last + 13, 3)) == last + 13
-    messages = [event.message for event in operations.events(stage.platform, job, viewer=stage.admin)]
+    messages = [event.message for event in history.events(stage.platform, job, viewer=stage.admin)]
     assert [message for message in messages if "left out" in message] == [
         "reports were left out, 9 of kind restarted: there were too many of them"
     ]
@@ -216,7 +216,7 @@ def test_checkpoints_that_nothing_comes_between_are_one_event_in_ten_minutes(sta
         node.report((job, 1), ReportKind.CHECKPOINTED, step=step, path="")
         stage.clock.pass_(10)
     steps = [
-        e.data["step"] for e in operations.events(stage.platform, job, viewer=stage.admin) if e.kind == "checkpointed"
+        e.data["step"] for e in history.events(stage.platform, job, viewer=stage.admin) if e.kind == "checkpointed"
     ]
     assert steps == [1, 62]
     assert stage.job(job).checkpoint_step == 99
@@ -247,7 +247,7 @@ def test_the_end_of_a_guarantee_is_shown_with_its_reason(stage: Stage) -> None:
     node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="cumsum", why="no deterministic kernel")
     exactness = stage.job(job).exactness
     assert (exactness.verdict, exactness.reason) == (Verdict.NOT_EXACT, "cumsum: no deterministic kernel")
-    kinds = [event.kind for event in operations.events(stage.platform, job, viewer=stage.admin)]
+    kinds = [event.kind for event in history.events(stage.platform, job, viewer=stage.admin)]
     assert kinds[-1] == "guarantee-ended"
     assert kinds.count("state") == 3
 
@@ -273,13 +273,13 @@ class TestExactness:
 
     def test_engines_that_were_compared_and_were_equal_are_exact_without_an_event(self, stage: Stage) -> None:
         job, node = _trained_by_two(stage)
-        before = operations.events(stage.platform, job, viewer=stage.admin)
+        before = history.events(stage.platform, job, viewer=stage.admin)
         for step in (6, 20):
             _compared(node, job, step)
         exactness = stage.job(job).exactness
         assert (exactness.verdict, exactness.comparisons, exactness.compared_step) == (Verdict.EXACT, 2, 20)
         assert "compared 2 times, last at step 20" in exactness.reason
-        assert operations.events(stage.platform, job, viewer=stage.admin) == before
+        assert history.events(stage.platform, job, viewer=stage.admin) == before
 
     def test_an_engine_that_joins_takes_exactness_away_until_the_next_comparison(self, stage: Stage) -> None:
         job, node = _trained_by_two(stage)
@@ -311,18 +311,18 @@ class TestExactness:
         assert exactness.verdict is Verdict.NOT_EXACT
         first = f"(first difference in engine 2 at step 12: {difference})"
         assert exactness.reason == f"engine 2: has other settings {first}"
-        events = operations.events(stage.platform, job, viewer=stage.admin)
+        events = history.events(stage.platform, job, viewer=stage.admin)
         assert [event.kind for event in events[-2:]] == ["replicas-compared", "guarantee-ended"]
         assert events[-1].data["difference"] == difference
 
     def test_once_not_exact_it_stays_so_with_its_first_reason(self, stage: Stage) -> None:
         job, node = _trained_by_two(stage)
         node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="cumsum", why="no deterministic kernel")
-        count = len(operations.events(stage.platform, job, viewer=stage.admin))
+        count = len(history.events(stage.platform, job, viewer=stage.admin))
         node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="cumsum", why="no deterministic kernel")
         _compared(node, job, 12, equal=False)
         _compared(node, job, 13)
-        assert len(operations.events(stage.platform, job, viewer=stage.admin)) == count, "what is known is no event"
+        assert len(history.events(stage.platform, job, viewer=stage.admin)) == count, "what is known is no event"
         node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="other", why="reason", engine=2, step=14)
         exactness = stage.job(job).exactness
         assert (exactness.verdict, exactness.reason) == (Verdict.NOT_EXACT, "cumsum: no deterministic kernel")
@@ -368,7 +368,7 @@ class TestExactness:
         assert stage.job(job).exactness.comparisons == 0
         node.report((job, 1), ReportKind.GUARANTEE_ENDED, what="w" * 10_000, why="y" * 10_000, difference="d" * 10_000)
         assert len(stage.job(job).exactness.reason) < 4 * MOST_CHARACTERS
-        last = operations.events(stage.platform, job, viewer=stage.admin)[-1]
+        last = history.events(stage.platform, job, viewer=stage.admin)[-1]
         assert len(last.message) < 4 * MOST_CHARACTERS
         assert max(len(str(value)) for value in last.data.values()) <= MOST_CHARACTERS
 

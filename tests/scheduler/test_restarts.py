@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.model.jobs import Raised, why_not_again
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import execs
 from support.puppets import Puppet, Stage
 
 
@@ -82,7 +82,7 @@ class TestJobs:
         node = sqlite_stage.node()
         job = sqlite_stage.submit(max_restarts=3)
         sqlite_stage.settle()
-        operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
+        execs.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
         node.end((job, 1), ExitKind.SCRIPT_ERROR, message="KeyboardInterrupt")
         assert sqlite_stage.job(job).state is JobState.KILLED
 
@@ -103,7 +103,7 @@ class TestJobs:
         job = sqlite_stage.submit()
         sqlite_stage.settle()
         node.end((job, 1), ExitKind.LEFT, message="all engines have left; the training goes on from its checkpoint")
-        operations.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
+        execs.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
         view = sqlite_stage.job(job)
         assert (view.state, view.message) == (JobState.KILLED, None)
 

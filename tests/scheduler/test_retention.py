@@ -19,11 +19,11 @@ from pydantic import ValidationError
 from sqlalchemy import event, func, insert, select, text
 
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.errors import HomeUnusable, NoSuchJob
 from edt_scheduler.model.jobs import job_number
 from edt_scheduler.model.progress import indices_to_keep
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import agents, execs, history
 from edt_scheduler.periodic import rollups
 from edt_scheduler.periodic.retention import (
     delete_old_jobs,
@@ -116,7 +116,7 @@ class TestAJobThatWasDeleted:
             resize = tx.execute(text("SELECT min(id) FROM resizes")).scalar_one()
             notification = {"queue": "q", "task": "t", "arguments": [], "resize_id": resize, "created_at": 1.0}
             tx.execute(insert(outbox).values(**notification))
-        operations.delete(stage.platform, job, viewer=stage.admin)
+        execs.delete(stage.platform, job, viewer=stage.admin)
         assert remove_folders(stage.platform) == 1
         days_pass(stage, 2)
         assert count_user_days(stage.platform) == 1
@@ -128,7 +128,7 @@ class TestAJobThatWasDeleted:
 
     def test_its_number_is_never_given_again(self, stage: Stage) -> None:
         job = stage.submit()
-        operations.delete(stage.platform, job, viewer=stage.admin)
+        execs.delete(stage.platform, job, viewer=stage.admin)
         remove_folders(stage.platform)
         days_pass(stage, 2)
         assert purge_deleted(stage.platform) == 1
@@ -136,18 +136,18 @@ class TestAJobThatWasDeleted:
 
     def test_its_rows_stay_for_a_day_and_a_watcher_is_told_once_that_it_is_gone(self, stage: Stage) -> None:
         job = stage.submit()
-        cursor = operations.newest_change(stage.platform)
-        operations.delete(stage.platform, job, viewer=stage.admin)
-        changes = operations.changes_since(stage.platform, cursor)
+        cursor = history.newest_change(stage.platform)
+        execs.delete(stage.platform, job, viewer=stage.admin)
+        changes = history.changes_since(stage.platform, cursor)
         assert [each.exec_id for each in changes.removed] == [job]
         remove_folders(stage.platform)
         days_pass(stage, 0.99)
         assert purge_deleted(stage.platform) == 0 and row(stage, job) is not None
         days_pass(stage, 0.02)
         assert purge_deleted(stage.platform) == 1
-        changes = operations.changes_since(stage.platform, changes.cursor)
+        changes = history.changes_since(stage.platform, changes.cursor)
         assert (changes.jobs, changes.removed) == ((), ())
-        late = operations.changes_since(stage.platform, cursor)
+        late = history.changes_since(stage.platform, cursor)
         assert (late.jobs, late.allocations) == ((), ()), "whoever slept through it fetches no row that is not there"
 
     def test_it_waits_for_its_folder_for_open_slots_and_for_what_is_still_to_be_counted(self, stage: Stage) -> None:
@@ -156,7 +156,7 @@ class TestAJobThatWasDeleted:
         running = stage.submit()
         stage.settle()
         for each in (job, running):
-            operations.delete(stage.platform, each, viewer=stage.admin)
+            execs.delete(stage.platform, each, viewer=stage.admin)
         days_pass(stage, 2)
         assert purge_deleted(stage.platform) == 0, "its folder is there"
         assert remove_folders(stage.platform) == 1, "the other one has still to be stopped"
@@ -172,7 +172,7 @@ class TestAJobThatWasDeleted:
 
     def test_a_crash_between_folder_and_rows_is_made_good(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         job = stage.submitted()
-        operations.delete(stage.platform, job.exec_id, viewer=stage.admin)
+        execs.delete(stage.platform, job.exec_id, viewer=stage.admin)
         with monkeypatch.context() as dying:
             dying.setattr(retention, "folders_gone", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
@@ -213,7 +213,7 @@ def with_course(stage: Stage, *points: int) -> list[str]:
         job = stage.submit()
         number = job_number(job)
         assert number is not None
-        operations.stop(stage.platform, job, viewer=stage.admin)
+        execs.stop(stage.platform, job, viewer=stage.admin)
         with stage.platform.database.transaction() as tx:
             for step in range(count):
                 metrics.add(tx, number, 1, 1.0, {"step": step})
@@ -231,7 +231,7 @@ class TestPointsOfCourses:
     def test_they_go_with_the_folder_some_in_each_transaction(self, stage: Stage) -> None:
         deleted, kept = with_course(stage, 33, 5), with_course(stage, 4)
         for job in deleted:
-            operations.delete(stage.platform, job, viewer=stage.admin)
+            execs.delete(stage.platform, job, viewer=stage.admin)
         with counted_points(stage) as counts:
             assert remove_folders(stage.platform) == 2
         assert counts == [10, 10, 10, 8]
@@ -246,7 +246,7 @@ class TestPointsOfCourses:
         assert remove_old_results(platform) == 2 and remove_folders(platform) == 2
         assert rows(stage)["metric_points"] == 38, "their courses can still be looked at"
         for job in jobs:
-            operations.delete(stage.platform, job, viewer=stage.admin)
+            execs.delete(stage.platform, job, viewer=stage.admin)
         days_pass(stage, 2)
         with counted_points(stage) as counts:
             assert purge_deleted(stage.platform) == 2
@@ -258,7 +258,7 @@ class TestPointsOfCourses:
         with monkeypatch.context() as no_time:
             no_time.setattr("edt_scheduler.periodic.retention._forget_points", lambda *_: None)
             for job in (long, short, stage.submit()):
-                operations.delete(stage.platform, job, viewer=stage.admin)
+                execs.delete(stage.platform, job, viewer=stage.admin)
             remove_folders(stage.platform)
             days_pass(stage, 2)
             assert purge_deleted(stage.platform) == 1, "the one that never had any"
@@ -270,7 +270,7 @@ class TestFoldersThatCannotBeRemoved:
     def deleted(self, stage: Stage) -> list[JobView]:
         found = [stage.submitted() for _ in range(4)]
         for job in found:
-            operations.delete(stage.platform, job.exec_id, viewer=stage.admin)
+            execs.delete(stage.platform, job.exec_id, viewer=stage.admin)
         return found
 
     def test_a_disk_that_answers_with_an_error_has_lost_no_folder(
@@ -333,9 +333,9 @@ class TestAJobThatIsOld:
         assert remove_folders(platform) == 1
         view = stage.job(job)
         assert not view.directory.exists() and view.results_days == 7
-        newest = operations.events(stage.platform, job, viewer=stage.admin)[-1]
+        newest = history.events(stage.platform, job, viewer=stage.admin)[-1]
         assert newest.kind == "results-removed" and "after 7 days, as the administrator set" in newest.message
-        operations.delete(stage.platform, job, viewer=stage.admin)
+        execs.delete(stage.platform, job, viewer=stage.admin)
         days_pass(stage, 2)
         count_user_days(stage.platform)
         assert purge_deleted(stage.platform) == 1
@@ -411,7 +411,7 @@ class TestUsersByTheDay:
             truth += held * seconds
             node.end((job, 1), ExitKind.FINISHED)
             stage.settle()
-            operations.delete(stage.platform, job, viewer=stage.admin)
+            execs.delete(stage.platform, job, viewer=stage.admin)
             for work in chance.sample([purge_deleted, remove_folders, count_user_days, purge_deleted], 4):
                 if chance.random() < 0.3:  # it dies at its first write
                     with monkeypatch.context() as dying:
@@ -470,7 +470,7 @@ def test_samples_and_sums_go_when_they_are_old(stage: Stage, monkeypatch: pytest
     ended(stage)
     for _ in range(3):
         for _ in range(4):
-            operations.record_usage(stage.platform, "n1", [SlotUse("0", 0.5), SlotUse("1", 0.5)])
+            agents.record_usage(stage.platform, "n1", [SlotUse("0", 0.5), SlotUse("1", 0.5)])
             stage.clock.pass_(60)
         days_pass(stage, 1)
     assert forget_usage(stage.platform) == 16 and forget_usage(stage.platform) == 0

@@ -16,11 +16,12 @@ from cryptography.fernet import Fernet
 from sqlalchemy import select, text, update
 
 from edt_contract.reports import ExitKind
-from edt_scheduler import doctor, operations
+from edt_scheduler import doctor
 from edt_scheduler.errors import SecretKeyUnusable, SubmissionInvalid
 from edt_scheduler.home.secret_key import KeyFile
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import accounts, agents, execs
 from edt_scheduler.platform import Platform, open_platform, prepare, sealing
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import environs, tables
@@ -46,7 +47,7 @@ def written(platform: Platform) -> str:
 
 
 def spec(stage: Stage, node: str = "n1") -> dict[str, str]:
-    (assignment,) = operations.assignments(stage.platform, node).assignments
+    (assignment,) = agents.assignments(stage.platform, node).assignments
     return dict(assignment.spec.environ)
 
 
@@ -58,7 +59,7 @@ class TestSealed:
     def test_names_and_values_reach_the_agent_and_lie_in_no_row(self, stage: Stage) -> None:
         stage.node()
         stage.submit(environ=ENVIRON)
-        stage.settle(lambda: bool(operations.assignments(stage.platform, "n1").assignments))
+        stage.settle(lambda: bool(agents.assignments(stage.platform, "n1").assignments))
         found = written(stage.platform)
         assert SECRET not in found and "NAME_THAT_TELLS" not in found
         assert ENVIRON.items() <= spec(stage).items()
@@ -76,11 +77,11 @@ class TestSealed:
         if end == "finished":
             node.end((job, 1), ExitKind.FINISHED)
         elif end == "stopped":
-            operations.stop(stage.platform, job, viewer=stage.admin)
+            execs.stop(stage.platform, job, viewer=stage.admin)
         else:
-            operations.delete(stage.platform, job, viewer=stage.admin)
+            execs.delete(stage.platform, job, viewer=stage.admin)
         assert rows(stage.platform) == []
-        operations.assignments(stage.platform, "n1")  # whose supervisor is told to go, without its environment
+        agents.assignments(stage.platform, "n1")  # whose supervisor is told to go, without its environment
 
     def test_one_that_is_copied_to_another_job_ends_that_job_and_nothing_else(self, sqlite_stage: Stage) -> None:
         platform = sqlite_stage.platform
@@ -129,10 +130,10 @@ class TestWithoutTheKey:
         sqlite_stage.settle()
         replace_key(sqlite_stage.platform, Fernet.generate_key())
         platform = replace(sqlite_stage.platform)  # the API was started again, and has never read the old key
-        assignments = operations.assignments(platform, "n1")
+        assignments = agents.assignments(platform, "n1")
         assert assignments.assignments == () and assignments.locked == ((job, 1),)
-        operations.stop(platform, job, viewer=sqlite_stage.admin)
-        assignments = operations.assignments(platform, "n1")
+        execs.stop(platform, job, viewer=sqlite_stage.admin)
+        assignments = agents.assignments(platform, "n1")
         assert [each.desired.stop for each in assignments.assignments] == [True] and assignments.locked == ()
 
     def test_the_start_says_which_jobs(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -245,7 +246,7 @@ class TestTheFile:
         monkeypatch.setenv("EDT_HOME", str(tmp_path / "home"))
         monkeypatch.setenv("EDT_BROKER_URL", "")
         platform = open_platform()
-        stage = Stage(platform, lambda: 0.0, operations.add_user(platform, "admin", "hash"))  # type: ignore[arg-type]
+        stage = Stage(platform, lambda: 0.0, accounts.add_user(platform, "admin", "hash"))  # type: ignore[arg-type]
         stage.submit(environ=ENVIRON)
         old, new = platform.secret_key.path.read_bytes().strip(), Fernet.generate_key()
         before = platform.secret_key.keys().ids[0]
@@ -314,7 +315,7 @@ class TestEarlierReleases:
         platform = open_platform(settings)
         keys = platform.secret_key.keys()
         assert {row["job_id"]: row["key_id"] for row in rows(platform)} == {2: keys.ids[0], 3: keys.ids[0]}
-        (listed,) = (a for a in operations.assignments(platform, "alpha").assignments if a.spec.job == "edt-3")
+        (listed,) = (a for a in agents.assignments(platform, "alpha").assignments if a.spec.job == "edt-3")
         assert listed.spec.environ["TOKEN"] == "s3cret"
         platform.close()
 

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import fleet, history
 from edt_scheduler.store import allocations, attempts
 from support.puppets import Puppet, Stage
 
@@ -58,10 +58,10 @@ class Storm:
         node.reboot()
 
     def drain(self, node: Puppet) -> None:
-        operations.drain(self.stage.platform, node.name)
+        fleet.drain(self.stage.platform, node.name)
 
     def open_up(self, node: Puppet) -> None:
-        operations.uncordon(self.stage.platform, node.name)
+        fleet.uncordon(self.stage.platform, node.name)
 
     def pass_time(self) -> None:
         """A second: the scheduler looks, agents obey, supervisors look at their fences. In any order, or not at all."""
@@ -87,7 +87,7 @@ class Storm:
             assert alive <= {live.fence}
             assert self.stage.fence(self.job) == live.fence
         assert len({(row.node_id, row.slot) for row in held}) == len(held)
-        seqs = [event.seq for event in operations.events(self.stage.platform, self.job, viewer=self.stage.admin)]
+        seqs = [event.seq for event in history.events(self.stage.platform, self.job, viewer=self.stage.admin)]
         assert seqs == list(range(1, len(seqs) + 1))
 
     def calm(self) -> None:

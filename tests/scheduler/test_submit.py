@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import select
 
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.errors import (
     LastAdmin,
@@ -26,7 +25,7 @@ from edt_scheduler.home import lost_found
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import JobFilter, JobOrder, JobSpec
 from edt_scheduler.model.states import JobState, Role
-from edt_scheduler.operations import history
+from edt_scheduler.operations import accounts, execs, history
 from edt_scheduler.periodic.retention import remove_folders
 from edt_scheduler.periodic.sweeping import Leftovers
 from edt_scheduler.platform import Platform
@@ -60,7 +59,7 @@ class TestSubmit:
             patch.setattr("edt_contract.durable.sync", die)
             with pytest.raises(KeyboardInterrupt):
                 stage.submit()
-        assert list(operations.jobs(stage.platform, viewer=stage.admin)) == []
+        assert list(execs.jobs(stage.platform, viewer=stage.admin)) == []
         Leftovers(stage.platform).sweep()
         assert (stage.platform.settings.jobs / "edt-1").is_dir(), "who made it may be about to write its job"
         stage.clock.pass_(reservations.KEPT_SECONDS)
@@ -81,12 +80,12 @@ class TestSubmit:
         with monkeypatch.context() as patch:
             patch.setattr("edt_contract.durable.sync", refuse)
             with pytest.raises(OSError, match="No space"):
-                operations.submit(stage.platform, owner=stage.admin, spec=spec, staged=staged)
+                execs.submit(stage.platform, owner=stage.admin, spec=spec, staged=staged)
         assert list(stage.platform.settings.jobs.iterdir()) == []
         assert (staged / "main.py").exists(), "it is the caller's"
         with stage.platform.database.snapshot() as tx:
             assert not reservations.held(tx)
-        assert operations.submit(stage.platform, owner=stage.admin, spec=spec, staged=staged).exec_id == "edt-2"
+        assert execs.submit(stage.platform, owner=stage.admin, spec=spec, staged=staged).exec_id == "edt-2"
 
     @pytest.mark.parametrize("where", ["jobs", "lost+found"])
     def test_a_number_of_which_a_folder_lies_in_the_home_is_given_to_no_job(self, stage: Stage, where: str) -> None:
@@ -121,23 +120,23 @@ class TestSubmit:
     ) -> None:
         values = {"framework": "edtPyTorch", "model_main": "main.py", "args_verbatim": "", "app_name": "a", **spec}
         with pytest.raises(SubmissionInvalid) as refused:
-            operations.submit(
+            execs.submit(
                 sqlite_stage.platform,
                 owner=sqlite_stage.admin,
                 spec=JobSpec(**values),  # type: ignore[arg-type]
                 staged=stage_code(sqlite_stage.platform),
             )
         assert refused.value.field == field
-        assert list(operations.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)) == []
+        assert list(execs.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)) == []
 
     def test_the_working_directory_is_the_model_dir_where_the_archive_has_one(self, sqlite_stage: Stage) -> None:
         staged = stage_code(sqlite_stage.platform)
         (staged / "resnet").mkdir()
         (staged / "main.py").rename(staged / "resnet" / "main.py")
         spec = JobSpec("edtPyTorch", "main.py", "", "app", model_dir="resnet")
-        job = operations.submit(sqlite_stage.platform, owner=sqlite_stage.admin, spec=spec, staged=staged)
+        job = execs.submit(sqlite_stage.platform, owner=sqlite_stage.admin, spec=spec, staged=staged)
         assert job.work_dir.parts[-2:] == ("_submitted_code", "resnet")
-        flat = operations.submit(
+        flat = execs.submit(
             sqlite_stage.platform, owner=sqlite_stage.admin, spec=spec, staged=stage_code(sqlite_stage.platform)
         )
         assert flat.work_dir.name == "_submitted_code"
@@ -160,7 +159,7 @@ class TestSecrets:
         job = stage.submit(environ={"API_KEY": "canary-7a1"})
         stage.settle()
         assert node.fetch()[job, 1].spec.environ["API_KEY"] == "canary-7a1"
-        views = [stage.job(job), operations.events(stage.platform, job, viewer=stage.admin)]
+        views = [stage.job(job), history.events(stage.platform, job, viewer=stage.admin)]
         assert "canary" not in repr(views)
         assert "canary" not in repr(JobSpec("f", "m", "", "a", environ={"API_KEY": "canary"}))
         with stage.platform.database.snapshot() as tx:
@@ -173,23 +172,23 @@ class TestSecrets:
 
 class TestViewing:
     def test_users_see_and_stop_their_own_jobs_and_admins_all(self, stage: Stage) -> None:
-        ada = operations.add_user(stage.platform, "ada", "hash")
-        bob = operations.add_user(stage.platform, "bob", "hash")
+        ada = accounts.add_user(stage.platform, "ada", "hash")
+        bob = accounts.add_user(stage.platform, "bob", "hash")
         job = stage.submit(owner=ada)
-        assert [view.owner for view in operations.jobs(stage.platform, viewer=ada)] == ["ada"]
-        assert list(operations.jobs(stage.platform, viewer=bob)) == []
-        assert len(list(operations.jobs(stage.platform, viewer=stage.admin))) == 1
-        for use in (operations.job, operations.stop, operations.delete, operations.events, operations.resizes):
+        assert [view.owner for view in execs.jobs(stage.platform, viewer=ada)] == ["ada"]
+        assert list(execs.jobs(stage.platform, viewer=bob)) == []
+        assert len(list(execs.jobs(stage.platform, viewer=stage.admin))) == 1
+        for use in (execs.job, execs.stop, execs.delete, history.events, history.resizes):
             with pytest.raises(NoSuchJob):
                 use(stage.platform, job, viewer=bob)
-        assert operations.job(stage.platform, job, viewer=ada).state is JobState.SUBMITTED
+        assert execs.job(stage.platform, job, viewer=ada).state is JobState.SUBMITTED
 
     def test_lists_can_be_cut_sorted_and_chosen_by_state(self, sqlite_stage: Stage) -> None:
         first, second, third = (sqlite_stage.submit() for _ in range(3))
-        operations.stop(sqlite_stage.platform, second, viewer=sqlite_stage.admin)
+        execs.stop(sqlite_stage.platform, second, viewer=sqlite_stage.admin)
 
         def ids(**how: object) -> list[str]:
-            found = operations.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin, **how)  # type: ignore[arg-type]
+            found = execs.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin, **how)  # type: ignore[arg-type]
             return [view.exec_id for view in found]
 
         assert ids() == [first, second, third]
@@ -202,7 +201,7 @@ class TestDeleting:
         node = stage.node()
         job = stage.submitted()
         stage.settle()
-        operations.delete(stage.platform, job.exec_id, viewer=stage.admin)
+        execs.delete(stage.platform, job.exec_id, viewer=stage.admin)
         with pytest.raises(NoSuchJob):
             stage.job(job.exec_id)
         remove_folders(stage.platform)
@@ -212,10 +211,10 @@ class TestDeleting:
         assert not job.directory.exists()
 
     def test_delete_all_takes_the_viewers_own_jobs_only(self, sqlite_stage: Stage) -> None:
-        ada = operations.add_user(sqlite_stage.platform, "ada", "hash")
+        ada = accounts.add_user(sqlite_stage.platform, "ada", "hash")
         theirs, mine = sqlite_stage.submit(owner=ada), sqlite_stage.submit()
-        assert operations.delete_all(sqlite_stage.platform, viewer=sqlite_stage.admin) == 1
-        assert [view.exec_id for view in operations.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)] == [theirs]
+        assert execs.delete_all(sqlite_stage.platform, viewer=sqlite_stage.admin) == 1
+        assert [view.exec_id for view in execs.jobs(sqlite_stage.platform, viewer=sqlite_stage.admin)] == [theirs]
         assert mine != theirs
 
 
@@ -223,61 +222,61 @@ class TestUsers:
     def test_a_token_stands_for_its_user_until_it_expires_is_revoked_or_the_password_changes(
         self, stage: Stage
     ) -> None:
-        ada = operations.add_user(stage.platform, "ada", "hash")
-        first, second, third = (operations.issue_token(stage.platform, ada, 60) for _ in range(3))
+        ada = accounts.add_user(stage.platform, "ada", "hash")
+        first, second, third = (accounts.issue_token(stage.platform, ada, 60) for _ in range(3))
         assert len({len(token) for token in (first, second, third)}) == 1
-        found = operations.verify_token(stage.platform, first)
+        found = accounts.verify_token(stage.platform, first)
         assert found is not None
         assert (found.name, found.role) == ("ada", Role.USER)
-        operations.revoke_token(stage.platform, first)
-        assert operations.verify_token(stage.platform, first) is None
-        operations.set_password(stage.platform, ada, "other")
-        assert operations.verify_token(stage.platform, second) is None
-        fourth = operations.issue_token(stage.platform, operations.user(stage.platform, "ada"), 60)
+        accounts.revoke_token(stage.platform, first)
+        assert accounts.verify_token(stage.platform, first) is None
+        accounts.set_password(stage.platform, ada, "other")
+        assert accounts.verify_token(stage.platform, second) is None
+        fourth = accounts.issue_token(stage.platform, accounts.user(stage.platform, "ada"), 60)
         stage.clock.pass_(61)
-        assert operations.verify_token(stage.platform, fourth) is None
+        assert accounts.verify_token(stage.platform, fourth) is None
 
     def test_what_was_asked_for_under_a_password_is_not_done_once_it_is_changed(self, stage: Stage) -> None:
-        seen = operations.add_user(stage.platform, "ada", "known to a thief")
-        operations.set_password(stage.platform, seen, "new")
+        seen = accounts.add_user(stage.platform, "ada", "known to a thief")
+        accounts.set_password(stage.platform, seen, "new")
         with pytest.raises(PasswordChanged):
-            operations.set_password(stage.platform, seen, "the thief's")
+            accounts.set_password(stage.platform, seen, "the thief's")
         with pytest.raises(PasswordChanged):
-            operations.issue_token(stage.platform, seen, 60)
-        assert operations.user(stage.platform, "ada").password_hash == "new"
+            accounts.issue_token(stage.platform, seen, 60)
+        assert accounts.user(stage.platform, "ada").password_hash == "new"
 
     def test_setting_a_password_again_is_setting_it_once(self, sqlite_stage: Stage) -> None:
-        seen = operations.add_user(sqlite_stage.platform, "ada", "old")
-        operations.set_password(sqlite_stage.platform, seen, "new")
-        token = operations.issue_token(sqlite_stage.platform, operations.user(sqlite_stage.platform, "ada"), 60)
-        operations.set_password(sqlite_stage.platform, seen, "new")
-        assert operations.verify_token(sqlite_stage.platform, token) is not None
+        seen = accounts.add_user(sqlite_stage.platform, "ada", "old")
+        accounts.set_password(sqlite_stage.platform, seen, "new")
+        token = accounts.issue_token(sqlite_stage.platform, accounts.user(sqlite_stage.platform, "ada"), 60)
+        accounts.set_password(sqlite_stage.platform, seen, "new")
+        assert accounts.verify_token(sqlite_stage.platform, token) is not None
 
     def test_no_token_is_stored_as_it_is(self, sqlite_stage: Stage) -> None:
-        token = operations.issue_token(sqlite_stage.platform, sqlite_stage.admin, 60)
+        token = accounts.issue_token(sqlite_stage.platform, sqlite_stage.admin, 60)
         with sqlite_stage.platform.database.snapshot() as tx:
             rows = [dict(row._mapping) for row in tx.execute(select(tables.tokens))]
         assert token not in repr(rows)
 
     def test_names_are_unique_and_readable_and_one_admin_stays(self, sqlite_stage: Stage) -> None:
         with pytest.raises(UserExists):
-            operations.add_user(sqlite_stage.platform, "admin", "hash")
+            accounts.add_user(sqlite_stage.platform, "admin", "hash")
         for name in ("", "a b", "-x", "a/b", "x" * 65):
             with pytest.raises(UserInvalid):
-                operations.add_user(sqlite_stage.platform, name, "hash")
+                accounts.add_user(sqlite_stage.platform, name, "hash")
         with pytest.raises(LastAdmin):
-            operations.remove_user(sqlite_stage.platform, "admin")
+            accounts.remove_user(sqlite_stage.platform, "admin")
         with pytest.raises(NoSuchUser):
-            operations.remove_user(sqlite_stage.platform, "nobody")
+            accounts.remove_user(sqlite_stage.platform, "nobody")
 
     def test_a_removed_user_loses_access_and_their_jobs_stop_and_stay_listed(self, sqlite_stage: Stage) -> None:
         platform = sqlite_stage.platform
-        ada = operations.add_user(platform, "ada", "hash")
-        token = operations.issue_token(platform, ada, 60)
+        ada = accounts.add_user(platform, "ada", "hash")
+        token = accounts.issue_token(platform, ada, 60)
         job = sqlite_stage.submit(owner=ada)
-        operations.remove_user(platform, "ada")
-        assert operations.verify_token(platform, token) is None
-        assert [user.name for user in operations.users(platform)] == ["admin"]
+        accounts.remove_user(platform, "ada")
+        assert accounts.verify_token(platform, token) is None
+        assert [user.name for user in accounts.users(platform)] == ["admin"]
         assert sqlite_stage.job(job).state is JobState.KILLED
 
 
@@ -287,60 +286,60 @@ class TestANameThatIsGivenAgain:
     def _two(self, stage: Stage) -> tuple[UserView, UserView, str, str, IdempotentRequest]:
         """The old ada, the new one, the old one's job and token, the key under which that job was submitted."""
         platform, key = stage.platform, IdempotentRequest.of("k-1", "the same request")
-        old = operations.add_user(platform, "ada", "hash")
-        token = operations.issue_token(platform, old, 600)
+        old = accounts.add_user(platform, "ada", "hash")
+        token = accounts.issue_token(platform, old, 600)
         spec = JobSpec("edtPyTorch", "main.py", "", "of ada")
-        job = operations.submit(platform, owner=old, spec=spec, staged=stage_code(platform), request=key).exec_id
-        operations.remove_user(platform, "ada")
-        return old, operations.add_user(platform, "ada", "other"), job, token, key
+        job = execs.submit(platform, owner=old, spec=spec, staged=stage_code(platform), request=key).exec_id
+        accounts.remove_user(platform, "ada")
+        return old, accounts.add_user(platform, "ada", "other"), job, token, key
 
     def test_the_new_user_owns_nothing_of_the_old_one(self, stage: Stage) -> None:
         platform = stage.platform
         old, new, job, token, key = self._two(stage)
         assert new.id != old.id and new.name == old.name
-        assert list(operations.jobs(platform, viewer=new)) == []
+        assert list(execs.jobs(platform, viewer=new)) == []
         wanted = JobFilter(owner="ada")
-        assert operations.jobs_page(platform, viewer=new, wanted=wanted, limit=9) == JobPage((), None, 0)
-        for use in (operations.job, operations.events, operations.resizes, operations.allocations, operations.stop):
+        assert execs.jobs_page(platform, viewer=new, wanted=wanted, limit=9) == JobPage((), None, 0)
+        for use in (execs.job, history.events, history.resizes, history.allocations, execs.stop):
             with pytest.raises(NoSuchJob):
                 use(platform, job, viewer=new)
         with pytest.raises(NoSuchJob):
-            operations.delete(platform, job, viewer=new)
-        assert operations.delete_all(platform, viewer=new) == 0
-        assert operations.verify_token(platform, token) is None
-        assert operations.submitted_before(platform, owner=new, request=key) is None
+            execs.delete(platform, job, viewer=new)
+        assert execs.delete_all(platform, viewer=new) == 0
+        assert accounts.verify_token(platform, token) is None
+        assert execs.submitted_before(platform, owner=new, request=key) is None
 
     def test_whoever_was_removed_cannot_act_as_who_has_the_name_now(self, stage: Stage) -> None:
         platform = stage.platform
         old, new, _, _, _ = self._two(stage)
         with pytest.raises(NoSuchUser):
-            operations.set_password(platform, old, "taken over")
+            accounts.set_password(platform, old, "taken over")
         with pytest.raises(NoSuchUser):
-            operations.issue_token(platform, old, 60)
+            accounts.issue_token(platform, old, 60)
         with pytest.raises(NoSuchUser):
             stage.submit(owner=old)
-        assert operations.user(platform, "ada") == new
+        assert accounts.user(platform, "ada") == new
 
     def test_an_admin_sees_the_jobs_of_both_and_which_owner_was_removed(self, stage: Stage) -> None:
         platform = stage.platform
         _, new, before, _, _ = self._two(stage)
         after = stage.submit(owner=new)
-        page = operations.jobs_page(platform, viewer=stage.admin, wanted=JobFilter(owner="ada"), limit=9)
+        page = execs.jobs_page(platform, viewer=stage.admin, wanted=JobFilter(owner="ada"), limit=9)
         assert [(job.exec_id, job.owner, job.owner_removed) for job in page.jobs] == [
             (after, "ada", False),
             (before, "ada", True),
         ]
-        assert [user.name for user in operations.users(platform)] == ["ada", "admin"]
+        assert [user.name for user in accounts.users(platform)] == ["ada", "admin"]
 
     def test_removing_the_new_user_stops_only_the_new_users_jobs(self, sqlite_stage: Stage) -> None:
         platform = sqlite_stage.platform
         _, new, _, _, _ = self._two(sqlite_stage)
-        other = operations.add_user(platform, "bob", "hash")
+        other = accounts.add_user(platform, "bob", "hash")
         theirs, mine = sqlite_stage.submit(owner=other), sqlite_stage.submit(owner=new)
-        operations.remove_user(platform, "ada")
+        accounts.remove_user(platform, "ada")
         assert sqlite_stage.job(mine).state is JobState.KILLED
         assert sqlite_stage.job(theirs).state is JobState.SUBMITTED
-        assert operations.add_user(platform, "ada", "third").role is Role.USER
+        assert accounts.add_user(platform, "ada", "third").role is Role.USER
 
 
 class TestLetters:
@@ -401,13 +400,13 @@ def test_the_timeline_shows_who_held_which_slot(sqlite_stage: Stage, tmp_path: P
     sqlite_stage.clock.pass_(10)
     node.end((job, 1), ExitKind.FINISHED)
     sqlite_stage.clock.pass_(10)
-    timeline = operations.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin)
+    timeline = history.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin)
     assert [(held.slot, held.exec_id, held.kind) for held in timeline.allocations] == [
         ("0", job, ExitKind.FINISHED),
         ("1", job, ExitKind.FINISHED),
     ]
     assert {held.released_at for held in timeline.allocations} == {timeline.now - 10}
-    later = operations.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin, since=timeline.now - 5)
+    later = history.timeline(sqlite_stage.platform, viewer=sqlite_stage.admin, since=timeline.now - 5)
     assert later.allocations == ()
 
 
@@ -425,19 +424,19 @@ def test_a_timeline_of_too_much_begins_later_and_says_when(stage: Stage, monkeyp
         node.end((short[-1], 1), ExitKind.FINISHED)
         ends.append(stage.clock.now)
         stage.clock.pass_(10)
-    timeline = operations.timeline(stage.platform, viewer=stage.admin)
+    timeline = history.timeline(stage.platform, viewer=stage.admin)
     assert timeline.since == ends[1]
     assert [bar.exec_id for bar in timeline.allocations] == [held, *short[1:]]
     assert {resize.exec_id for resize in timeline.resizes} == set(short[2:])
-    recent = operations.timeline(stage.platform, viewer=stage.admin, since=ends[2])
+    recent = history.timeline(stage.platform, viewer=stage.admin, since=ends[2])
     assert recent.since == ends[2], "of a time that is not too much nothing is left out"
-    early = operations.timeline(stage.platform, viewer=stage.admin, until=ends[0])
+    early = history.timeline(stage.platform, viewer=stage.admin, until=ends[0])
     assert (early.since, [bar.exec_id for bar in early.allocations]) == (0.0, [held, short[0]])
 
 
 def test_operations_take_a_platform_that_anybody_can_make(sqlite_stage: Stage) -> None:
     other: Platform = replace(sqlite_stage.platform, clock=lambda: 5.0)
-    assert operations.add_user(other, "eve", "hash").created_at == 5.0
+    assert accounts.add_user(other, "eve", "hash").created_at == 5.0
 
 
 @pytest.mark.parametrize("database_url", SQLITE_FIRST, indirect=True)
@@ -453,7 +452,7 @@ def test_a_timeline_of_too_many_failures_or_resizes_begins_later_too(
         node.end((job, 1), ExitKind.SCRIPT_ERROR)
         ends.append(stage.clock.now)
         stage.clock.pass_(10)
-    whole = operations.timeline(stage.platform, viewer=stage.admin)
+    whole = history.timeline(stage.platform, viewer=stage.admin)
     at = [failure.time for failure in whole.failures]
     assert len(at) > len(whole.allocations) == 4, "an engine's, and its attempt's"
     with stage.platform.database.snapshot() as tx:
@@ -462,6 +461,6 @@ def test_a_timeline_of_too_many_failures_or_resizes_begins_later_too(
         assert resizes.few_since(tx, 0, math.inf, len(decided)) == 0
         assert resizes.few_since(tx, 0, math.inf, 1) == decided[-2]
     monkeypatch.setattr(history, "MOST_OF_A_KIND", 3)
-    timeline = operations.timeline(stage.platform, viewer=stage.admin)
+    timeline = history.timeline(stage.platform, viewer=stage.admin)
     assert timeline.since == at[-4] > ends[0]
     assert [failure.time for failure in timeline.failures] == at[-4:]

@@ -20,10 +20,10 @@ import pytest
 from celery.beat import EmbeddedService
 from sqlalchemy import text
 
-from edt_scheduler import operations
 from edt_scheduler.errors import HomeUnusable
 from edt_scheduler.model.idempotency import KEPT_SECONDS, IdempotentRequest
 from edt_scheduler.notify.broker import TASKS_QUEUE, celery_app
+from edt_scheduler.operations import execs, history
 from edt_scheduler.periodic.beat import FIRST_SECONDS, Beat, Taking, Timetable, _Sender, _sending
 from edt_scheduler.periodic.retention import remove_folders
 from edt_scheduler.periodic.sweeping import sweep_changes, sweep_keys, sweep_leftovers
@@ -43,7 +43,7 @@ def deleted_jobs(stage: Stage, count: int) -> list[Path]:
     """Folders of jobs that were deleted and are over."""
     jobs = [stage.submitted() for _ in range(count)]
     for job in jobs:
-        operations.delete(stage.platform, job.exec_id, viewer=stage.admin)
+        execs.delete(stage.platform, job.exec_id, viewer=stage.admin)
     return [job.directory for job in jobs]
 
 
@@ -336,13 +336,13 @@ class TestBacklogs:
         monkeypatch.setattr("edt_scheduler.periodic.sweeping.BATCH_ROWS", 2)
         for _ in range(4):
             stage.submit()
-        cursor = operations.newest_change(stage.platform)
+        cursor = history.newest_change(stage.platform)
         with stage.platform.database.transaction() as tx:
             count = tx.execute(text("SELECT count(*) FROM changes WHERE id <> 0")).scalar_one()
             tx.execute(text("UPDATE changes SET time = time - :age"), {"age": changes.KEPT_SECONDS + 1})
         assert count > 2
         assert sweep_changes(stage.platform) == count
-        assert operations.changes_since(stage.platform, cursor).cursor == cursor, "who has seen all has missed nothing"
+        assert history.changes_since(stage.platform, cursor).cursor == cursor, "who has seen all has missed nothing"
 
     def test_idempotency_keys(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("edt_scheduler.periodic.sweeping.BATCH_ROWS", 2)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from edt_contract.reports import ExitKind
-from edt_scheduler import operations
 from edt_scheduler.decide.loop import Loop
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import execs
 from edt_scheduler.periodic.sweeping import Leftovers
 from edt_scheduler.periodic.tasks import TASKS
 from edt_scheduler.platform import pairing
@@ -34,8 +34,8 @@ def test_no_file_of_the_home_is_touched_by_who_holds_the_writers_lock(
         assert stage.submit(workers=1) == "edt-5"
         stage.settle()
         node.end((finished, 1), ExitKind.FINISHED)
-        operations.stop(platform, stopped, viewer=stage.admin)
-        operations.delete(platform, deleted, viewer=stage.admin)
+        execs.stop(platform, stopped, viewer=stage.admin)
+        execs.delete(platform, deleted, viewer=stage.admin)
         stage.settle()
         assert stage.job(finished).state is JobState.FINISHED
         look(platform, stage.silence("n1"))  # its fence file is due
@@ -47,7 +47,7 @@ def test_no_file_of_the_home_is_touched_by_who_holds_the_writers_lock(
         stage.clock.pass_(reservations.KEPT_SECONDS)
         Leftovers(platform).sweep()
         Loop(platform, Clock(0)).once()
-        operations.delete_all(platform, viewer=stage.admin)
+        execs.delete_all(platform, viewer=stage.admin)
         pairing.adopt(platform.database, settings, 0.0)
     assert (settings.lost_found / "edt-4" / "edt-4").is_dir()
     assert stage.fence("edt-5") == 2

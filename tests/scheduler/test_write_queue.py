@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from edt_scheduler import operations
 from edt_scheduler.errors import DatabaseUnavailable
+from edt_scheduler.operations import accounts, execs
 from edt_scheduler.store import database as store
 from edt_scheduler.store.database import WRITER_LOCK, Database, WriteQueue
 from support.databases import SQLITE_FIRST
@@ -61,17 +61,17 @@ def test_while_writers_wait_tokens_lists_and_livez_answer_at_once(
 ) -> None:
     monkeypatch.setattr(store, "BUSY_TIMEOUT_SECONDS", PATIENCE)
     job = door.submit()
-    token = operations.issue_token(door.platform, operations.user(door.platform, "ana"), 60)
+    token = accounts.issue_token(door.platform, accounts.user(door.platform, "ana"), 60)
     reader = door.client(token=token)
     with ThreadPoolExecutor(WRITERS) as pool:
         with held(door.settings.database):
-            viewer = operations.user(door.platform, "ana")
-            stops = [pool.submit(operations.stop, door.platform, job.exec_id, viewer=viewer) for _ in range(WRITERS)]
+            viewer = accounts.user(door.platform, "ana")
+            stops = [pool.submit(execs.stop, door.platform, job.exec_id, viewer=viewer) for _ in range(WRITERS)]
             line = door.platform.database.write_queue
             until(lambda: line.waiting >= WRITERS - 1)
             for path in ("/livez", EXECS, "/api/v1/jobs", f"/api/v1/jobs/{job.exec_id}/events"):
                 assert seconds(lambda path=path: reader.get(path).raise_for_status()) < AT_ONCE, path  # type: ignore[misc]
-            assert seconds(lambda: operations.verify_token(door.platform, token)) < AT_ONCE
+            assert seconds(lambda: accounts.verify_token(door.platform, token)) < AT_ONCE
             assert line.waiting >= WRITERS - 1
         assert {stop.result().exec_id for stop in stops} == {job.exec_id}
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from edt_contract.attempt import Assignment
 from edt_contract.reports import ExitKind, Report, ReportKind
-from edt_scheduler import operations
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.home.fence_files import lowest
 from edt_scheduler.model.jobs import JobSpec
 from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.operations import agents, execs, fleet
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import nodes
 from edt_scheduler.views import JobView, UserView
@@ -68,7 +68,7 @@ class Puppet:
     """All nodes of the stage: who hosts an attempt knows which engines it has elsewhere."""
 
     def join(self) -> Puppet:
-        operations.register_node(
+        fleet.register_node(
             self.platform,
             name=self.name,
             host="127.0.0.1",
@@ -84,7 +84,7 @@ class Puppet:
     def fetch(self, woken_by: str = "timer") -> dict[Key, Assignment]:
         if self.cut:
             return {}
-        listed = operations.assignments(self.platform, self.name, woken_by=woken_by).assignments
+        listed = agents.assignments(self.platform, self.name, woken_by=woken_by).assignments
         return {(item.spec.job, item.spec.fence): item for item in listed}
 
     def report(self, key: Key, what: ReportKind, /, **body: Any) -> None:
@@ -93,12 +93,12 @@ class Puppet:
         report = Report(key[0], key[1], self.name, seq, what, self.platform.clock(), body)
         self.reported.append(report)
         if not self.cut:
-            operations.record_reports(self.platform, self.name, [report])
+            agents.record_reports(self.platform, self.name, [report])
 
     def heal(self) -> None:
         """The partition is over: what waited is told."""
         self.cut = False
-        operations.record_reports(self.platform, self.name, self.reported)
+        agents.record_reports(self.platform, self.name, self.reported)
 
     def look_at_fences(self) -> None:
         """What every supervisor does once a second, whoever can be reached."""
@@ -207,12 +207,12 @@ class Stage:
     def submitted(self, workers: int = 4, owner: UserView | None = None, **changes: Any) -> JobView:
         values = {"framework": "edtPyTorch", "model_main": "main.py", "args_verbatim": "--exec-start edtPyTorch"}
         values |= {"app_name": "ElasticPyTorchTrain", "num_worker": workers, **changes}
-        return operations.submit(
+        return execs.submit(
             self.platform, owner=owner or self.admin, spec=JobSpec(**values), staged=stage_code(self.platform)
         )
 
     def job(self, exec_id: str) -> JobView:
-        return operations.job(self.platform, exec_id, viewer=self.admin)
+        return execs.job(self.platform, exec_id, viewer=self.admin)
 
     def settle(self, until: Callable[[], bool] | None = None, rounds: int = 20) -> None:
         """Decide and obey in turn until nothing changes any more, or ``until`` holds."""
@@ -240,7 +240,7 @@ class Stage:
     def holding(self) -> dict[str, int]:
         """Job to the slots it holds."""
         held: dict[str, int] = {}
-        for node in operations.nodes(self.platform):
+        for node in fleet.nodes(self.platform):
             for slot in node.slots:
                 if slot.exec_id is not None:
                     held[slot.exec_id] = held.get(slot.exec_id, 0) + 1

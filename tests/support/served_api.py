@@ -23,8 +23,8 @@ from pydantic import SecretStr
 from edt_api.access.passwords import Passwords
 from edt_api.main import create_app
 from edt_api.settings import Settings
-from edt_scheduler import operations
 from edt_scheduler.model.states import Role
+from edt_scheduler.operations import accounts, execs
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView
 from support.credentials import PASSWORD
@@ -88,8 +88,8 @@ class ServedApi:
             EXECS, params={"args": args}, files={"file": ("main.py", b"print('hello')\n")}
         )
         assert response.status_code == 200, response.text
-        viewer = operations.user(self.platform, user)
-        return operations.job(self.platform, response.json()["id"], viewer=viewer)
+        viewer = accounts.user(self.platform, user)
+        return execs.job(self.platform, response.json()["id"], viewer=viewer)
 
     def register(self, name: str = "node-a", slots: int = 2) -> str:
         """A node; its token."""
@@ -137,7 +137,7 @@ def served(home: Path, **settings: Any) -> Iterator[ServedApi]:
             assert thread.is_alive(), "the server did not start"
             thread.join(0.01)
         for name in ("ana", "bob"):
-            operations.add_user(api.platform, name, app.state.passwords.hash_now(PASSWORD), Role.USER)
+            accounts.add_user(api.platform, name, app.state.passwords.hash_now(PASSWORD), Role.USER)
         yield api
     finally:
         api.close()

@@ -35,8 +35,8 @@ from edt_api.access.rules import (
 from edt_api.errors import ApiError, RequestInvalid, TooLarge, TooManyLogons
 from edt_api.http import address, by_browser, refuse
 from edt_api.submissions.uploads import read_whole
-from edt_scheduler import operations
 from edt_scheduler.errors import NoSuchUser, Unavailable
+from edt_scheduler.operations import accounts, fleet
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import UserView
 
@@ -109,7 +109,7 @@ class Authenticator:
         if "\0" in name:  # no database could even be asked for it
             return None
         try:
-            return operations.user(self.platform, name)
+            return accounts.user(self.platform, name)
         except NoSuchUser:
             return None
 
@@ -117,10 +117,10 @@ class Authenticator:
         token = credential.secret
         if hmac.compare_digest(token.encode(errors="replace"), self.join_token.encode()):
             return Caller(joins=True, credential=credential)
-        user = operations.verify_token(self.platform, token)
+        user = accounts.verify_token(self.platform, token)
         if user is not None:
             return Caller(user=user, credential=credential)
-        node = operations.verify_node_token(self.platform, token)
+        node = fleet.verify_node_token(self.platform, token)
         return Caller(node=node, credential=credential) if node is not None else NOBODY
 
 

@@ -24,8 +24,8 @@ from edt_contract.broker import node_queue
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.encoding import ContractError
 from edt_contract.reports import BATCH_BYTES, BATCH_REPORTS, Report
-from edt_scheduler import operations
 from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.operations import agents, fleet, images
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import SlotUse
 
@@ -41,7 +41,7 @@ _REPORTS = TypeAdapter(list[cluster.ReportIn])
 async def register(platform: ThePlatform, offer: cluster.NodeOffer) -> cluster.Registered:
     """A node's agent has started. Its new token shuts out an older agent of the same name."""
     registered = partial(
-        operations.register_node,
+        fleet.register_node,
         platform,
         **offer.model_dump(exclude={"slots"}),
         slots=[SlotSpec(**slot.model_dump()) for slot in offer.slots],
@@ -67,7 +67,7 @@ async def assignments(
     """What the node should be running now. Being asked is its heartbeat."""
     if after is not None and wait > 0:
         await _another_version(platform, stopping, name, after, min(wait, LONGEST_WAIT_SECONDS))
-    now = await concurrency.agents.run(partial(operations.assignments, platform, name, woken_by=woken_by))
+    now = await concurrency.agents.run(partial(agents.assignments, platform, name, woken_by=woken_by))
     listed = [assignment.to_json_object() for assignment in now.assignments]
     listed += [{"spec": {"job": job, "fence": fence}} for job, fence in now.locked]  # an agent leaves these alone
     return cluster.Assignments(version=now.version, assignments=listed, images=list(now.images))
@@ -76,7 +76,7 @@ async def assignments(
 async def _another_version(platform: Platform, stopping: threading.Event, name: str, after: int, wait: float) -> None:
     """Returns when the version is no longer ``after``, when the time is over, or when the server is to go."""
     until = asyncio.get_running_loop().time() + wait
-    while await concurrency.agents.run(operations.assignments_version, platform, name) == after:
+    while await concurrency.agents.run(agents.assignments_version, platform, name) == after:
         left = until - asyncio.get_running_loop().time()
         if left <= 0 or stopping.is_set():
             return
@@ -87,13 +87,13 @@ async def _another_version(platform: Platform, stopping: threading.Event, name: 
 async def usage(platform: ThePlatform, name: str, sample: cluster.UsageIn) -> None:
     """Take a sample of how busy the node's slots are, as of now."""
     sampled = [SlotUse(**slot.model_dump()) for slot in sample.slots]
-    await concurrency.agents.run(operations.record_usage, platform, name, sampled)
+    await concurrency.agents.run(agents.record_usage, platform, name, sampled)
 
 
 @router.post("/{name}/images", status_code=204, response_class=Response, dependencies=[for_the_node])
 async def pulled(platform: ThePlatform, name: str, pull: cluster.PulledIn) -> None:
     """The node has an image that it was asked for, or cannot get it."""
-    await concurrency.agents.run(operations.record_pull, platform, name, pull.image, pull.error)
+    await concurrency.agents.run(images.record_pull, platform, name, pull.image, pull.error)
 
 
 @router.post("/{name}/reports", dependencies=[for_the_node])
@@ -103,7 +103,7 @@ async def reports(request: Request, platform: ThePlatform, name: str) -> cluster
         request.stream(), BATCH_BYTES, f"reports: more than {BATCH_BYTES} bytes at once; send fewer"
     )
     sent = await concurrency.agents.run(_reports, body)
-    acked = await concurrency.agents.run(operations.record_reports, platform, name, sent)
+    acked = await concurrency.agents.run(agents.record_reports, platform, name, sent)
     crash_point(CrashPoint.API_REPORTED)
     return cluster.Acked(acked=acked)
 

@@ -31,10 +31,10 @@ from edt_api.submissions.frameworks import RUNNABLE
 from edt_api.submissions.submission import job_spec, read, refuse_a_path, script_name
 from edt_api.submissions.uploads import Upload, receive
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_scheduler import operations
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import JobKey, JobOrder
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import execs
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView, UserView
 
@@ -126,7 +126,7 @@ def _read(
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
     refuse_a_path(upload.file)
     idempotent = _idempotent(platform, key, args, data, upload.file) if key is not None else None
-    if idempotent is not None and (before := operations.submitted_before(platform, owner=viewer, request=idempotent)):
+    if idempotent is not None and (before := execs.submitted_before(platform, owner=viewer, request=idempotent)):
         return before
     return submission, Path(upload.file.name), idempotent
 
@@ -135,7 +135,7 @@ def _stored(
     platform: Platform, viewer: UserView, submission: Submission, staged: Path, idempotent: IdempotentRequest | None
 ) -> JobView:
     try:
-        return operations.submit(
+        return execs.submit(
             platform, owner=viewer, spec=job_spec(submission, staged), staged=staged, request=idempotent
         )
     finally:
@@ -173,7 +173,7 @@ async def listing(
         raise RequestInvalid(f"state: got {unknown[0][:64]!r}; it takes {', '.join(_STATES)}")
     states = {_STATES[name] for name in wanted} or None
     sorted_by = JobOrder(_SORT_KEYS[key], descending=order == "desc")
-    found = operations.jobs(platform, viewer=viewer, states=states, order=sorted_by, limit=limit)
+    found = execs.jobs(platform, viewer=viewer, states=states, order=sorted_by, limit=limit)
     written = concurrency.files.pieces(_as_json(found, _api_url(request)))
     first = await anext(written)  # before the answer begins, so that a database that is away is still a 503
     return StreamingResponse(_chained(first, written), media_type="application/json")
@@ -199,7 +199,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 async def delete_all(platform: ThePlatform, viewer: Viewer) -> None:
     """Remove the caller's own jobs, an admin's own too; those that run are stopped. Thousands take some seconds; a
     request that is broken off has removed some, and may be sent again."""
-    await concurrency.bulk.run(partial(operations.delete_all, platform, viewer=viewer))
+    await concurrency.bulk.run(partial(execs.delete_all, platform, viewer=viewer))
 
 
 @router.get("/frameworks", dependencies=[for_users])
@@ -211,19 +211,19 @@ def frameworks() -> list[jobs.Framework]:
 @router.get("/{exec_id}")
 def get(request: Request, platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Exec:
     """One job."""
-    return to_wire.execution(operations.job(platform, exec_id, viewer=viewer), _api_url(request))
+    return to_wire.execution(execs.job(platform, exec_id, viewer=viewer), _api_url(request))
 
 
 @router.delete("/{exec_id}", status_code=204, response_class=Response)
 def delete(platform: ThePlatform, viewer: Viewer, exec_id: str) -> None:
     """Remove a job with its logs and results. One that runs is stopped first."""
-    operations.delete(platform, exec_id, viewer=viewer)
+    execs.delete(platform, exec_id, viewer=viewer)
 
 
 @router.post("/{exec_id}/stop", status_code=204, response_class=Response)
 def stop(platform: ThePlatform, viewer: Viewer, exec_id: str) -> None:
     """Ask for a job's end; one that is over stays as it is."""
-    operations.stop(platform, exec_id, viewer=viewer)
+    execs.stop(platform, exec_id, viewer=viewer)
     crash_point(CrashPoint.API_STOP)
 
 
@@ -236,7 +236,7 @@ def log(
     log_type: Annotated[str, Query(alias="logType")] = "",
 ) -> Response:
     """The log, as text or, where JSON is asked for first, as one JSON string."""
-    pieces = logs.text(operations.job(platform, exec_id, viewer=viewer), log_type)
+    pieces = logs.text(execs.job(platform, exec_id, viewer=viewer), log_type)
     if _prefers_json(request.headers.get("accept", "")):
         return StreamingResponse(concurrency.files.pieces(logs.as_json(pieces)), media_type="application/json")
     return StreamingResponse(concurrency.files.pieces(pieces), media_type="text/plain; charset=utf-8")
@@ -245,7 +245,7 @@ def log(
 @router.get("/{exec_id}/result", response_class=Response, responses={200: _FILE})
 def result(platform: ThePlatform, viewer: Viewer, exec_id: str) -> Response:
     """What the job saved under RESULT_DIR/model, as a zip; while it runs, what there is so far."""
-    job = operations.job(platform, exec_id, viewer=viewer)
+    job = execs.job(platform, exec_id, viewer=viewer)
     found = results.result(job)
     headers = {"Content-Disposition": results.disposition(job, found.size), "Content-Length": str(found.size)}
     return StreamingResponse(

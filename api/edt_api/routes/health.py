@@ -17,8 +17,8 @@ from edt_api.dependencies import for_anyone
 from edt_api.http import on_this_machine
 from edt_api.schemas import cluster, jobs
 from edt_migrations import DatabaseTooNew
-from edt_scheduler import operations
 from edt_scheduler.errors import Unavailable
+from edt_scheduler.operations import fleet
 from edt_scheduler.platform import Platform
 
 log = logging.getLogger("edt.api")
@@ -81,7 +81,7 @@ class Readiness:
 def _database(platform: Platform) -> tuple[str, str]:
     """What the matter is with the database, and with its schema. Raises what a database of another kind raises."""
     try:
-        newest = operations.serves(platform)
+        newest = fleet.serves(platform)
     except DatabaseTooNew as error:
         return OK, str(error)
     except Unavailable as error:

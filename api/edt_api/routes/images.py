@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from edt_api.dependencies import AdminViewer, ThePlatform, TheSettings, for_admins, for_users
 from edt_api.http import Cursor, Limit, paged
 from edt_api.schemas import cluster
-from edt_scheduler import operations
+from edt_scheduler.operations import images
 
 router = APIRouter(prefix="/api/v1/images")
 
@@ -21,18 +21,18 @@ def listing(
 ) -> cluster.ImagePage:
     """The images that an admin has allowed or used, and on which nodes each is ready."""
     patterns = [pattern.strip() for pattern in settings.images.split(",") if pattern.strip()]
-    find = partial(operations.images, platform)
+    find = partial(images.images, platform)
     return paged(cluster.ImagePage, "images", find, attrgetter("number"), limit, cursor, patterns=patterns)
 
 
 @router.post("", status_code=201)
 def allow(platform: ThePlatform, viewer: AdminViewer, new: cluster.NewImage) -> cluster.Image:
     """Let everybody name an image; again to change whether nodes have it ready."""
-    allowed = operations.allow_image(platform, new.name, by=viewer, everywhere=new.everywhere)
+    allowed = images.allow_image(platform, new.name, by=viewer, everywhere=new.everywhere)
     return cluster.Image.model_validate(allowed)
 
 
 @router.delete("/{name:path}", status_code=204, response_class=Response, dependencies=[for_admins])
 def forbid(platform: ThePlatform, name: str) -> None:
     """Nobody but an admin may name it any more. Jobs that have it keep it."""
-    operations.forbid_image(platform, name)
+    images.forbid_image(platform, name)

@@ -19,9 +19,9 @@ from edt_api.http import Cursor, Limit, cursor_of, number_of, paged
 from edt_api.job_files import logs, results
 from edt_api.schemas import jobs
 from edt_api.submissions.frameworks import NAMES_GIVEN_BY_NOBODY
-from edt_scheduler import operations
 from edt_scheduler.model.jobs import JobFilter
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations import execs, history
 
 router = APIRouter(prefix="/api/v1/jobs")
 
@@ -55,7 +55,7 @@ def listing(
         text=q or None,
         unnamed=NAMES_GIVEN_BY_NOBODY,
     )
-    page = operations.jobs_page(platform, viewer=viewer, wanted=wanted, limit=limit, before=number_of("jobs", cursor))
+    page = execs.jobs_page(platform, viewer=viewer, wanted=wanted, limit=limit, before=number_of("jobs", cursor))
     return jobs.JobPage(
         items=[to_wire.job(each) for each in page.jobs], next=cursor_of("jobs", page.before), total=page.total
     )
@@ -71,13 +71,13 @@ def _states(text: str | None) -> frozenset[JobState] | None:
 
 @router.get("/{exec_id}")
 def get(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Job:
-    return to_wire.job(operations.job(platform, exec_id, viewer=viewer))
+    return to_wire.job(execs.job(platform, exec_id, viewer=viewer))
 
 
 @router.get("/{exec_id}/result")
 def result(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.ResultState:
     """Whether there is something to download now, and how much. WMLA's call fetches it. 410 where it was removed."""
-    job = operations.job(platform, exec_id, viewer=viewer)
+    job = execs.job(platform, exec_id, viewer=viewer)
     try:
         return jobs.ResultState(bytes=results.result(job).size, missing=None)
     except NoResult as none:
@@ -89,7 +89,7 @@ def resizes(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.ResizePage:
     """Each change of the job's size, in order: its cause, what woke the agent, its pause."""
-    find = partial(operations.resizes, platform, exec_id, viewer=viewer)
+    find = partial(history.resizes, platform, exec_id, viewer=viewer)
     return paged(jobs.ResizePage, "resizes", find, attrgetter("number"), limit, cursor)
 
 
@@ -98,7 +98,7 @@ def allocations(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.AllocationPage:
     """Each slot that the job held, in order, and when each step of that happened."""
-    find = partial(operations.allocations, platform, exec_id, viewer=viewer)
+    find = partial(history.allocations, platform, exec_id, viewer=viewer)
     return paged(jobs.AllocationPage, "allocations", find, attrgetter("allocation"), limit, cursor)
 
 
@@ -107,7 +107,7 @@ def events(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.EventPage:
     """The job's history, complete and in order."""
-    find = partial(operations.events, platform, exec_id, viewer=viewer)
+    find = partial(history.events, platform, exec_id, viewer=viewer)
     return paged(jobs.EventPage, "events", find, attrgetter("seq"), limit, cursor)
 
 
@@ -116,7 +116,7 @@ def metrics(
     platform: ThePlatform, viewer: Viewer, exec_id: str, points: Annotated[int, Query(ge=4, le=4096)] = 600
 ) -> jobs.Metrics:
     """How the training went, in at most so many points that keep the shape of the loss."""
-    return to_wire.metrics(operations.curve(platform, exec_id, viewer=viewer, points=points))
+    return to_wire.metrics(history.curve(platform, exec_id, viewer=viewer, points=points))
 
 
 @router.get("/{exec_id}/logs")
@@ -124,7 +124,7 @@ def log_files(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.LogFilePage:
     """The files of the job's log: the loggers' and the driver's first, then each engine's."""
-    find = partial(logs.listing, operations.job(platform, exec_id, viewer=viewer))
+    find = partial(logs.listing, execs.job(platform, exec_id, viewer=viewer))
     return paged(jobs.LogFilePage, "logs", find, lambda file: logs.place(file.stream), limit, cursor)
 
 
@@ -141,6 +141,6 @@ def log(
     ``stream``: ``elog``, ``out``, ``err``, or an engine's as ``logs`` lists them. At most 1 MiB an answer; an empty one
     means that nothing more is there yet. The offset is 0 again where the file was turned over at its size limit.
     """
-    data, after = logs.since(operations.job(platform, exec_id, viewer=viewer), stream, offset, _LOG_BYTES)
+    data, after = logs.since(execs.job(platform, exec_id, viewer=viewer), stream, offset, _LOG_BYTES)
     headers = {"Edt-Log-Offset": str(after)}
     return Response(data, media_type="text/plain; charset=utf-8", headers=headers)

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from edt_api.dependencies import TheCaller, ThePlatform, TheSettings, Viewer, for_users
 from edt_api.errors import NotAuthenticated
 from edt_api.schemas import jobs
-from edt_scheduler import operations
+from edt_scheduler.operations import accounts
 
 router = APIRouter(prefix="/auth/v1")
 
@@ -22,7 +22,7 @@ def logon(platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewe
         raise NotAuthenticated("sign in with a name and a password (Authorization: Basic)")
     seconds = settings.token_hours * 3600
     return jobs.Logon(
-        accessToken=operations.issue_token(platform, viewer, seconds),
+        accessToken=accounts.issue_token(platform, viewer, seconds),
         username=viewer.name,
         role="Admin" if viewer.is_admin else "User",
         expiresIn=int(seconds),
@@ -33,5 +33,5 @@ def logon(platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewe
 def logoff(platform: ThePlatform, caller: TheCaller) -> jobs.Message:
     """End the token that this request shows. With a password there is nothing to end."""
     if caller.token is not None:
-        operations.revoke_token(platform, caller.token)
+        accounts.revoke_token(platform, caller.token)
     return jobs.Message(message="Signed off.")

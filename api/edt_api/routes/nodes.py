@@ -13,7 +13,7 @@ from edt_api.dependencies import AdminViewer, ThePlatform, Viewer, for_admins, f
 from edt_api.errors import RequestInvalid
 from edt_api.http import Cursor, Limit, paged
 from edt_api.schemas import cluster
-from edt_scheduler import operations
+from edt_scheduler.operations import fleet
 
 router = APIRouter(prefix="/api/v1/nodes")
 
@@ -23,14 +23,14 @@ _USUAL_SECONDS = 3600.0
 @router.get("")
 def listing(platform: ThePlatform, viewer: Viewer, limit: Limit = 100, cursor: Cursor = None) -> cluster.NodePage:
     """Nodes, their slots, who holds them, how busy they are. A cluster is shared, and an exec id is no secret."""
-    find = partial(operations.nodes, platform)
+    find = partial(fleet.nodes, platform)
     show = partial(to_wire.node, viewer=viewer)
     return paged(cluster.NodePage, "nodes", find, attrgetter("number"), limit, cursor, show)
 
 
 @router.get("/{name}")
 def get(platform: ThePlatform, viewer: Viewer, name: str) -> cluster.Node:
-    return to_wire.node(operations.node(platform, name), viewer)
+    return to_wire.node(fleet.node(platform, name), viewer)
 
 
 @router.get("/{name}/usage", dependencies=[for_users])
@@ -47,7 +47,7 @@ def usage(
     begin = end - _USUAL_SECONDS if since is None else since
     if end < begin:
         raise RequestInvalid(f"until: got {end:g}, which is before since={begin:g}")
-    found = operations.usage(platform, name, since=begin, until=end, points=points)
+    found = fleet.usage(platform, name, since=begin, until=end, points=points)
     return cluster.NodeUsage(
         now=now,
         since=begin,
@@ -59,23 +59,23 @@ def usage(
 @router.post("/{name}/cordon")
 def cordon(platform: ThePlatform, viewer: AdminViewer, name: str) -> cluster.Node:
     """Start nothing new there; what runs goes on."""
-    return to_wire.node(operations.cordon(platform, name), viewer)
+    return to_wire.node(fleet.cordon(platform, name), viewer)
 
 
 @router.post("/{name}/uncordon")
 def uncordon(platform: ThePlatform, viewer: AdminViewer, name: str) -> cluster.Node:
     """Use the node again, after a cordon or a drain."""
-    return to_wire.node(operations.uncordon(platform, name), viewer)
+    return to_wire.node(fleet.uncordon(platform, name), viewer)
 
 
 @router.post("/{name}/drain")
 def drain(platform: ThePlatform, viewer: AdminViewer, name: str) -> cluster.Node:
     """Let everything leave it at the next boundary; nothing new starts."""
-    return to_wire.node(operations.drain(platform, name), viewer)
+    return to_wire.node(fleet.drain(platform, name), viewer)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, dependencies=[for_admins])
 def remove(platform: ThePlatform, name: str) -> None:
     """Take a lost node from the list. 409 for one whose agent still asks, or holds slots of a job that goes on. Its
     history stays, and a node of this name may join again."""
-    operations.remove_node(platform, name)
+    fleet.remove_node(platform, name)

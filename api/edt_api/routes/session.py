@@ -26,7 +26,7 @@ from edt_api.dependencies import (
 )
 from edt_api.errors import NotAuthenticated
 from edt_api.schemas import cluster
-from edt_scheduler import operations
+from edt_scheduler.operations import accounts
 
 router = APIRouter(prefix="/api/v1")
 
@@ -50,10 +50,10 @@ async def begin(
     if caller.user is None:
         raise NotAuthenticated("the name or the password is wrong")
     seconds = settings.token_hours * 3600
-    token = await to_thread.run_sync(operations.issue_token, platform, caller.user, seconds)
+    token = await to_thread.run_sync(accounts.issue_token, platform, caller.user, seconds)
     older = session_cookie(request)
     if older is not None:
-        await to_thread.run_sync(operations.revoke_token, platform, older)
+        await to_thread.run_sync(accounts.revoke_token, platform, older)
     give_cookie(response, request, token, seconds)
 
 
@@ -61,7 +61,7 @@ async def begin(
 def end(request: Request, response: Response, platform: ThePlatform, caller: TheCaller) -> None:
     """Sign out. The token ends on the server, not only in the browser."""
     if caller.token is not None:
-        operations.revoke_token(platform, caller.token)
+        accounts.revoke_token(platform, caller.token)
     take_cookie_back(response, request)
 
 

@@ -31,8 +31,8 @@ from edt_api.access.guard import Authenticator
 from edt_api.access.rules import Caller
 from edt_api.dependencies import TheAuthenticator, TheCaller, ThePlatform, Viewer, kept
 from edt_api.schemas import cluster
-from edt_scheduler import operations
 from edt_scheduler.errors import CursorTooOld, Unavailable
+from edt_scheduler.operations import history
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import Changes, UserView
 
@@ -152,7 +152,7 @@ class ChangeWatcher:
         """Listen from ``cursor`` on, or from now on. Raises CursorInvalid; one that is too old has ``missed``."""
         async with self._beginning:
             if self._watching is None or self._watching.done():
-                self._cursor = await to_thread.run_sync(operations.newest_change, self._platform)
+                self._cursor = await to_thread.run_sync(history.newest_change, self._platform)
                 self._looked_at = asyncio.get_running_loop().time()
                 self._watching = asyncio.create_task(self._watch(), name="the stream's watcher")
             # From here to the end of the block nothing is awaited: no batch comes between the two lines.
@@ -170,7 +170,7 @@ class ChangeWatcher:
         """Put what happened between ``cursor`` and the place where the listener joined before all that came since."""
         until = subscriber.cursor
         try:
-            changes = await to_thread.run_sync(lambda: operations.changes_since(self._platform, cursor, until=until))
+            changes = await to_thread.run_sync(lambda: history.changes_since(self._platform, cursor, until=until))
         except CursorTooOld:
             subscriber.miss()
         else:
@@ -192,9 +192,9 @@ class ChangeWatcher:
 
     async def _look(self) -> None:
         try:
-            changes = await to_thread.run_sync(operations.changes_since, self._platform, self._cursor)
+            changes = await to_thread.run_sync(history.changes_since, self._platform, self._cursor)
         except CursorTooOld:  # the watcher itself slept for longer than changes are kept: a suspended machine
-            changes = Changes(await to_thread.run_sync(operations.newest_change, self._platform))
+            changes = Changes(await to_thread.run_sync(history.newest_change, self._platform))
             for subscriber in self._subscribers:
                 subscriber.miss()
         self._looked_at = asyncio.get_running_loop().time()

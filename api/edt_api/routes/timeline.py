@@ -11,7 +11,7 @@ from edt_api import to_wire
 from edt_api.dependencies import ThePlatform, Viewer
 from edt_api.errors import RequestInvalid
 from edt_api.schemas import cluster
-from edt_scheduler import operations
+from edt_scheduler.operations import history
 
 router = APIRouter(prefix="/api/v1/timeline")
 
@@ -27,5 +27,5 @@ def timeline(
     others' jobs a user sees no more than which slots they hold."""
     if until is not None and until < since:
         raise RequestInvalid(f"until: got {until:g}, which is before since={since:g}")
-    found = operations.timeline(platform, viewer=viewer, since=since, until=math.inf if until is None else until)
+    found = history.timeline(platform, viewer=viewer, since=since, until=math.inf if until is None else until)
     return Response(to_wire.timeline(found, viewer), media_type="application/json")

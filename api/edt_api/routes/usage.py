@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from edt_api.dependencies import ThePlatform, Viewer, for_users
 from edt_api.http import Cursor, Limit, cursor_of, number_of
 from edt_api.schemas import cluster
-from edt_scheduler import operations
+from edt_scheduler.operations import history
 
 router = APIRouter(prefix="/api/v1/usage")
 
@@ -24,7 +24,7 @@ def slot_hours(
     come. An admin sees all users, others themselves. Jobs that were deleted count, too."""
     number = number_of("slot-hours", cursor)
     before = (number // _USERS * _DAY_SECONDS, number % _USERS) if number is not None else None
-    page = operations.slot_time(platform, viewer=viewer, before=before, limit=limit)
+    page = history.slot_time(platform, viewer=viewer, before=before, limit=limit)
     after = page.before[0] // _DAY_SECONDS * _USERS + page.before[1] if page.before is not None else None
     return cluster.SlotTimePage(
         items=[

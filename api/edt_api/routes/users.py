@@ -13,9 +13,9 @@ from edt_api.dependencies import AdminViewer, TheAddress, TheKey, ThePasswords, 
 from edt_api.errors import Forbidden, RequestInvalid, WrongPassword
 from edt_api.http import Cursor, Limit, paged
 from edt_api.schemas import cluster
-from edt_scheduler import operations
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.states import Role
+from edt_scheduler.operations import accounts
 
 router = APIRouter(prefix="/api/v1/users")
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api/v1/users")
 @router.get("", dependencies=[for_admins])
 def listing(platform: ThePlatform, limit: Limit = 100, cursor: Cursor = None) -> cluster.UserPage:
     """Users by name."""
-    find = partial(operations.users, platform)
+    find = partial(accounts.users, platform)
     return paged(cluster.UserPage, "users", find, attrgetter("id"), limit, cursor)
 
 
@@ -44,7 +44,7 @@ async def add(
     idempotent = IdempotentRequest.of(key, "POST users", new.name, new.role.value) if key is not None else None
     stored = await passwords.hash(new.password, viewer.id, address)
     role = Role(new.role.value)
-    add_user = partial(operations.add_user, platform, new.name, stored, role, by=viewer, request=idempotent)
+    add_user = partial(accounts.add_user, platform, new.name, stored, role, by=viewer, request=idempotent)
     return cluster.User.model_validate(await to_thread.run_sync(add_user))
 
 
@@ -53,7 +53,7 @@ async def remove(platform: ThePlatform, name: str) -> None:
     """Remove a user and their tokens, and stop their jobs. The last admin stays.
 
     With thousands of jobs that takes some seconds; where it is broken off, the platform goes on with it by itself."""
-    await concurrency.bulk.run(operations.remove_user, platform, name)
+    await concurrency.bulk.run(accounts.remove_user, platform, name)
 
 
 @router.put("/{name}/password", status_code=204, response_class=Response)
@@ -78,5 +78,5 @@ async def set_password(
         if not await passwords.verify(name, new.current_password, viewer, address):
             raise WrongPassword
     stored = await passwords.hash(new.password, viewer.id, address)
-    user = viewer if name == viewer.name else await to_thread.run_sync(operations.user, platform, name)
-    await to_thread.run_sync(operations.set_password, platform, user, stored)
+    user = viewer if name == viewer.name else await to_thread.run_sync(accounts.user, platform, name)
+    await to_thread.run_sync(accounts.set_password, platform, user, stored)

@@ -1,4 +1,4 @@
-"""The use cases: one function each. The only part that the API calls.
+"""The use cases: one function each, in modules by what they are about. The only part that the API calls.
 
 Most are one transaction. Those that may concern thousands of rows write some of them in each of several, and go on
 where they were broken off when they are called again.
@@ -9,7 +9,7 @@ A process that stays also calls ``platform.notifier.start()`` once: then its fir
 Functions are synchronous: call them from a thread. They return frozen views (``edt_scheduler.views``) and
 raise errors of ``edt_scheduler.errors``; both are safe to show. Nothing here waits for a broker.
 
-Jobs (``viewer`` is a UserView; what it may not see does not exist for it: NoSuchJob)
+``execs``: jobs (``viewer`` is a UserView; what it may not see does not exist for it: NoSuchJob)
     submit(platform, *, owner: UserView, spec: JobSpec, staged: Path, request=None) -> JobView
     submitted_before(platform, *, owner: UserView, request: IdempotentRequest) -> JobView | None
     job(platform, exec_id, *, viewer) -> JobView
@@ -19,15 +19,17 @@ Jobs (``viewer`` is a UserView; what it may not see does not exist for it: NoSuc
     delete(platform, exec_id, *, viewer) -> None           stops it where it runs; the folder goes when it is over
     delete_all(platform, *, viewer) -> int                 the viewer's own jobs, never another user's; some of
                                                         them in each transaction
+``history``: what happened to a job, and who held which slot
     events(platform, exec_id, *, viewer, after=0, limit=None) -> list[EventView]
     resizes(platform, exec_id, *, viewer, after=0, limit=None) -> list[ResizeView]
     allocations(platform, exec_id, *, viewer, after=0, limit=None) -> list[AllocationView]
     curve(platform, exec_id, *, viewer, points) -> Curve
     timeline(platform, *, viewer, since=0.0, until=inf) -> Timeline
-Changes (of everything: the caller leaves out what its viewer may not see)
+    slot_time(platform, *, viewer, before=None, limit) -> SlotTimePage     by user and day
+  and what has changed of everything: the caller leaves out what its viewer may not see
     newest_change(platform) -> str                         a cursor
     changes_since(platform, cursor, *, until=None) -> Changes      CursorTooOld, CursorInvalid
-Users and tokens
+``accounts``: users and tokens
     add_user(platform, name, password_hash, role=Role.USER, *, by=None, request=None) -> UserView
     user(platform, name) -> UserView                       NoSuchUser
     users(platform, *, limit=None, after=0) -> list[UserView]      by name, behind the one of this id
@@ -39,7 +41,7 @@ Users and tokens
                                                         PasswordChanged as above
     verify_token(platform, secret) -> UserView | None
     revoke_token(platform, secret) -> None
-Nodes
+``fleet``: nodes
     serves(platform) -> bool                               whether the schema is the newest; DatabaseTooNew, Unavailable
     register_node(platform, *, name, host, cores, boot_id, incarnation, slots: Sequence[SlotSpec],
                   launcher="process", alone=False) -> Registration
@@ -48,20 +50,19 @@ Nodes
     nodes(platform, *, limit=None, after=0) -> list[NodeView]
     beat(platform) -> None                                 by an API that serves, every few seconds
     usage(platform, name, *, since, until, points) -> dict[str, list[UseOverTime]]    by slot
-    slot_time(platform, *, viewer, before=None, limit) -> SlotTimePage     by user and day
     cordon(platform, name) / uncordon(platform, name) / drain(platform, name) -> NodeView
     remove_node(platform, name) -> None                    NodeInUse; a lost one, whose history stays
-Images
+``images``: container images
     images(platform, *, limit, after=0) -> list[ImageView]
     allow_image(platform, name, *, by: UserView, everywhere: bool) -> ImageView
     forbid_image(platform, name) -> None                   NoSuchImage
-Agents
+    record_pull(platform, node, image, error) -> None
+``agents``: what agents ask and report
     assignments(platform, node, *, woken_by="timer") -> NodeAssignments      also the heartbeat
     assignments_version(platform, node) -> int             one cheap read, writes nothing: for the long poll.
                                                         It is no heartbeat: hold a poll for 10 s at most (lease: 30 s)
     record_reports(platform, node, reports: Sequence[Report]) -> dict[str, int]   {"edt-7/2": 41}: taken up to there
     record_usage(platform, node, samples: Sequence[SlotUse]) -> None
-    record_pull(platform, node, image, error) -> None
 
 What an agent may rely on, and what is relied on of it:
 
@@ -79,41 +80,3 @@ What an agent may rely on, and what is relied on of it:
 Notifications: Celery task ``edt.assignments_changed`` on queue ``node.<name>``, arguments ``[node name, version]``; the
 body only wakes. ``edt_contract.broker`` holds the names and the broker's settings that both sides must share.
 """
-
-from __future__ import annotations
-
-from edt_scheduler.operations.accounts import (
-    add_user,
-    issue_token,
-    remove_user,
-    revoke_token,
-    set_password,
-    user,
-    users,
-    verify_token,
-)
-from edt_scheduler.operations.agents import assignments, assignments_version, record_reports
-from edt_scheduler.operations.execs import delete, delete_all, job, jobs, jobs_page, stop, submit, submitted_before
-from edt_scheduler.operations.fleet import (
-    beat,
-    cordon,
-    drain,
-    node,
-    nodes,
-    register_node,
-    remove_node,
-    serves,
-    uncordon,
-    verify_node_token,
-)
-from edt_scheduler.operations.history import (
-    allocations,
-    changes_since,
-    curve,
-    events,
-    newest_change,
-    resizes,
-    timeline,
-)
-from edt_scheduler.operations.images import allow_image, forbid_image, images, record_pull
-from edt_scheduler.operations.usage import record_usage, slot_time, usage

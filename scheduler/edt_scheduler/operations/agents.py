@@ -18,10 +18,10 @@ from edt_scheduler.errors import EnvironmentLocked, NoSuchNode, ReportForeign
 from edt_scheduler.home.secret_key import Keys
 from edt_scheduler.model.jobs import exec_id, job_number
 from edt_scheduler.platform import Platform
-from edt_scheduler.store import allocations, attempts, images, nodes, outbox, resizes
+from edt_scheduler.store import allocations, attempts, images, nodes, outbox, resizes, usage
 from edt_scheduler.store.database import retried
 from edt_scheduler.store.outages import outage
-from edt_scheduler.views import NodeAssignments
+from edt_scheduler.views import NodeAssignments, SlotUse
 
 log = logging.getLogger("edt.reports")
 
@@ -127,6 +127,14 @@ def record_reports(platform: Platform, node: str, reports: Sequence[Report]) -> 
         crash_point(CrashPoint.API_REPORTS)
     platform.notifier.notify()
     return acked
+
+
+@retried(if_done=True)
+def record_usage(platform: Platform, node: str, samples: Sequence[SlotUse]) -> None:
+    """Take a node's sample of its slots, as of now. It is no heartbeat."""
+    with platform.database.transaction(durable=False, urgent=True) as tx:
+        row = nodes.get(tx, node)
+        usage.put(tx, row, samples, platform.clock())
 
 
 def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import defaultdict
 from collections.abc import Sequence
 
 from sqlalchemy import Connection
@@ -17,9 +18,11 @@ from edt_scheduler.model.states import Intent
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import images, outbox, to_views
 from edt_scheduler.store import nodes as store
+from edt_scheduler.store import usage as usage_store
 from edt_scheduler.store.database import retried
-from edt_scheduler.views import NodeView, Registration
+from edt_scheduler.views import NodeView, Registration, UseOverTime
 
+LEAST_INTERVAL_SECONDS = 1.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 """Part of a queue's name and of folder names."""
 
@@ -111,6 +114,20 @@ def nodes(platform: Platform, *, limit: int | None = None, after: int = 0) -> li
     """At most so many of the nodes with their slots, oldest first, from number ``after`` (not itself) on; None: all."""
     with platform.database.snapshot() as tx:
         return to_views.nodes_of(tx, store.listed(tx, limit, after), platform.clock())
+
+
+def usage(platform: Platform, node: str, *, since: float, until: float, points: int) -> dict[str, list[UseOverTime]]:
+    """How busy each slot was, in at most so many intervals, oldest first; a slot of which nothing is known is left
+    out."""
+    found: dict[str, list[UseOverTime]] = defaultdict(list)
+    with platform.database.snapshot() as tx:
+        row = store.get(tx, node)
+        width = max(LEAST_INTERVAL_SECONDS, (until - since) / points)
+        for each in usage_store.series(tx, row.id, since, until, width):
+            memory = int(each.memory_bytes) if each.memory_bytes is not None else None
+            point = UseOverTime(each.slot, each.time, each.utilisation, memory, each.power_watts, each.temperature_c)
+            found[each.slot].append(point)
+    return dict(found)
 
 
 def cordon(platform: Platform, name: str) -> NodeView:

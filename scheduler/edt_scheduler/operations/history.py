@@ -7,6 +7,9 @@ Lists go by number: ``after`` is that of the last one already seen, ``limit`` ho
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+
+from sqlalchemy import Connection
 
 from edt_scheduler.model import progress
 from edt_scheduler.model.jobs import exec_id, folder_sent
@@ -16,7 +19,7 @@ from edt_scheduler.operations.execs import visible
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import allocations as allocation_store
 from edt_scheduler.store import changes as change_store
-from edt_scheduler.store import failures, metrics, nodes, to_views
+from edt_scheduler.store import failures, metrics, nodes, to_views, usage
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import resizes as resize_store
 from edt_scheduler.views import (
@@ -25,6 +28,8 @@ from edt_scheduler.views import (
     EventView,
     RemovedJob,
     ResizeView,
+    SlotTime,
+    SlotTimePage,
     Timeline,
     TimelineJob,
     UserView,
@@ -108,6 +113,40 @@ def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until:
             resizes=to_views.resizes_in_short(resized),
             failures=tuple(to_views.failure(row) for row in failed),
         )
+
+
+def slot_time(
+    platform: Platform, *, viewer: UserView, before: tuple[int, int] | None = None, limit: int
+) -> SlotTimePage:
+    """For how long users' jobs have held slots, by the day, newest first, today as far as it has come.
+
+    Whoever is no admin sees only their own. ``before``: day and user of the last one already seen.
+    """
+    whose = None if viewer.is_admin else viewer.id
+    with platform.database.snapshot() as tx:
+        found = list(_newest_first(tx, platform.clock(), whose, before, limit + 1))
+        names = usage.names(tx, {user for _, user, _ in found})
+    items = tuple(SlotTime(day, user, names[user], seconds) for day, user, seconds in found[:limit])
+    more = (items[-1].day, items[-1].user_id) if len(found) > limit else None
+    return SlotTimePage(items, more)
+
+
+def _newest_first(
+    tx: Connection, now: float, user_id: int | None, before: tuple[int, int] | None, limit: int
+) -> Iterator[tuple[int, int, float]]:
+    """Days that were not counted yet, then those that were."""
+    counted = usage.counted_until(tx) or 0
+    left = limit
+    if before is None or before[0] >= counted:
+        live = usage.held(tx, counted, now, user_id)
+        newest = sorted(((day, user) for day, users in live.items() for user in users), reverse=True)
+        for day, user in newest:
+            if (before is None or (day, user) < before) and left:
+                left -= 1
+                yield day, user, live[day][user]
+    if left:
+        for row in usage.days(tx, user_id, before, left):
+            yield row.day, row.user_id, row.slot_seconds
 
 
 def newest_change(platform: Platform) -> str:

@@ -4,7 +4,7 @@ One line a task. Its function takes the ``Platform`` and answers how many things
 
 * be as good done twice as once, also twice at the same time: two schedulers may lead for a moment, a message may come
   again. So it decides on what it reads in the transaction in which it writes, and a folder that is gone is no error;
-* end soon: it works in batches (``operations.batches``), and what is left waits for its next run;
+* end soon: it works in batches (``in_batches``), and what is left waits for its next run;
 * raise where it could not do its work: that is logged under its name, and it is tried again at its next period.
 
 When they run, and who runs them: ``beat``.

@@ -154,7 +154,7 @@ jobs = Table(
     Column("finished_at", Double),
     Column("stop_requested_at", Double),
     Column("deleted_at", Double),
-    # what is kept of it: operations.retention
+    # what is kept of it: periodic.retention
     Column("results_removed_at", Double),  # its results count as removed from here on, because of their age
     Column("results_days", Double),  # so many days they were kept
     Column("folder_gone_at", Double),  # its folder was removed
