@@ -140,15 +140,15 @@ class Watchdog:
 
     Args:
         shut: is set once the group's connections have been shut.
+        group: is held until ``close``, or as long as the thread is stuck in one of its operations.
     """
 
-    def __init__(self, shut: threading.Event) -> None:
-        self._shut = shut
+    def __init__(self, shut: threading.Event, group: Any) -> None:
+        self._shut, self._group = shut, group
         self._waits: queue.SimpleQueue[_Wait | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.stuck = False
         """Whether its thread waits for an operation that does not end. It waits for no other any more."""
-        self._kept: Any = None
 
     def wait(self, works: Sequence[Any]) -> None:
         """Wait until all operations ``works`` (``torch.distributed.Work``) are done.
@@ -174,10 +174,6 @@ class Watchdog:
         if wait.error is not None:
             raise PeerLost(f"the data plane broke off: {wait.error}") from wait.error
 
-    def keep(self, group: Any) -> None:
-        """Hold ``group`` as long as the thread is stuck in one of its operations."""
-        self._kept = group
-
     def _give_up(self, wait: _Wait) -> None:
         self.stuck = True
         wait.works.clear()  # the memory of all operations but the one that it is stuck in is free
@@ -189,6 +185,8 @@ class Watchdog:
         if self._thread is not None and not self.stuck:
             self._thread.join(_END_SECONDS)
             self.stuck = self._thread.is_alive()
+        if not self.stuck:
+            self._group = None
 
     def _serve(self) -> None:
         while (wait := self._waits.get()) is not None:
@@ -198,7 +196,7 @@ class Watchdog:
             except RuntimeError as error:
                 wait.error = error
             wait.done.release()
-        self._kept = None
+        self._group = None
 
 
 class _Wait:

@@ -24,9 +24,9 @@ from edt_runner import context, environment
 from edt_runner.adapter import Adapter, Local, Reduced, State
 from edt_runner.comm import connections
 from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
-from edt_runner.comm.tree_reduction import Buffers, PartialSums, sum_upper_tree
+from edt_runner.comm.tree_reduction import Buffers, PartialSums, sum_subtree, sum_upper_tree
 from edt_runner.errors import PeerLost
-from edt_runner.schedule import ReductionPlan, Span, children
+from edt_runner.schedule import ReductionPlan, Span
 
 dist: Any = _distributed  # raw process groups have no type stubs
 c10d: Any = _c10d
@@ -146,7 +146,7 @@ class GlooGroup:
     def __init__(self, group: Any, rank: int, size: int, dtype: torch.dtype, shut: threading.Event) -> None:
         self.rank, self.size = rank, size
         self._open_group, self._dtype = group, dtype
-        self._watchdog = Watchdog(shut)
+        self._watchdog = Watchdog(shut, group)
         self._closed = False
         self._buffers: dict[int, Buffers] = {}
 
@@ -193,30 +193,7 @@ class GlooGroup:
             buffers.give_back(local)
             return
         for span in plan.spans[self.rank]:
-            self._sum_subtree(span, sums, buffers, fill)
-
-    def _sum_subtree(
-        self, span: Span, sums: PartialSums, buffers: Buffers, fill: Callable[[int, Local], None]
-    ) -> torch.Tensor:
-        kept = sums.kept.pop(span, None)
-        if kept is not None:
-            local = buffers.take()
-            local[: sums.length].copy_(kept[: sums.length])
-            sums.held[span] = local
-            return local
-        if span[1] - span[0] == 1:
-            local = buffers.take()
-            fill(span[0], local[: sums.length])
-            sums.held[span] = local
-            return local
-        first, second = children(span)
-        left = self._sum_subtree(first, sums, buffers, fill)
-        right = self._sum_subtree(second, sums, buffers, fill)
-        left.add_(right)
-        del sums.held[first], sums.held[second]
-        sums.held[span] = left
-        buffers.give_back(right)
-        return left
+            sum_subtree(span, sums, buffers, fill)
 
     def reduce(self, plan: ReductionPlan, sums: PartialSums, announce: Callable[[], int]) -> tuple[Reduced, int]:
         """Sum over all ranks.
@@ -261,7 +238,7 @@ class GlooGroup:
                 sent.append(_post(self._group.send, [buffers.slice_of(total, peer)], peer, tags[span]))
             if distance == 1:
                 crash_point(CrashPoint.ENGINE_IN_REDUCE, at=context.page.offset, who=context.page.engine)
-        self._wait(works)
+        self._watchdog.wait(works)
         own = {span: buffers.slice_of(total, self.rank) for span, total in held.items()}
         return sum_upper_tree(plan.root, arriving, own), sent
 
@@ -282,7 +259,7 @@ class GlooGroup:
         for peer in peers:
             works.append(_post(group.send, [own], peer, _TAG_SHARD))
             works.append(_post(group.send, [numbers[self.rank : self.rank + 1]], peer, _TAG_ANNOUNCED))
-        self._wait(works)
+        self._watchdog.wait(works)
         return result[: buffers.length], _unanimous(numbers)
 
     def _all_reduce(self, total: torch.Tensor, length: int, announce: Callable[[], int]) -> tuple[Reduced, int]:
@@ -291,29 +268,19 @@ class GlooGroup:
         if self._group is not None:
             options = c10d.AllreduceOptions()
             options.timeout = OPERATION_TIMEOUT
-            self._wait([_post(self._group.allreduce, [total], options)])
+            self._watchdog.wait([_post(self._group.allreduce, [total], options)])
         return total[:length], _unanimous(total[length:])
-
-    def _wait(self, works: Sequence[Any]) -> None:
-        """Wait until all operations are done."""
-        group = self._open_group
-        try:
-            self._watchdog.wait(works)
-        except PeerLost:
-            if self._watchdog.stuck:
-                self._watchdog.keep(group)
-            raise
 
     def send_reduced(self, reduced: Reduced, to: Sequence[int]) -> None:
         """Send the sum of the last reduction to the ranks ``to``, which have not applied it."""
         assert self._group is not None
-        self._wait([_post(self._group.send, [reduced.contiguous()], peer, _TAG_REDUCED) for peer in to])
+        self._watchdog.wait([_post(self._group.send, [reduced.contiguous()], peer, _TAG_REDUCED) for peer in to])
 
     def receive_reduced(self, length: int, source: int) -> Reduced:
         """What rank ``source`` sends with ``send_reduced``: a new tensor of shape (length,)."""
         assert self._group is not None
         reduced = torch.empty(length, dtype=self._dtype)
-        self._wait([_post(self._group.recv, [reduced], source, _TAG_REDUCED)])
+        self._watchdog.wait([_post(self._group.recv, [reduced], source, _TAG_REDUCED)])
         return reduced
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -345,7 +312,7 @@ class GlooGroup:
         for index, piece in enumerate(_pieces([t.detach().cpu().contiguous() for t in state.tensors.values()])):
             if index % len(sources) == mine:
                 works.extend(_post(group.send, [piece], peer, _TAG_PIECES + index) for peer in to)
-        return lambda: self._wait(works)
+        return lambda: self._watchdog.wait(works)
 
     def receive_state(self, adapter: Adapter, sources: Sequence[int]) -> Mapping[str, Any]:
         """Fill ``adapter`` with the state that the ranks ``sources`` send with ``send_state``; returns its ``extra``.
@@ -353,9 +320,9 @@ class GlooGroup:
         group = self._group
         assert group is not None
         size = torch.zeros(1, dtype=torch.int64)
-        self._wait([_post(group.recv, [size], sources[0], _TAG_SIZE)])
+        self._watchdog.wait([_post(group.recv, [size], sources[0], _TAG_SIZE)])
         text = torch.empty(int(size[0]), dtype=torch.uint8)
-        self._wait([_post(group.recv, [text], sources[0], _TAG_TEXT)])
+        self._watchdog.wait([_post(group.recv, [text], sources[0], _TAG_TEXT)])
         header = json.loads(text.numpy().tobytes())
         places = adapter.begin_import(header["meta"], header["shapes"])
         staged = {
@@ -364,7 +331,7 @@ class GlooGroup:
             else torch.empty(place.shape, dtype=place.dtype)
             for name, place in places.items()
         }
-        self._wait(
+        self._watchdog.wait(
             [
                 _post(group.recv, [piece], sources[index % len(sources)], _TAG_PIECES + index)
                 for index, piece in enumerate(_pieces(staged.values()))
@@ -380,20 +347,15 @@ class GlooGroup:
     def close(self) -> None:
         """Drop the connections, which takes about 10 ms a peer. May be called by another thread."""
         self._closed = True
-        group, self._open_group = self._open_group, None
+        group, self._open_group = self._open_group, None  # this thread drops it, and not the one that waits for it
         self._watchdog.close()
-        if self._watchdog.stuck and group is not None:
-            self._watchdog.keep(group)
+        del group
 
 
 def _pieces(tensors: Any) -> list[torch.Tensor]:
     """All bytes of contiguous tensors, as views of at most 8 MB: different sources can send them."""
-    found: list[torch.Tensor] = []
-    for tensor in tensors:
-        flat = tensor.detach().reshape(-1).view(torch.uint8) if tensor.numel() else None
-        if flat is not None:
-            found.extend(torch.split(flat, _PIECE_BYTES))
-    return found
+    flat = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
+    return [piece for each in flat for piece in torch.split(each, _PIECE_BYTES)]
 
 
 def _unanimous(announced: torch.Tensor) -> int:

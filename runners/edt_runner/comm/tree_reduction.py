@@ -6,7 +6,7 @@ sum has the same shape. In memory both are padded with zeros to ``size`` shards 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -115,6 +115,32 @@ class Buffers:
         while len(self._shards) <= index:
             self._shards.append(torch.empty(self._shard, dtype=self._dtype))
         return self._shards[index]
+
+
+def sum_subtree(
+    span: Span, sums: PartialSums, buffers: Buffers, fill: Callable[[int, torch.Tensor], None]
+) -> torch.Tensor:
+    """Sum the micro-batches ``span`` into ``sums``, in the order of the tree; what it has kept is used again.
+
+    Returns:
+        The sum, in a buffer of ``buffers``.
+    """
+    kept = sums.kept.pop(span, None)
+    if kept is None and span[1] - span[0] > 1:
+        first, second = children(span)
+        local = sum_subtree(first, sums, buffers, fill)
+        right = sum_subtree(second, sums, buffers, fill)
+        local.add_(right)
+        del sums.held[first], sums.held[second]
+        buffers.give_back(right)
+    else:
+        local = buffers.take()
+        if kept is not None:
+            local[: sums.length].copy_(kept[: sums.length])
+        else:
+            fill(span[0], local[: sums.length])
+    sums.held[span] = local
+    return local
 
 
 def sum_upper_tree(span: Span, arrived: Mapping[Span, torch.Tensor], own: Mapping[Span, torch.Tensor]) -> torch.Tensor:

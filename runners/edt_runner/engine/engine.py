@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from edt_runner.comm.connections import can_connect
 from edt_runner.comm.process_groups import GlooGroup
 from edt_runner.context import ActivityKind
 from edt_runner.engine.link import Membership
-from edt_runner.engine.step_runner import EngineParts, StepRunner, width_of
+from edt_runner.engine.step_runner import EngineParts, StepRunner
 from edt_runner.errors import CheckpointError, PeerLost, StateMismatch
 from edt_runner.protocol.data import (
     CatchUp,
@@ -29,7 +29,6 @@ from edt_runner.protocol.data import (
     EngineState,
     EngineStatus,
     RegroupPlan,
-    RegroupStatus,
     TrainingDefinition,
 )
 from edt_runner.protocol.engine_messages import (
@@ -55,7 +54,6 @@ from edt_runner.protocol.engine_messages import (
     TrainingFinished,
 )
 from edt_runner.protocol.messages import Resized
-from edt_runner.schedule import Split
 
 Stage = Callable[[], "Stage | ExitKind"]
 
@@ -64,15 +62,12 @@ class Engine:
     """One engine."""
 
     def __init__(self, parts: EngineParts) -> None:
-        self._schedule, self._parts = parts.training.schedule, parts
-        self._adapter, self._link = parts.adapter, parts.link
+        self._schedule, self._parts, self._link = parts.training.schedule, parts, parts.link
         self._steps = StepRunner(parts)
         self._membership: Membership | None = None
         """None: it has no state yet, or has to receive it anew."""
         self._announced = 0
         """The generation that all engines announced in the last reduction; 0: they differed."""
-        self._coming_split: Split | None = None
-        """Of the coming step; None: an even split over all members."""
         self._unreachable: list[str] = []
         """The engines that it could not reach when the group of a regroup was not built."""
         self._built: int | None = None
@@ -80,8 +75,6 @@ class Engine:
         cause of which another engine knows, and where it was never built: this tells the coordinator which it was."""
         self._requested_after = 0
         """The newest regroup that it knew of when it sent its join request."""
-        self._torn = False
-        """Whether its state is incomplete: another engine's was being received over it."""
         self._pull_failures = 0
         self._result = EngineResult()
         """Of the training, once this engine has committed the last step."""
@@ -109,19 +102,19 @@ class Engine:
     # ── joining ───────────────────────────────────────────────────────────────────────────────────────────────
     def _join(self) -> Stage | ExitKind:
         """Ask to join until the state is here. An ExitKind: this engine will not join."""
-        link = self._link
+        patience = environment.pull_weight_timeout()
         context.page.write(ActivityKind.WAITING, 0)
         self._request_to_join()
-        deadline = _pull_deadline() if self._pull_failures else None
+        deadline = time.monotonic() + patience if self._pull_failures else None
         while True:
-            message = link.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            message = self._link.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             match message:
                 case None:
                     self._pull_failed()
                     deadline = None  # until the coordinator has answered
                 case TrainingDefined(definition=definition):
                     self._check_definition(definition)
-                    deadline = _pull_deadline()
+                    deadline = time.monotonic() + patience
                 case ReceiveStateFromDriver():
                     return self._receive_from_driver(message)
                 case ReceiveStateFromMembers(generation=generation):
@@ -130,7 +123,7 @@ class Engine:
                     if self._pull_failures > environment.pull_failed_limit():
                         return ExitKind.PULL_FAILED
                     self._request_to_join()
-                    deadline = _pull_deadline()
+                    deadline = time.monotonic() + patience
                 case JoinContinues():
                     pass
                 case JoinAgain(regroup=regroup) if regroup > self._requested_after:
@@ -164,29 +157,29 @@ class Engine:
     def _receive_from_driver(self, message: ReceiveStateFromDriver) -> Stage:
         """The first engine of an attempt receives the driver's state and trains alone."""
         with contextlib.closing(self._parts.plane.build(message.store, message.key, rank=1, size=2)) as group:
-            self._transfer(group, sources=[0], receivers=[1])
+            self._steps.transfer(group, sources=[0], receivers=[1])
         crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
         self._enter(message.generation, (self._link.name,), self._parts.plane.solo())
         self._link.send(StateReceived(message.generation, self._steps.training_steps))
         self._steps.lead()
-        self._request_batches()
+        self._steps.request_batches(self.membership.group)
         return self._train
 
     def _receive_from_members(self, generation: int) -> Stage:
         """A joining engine receives the state while the members compute a step. It takes part in that step's reduction
         with nothing of its own, and computes from the next step on."""
-        prepared = self._link.prepared(generation)
+        prepared, steps = self._link.prepared(generation), self._steps
         change, group = prepared.message, prepared.group
         assert group is not None
         crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
         ranks = _ranks(change.members)
-        self._transfer(group, ranks(change.surviving), ranks(change.joining))
+        steps.transfer(group, ranks(change.surviving), ranks(change.joining))
         self._enter(generation, change.members, group)
-        self._link.send(StateReceived(generation, self._steps.training_steps))
+        self._link.send(StateReceived(generation, steps.training_steps))
         crash_point(CrashPoint.ENGINE_JOINED, who=self._link.name)
-        self._coming_split = self._split_over(change.surviving, change.members)
+        steps.split_over(change.surviving, change.members)
         self._parts.checksum_sender.joined()
-        self._request_batches()
+        steps.request_batches(group)
         return self._train
 
     # ── training ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,8 +188,7 @@ class Engine:
         while not self._steps.done:
             if self._announced > self.membership.generation and not self._switch(self._announced):
                 return lambda: self._await_coordinator(ExitKind.LEFT)
-            self._announced = self._steps.run(self.membership, self._split())
-            self._coming_split = None
+            self._announced = self._steps.run(self.membership)
         return self._finish
 
     def _switch(self, generation: int) -> bool:
@@ -225,9 +217,9 @@ class Engine:
         if change.joining:
             ranks = _ranks(change.members)
             self._parts.checksum_sender.joined()
-            steps.finish_sending = self._transfer(group, ranks(change.surviving), ranks(change.joining))
-        self._coming_split = self._split_over(change.surviving, change.members)
-        self._request_batches()
+            steps.finish_sending = steps.transfer(group, ranks(change.surviving), ranks(change.joining))
+        steps.split_over(change.surviving, change.members)
+        steps.request_batches(group)
         return True
 
     # ── after a loss ──────────────────────────────────────────────────────────────────────────────────────────
@@ -262,23 +254,12 @@ class Engine:
                     return at_exit
 
     def _send_survivor_status(self, regroup: int) -> None:
-        steps, plane = self._steps, self._parts.plane
+        plane = self._parts.plane
         self._link.acknowledge_regroup(regroup)
         self._set_status(EngineState.REGROUPING)
-        micro_batches, offset_after = self._schedule.micro_batches, None
-        if self._schedule.follows_engines:
-            micro_batches = 0 if steps.done else width_of(self._split())
-            offset_after = steps.offset + micro_batches
-        status = RegroupStatus(
-            offset=steps.offset,
-            has_reduced=steps.reduced is not None,
-            summed=steps.sums.spans() if steps.sums is not None else (),
-            ended=steps.done,
-            micro_batches=micro_batches,
-            offset_after=offset_after,
-        )
+        status = self._steps.status(self.membership.group.size)
         self._link.send(SurvivorStatus(regroup, status, plane.addresses, plane.probe_address))
-        context.page.write(ActivityKind.REGROUPING, steps.offset)
+        context.page.write(ActivityKind.REGROUPING, status.offset)
 
     def _regroup(self, message: ApplyRegroupPlan) -> Stage | ExitKind:
         """Go on with the survivors: those that are a step behind catch up, then the broken step is tried again."""
@@ -286,7 +267,7 @@ class Engine:
         name, plan, led = self._link.name, message.plan, self.membership.leads
         receives = name in plan.repaired or (plan.catch_up is CatchUp.STATE and name in plan.behind)
         restores = plan.restore is not None and name == plan.repair_source
-        if self._torn and not receives and not restores:
+        if self._steps.torn and not receives and not restores:
             print("edt: the engine that sent its state has died with half of it sent", flush=True)
             return ExitKind.LOST
         group = self._build_regrouped(message)
@@ -301,10 +282,9 @@ class Engine:
             return lambda: self._await_coordinator(ExitKind.LEFT)
         self._enter(message.generation, plan.members, group)
         if plan.restore is not None:
-            self._request_batches()
+            self._steps.request_batches(group)
         elif not self._steps.done:
-            self._coming_split = plan.split
-            self._request_batches(self._steps.keep(plan.split, group.rank))
+            self._steps.try_again(plan.split, group)
         self._link.send(Regrouped(message.regroup))
         lost, step = _allocations(message.lost), self._steps.training_steps
         resized = Resized(message.generation, step, group.size, None, lost=lost, recomputed=plan.recomputed)
@@ -330,10 +310,10 @@ class Engine:
         steps, ranks = self._steps, _ranks(plan.members)
         sources, behind = ranks(plan.sources), ranks(plan.behind)
         if plan.catch_up is CatchUp.STATE:
-            self._transfer(group, sources, behind)()
+            steps.transfer(group, sources, behind)()
         elif plan.catch_up is CatchUp.REDUCED and group.rank in behind:
             step = self._schedule.at(steps.offset, plan.offset - steps.offset)
-            reduced = group.receive_reduced(self._adapter.size(step.kind), sources[0])
+            reduced = group.receive_reduced(self._parts.adapter.size(step.kind), sources[0])
             steps.commit(reduced, self.membership, step)
         elif plan.catch_up is CatchUp.REDUCED and group.rank == sources[0]:
             group.send_reduced(steps.reduced, behind)
@@ -356,7 +336,7 @@ class Engine:
                 self._link.send(CheckpointMissing(str(error)))
                 return False
         ranks = _ranks(plan.members)
-        self._transfer(group, ranks([plan.repair_source]), ranks(plan.repaired))()
+        steps.transfer(group, ranks([plan.repair_source]), ranks(plan.repaired))()
         if plan.restore is not None and name in plan.repaired:
             parts.recorder.go_back(steps.training_steps, generation)
         return True
@@ -373,7 +353,7 @@ class Engine:
         checksums = self._parts.checksum_sender.at_end(names=member.leads) if member.group.size > 1 else None
         self._result = EngineResult(checksums)
         if member.leads:
-            self._result = replace(self._result, digest=self._adapter.digest(), step=steps.training_steps)
+            self._result = replace(self._result, digest=self._parts.adapter.digest(), step=steps.training_steps)
         self._set_status(EngineState.ENDED, result=self._result)
         self._link.send(TrainingFinished(member.generation, self._result))
         return lambda: self._await_coordinator(ExitKind.FINISHED)
@@ -384,34 +364,15 @@ class Engine:
         self._set_status(EngineState.SENDING)
         try:
             with contextlib.closing(self._parts.plane.build(message.store, message.key, rank=0, size=2)) as group:
-                self._transfer(group, sources=[0], receivers=[1])()
+                self._steps.transfer(group, sources=[0], receivers=[1])()
         except PeerLost as error:
             print(f"edt: the driver did not take the weights: {error}", flush=True)
         self._set_status(EngineState.ENDED, result=self._result)
 
     # ── what the stages share ─────────────────────────────────────────────────────────────────────────────────
-    def _transfer(self, group: GlooGroup, sources: Sequence[int], receivers: Sequence[int]) -> Callable[[], None]:
-        """Move the whole state from some ranks of ``group``, where it is equal, to others.
-
-        A receiver has it when this returns. A source has begun to send; the function that is returned waits until its
-        part has been sent, and the state must stand still until then.
-        """
-        if group.rank in receivers:
-            self._parts.snapshots.wait_copied()
-            self._parts.checksum_sender.wait()
-            self._torn = True
-            self._steps.accept(group.receive_state(self._adapter, sources))
-        elif group.rank in sources and receivers:
-            return group.send_state(self._adapter.export_state(), self._steps.extra(), sources, receivers)
-        return lambda: None
-
     @property
     def membership(self) -> Membership:
-        """The engine works in it.
-
-        Raises:
-            AssertionError: it has no state yet.
-        """
+        """The engine works in it; there is one once it has a state."""
         assert self._membership is not None
         return self._membership
 
@@ -420,28 +381,11 @@ class Engine:
         self._link.enter(generation, self._membership.group if self._membership is not None else None)
         self._membership = Membership(generation, members, group, self._link.name)
         self._set_status(EngineState.TRAINING, step=self._steps.training_steps)
-        self._announced, self._coming_split, self._torn = 0, None, False
+        self._announced = 0
+        self._steps.enter()
 
     def _set_status(self, state: EngineState, **fields: Any) -> None:
         self._link.set_status(EngineStatus(state, self.membership.generation, self.membership.members, **fields))
-
-    def _split(self) -> Split:
-        """Of the coming step."""
-        return self._coming_split or self._steps.even_split(self.membership.group.size)
-
-    def _split_over(self, computing: tuple[str, ...], members: tuple[str, ...]) -> Split:
-        """Of a step that only some of the members compute."""
-        parts = iter(self._steps.even_split(len(computing)))
-        return tuple(next(parts) if member in computing else range(0) for member in members)
-
-    def _request_batches(self, kept: tuple[int, ...] = ()) -> None:
-        if not self._steps.done:
-            self._steps.request_batches(self.membership.group, self._split(), kept)
-
-
-def _pull_deadline() -> float:
-    """When a joining engine has waited too long, in monotonic seconds."""
-    return time.monotonic() + environment.pull_weight_timeout()
 
 
 def _ranks(members: tuple[str, ...]) -> Callable[[Iterable[str]], list[int]]:

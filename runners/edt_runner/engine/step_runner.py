@@ -25,6 +25,7 @@ from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.engine.telemetry import MetricSums, PauseTimer, Recorder, Telemetry
 from edt_runner.errors import UsageError
 from edt_runner.loader import SampleLoader
+from edt_runner.protocol.data import RegroupStatus
 from edt_runner.protocol.messages import GuaranteeEnded
 from edt_runner.schedule import Split, Step, StepKind, even_split, plan_of
 from edt_runner.seeds import step_seed
@@ -66,8 +67,12 @@ class StepRunner:
         """Of the coming step."""
         self.reduced: Reduced | None = None
         """The reduced tensor of the step that was committed last, as long as others can apply it."""
-        self.sums: PartialSums | None = None
+        self._sums: PartialSums | None = None
         """What is summed of the coming step."""
+        self.torn = False
+        """Whether the state is incomplete: another engine's was being received over it."""
+        self._split: Split | None = None
+        """Of the coming step; None: an even split over all members."""
         self._summed_width = 0
         """Micro-batches of the step that ``sums`` are of."""
         self.pauses = PauseTimer(parts.link)
@@ -94,32 +99,74 @@ class StepRunner:
     def _stopped(self) -> bool:
         return self._parts.hooks is not None and self._parts.hooks.stopped
 
-    def extra(self) -> dict[str, Any]:
-        """What belongs to the state besides the adapter's, as JSON."""
-        return {"offset": self.offset, "metric_sums": self._epoch_sums.to_json_object()}
+    def status(self, engines: int) -> RegroupStatus:
+        """How far this one of so many engines is, for a regroup."""
+        micro_batches, offset_after = self._schedule.micro_batches, None
+        if self._schedule.follows_engines:
+            micro_batches = 0 if self.done else _width_of(self._coming_split(engines))
+            offset_after = self.offset + micro_batches
+        return RegroupStatus(
+            offset=self.offset,
+            has_reduced=self.reduced is not None,
+            summed=self._sums.spans() if self._sums is not None else (),
+            ended=self.done,
+            micro_batches=micro_batches,
+            offset_after=offset_after,
+        )
+
+    def transfer(self, group: GlooGroup, sources: Sequence[int], receivers: Sequence[int]) -> Callable[[], None]:
+        """Move the whole state from some ranks of ``group``, where it is equal, to others.
+
+        A receiver has it when this returns. A source has begun to send; the function that is returned waits until its
+        part has been sent, and the state must stand still until then.
+        """
+        if group.rank in receivers:
+            self._parts.snapshots.wait_copied()
+            self._parts.checksum_sender.wait()
+            self.torn = True
+            self.accept(group.receive_state(self._adapter, sources))
+        elif group.rank in sources and receivers:
+            extra = {"offset": self.offset, "metric_sums": self._epoch_sums.to_json_object()}
+            return group.send_state(self._adapter.export_state(), extra, sources, receivers)
+        return lambda: None
 
     def accept(self, extra: Mapping[str, Any]) -> None:
         """Go on from a state that the adapter has been filled with. ``extra``: of that state."""
         self.offset = int(extra["offset"])
         self._epoch_sums = MetricSums(self._adapter.width, extra["metric_sums"])
-        self.reduced = self.sums = self.finish_sending = None
+        self.reduced = self._sums = self.finish_sending = None
         self._parts.recorder.keep(())
         if self._parts.hooks is not None:
             self._parts.hooks.begin()
 
     # ── batches ───────────────────────────────────────────────────────────────────────────────────────────────
-    def even_split(self, engines: int) -> Split:
+    def enter(self) -> None:
+        """Another membership goes on with the state that is here."""
+        self._split, self.torn = None, False
+
+    def split_over(self, computing: tuple[str, ...], members: tuple[str, ...]) -> None:
+        """Only some of the members compute the coming step."""
+        parts = iter(self._even_split(len(computing)))
+        self._split = tuple(next(parts) if member in computing else range(0) for member in members)
+
+    def _coming_split(self, engines: int) -> Split:
+        return self._split or self._even_split(engines)
+
+    def _even_split(self, engines: int) -> Split:
         """The coming step's micro-batches, split evenly over so many engines."""
         return even_split(self._step_at(self.offset, engines).micro_batches, engines)
 
     def _step_at(self, offset: int, engines: int) -> Step:
         return self._schedule.at(offset, self._training.widths.at(offset, engines))
 
-    def request_batches(self, group: GlooGroup, parts: Split, kept: Collection[int] = ()) -> None:
-        """Let the loader prepare what this engine will compute: of the coming step, which is split into ``parts``, all
-        but the micro-batches that are ``kept``; of later steps its part of an even split."""
+    def request_batches(self, group: GlooGroup, kept: Collection[int] = ()) -> None:
+        """Let the loader prepare what this engine will compute: of the coming step all but the micro-batches that are
+        ``kept``; of later steps its part of an even split."""
+        if self.done:
+            return
+        parts = self._coming_split(group.size)
         first = sorted(set(parts[group.rank]) - set(kept))
-        step = self._schedule.at(self.offset, width_of(parts))
+        step = self._schedule.at(self.offset, _width_of(parts))
         self._loader.restart(self._requests(step, self.offset, first, group))
 
     def _requests(self, step: Step, offset: int, part: Sequence[int], group: GlooGroup) -> Iterator[BatchRequest]:
@@ -134,21 +181,21 @@ class StepRunner:
             step = self._step_at(offset, group.size)
             part = even_split(step.micro_batches, group.size)[group.rank]
 
-    def keep(self, parts: Split, rank: int) -> tuple[int, ...]:
-        """Before another try of the coming step: of what is summed keep the micro-batches that are this engine's in the
-        split ``parts``, and return them."""
-        self.finish_sending = None
-        if width_of(parts) != self._summed_width:  # it is another step than the one that they were summed for
-            self.sums = None
-        if self.sums is not None:
-            self.sums.restrict(parts[rank])
-        kept = self.sums.micro_batches() if self.sums is not None else ()
+    def try_again(self, parts: Split, group: GlooGroup) -> None:
+        """Before another try of the coming step, which is split into ``parts``: of what is summed keep the
+        micro-batches that are this engine's, and request the batches of the others."""
+        self.finish_sending, self._split = None, parts
+        if _width_of(parts) != self._summed_width:  # it is another step than the one that they were summed for
+            self._sums = None
+        if self._sums is not None:
+            self._sums.restrict(parts[group.rank])
+        kept = self._sums.micro_batches() if self._sums is not None else ()
         self._parts.recorder.keep(kept)
-        return kept
+        self.request_batches(group, kept)
 
     # ── one step ──────────────────────────────────────────────────────────────────────────────────────────────
-    def run(self, membership: Membership, parts: Split) -> int:
-        """Compute, reduce and commit the coming step, which is split into ``parts``.
+    def run(self, membership: Membership) -> int:
+        """Compute, reduce and commit the coming step.
 
         Returns:
             The generation that all engines announced in the reduction, or 0 where they differ.
@@ -157,7 +204,8 @@ class StepRunner:
             PeerLost: the group broke, or a regroup was started. The step is not committed.
         """
         group = membership.group
-        step = self._schedule.at(self.offset, width_of(parts))
+        parts = self._coming_split(group.size)
+        step = self._schedule.at(self.offset, _width_of(parts))
         trains = step.kind is StepKind.TRAIN
         plan = plan_of(step.micro_batches, parts)
         self._summed_width = step.micro_batches
@@ -165,8 +213,8 @@ class StepRunner:
             self._training.request.observe_step(step, sum(map(bool, parts)), len(parts[group.rank]), membership.leads)
         self.reach(CrashPoint.ENGINE_FORWARD if trains else CrashPoint.ENGINE_VALIDATE)
         exact = self._training.request.exact or not trains
-        self.sums = group.begin(self._adapter.size(step.kind), exact=exact, previous=self.sums)
-        group.sum_own(plan, self.sums, lambda index, local: self._compute(step, index, local))
+        self._sums = group.begin(self._adapter.size(step.kind), exact=exact, previous=self._sums)
+        group.sum_own(plan, self._sums, lambda index, local: self._compute(step, index, local))
         own = self._own_sums(step) if self._training.request.worker_logger else []
         if self.finish_sending is not None:  # nothing may change the parameters before joining engines have them
             self.finish_sending()
@@ -177,13 +225,14 @@ class StepRunner:
         self._link.check()
         context.page.write(ActivityKind.REDUCING, self.offset)
         self.reach(CrashPoint.ENGINE_BEFORE_REDUCE)
-        reduced, announced = group.reduce(plan, self.sums, self._link.announce)
+        reduced, announced = group.reduce(plan, self._sums, self._link.announce)
         self.reach(CrashPoint.ENGINE_REDUCED)
         self.commit(reduced, membership, step)
         self._log_own(step, own, group.size)
         if not self._reported_first_step and trains and len(parts[group.rank]):
             self._reported_first_step = True
             self._link.report("engine-counted", allocation=int(self._link.name), step=step.training_steps_before)
+        self._split = None
         return announced
 
     def _compute(self, step: Step, index: int, local: Local) -> None:
@@ -222,7 +271,7 @@ class StepRunner:
         sums = self._adapter.sums(step.kind, reduced)
         self._epoch_sums.add(step.kind, sums)
         self.offset += step.advance
-        self.reduced, self.sums = reduced if whole else None, None
+        self.reduced, self._sums = reduced if whole else None, None
         if trains:
             width = step.micro_batches if self._schedule.follows_engines else None
             self._parts.recorder.commit(step.training_steps_before, self._tried_in, width)
@@ -291,8 +340,8 @@ class StepRunner:
     # ── this engine's own values ──────────────────────────────────────────────────────────────────────────────
     def _own_sums(self, step: Step) -> list[float]:
         """Samples, loss and metrics summed over this engine's micro-batches."""
-        assert self.sums is not None
-        found = [self._adapter.sums(step.kind, tensor) for tensor in self.sums.tensors()]
+        assert self._sums is not None
+        found = [self._adapter.sums(step.kind, tensor) for tensor in self._sums.tensors()]
         return [sum(column) for column in zip(*found, strict=True)]
 
     def _log_own(self, step: Step, own: list[float], workers: int) -> None:
@@ -310,7 +359,7 @@ class StepRunner:
         crash_point(point, at=self.offset, who=self._link.name)
 
 
-def width_of(parts: Split) -> int:
+def _width_of(parts: Split) -> int:
     """Micro-batches of the step that is split so."""
     return sum(map(len, parts))
 
