@@ -85,7 +85,7 @@ def participants(training: Training) -> list[Participant]:
 
     def begin(folder: Path) -> None:
         snapshots = Snapshots(INTERVAL_SECONDS, training.adapter.export_state, host_copy, partial(write, folder), fail)
-        background.before_update, background.done = snapshots.copied, lambda: not snapshots.under_way
+        background.before_update, background.done = snapshots.wait_copied, lambda: not snapshots.under_way
         snapshots.begin(1, {}, force=True)
 
     background.begin = begin

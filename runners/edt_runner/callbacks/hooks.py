@@ -128,7 +128,9 @@ class UserCallbacks:
     ) -> None:
         self._callbacks, self._model = callbacks, model
         self._seed, self._seed_framework, self._ran = seed, seed_framework, ran
-        self._memories = [_memory(callback, model_parts) for callback in callbacks]
+        self._memories = [
+            Memory(callback.inner, type(callback.inner).__name__, model_parts, callback.given) for callback in callbacks
+        ]
         self._initial = [memory.export() for memory in self._memories]
         """What they remember before any hook."""
         self._entered = False
@@ -230,10 +232,6 @@ class UserCallbacks:
             start = f"{index}."
             own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
             memory.restore(one, own)
-
-
-def _memory(callback: UserCallback, model_parts: Sequence[Any]) -> Memory:
-    return Memory(callback.inner, type(callback.inner).__name__, model_parts, but_not=callback.given)
 
 
 def _ordered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

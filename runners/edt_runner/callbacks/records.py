@@ -34,7 +34,7 @@ import torch
 from edt_runner.errors import StateMismatch, UsageError
 from edt_runner.frameworks.flat import bytes_of
 
-SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
 MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "counter": Counter, "default": defaultdict}
 
 
@@ -100,9 +100,8 @@ def look_up(module: str, qualified: str) -> Any:
 
 def name_of(kind: type) -> str:
     """For people, and for comparison."""
-    return (
-        kind.__qualname__ if kind.__module__ in ("__main__", "builtins") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    module = "" if kind.__module__ in ("__main__", "builtins") else f"{kind.__module__}."
+    return module + kind.__qualname__
 
 
 _PLAIN = (bool, int, float, str)
@@ -146,7 +145,9 @@ class Writer:
     ) -> None:
         self._name, self._frozen, self._unchanged = name, frozen, unchanged
         self._model_parts = {id(part): index for index, part in enumerate(model_parts)}
-        self._model_memory = _memory_of(model_parts)
+        storages = [part.untyped_storage() for part in model_parts if isinstance(part, torch.Tensor) and part.numel()]
+        self._model_memory = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
+        """Where the model's tensors lie, as far as they are torch's."""
         self._seen: dict[int, str] = {}
         self._alive: list[Any] = []
         """Objects whose ids are noted: no other object may get the same id meanwhile."""
@@ -154,12 +155,10 @@ class Writer:
         self.tensors: dict[str, torch.Tensor] = {}
         self.digests: dict[str, str] = {}
         """Digests of large arrays, by place."""
-        self.record = self._write(content)
-
-    def _write(self, content: Any) -> Any:
-        if not isinstance(content, dict):
-            return {"itself": self._node(content.state_dict(), "state_dict()")}
-        return [[attribute, self._node(value, attribute)] for attribute, value in content.items()]
+        if isinstance(content, dict):
+            self.record: Any = [[attribute, self._node(value, attribute)] for attribute, value in content.items()]
+        else:
+            self.record = {"itself": self._node(content.state_dict(), "state_dict()")}
 
     def _node(self, value: Any, place: str) -> Any:
         if value is None or type(value) in _PLAIN:
@@ -167,9 +166,9 @@ class Writer:
         if id(value) in self._model_parts:
             return {"known": self._model_parts[id(value)]}
         if isinstance(value, _FUNCTIONS):
-            return self._function(value, place)
+            return self._reference(value, place)
         if isinstance(value, enum.Enum):
-            return {"member": [self._function(type(value), place), value.name]}
+            return {"member": [self._reference(type(value), place), value.name]}
         for kind, codec in _IMMUTABLE.items():
             if codec.takes(value):
                 return {kind: codec.write(value)}
@@ -181,7 +180,7 @@ class Writer:
             node = write(value, place)
             if node is not None:
                 return node
-        return self._resource(value, place)
+        return self._reference(value, place)
 
     def _array(self, value: Any, place: str) -> Any:
         if isinstance(value, torch.Tensor):
@@ -213,10 +212,8 @@ class Writer:
     def _container(self, value: Any, place: str) -> Any:
         for kind, exact in SEQUENCES.items():
             if type(value) is exact:
-                return {kind: [self._node(item, f"{place}[{index}]") for index, item in enumerate(value)]}
-        if type(value) is deque:
-            items = [self._node(item, f"{place}[{index}]") for index, item in enumerate(value)]
-            return {"deque": [value.maxlen, items]}
+                items = [self._node(item, f"{place}[{index}]") for index, item in enumerate(value)]
+                return {kind: [value.maxlen, items] if exact is deque else items}
         for kind, exact in MAPPINGS.items():
             if type(value) is exact:
                 factory = self._node(getattr(value, "default_factory", None), f"{place}.default_factory")
@@ -263,25 +260,19 @@ class Writer:
                 raise self._refusal(place, f"became a {kind}", "make it in on_train_begin, which every engine runs")
         return kind
 
-    def _function(self, value: Any, place: str) -> Any:
+    def _reference(self, value: Any, place: str) -> Any:
+        """A resource; or a function or class, which is written by its name if it can be found by that."""
         self.references[place] = value
-        named = named_by(value)
+        function = isinstance(value, _FUNCTIONS)
+        named = named_by(value) if function else None
         if named is not None:
             return {"named": named}
         if self._frozen is not None and self._frozen.get(place, MISSING) is not value:
-            raise self._refusal(
-                place, "became another function or class, made in a hook", "keep what it is made of instead"
-            )
-        return {"stays": None}
-
-    def _resource(self, value: Any, place: str) -> Any:
-        self.references[place] = value
-        if self._frozen is not None and self._frozen.get(place, MISSING) is not value:
-            raise self._refusal(
-                place,
-                f"became a {name_of(type(value))}, which cannot be told to an engine that joins later",
-                "make it in on_train_begin, which every engine runs",
-            )
+            what = f"became a {name_of(type(value))}, which cannot be told to an engine that joins later"
+            instead = "make it in on_train_begin, which every engine runs"
+            if function:
+                what, instead = "became another function or class, made in a hook", "keep what it is made of instead"
+            raise self._refusal(place, what, instead)
         return {"stays": None}
 
     def _refuse_model_memory(self, address: int, place: str) -> None:
@@ -291,12 +282,6 @@ class Writer:
     def _refusal(self, place: str, what: str, instead: str) -> UsageError:
         where = self._name if place.startswith("state_dict()") else f"{self._name}.{place}"
         return UsageError(f"user_callback: {where} {what}; {instead}")
-
-
-def _memory_of(model_parts: Sequence[Any]) -> list[tuple[int, int]]:
-    """Where the model's tensors lie, as far as they are torch's."""
-    storages = [part.untyped_storage() for part in model_parts if isinstance(part, torch.Tensor) and part.numel()]
-    return [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
 
 
 def _is_callable(value: Any, *names: str) -> bool:

@@ -62,7 +62,8 @@ def write(
     equal_at: int | None = None,
 ) -> Path:
     """Write the checkpoint of ``offset`` durably, under the fence that ``manifest`` names. One that is there already is
-    left as it is: equal offsets hold equal states.
+    left as it is: equal offsets hold equal states. On a full disk the older checkpoints make room for this one, down to
+    the newest that is whole and the newest up to ``equal_at``.
 
     Args:
         folder: of the job's checkpoints.
@@ -89,27 +90,16 @@ def write(
         folder.mkdir(parents=True, exist_ok=True)
         if was_there:  # it is torn; one that has appeared since is another engine's, and whole
             shutil.rmtree(place, ignore_errors=True)
-        _write_or_make_room(place, {**manifest, "format": FORMAT, "offset": offset}, write_state, who, equal_at)
+        whole = {**manifest, "format": FORMAT, "offset": offset}
+        try:
+            _write(place, whole, write_state, who)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not _leave_only_the_newest(folder, equal_at):
+                raise
+            _write(place, whole, write_state, who)
     _point_to(folder, place.name)
     _prune(folder, offset, equal_at)
     return place
-
-
-def _write_or_make_room(
-    place: Path,
-    manifest: Mapping[str, Any],
-    write_state: Callable[[Path], str | None],
-    who: str,
-    equal_at: int | None,
-) -> None:
-    """On a full disk the older checkpoints make room for this one, down to the newest that is whole and the newest up
-    to ``equal_at``."""
-    try:
-        _write(place, manifest, write_state, who)
-    except OSError as error:
-        if error.errno not in NO_ROOM or not _leave_only_the_newest(place.parent, equal_at):
-            raise
-        _write(place, manifest, write_state, who)
 
 
 def _leave_only_the_newest(folder: Path, equal_at: int | None) -> bool:

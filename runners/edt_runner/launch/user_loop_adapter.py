@@ -61,7 +61,7 @@ class UserLoopAdapter(TorchAdapter):
         """A micro-batch that is ready for the body of the loop."""
         self.prepare(seed)
         given, _ = self._to_device((batch, ()))
-        return BodyRun(self, given, count, total, local, self._loop.name)
+        return BodyRun(self, self._loop, given, count, total, local)
 
     def fingerprint(self) -> tuple[Any, ...]:
         """A value that changes if the body changes what it must leave alone: parameters, the optimizer's settings."""
@@ -76,10 +76,6 @@ class UserLoopAdapter(TorchAdapter):
 
     def has_gradients(self) -> bool:
         return any(parameter.grad is not None for parameter in self._parameters)
-
-    def write_local(self, local: Tensor, count: int, total: int) -> None:
-        """Write the gradients that lie in the model, and what forward has done to its buffers."""
-        self.write_gradients(local, count, total, averages=self._loop.averages)
 
     def write_sums(self, local: Tensor, count: int, values: Mapping[str, float]) -> None:
         """Write loss and metrics, by name."""
@@ -137,15 +133,18 @@ class BodyRun:
 
     Args:
         model: where gradients are read.
+        loop: that has the body.
         batch: for the body, on the model's device.
         count, total: samples of the micro-batch and of the step.
         local: the flat vector (``frameworks.flat``) that it fills.
-        name: of the loader, for errors.
     """
 
-    def __init__(self, model: UserLoopAdapter, batch: Any, count: int, total: int, local: Any, name: str) -> None:
+    def __init__(
+        self, model: UserLoopAdapter, loop: UserLoopTrainable, batch: Any, count: int, total: int, local: Any
+    ) -> None:
         self.batch = batch
-        self._model, self._count, self._total, self._local, self._name = model, count, total, local, name
+        self._model, self._count, self._total, self._local = model, count, total, local
+        self._name, self._averages = loop.name, loop.averages
         self._values: dict[str, float] = {}
         self._stepped = False
         self._fingerprint = model.fingerprint()
@@ -178,7 +177,7 @@ class BodyRun:
                 f"{self._name}: there are no gradients at optimizer.step(); takes loss.backward() before it, on a loss "
                 "of the model that the loader was given, and zero_grad() not between the two"
             )
-        self._model.write_local(self._local, self._count, self._total)
+        self._model.write_gradients(self._local, self._count, self._total, averages=self._averages)
         self._stepped = True
         return loss
 
