@@ -117,7 +117,7 @@ def test_an_engine_that_gives_the_trained_weights_to_a_driver_that_dies(lab: Lab
 
 @pytest.mark.parametrize("catch_up", [CatchUp.STATE, CatchUp.REDUCED])
 def test_a_survivor_that_could_not_catch_up(lab: Lab, catch_up: CatchUp) -> None:
-    lab.engine._adapter.size = lambda kind: 1000  # type: ignore[attr-defined]
+    lab.engine._parts.adapter.size = lambda kind: 1000  # type: ignore[method-assign]
     lab.engine._membership = Membership(3, (NAME, PEER), lab.plane.solo(), NAME)
 
     numbers = itertools.count(1)
