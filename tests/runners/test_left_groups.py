@@ -181,7 +181,7 @@ def test_what_gloo_has_forgotten_keeps_one_operation_and_that_for_no_longer_than
     kept = [weakref.ref(array) for array in reversed(arrays)]
     threading.Timer(0.5, lab.plane.shut, [[]]).start()
     with pytest.raises(PeerLost, match="shut"):
-        group._wait([group._group.recv([torch.from_numpy(arrays.pop())], 1, tag) for tag in range(3)])
+        group._watchdog.wait([group._group.recv([torch.from_numpy(arrays.pop())], 1, tag) for tag in range(3)])
     group.close()
     lab.engine._membership = None
     del group

@@ -278,15 +278,13 @@ class Recorder:
     def commit(self, step: int, generation: int, width: int | None = None) -> None:
         """The training step is committed as it was reduced in this generation. ``width``: of a step whose
         micro-batches are as many as there are engines."""
-        if self._log is not None:
-            self._held.clear()
-            self._write([["commit", step, generation] if width is None else ["commit", step, generation, width]])
+        self._held.clear()
+        self._write([["commit", step, generation] if width is None else ["commit", step, generation, width]])
 
     def go_back(self, step: int, generation: int) -> None:
         """All engines go back to a checkpoint after which ``step`` is the next, and go on in ``generation``."""
-        if self._log is not None:
-            self._held.clear()
-            self._write([["commit-void", step, generation]])
+        self._held.clear()
+        self._write([["commit-void", step, generation]])
 
     def _write(self, lines: Iterable[list[Any]]) -> None:
         """Write in one call: what the kernel has taken outlives this process. What a full disk does not take is kept;

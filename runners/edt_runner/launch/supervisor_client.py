@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from edt_runner.errors import RunnerError
 from edt_runner.protocol.channel import LineChannel
 from edt_runner.supervisor.spool import SpoolReader
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _END_SECONDS = 2.0
 _PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Seconds before the first, second, … replacement of an engine."""
@@ -84,7 +84,7 @@ class SupervisorClient:
     # ── the desired state ───────────────────────────────────────────────────────────────────────────────────────
     def hold(
         self,
-        allocations: Iterator[int] | list[int] | range,
+        allocations: Iterable[int],
         *,
         coordinator: str | None = None,
         device: str = "cpu",
@@ -194,7 +194,7 @@ class LocalSlots:
     def start(self) -> None:
         """Give all slots to the training, and begin to replace lost engines."""
         self._set_desired()
-        self._thread = threading.Thread(target=self._look, name="edt-slots", daemon=True)
+        self._thread = threading.Thread(target=self._replace_lost, name="edt-slots", daemon=True)
         self._thread.start()
 
     def release(self) -> None:
@@ -209,8 +209,8 @@ class LocalSlots:
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
 
-    def _look(self) -> None:
-        while not self._done.wait(_LOOK_SECONDS):
+    def _replace_lost(self) -> None:
+        while not self._done.wait(_POLL_SECONDS):
             for report in self._reader.read():
                 lost = report.body.get("kind") in (ExitKind.LOST, ExitKind.SCRIPT_ERROR)
                 if report.kind is ReportKind.ENGINE_GONE and lost:
