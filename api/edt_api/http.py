@@ -46,7 +46,8 @@ class Forwarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope.get("client")
         if scope["type"] == "http" and peer and peer[0] in self._forwarded.trusted_hosts:
-            host = forwarded_host(Headers(scope=scope))
+            # The host that the nearest proxy was asked for; each proxy adds its own behind a comma.
+            host = Headers(scope=scope).get("x-forwarded-host", "").rpartition(",")[2].strip()
             if host:
                 others = [(key, value) for key, value in scope["headers"] if key != b"host"]
                 scope = {**scope, "headers": [(b"host", host.encode("latin-1")), *others]}
@@ -69,11 +70,6 @@ def on_this_machine(scope: Scope) -> bool:
     except ValueError:
         return False
     return here and not any(name in _FORWARDED for name, _ in scope["headers"])
-
-
-def forwarded_host(headers: Mapping[str, str]) -> str:
-    """The host that the nearest proxy was asked for; each proxy adds its own behind a comma."""
-    return headers.get("x-forwarded-host", "").rpartition(",")[2].strip()
 
 
 def by_browser(headers: Mapping[str, str]) -> bool:

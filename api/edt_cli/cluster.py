@@ -120,17 +120,14 @@ def images(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
         return
     with session(context.obj) as api:
         pages = list(api.pages(ImagePage, f"{OURS}/images"))
+    found = [image for page in pages for image in page.items]
     if form is Format.JSON:
-        output.as_json([image for page in pages for image in page.items])
+        output.as_json(found)
         return
-    rows = [(pattern, "EDT_IMAGES", "", "") for pattern in pages[0].patterns]
-    rows += [
-        (image.name, image.allowed_by, output.ago(image.allowed_at), _readiness(image))
-        for page in pages
-        for image in page.items
-    ]
-    failures = [_failures(image) for page in pages for image in page.items]
-    remarks = [""] * len(pages[0].patterns) + failures
+    patterns = pages[0].patterns
+    rows = [(pattern, "EDT_IMAGES", "", "") for pattern in patterns]
+    rows += [(image.name, image.allowed_by, output.ago(image.allowed_at), _readiness(image)) for image in found]
+    remarks = [""] * len(patterns) + [_failures(image) for image in found]
     output.table(("IMAGE", "ALLOWED BY", "AGE", "READY"), rows, "Jobs may name no image.", remarks=remarks)
 
 

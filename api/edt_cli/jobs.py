@@ -107,8 +107,7 @@ def ls(
     """List jobs: those that run or wait, with --all also those that are over."""
     wanted = {} if everything else {"state": _GOING_ON}
     with session(context.obj) as api:
-        pages = list(api.pages(JobPage, f"{OURS}/jobs", **wanted))
-        shown = [job for page in pages for job in page.items][::-1]  # the newest last, next to the prompt
+        shown = api.items(JobPage, f"{OURS}/jobs", **wanted)[::-1]  # the newest last, next to the prompt
         nothing = "" if shown or form is Format.JSON else _nothing(api, everything)
     if form is Format.JSON:
         output.as_json(shown)
@@ -303,11 +302,8 @@ def _loss(job: Job) -> str:
     return f"{loss:.4f}" if isinstance(loss, int | float) else ""
 
 
-_VERDICTS = {"exact": "exact", "not-compared": "not compared", "not-exact": "not exact"}
-
-
 def _result(job: Job) -> str:
     """Whether the result is exact, and why; nothing before the first step."""
     if job.progress.get("step") is None:
         return ""
-    return f"{_VERDICTS[job.exactness.verdict]}: {job.exactness.reason}"
+    return f"{job.exactness.verdict.replace('-', ' ')}: {job.exactness.reason}"

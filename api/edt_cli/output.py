@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.padding import Padding
 from rich.segment import Segment, Segments
@@ -106,10 +107,7 @@ def _line(text: str) -> str:
 
 def as_json(answer: BaseModel | Sequence[BaseModel]) -> None:
     """The answer as the API gave it, with all its fields."""
-    data = (
-        answer.model_dump(mode="json") if isinstance(answer, BaseModel) else [a.model_dump(mode="json") for a in answer]
-    )
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(to_jsonable_python(answer), indent=2, ensure_ascii=False))
 
 
 def state(job: Job) -> Text:

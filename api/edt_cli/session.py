@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import httpx
@@ -101,9 +101,9 @@ class Session:
                 return
             cursor = {"cursor": page.next}
 
-    def items(self, shape: type[Page[_Shape]], path: str) -> list[_Shape]:
+    def items(self, shape: type[Page[_Shape]], path: str, **params: Any) -> list[_Shape]:
         """GET all items of such a list."""
-        return [item for page in self.pages(shape, path) for item in page.items]
+        return [item for page in self.pages(shape, path, **params) for item in page.items]
 
     def read(self, shape: type[_Shape], response: httpx.Response) -> _Shape:
         """The object in an answer."""
@@ -124,11 +124,8 @@ class Session:
 def session(given: str | None) -> Iterator[Session]:
     """A session with the API that ``--api``, the environment or the login names."""
     api = api_address(given)
-    opened = Session(api, token_for(api))
-    try:
+    with closing(Session(api, token_for(api))) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def _seconds(text: str | None) -> float:

@@ -92,8 +92,8 @@ async def submit(
     content_type = request.headers.get("content-type")
     args = request.query_params.get("args")
     async with admission.turn(viewer.id):
-        upload = await receive(request.stream(), content_type, platform.settings.staged, most=settings.upload_bytes)
-        async with upload:
+        receiving = receive(request.stream(), content_type, platform.settings.staged, most=settings.upload_bytes)
+        async with receiving as upload:
             job = await _take(platform, viewer, args, upload, key)
     crash_point(CrashPoint.API_SUBMITTED)
     return to_wire.execution(job, _api_url(request))

@@ -111,11 +111,9 @@ class Subscriber:
 
     async def wait(self, seconds: float) -> None:
         """Return as soon as there is something to take, or after so long."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ready.wait()
-        except TimeoutError:
-            return
 
     def take(self) -> list[Batch]:
         """Everything that waits. The listener's cursor goes on with it."""

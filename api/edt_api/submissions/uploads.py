@@ -70,7 +70,7 @@ class Admission:
 
 @dataclass
 class Upload:
-    """A body taken in: an asynchronous context manager, at whose end its file is gone."""
+    """What a body holds."""
 
     file: IO[bytes] | None = None
     """What the first part ``file`` held, under the file's own ``name``; None where there was none."""
@@ -78,33 +78,36 @@ class Upload:
     """A label, not a path: what the client called it."""
     fields: dict[str, str] = field(default_factory=dict)
 
-    async def __aenter__(self) -> Upload:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self.file is not None:
+@asynccontextmanager
+async def receive(
+    stream: AsyncIterator[bytes], content_type: str | None, folder: Path, *, most: int
+) -> AsyncIterator[Upload]:
+    """Read a request's body to its end; at the end of the block its file is gone. Raises UploadRefused, also where it
+    stalls, and, after ``most`` bytes, TooLarge."""
+    upload = Upload()
+    try:
+        await _read(_capped(stream, most), content_type, folder, upload)
+        yield upload
+    finally:
+        if upload.file is not None:
             with CancelScope(shield=True):
-                await concurrency.uploads.run(_closed, self.file)
+                await concurrency.uploads.run(_closed, upload.file)
 
 
-async def receive(stream: AsyncIterator[bytes], content_type: str | None, folder: Path, *, most: int) -> Upload:
-    """Read a request's body to its end. Raises UploadRefused, also where it stalls, and, after ``most``
-    bytes, TooLarge."""
+async def _read(body: AsyncIterator[bytes], content_type: str | None, folder: Path, upload: Upload) -> None:
     kind, options = parse_options_header(content_type)
-    body = _capped(stream, most)
     if kind == b"multipart/form-data":
-        return await _multipart(body, options.get(b"boundary", b""), folder)
-    if kind == b"application/x-www-form-urlencoded":
+        await _multipart(body, options.get(b"boundary", b""), _Parts(folder, upload))
+    elif kind == b"application/x-www-form-urlencoded":
         text = await read_whole(body, _FIELD_BYTES, f"the form is larger than {_FIELD_BYTES} bytes")
         try:
-            fields = dict(parse_qsl(text.decode(), keep_blank_values=True, max_num_fields=_MOST_PARTS))
+            upload.fields.update(parse_qsl(text.decode(), keep_blank_values=True, max_num_fields=_MOST_PARTS))
         except ValueError:
             raise UploadRefused("the form cannot be read: it is no UTF-8, or has too many fields") from None
-        return Upload(fields=fields)
-    if await anext(body, None) is not None:
+    elif await anext(body, None) is not None:
         name = kind.decode(errors="replace")[:64] or "none"
         raise UploadRefused(f"the body has Content-Type {name}; send multipart/form-data with a part named file")
-    return Upload()
 
 
 async def _capped(stream: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
@@ -141,30 +144,25 @@ async def read_whole(body: AsyncIterator[bytes], most: int, refusal: str) -> byt
     return bytes(whole)
 
 
-async def _multipart(body: AsyncIterator[bytes], boundary: bytes, folder: Path) -> Upload:
-    parts = _Parts(folder)
+async def _multipart(body: AsyncIterator[bytes], boundary: bytes, parts: _Parts) -> None:
     try:
         parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]  # its own TypedDict
         async for chunk in body:
             parser.write(chunk)
             if len(parts.waiting) > _FLUSH_BYTES:
                 await parts.flush()
-        if not parts.ended:
-            raise UploadRefused("the multipart body is cut short: its last boundary is missing")
-        await parts.flush()
-    except BaseException as error:
-        await parts.upload.__aexit__()
-        if isinstance(error, FormParserError):
-            raise UploadRefused(f"the multipart body cannot be read: {error}") from None
-        raise
-    return parts.upload
+    except FormParserError as error:
+        raise UploadRefused(f"the multipart body cannot be read: {error}") from None
+    if not parts.ended:
+        raise UploadRefused("the multipart body is cut short: its last boundary is missing")
+    await parts.flush()
 
 
 class _Parts:
     """Sorts what the parser finds: the first file to disk, fields into memory, other files nowhere."""
 
-    def __init__(self, folder: Path) -> None:
-        self.upload = Upload()
+    def __init__(self, folder: Path, upload: Upload) -> None:
+        self.upload = upload
         self.waiting = bytearray()
         """Bytes of the file that are not on disk yet."""
         self.ended = False

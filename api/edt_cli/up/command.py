@@ -7,16 +7,13 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from edt_cli.errors import CannotStart
 from edt_cli.up.home import PYTHON, TAG_VARIABLE, Home, HomeOption, home_folder
 from edt_contract.durable import write_whole
-
-if TYPE_CHECKING:
-    from edt_cli.up.platform import Plan
 
 
 def up(
@@ -28,7 +25,7 @@ def up(
 ) -> None:
     """Start the whole platform in this terminal. Ctrl-C ends it with checkpoints; the next start goes on."""
     _need("fastapi", "sqlalchemy", "celery", "uvicorn", "psutil", what="edt up", extra="server,agent")
-    from edt_cli.up.platform import Platform, prepare  # a bare install has no psutil
+    from edt_cli.up.platform import Platform, make_plan, prepare  # a bare install has no psutil
     from edt_cli.up.services import Console
 
     place = Home(home_folder(home))
@@ -36,7 +33,7 @@ def up(
     asked = port or _port_of_environment()
     console = Console()
     with place.locked():
-        plan = _plan(place, host, place.port(host, asked))
+        plan = make_plan(place, host, place.port(host, asked))
         password = prepare(plan)
         if password is not None:
             console.say("up", f"first start: user admin, password {password} (shown this once)")
@@ -77,25 +74,6 @@ def agent(
     environ.pop("EDT_JOIN_TOKEN", None)
     sys.stdout.flush()
     os.execve(words[0], words, environ)  # noqa: S606  it becomes the agent: signals and exit status are the agent's
-
-
-def _plan(home: Home, host: str, port: int) -> Plan:
-    from edt_cli.up.platform import Plan, choose_broker
-
-    broker = choose_broker(home.path / "run", home.sockets())
-    token = home.join_token()
-    environ = {
-        **os.environ,
-        TAG_VARIABLE: home.tag,
-        "EDT_HOME": str(home.path),
-        "EDT_HOST": host,
-        "EDT_PORT": str(port),
-        "PYTHONUNBUFFERED": "1",
-    }
-    secret = {name: environ.pop(name) for name in ("EDT_ADMIN_PASSWORD",) if name in environ}
-    if broker.url is not None:
-        environ["EDT_BROKER_URL"] = broker.url
-    return Plan(home, host, port, broker, token, environ, secret)
 
 
 def _need(*modules: str, what: str, extra: str) -> None:

@@ -249,6 +249,24 @@ class Platform:
             service.send(signal.SIGTERM)
 
 
+def make_plan(home: Home, host: str, port: int) -> Plan:
+    """For this home and this environment. Writes the join token."""
+    broker = choose_broker(home.path / "run", home.sockets())
+    token = home.join_token()
+    environ = {
+        **os.environ,
+        TAG_VARIABLE: home.tag,
+        "EDT_HOME": str(home.path),
+        "EDT_HOST": host,
+        "EDT_PORT": str(port),
+        "PYTHONUNBUFFERED": "1",
+    }
+    secret = {name: environ.pop(name) for name in ("EDT_ADMIN_PASSWORD",) if name in environ}
+    if broker.url is not None:
+        environ["EDT_BROKER_URL"] = broker.url
+    return Plan(home, host, port, broker, token, environ, secret)
+
+
 def choose_broker(run: Path, short: Path) -> Broker:
     """EDT_BROKER_URL; else a server of our own, the bundled Valkey or one found on PATH, on a socket in ``run``, or in
     ``short`` where that path is too long. Starts nothing.
