@@ -113,7 +113,7 @@ class Node:
 
 
 @pytest.fixture
-def told_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], None]:
+def environment(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], None]:
     """The environment holds these EDT_ variables and no others."""
 
     def only(variables: Mapping[str, str]) -> None:

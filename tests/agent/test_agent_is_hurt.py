@@ -66,11 +66,11 @@ def test_twenty_deaths_of_the_agent_touch_no_training(node, api):
 
 def test_a_stop_that_was_pending_when_the_agent_died_is_carried_out_by_the_next(node, api):
     node.start()
-    deaf = {"STAND_IN": "mute"}
-    api.want(node.assignment(environ=deaf, grace_seconds=1.0))
+    mute = {"STAND_IN": "mute"}
+    api.want(node.assignment(environ=mute, grace_seconds=1.0))
     until(lambda: "attempt-started" in api.kinds("edt-1/1"))
     pid = api.last("edt-1/1", "attempt-started")["pid"]
-    api.want(node.assignment(environ=deaf, grace_seconds=1.0, stop=True))
+    api.want(node.assignment(environ=mute, grace_seconds=1.0, stop=True))
     asked = len(api.questions)
     until(lambda: len(api.questions) > asked, what="the agent has heard of it")
     node.signal(signal.SIGKILL)

@@ -107,14 +107,14 @@ def test_an_attempt_that_is_no_longer_listed_is_stopped(working_node):
 def test_a_supervisor_deaf_to_a_stop_is_killed_after_its_grace(working_node):
     node, api = working_node, working_node.api
     pid = node.runs(job="edt-15")
-    deaf = node.assignment(job="edt-16", environ={"STAND_IN": "mute"})
-    api.want(deaf)
+    mute = node.assignment(job="edt-16", environ={"STAND_IN": "mute"})
+    api.want(mute)
     until(lambda: "attempt-started" in api.kinds("edt-16/1"))
-    deaf_pid = api.last("edt-16/1", "attempt-started")["pid"]
+    mute_pid = api.last("edt-16/1", "attempt-started")["pid"]
     api.want(node.assignment(job="edt-16", environ={"STAND_IN": "mute"}, stop=True))
     until(lambda: "attempt-ended" in api.kinds("edt-16/1"))
     assert api.last("edt-16/1", "attempt-ended")["kind"] == "stopped"
-    assert not lives(deaf_pid)
+    assert not lives(mute_pid)
     assert lives(pid), "the other job is none of its business"
 
 

@@ -211,8 +211,8 @@ class TestLimits:
 
 
 class TestSettings:
-    def test_every_variable_is_read(self, told_by: ToldBy) -> None:
-        told_by(
+    def test_every_variable_is_read(self, environment: ToldBy) -> None:
+        environment(
             {
                 "EDT_LAUNCHER": "docker",
                 "EDT_DATA_FS": "/data",
@@ -253,8 +253,8 @@ class TestSettings:
             mounts=(Mount("/a", "/a"), Mount("/b", "/c"), Mount("/d", "/d", read_only=False), Mount("/e", "/f")),
         )
 
-    def test_without_any_there_are_defaults(self, told_by: ToldBy) -> None:
-        told_by({"EDT_LAUNCHER": "docker", "EDT_HOME": "/home", "EDT_DOCKER_SHM": ""})
+    def test_without_any_there_are_defaults(self, environment: ToldBy) -> None:
+        environment({"EDT_LAUNCHER": "docker", "EDT_HOME": "/home", "EDT_DOCKER_SHM": ""})
         assert read_settings({}).docker == DockerSettings(data=Path("/home/data"))
 
     @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ class TestSettings:
             ("MOUNTS", "/a:/b:/c"),
         ],
     )
-    def test_what_cannot_be_used_is_told_by_name(self, name: str, value: str, told_by: ToldBy) -> None:
-        told_by({"EDT_LAUNCHER": "docker", f"EDT_DOCKER_{name}": value})
+    def test_what_cannot_be_used_is_told_by_name(self, name: str, value: str, environment: ToldBy) -> None:
+        environment({"EDT_LAUNCHER": "docker", f"EDT_DOCKER_{name}": value})
         with pytest.raises(BadSetting, match=f"EDT_DOCKER_{name}: .*{value[:3]}.*; it is "):
             read_settings({})

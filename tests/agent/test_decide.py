@@ -122,8 +122,8 @@ class TestAnAttemptThatRuns:
         assert decided(Assigned({}, frozenset({KEY})), {KEY: LIVE}) == ()
 
     def test_leaves_when_the_node_goes_and_answers_for_all_its_slots(self):
-        [tell] = decided(wanting(), {KEY: LIVE}, leaving=True)
-        assert tell == SendDesired(KEY, DesiredState(2, (), leaving=(7, 8)))
+        [send] = decided(wanting(), {KEY: LIVE}, leaving=True)
+        assert send == SendDesired(KEY, DesiredState(2, (), leaving=(7, 8)))
 
     def test_leaves_also_when_the_api_never_answered(self):
         adopted = dataclasses.replace(LIVE, desired=None)
@@ -145,9 +145,9 @@ class TestAnAttemptThatRuns:
         assert isinstance(kill, Kill)
 
     def test_that_never_takes_its_spec_is_killed_and_so_tried_again(self):
-        deaf = dataclasses.replace(LIVE, began=False)
-        assert decided(wanting(), {KEY: deaf}, now=100.0 + START_SECONDS) == ()
-        [kill] = decided(wanting(), {KEY: deaf}, now=100.1 + START_SECONDS)
+        not_begun = dataclasses.replace(LIVE, began=False)
+        assert decided(wanting(), {KEY: not_begun}, now=100.0 + START_SECONDS) == ()
+        [kill] = decided(wanting(), {KEY: not_begun}, now=100.1 + START_SECONDS)
         assert isinstance(kill, Kill)
 
 

@@ -52,14 +52,14 @@ def test_only_gpus_that_cuda_would_show_are_offered(visible, slots):
         ({}, {"EDT_RUNTIME_DIR": "/run/" + "x" * 50}, "EDT_RUNTIME_DIR"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named(given, environ, named, told_by):
-    told_by(environ)
+def test_a_setting_that_cannot_be_used_is_named(given, environ, named, environment):
+    environment(environ)
     with pytest.raises(BadSetting, match=named):
         read_settings(given)
 
 
-def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path, told_by):
-    told_by({"EDT_NAME": "b", "EDT_HOME": str(tmp_path), "EDT_AGENT_HOST": "10.0.0.1", "EDT_BROKER_URL": ""})
+def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path, environment):
+    environment({"EDT_NAME": "b", "EDT_HOME": str(tmp_path), "EDT_AGENT_HOST": "10.0.0.1", "EDT_BROKER_URL": ""})
     settings = read_settings({"name": "a", "api": None, "home": ""})
     assert (settings.name, settings.home, settings.agent_host) == ("a", tmp_path, "10.0.0.1")
     assert settings.token_file == tmp_path / "join-token"
@@ -76,13 +76,13 @@ def test_an_argument_beats_a_variable_and_a_variable_beats_the_default(tmp_path,
         ({"EDT_LAUNCHER": "docker", "EDT_DOCKER_GPUS": "fixed"}, "docker-fixed"),
     ],
 )
-def test_a_node_says_in_what_it_runs_jobs(environ, launcher, told_by):
-    told_by(environ)
+def test_a_node_says_in_what_it_runs_jobs(environ, launcher, environment):
+    environment(environ)
     assert read_settings({}).runs_in == launcher
 
 
-def test_the_folder_for_sockets_can_be_one_that_containers_share(tmp_path, told_by):
-    told_by({"EDT_RUNTIME_DIR": "/run/edt", "EDT_HOME": str(tmp_path)})
+def test_the_folder_for_sockets_can_be_one_that_containers_share(tmp_path, environment):
+    environment({"EDT_RUNTIME_DIR": "/run/edt", "EDT_HOME": str(tmp_path)})
     assert read_settings({}).sockets.parent == Path("/run/edt")
 
 
@@ -127,6 +127,6 @@ def test_what_a_person_has_set_wins_over_what_a_framework_is_given_and_over_noth
         ("1, tensorflow", ("pytorch", "tensorflow")),
     ],
 )
-def test_a_node_is_told_which_frameworks_to_keep_warm(text, kept, told_by):
-    told_by({"EDT_WARM": text} if text else {})
+def test_a_node_is_told_which_frameworks_to_keep_warm(text, kept, environment):
+    environment({"EDT_WARM": text} if text else {})
     assert read_settings({}).warm == kept

@@ -106,7 +106,7 @@ class Counts:
         )
 
 
-def run(seconds: float, seed: int, say: Callable[[str], None]) -> Counts:
+def run(seconds: float, seed: int, report: Callable[[str], None]) -> Counts:
     """Kill for so long; ``say`` hears a line about how it goes. The training under way is brought to its end."""
     counts, chance, end = Counts(seed), random.Random(seed), time.monotonic() + seconds
     folder = Path(tempfile.mkdtemp(prefix="edt-phases-"))
@@ -121,7 +121,7 @@ def run(seconds: float, seed: int, say: Callable[[str], None]) -> Counts:
                 counts.kills[phase.name, size] >= KILLS_EACH for phase in PHASES for size in range(phase.least, 5)
             ):
                 return counts
-            _training(folder / str(number), nursery, engines, plan, digest, end, counts, say)
+            _training(folder / str(number), nursery, engines, plan, digest, end, counts, report)
     finally:
         nursery.close()
         if counts.sound:
@@ -143,7 +143,7 @@ def _training(
     digest: str,
     end: float,
     counts: Counts,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     environ = crashing(folder, *ALL_ENTRIES, armed=False)
     what = f"training {folder.name} on {engines} engines"
@@ -157,7 +157,7 @@ def _training(
                 what = f"training {folder.name} on {engines} engines, {phase.name}"
                 job.strike(phase)
                 counts.kills[phase.name, engines] += 1
-                say(f"{counts.kills.total()} kills in phases, {len(counts.wrong)} wrong")
+                report(f"{counts.kills.total()} kills in phases, {len(counts.wrong)} wrong")
             arm(training, "engine.hand-over")
             found = training.finish(_PATIENCE)
             counts.kills["handing over", engines] += 1

@@ -63,9 +63,9 @@ class Storm:
         """Who stands still, and until when."""
         self._later: list[_Errand] = []
         self._client = httpx.Client(base_url=platform.url, auth=("admin", PASSWORD), timeout=HTTP_SECONDS)
-        self._said = 0.0
+        self._reported_at = 0.0
 
-    def run(self, say: Callable[[str], None]) -> Counts:
+    def run(self, report: Callable[[str], None]) -> Counts:
         """Storm, quiet, judgement. ``say`` hears a line about how it goes, each second."""
         plan, platform = self._plan, self._platform
         platform.asserts = False  # what is wrong is counted
@@ -81,8 +81,8 @@ class Storm:
                     coming = next(self._choices)
                     due = time.monotonic() + coming.pause
                 self._keep(self._plan.jobs)
-                self._tell(say, f"storm, {end - now:.0f} s left")
-            self._calm(say)
+                self._report(report, f"storm, {end - now:.0f} s left")
+            self._calm(report)
         self._client.close()
         self._judge()
         return self.counts
@@ -210,23 +210,23 @@ class Storm:
         errand.due = time.monotonic() + RETRY_SECONDS
         return False
 
-    def _tell(self, say: Callable[[str], None], where: str) -> None:
-        if (now := time.monotonic()) > self._said + 1:
-            self._said = now
+    def _report(self, report: Callable[[str], None], where: str) -> None:
+        if (now := time.monotonic()) > self._reported_at + 1:
+            self._reported_at = now
             fates = [each.fate for each in self._trainings]
             going = f"{fates.count(Fate.GOING)} jobs going, {fates.count(Fate.FINISHED)} finished"
             wrong = len(self._platform.checker.violations) + fates.count(Fate.WRONG)
-            say(f"{self.counts.database}: {where}, {self.counts.blows.total()} blows, {going}, {wrong} wrong")
+            report(f"{self.counts.database}: {where}, {self.counts.blows.total()} blows, {going}, {wrong} wrong")
 
     # ── the quiet ─────────────────────────────────────────────────────────────────────────────────────────────
-    def _calm(self, say: Callable[[str], None]) -> None:
+    def _calm(self, report: Callable[[str], None]) -> None:
         for name in list(self._drained):
             self._uncordon(name)
         self._thaw(float("inf"))
         limit = time.monotonic() + self._plan.quiet_seconds
         while time.monotonic() < limit and (self._later or self._open()):
             self._keep(0)
-            self._tell(say, f"quiet, {self._open()} jobs to come to their end")
+            self._report(report, f"quiet, {self._open()} jobs to come to their end")
 
     def _open(self) -> int:
         return sum(each.fate in {Fate.UNSENT, Fate.GOING} for each in self._trainings)
@@ -265,12 +265,12 @@ class _Errand:
     due: float = field(default=0.0)
 
 
-def storm(plan: Plan, folder: Path, database: str, say: Callable[[str], None]) -> Counts:
+def storm(plan: Plan, folder: Path, database: str, report: Callable[[str], None]) -> Counts:
     """One storm in a platform of its own."""
     environ = {"EDT_LEASE_SECONDS": str(LEASE_SECONDS)}
     if database == "sqlite":
         platform = platform_in(folder, plan.slots, **environ)
-        return Storm(plan, platform, database, None).run(say)
+        return Storm(plan, platform, database, None).run(report)
     with Postgres() as server:
         platform = platform_in(folder, plan.slots, EDT_DATABASE_URL=server.create("edt"), **environ)
-        return Storm(plan, platform, database, server).run(say)
+        return Storm(plan, platform, database, server).run(report)

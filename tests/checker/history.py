@@ -31,8 +31,8 @@ def replay(picture: Picture) -> Iterator[Violation]:
                 continue
             before, after = event["data"].get("before"), event["data"].get("after")
             if before != state or after not in LEGAL.get(state, set()):
-                said = f"event {event['seq']} of edt-{job} goes from {before} to {after}, it was {state}"
-                yield Violation(Invariant.I5, (job, event["seq"]), said)
+                message = f"event {event['seq']} of edt-{job} goes from {before} to {after}, it was {state}"
+                yield Violation(Invariant.I5, (job, event["seq"]), message)
             state = after
         if state != row["state"]:
             yield Violation(Invariant.I5, job, f"edt-{job} is {row['state']}, its history comes out at {state}")
@@ -92,17 +92,17 @@ class Memory:
     def _compare_events(self, picture: Picture) -> Iterator[Violation]:
         for row in picture["job_events"]:
             key = row["job_id"], row["seq"]
-            said = row["time"], row["kind"], row["fence"], row["message"]
-            if self._events.setdefault(key, said) != said:
-                yield Violation(Invariant.I5, (key, "rewritten"), f"event {key} said {self._events[key]}, now {said}")
+            event = row["time"], row["kind"], row["fence"], row["message"]
+            if self._events.setdefault(key, event) != event:
+                yield Violation(Invariant.I5, (key, "rewritten"), f"event {key} said {self._events[key]}, now {event}")
 
     def _compare_allocations(self, picture: Picture) -> Iterator[Violation]:
         for row in picture["allocations"]:
             back = row["released_at"], row["kind"]
             known = self._released.get(row["id"])
             if known is not None and known != back:
-                said = f"allocation {row['id']} came back at {known}, and again at {back}"
-                yield Violation(Invariant.I8, (row["id"], "again"), said)
+                message = f"allocation {row['id']} came back at {known}, and again at {back}"
+                yield Violation(Invariant.I8, (row["id"], "again"), message)
             if row["released_at"] is not None:
                 self._released[row["id"]] = back
         for table, known in (("allocations", self._allocations), ("resizes", self._resizes)):
@@ -117,8 +117,8 @@ class Memory:
             was = self._closed_nodes.get(row["node_id"])
             now = picture.nodes[row["node_id"]]
             if row["id"] not in self._allocations and was is not None and _closed(now) == _closed(was):
-                said = f"allocation {row['id']} was given on {now['name']}, which is {_closed(now)}"
-                yield Violation(Invariant.I2, ("closed", row["id"]), said)
+                message = f"allocation {row['id']} was given on {now['name']}, which is {_closed(now)}"
+                yield Violation(Invariant.I2, ("closed", row["id"]), message)
         self._allocations |= {row["id"]: row["job_id"] for row in picture["allocations"]}
         self._resizes |= {row["id"]: row["job_id"] for row in picture["resizes"]}
         self._closed_nodes = {node: row for node, row in picture.nodes.items() if _closed(row)}

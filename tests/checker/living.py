@@ -57,9 +57,9 @@ class Census:
             # /proc was not read in one instant: both must live now.
             old, new = ([p for p in found if lives(*p.identity)] for found in (processes, of[successor]))
             if old and new:
-                said = f"{_names(old)} of {attempt} live beside {_names(new)} of {successor}"
+                text = f"{_names(old)} of {attempt} live beside {_names(new)} of {successor}"
                 fenced = all(time.monotonic() - self._lost.get(p.node, -1e9) < 2 * FENCED_SECONDS for p in old)
-                yield Violation(Invariant.I4, attempt, said, FENCED_SECONDS if fenced else 0.0)
+                yield Violation(Invariant.I4, attempt, text, FENCED_SECONDS if fenced else 0.0)
 
     def _squatters(self, picture: Picture, of: dict[Attempt, list[Process]]) -> Iterator[Violation]:
         for row in picture["allocations"]:
@@ -69,8 +69,8 @@ class Census:
             attempt, pid = known
             for process in of.get(attempt, ()):
                 if process.pid == pid and process.name == "edt-engine":
-                    said = f"allocation {row['id']} came back ({row['kind']}), and its {process} of {attempt} lives"
-                    yield Violation(Invariant.I1, ("engine", row["id"]), said)
+                    text = f"allocation {row['id']} came back ({row['kind']}), and its {process} of {attempt} lives"
+                    yield Violation(Invariant.I1, ("engine", row["id"]), text)
 
 
 def _orphans(picture: Picture, of: dict[Attempt, list[Process]]) -> Iterator[Violation]:
@@ -79,8 +79,8 @@ def _orphans(picture: Picture, of: dict[Attempt, list[Process]]) -> Iterator[Vio
         if row is not None and row["ended_at"] is None:
             continue
         for process in processes:
-            said = f"{process} of {attempt} lives, and that attempt is {'over' if row else 'unknown'}"
-            yield Violation(Invariant.I7, process.identity, said, ORPHAN_SECONDS)
+            text = f"{process} of {attempt} lives, and that attempt is {'over' if row else 'unknown'}"
+            yield Violation(Invariant.I7, process.identity, text, ORPHAN_SECONDS)
 
 
 def _strangers(found: dict[tuple[str, str], list[Process]], living: Sequence[Process]) -> Iterator[Violation]:
@@ -89,13 +89,13 @@ def _strangers(found: dict[tuple[str, str], list[Process]], living: Sequence[Pro
     for (node, life), processes in found.items():
         heads = {process.parent for process in processes}
         if not heads & agents:
-            said = f"{_names(processes)} on {node or 'no node'} (life {life[:8]}) belong to no attempt and to no agent"
-            yield Violation(Invariant.I7, ("stranger", life), said, ORPHAN_SECONDS)
+            text = f"{_names(processes)} on {node or 'no node'} (life {life[:8]}) belong to no attempt and to no agent"
+            yield Violation(Invariant.I7, ("stranger", life), text, ORPHAN_SECONDS)
     for agent in agents:
         kept = [life for (_, life), processes in found.items() if any(p.parent == agent for p in processes)]
         if len(kept) > KINDS:
-            said = f"agent {agent} keeps {len(kept)} supervisors that belong to no attempt"
-            yield Violation(Invariant.I7, ("warm", agent, *sorted(kept)), said, ORPHAN_SECONDS)
+            text = f"agent {agent} keeps {len(kept)} supervisors that belong to no attempt"
+            yield Violation(Invariant.I7, ("warm", agent, *sorted(kept)), text, ORPHAN_SECONDS)
 
 
 def _names(processes: Sequence[Process]) -> str:

@@ -71,8 +71,8 @@ def _over(picture: Picture) -> Iterator[Violation]:
     for row in picture.open:
         job, node = picture.jobs.get(row["job_id"]), picture.nodes[row["node_id"]]
         if job is not None and job["state"] in TERMINAL and node["lost_at"] is None:
-            said = f"edt-{job['id']} is {job['state']} and holds slot {row['slot']} of {node['name']}"
-            yield Violation(Invariant.I6, row["id"], f"{said} (allocation {row['id']})", RELEASE_SECONDS)
+            text = f"edt-{job['id']} is {job['state']} and holds slot {row['slot']} of {node['name']}"
+            yield Violation(Invariant.I6, row["id"], f"{text} (allocation {row['id']})", RELEASE_SECONDS)
 
 
 def _given_and_back(picture: Picture) -> Iterator[Violation]:
@@ -80,8 +80,8 @@ def _given_and_back(picture: Picture) -> Iterator[Violation]:
     for resize in picture["resizes"]:
         grown = max(0, resize["to_slots"] - resize["from_slots"])
         if given[resize["id"]] != grown:
-            said = f"resize {resize['id']} of edt-{resize['job_id']} gave {given[resize['id']]} slots, it says {grown}"
-            yield Violation(Invariant.I8, ("given", resize["id"]), said)
+            text = f"resize {resize['id']} of edt-{resize['job_id']} gave {given[resize['id']]} slots, it says {grown}"
+            yield Violation(Invariant.I8, ("given", resize["id"]), text)
     for row in picture["allocations"]:
         if row["released_at"] is not None and row["kind"] is None:
             yield Violation(Invariant.I8, row["id"], f"allocation {row['id']} came back and nobody says how it ended")
@@ -101,8 +101,8 @@ def _fences(picture: Picture) -> Iterator[Violation]:
     newest: dict[int, int] = {}
     for row in picture["allocations"]:
         if row["fence"] < newest.get(row["job_id"], 0):
-            said = f"allocation {row['id']} of edt-{row['job_id']} was given under the old fence {row['fence']}"
-            yield Violation(Invariant.I9, ("allocation", row["id"]), said)
+            text = f"allocation {row['id']} of edt-{row['job_id']} was given under the old fence {row['fence']}"
+            yield Violation(Invariant.I9, ("allocation", row["id"]), text)
         newest[row["job_id"]] = max(row["fence"], newest.get(row["job_id"], 0))
 
 
@@ -122,8 +122,8 @@ def _waiting(picture: Picture) -> Iterator[Violation]:
         runs = any(attempt["ended_at"] is None for attempt in picture.attempts.get(job, ()))
         waits = row["state"] in {"SUBMITTED", "PENDING"} and not runs and row["stop_requested_at"] is None
         if waits and free and (row["not_before"] is None or row["not_before"] <= time.time()):
-            said = f"edt-{job} is {row['state']} and is not started, while {len(free)} slots are free"
-            yield Violation(Invariant.I10, job, said, START_SECONDS)
+            text = f"edt-{job} is {row['state']} and is not started, while {len(free)} slots are free"
+            yield Violation(Invariant.I10, job, text, START_SECONDS)
 
 
 def _passed(picture: Picture) -> Iterator[Violation]:
@@ -142,21 +142,21 @@ def _counters(picture: Picture, reports: Reports) -> Iterator[Violation]:
             yield Violation(Invariant.I12, job, f"edt-{job} counts {row['events']} events and has {len(history)}")
         lost = sum(attempt["kind"] == "lost" for attempt in picture.attempts.get(job, ()))
         if row["losses"] > lost:
-            said = f"edt-{job} counts {row['losses']} losses in a row and has {lost} lost attempts"
-            yield Violation(Invariant.I12, (job, "losses"), said)
+            text = f"edt-{job} counts {row['losses']} losses in a row and has {lost} lost attempts"
+            yield Violation(Invariant.I12, (job, "losses"), text)
     for row in picture["supervisors"]:
         name = picture.nodes[row["node_id"]]["name"]
         key = (f"edt-{row['job_id']}", row["fence"]), name
         written = next((n for (attempt, node), n in reports.lines.items() if (tuple(attempt), node) == key), None)
         if written is not None and row["acked"] > written:
-            said = f"of edt-{row['job_id']}/{row['fence']} on {name} {row['acked']} reports are taken"
-            yield Violation(Invariant.I12, ("acked", key), f"{said} and {written} were written")
+            text = f"of edt-{row['job_id']}/{row['fence']} on {name} {row['acked']} reports are taken"
+            yield Violation(Invariant.I12, ("acked", key), f"{text} and {written} were written")
 
 
 def _outbox(picture: Picture) -> Iterator[Violation]:
     for row in picture["outbox"]:
-        said = f"notification {row['id']} for {row['queue']} is still in the outbox"
-        yield Violation(Invariant.I13, row["id"], said, OUTBOX_SECONDS)
+        text = f"notification {row['id']} for {row['queue']} is still in the outbox"
+        yield Violation(Invariant.I13, row["id"], text, OUTBOX_SECONDS)
 
 
 def _running(picture: Picture) -> Iterator[Violation]:

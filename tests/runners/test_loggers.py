@@ -53,7 +53,7 @@ class Silent(Calls):
         self.calls.append(("test", *values))
 
 
-def tell(old: Any = None, new: Any = None) -> None:
+def log_once(old: Any = None, new: Any = None) -> None:
     """A training step and a validation, as the driver tells them."""
     logger = loggers.chosen("driver_logger", old, "driver_logger_callback", new)
     assert logger is not None
@@ -70,27 +70,27 @@ AS_NEW = [("train", METRICS, 8, 1, 2), ("test", METRICS, 0, 1)]
 @pytest.mark.parametrize("keyword", ["old", "new"])
 def test_a_logger_of_1_2_gets_loss_and_accuracy_in_percent_under_either_keyword(keyword: str) -> None:
     logger = Old()
-    tell(**{keyword: logger})
+    log_once(**{keyword: logger})
     assert logger.calls == AS_OLD
 
 
 @pytest.mark.parametrize("keyword", ["old", "new"])
 def test_a_logger_of_4_gets_the_dict_under_either_keyword(keyword: str) -> None:
     logger = NewBySample()
-    tell(**{keyword: logger})
+    log_once(**{keyword: logger})
     assert logger.calls == AS_NEW
 
 
 def test_where_the_parameters_say_nothing_the_keyword_does() -> None:
     old, new = Silent(), Silent()
-    tell(old=old)
-    tell(new=new)
+    log_once(old=old)
+    log_once(new=new)
     assert (old.calls, new.calls) == (AS_OLD, AS_NEW)
 
 
 def test_a_method_that_is_not_overridden_is_not_taken_for_one_of_the_other_family() -> None:
     logger = OnlyTrains()
-    tell(old=logger)
+    log_once(old=logger)
     assert logger.calls == AS_OLD[:1]
 
 

@@ -55,7 +55,7 @@ def reports(talk: Talk) -> list[tuple[str, Mapping[str, Any]]]:
     return [(found.report, found.body) for found in talk.sent("own supervisor") if isinstance(found, TrainingReport)]
 
 
-def tell(talk: Talk, *values: Sequence[str], **more: Any) -> None:
+def report_checksums(talk: Talk, *values: Sequence[str], **more: Any) -> None:
     """Engines 1, 2, … tell these."""
     members = [str(index + 1) for index in range(len(values))]
     for name, own in zip(members, values, strict=True):
@@ -105,7 +105,7 @@ def test_engines_with_other_tensors_differ() -> None:
 
 def test_equal_replicas_are_reported_and_nothing_else_happens() -> None:
     talk = running()
-    tell(talk, SAME, SAME)
+    report_checksums(talk, SAME, SAME)
     assert reports(talk) == [("replicas-compared", {"step": 6, "engines": 2, "equal": True, "reason": "epoch"})]
     assert not talk.coordinator.regrouping
 
@@ -122,7 +122,7 @@ def test_what_one_never_told_is_forgotten_when_a_later_step_is_compared() -> Non
     talk = running(3)
     talk.coordinator.checksums_taken("1", replica(["1", "2", "3"]), 0)
     talk.coordinator.checksums_taken("2", replica(["1", "2", "3"]), 0)
-    tell(talk, SAME, SAME, generation=4, offset=9)
+    report_checksums(talk, SAME, SAME, generation=4, offset=9)
     assert [body["step"] for _, body in reports(talk)] == [9]
     talk.coordinator.checksums_taken("3", replica(["1", "2", "3"], ("0", "0")), 0)
     assert reports(talk) == [] and not talk.coordinator.regrouping
@@ -148,7 +148,7 @@ OTHER = ("0.05", "ab12")
 
 def test_engines_that_differ_are_named_once_and_take_the_first_ones_state() -> None:
     talk = running(3)
-    tell(talk, SAME, OTHER, SAME)
+    report_checksums(talk, SAME, OTHER, SAME)
     (compared, ended) = reports(talk)
     assert compared == ("replicas-compared", {"step": 6, "engines": 3, "equal": False, "reason": "epoch"})
     assert ended[0] == "guarantee-ended" and (ended[1]["engine"], ended[1]["step"]) == (2, 6)
@@ -160,14 +160,14 @@ def test_engines_that_differ_are_named_once_and_take_the_first_ones_state() -> N
     for name in ("1", "2", "3"):
         talk.coordinator.regrouped(name, talk.coordinator.newest_regroup, 0)
     assert not talk.coordinator.regrouping
-    tell(talk, SAME, OTHER, SAME, generation=5, offset=12)
+    report_checksums(talk, SAME, OTHER, SAME, generation=5, offset=12)
     assert [kind for kind, _ in reports(talk)] == ["replicas-compared"], "the guarantee ends once"
     assert talk.coordinator.regrouping, "and states are made equal again"
 
 
 def test_whoever_dies_while_states_are_made_equal_leaves_that_to_the_next_regroup() -> None:
     talk = running(3)
-    tell(talk, SAME, OTHER, SAME)
+    report_checksums(talk, SAME, OTHER, SAME)
     for name in ("1", "2", "3"):
         talk.stand(name, 6)
     talk.coordinator.engine_gone("3", 0)
@@ -183,7 +183,7 @@ def test_what_is_found_while_engines_find_together_is_mended_afterwards() -> Non
     talk.coordinator.engine_gone("3", 0)
     for name in ("1", "2"):
         talk.stand(name, 6)
-    tell(talk, SAME, OTHER)
+    report_checksums(talk, SAME, OTHER)
     for name in ("1", "2"):
         talk.coordinator.regrouped(name, talk.coordinator.newest_regroup, 0)
     assert talk.coordinator.regrouping
@@ -194,15 +194,15 @@ def test_what_is_found_while_engines_find_together_is_mended_afterwards() -> Non
 
 def test_a_mismatch_ends_the_training_where_its_user_says_stop() -> None:
     talk = running(on_mismatch="stop")
-    tell(talk, SAME, OTHER)
+    report_checksums(talk, SAME, OTHER)
     failed = talk.only("driver", ScriptFailed)
     assert "lr of group 0: 0.1 in engine 1, 0.05 in engine 2" in failed.message
 
 
 def test_all_go_back_to_where_they_were_known_to_be_equal_and_the_second_time_it_is_over() -> None:
     talk = running(on_mismatch="restore")
-    tell(talk, SAME, SAME, offset=6)
-    tell(talk, SAME, OTHER, offset=9)
+    report_checksums(talk, SAME, SAME, offset=6)
+    report_checksums(talk, SAME, OTHER, offset=9)
     for name in ("1", "2"):
         talk.stand(name, 9)
     plan = talk.only("2", ApplyRegroupPlan).plan
@@ -210,7 +210,7 @@ def test_all_go_back_to_where_they_were_known_to_be_equal_and_the_second_time_it
     for name in ("1", "2"):
         talk.coordinator.regrouped(name, talk.coordinator.newest_regroup, 0)
     assert not talk.coordinator.regrouping
-    tell(talk, SAME, OTHER, generation=5, offset=9)
+    report_checksums(talk, SAME, OTHER, generation=5, offset=9)
     assert talk.coordinator.phase is Phase.FAILED
 
 
@@ -367,9 +367,9 @@ def test_a_coordinator_that_is_new_goes_on_with_what_the_driver_knows() -> None:
 # ── what a comparison may cost ──────────────────────────────────────────────────────────────────────────────────
 def test_the_coordinator_asks_for_no_comparison_that_costs_more_than_one_part_in_a_hundred() -> None:
     talk = running()
-    tell(talk, SAME, SAME, offset=6, seconds=0.5, seconds_per_offset=0.25)
+    report_checksums(talk, SAME, SAME, offset=6, seconds=0.5, seconds_per_offset=0.25)
     changes = [message for message in talk.sent("2") if isinstance(message, ReplicasChanged)]
-    tell(talk, SAME, SAME, offset=300, seconds=0.0001, seconds_per_offset=0.25)
+    report_checksums(talk, SAME, SAME, offset=300, seconds=0.0001, seconds_per_offset=0.25)
     changes += [message for message in talk.sent("2") if isinstance(message, ReplicasChanged)]
     assert [message.compare_from for message in changes] == [6 + 200, 300 + 4]
 
@@ -418,9 +418,9 @@ def test_a_coordinator_that_does_not_know_the_training_yet_names_a_mismatch_and_
 def test_a_driver_that_is_started_again_does_not_call_its_checkpoint_a_position_at_which_all_were_equal() -> None:
     """It has the newest checkpoint of this attempt, which one engine may have written after they came to differ."""
     talk = running(on_mismatch="restore")
-    tell(talk, SAME, SAME, offset=6)
+    report_checksums(talk, SAME, SAME, offset=6)
     talk.begin(ReplicaHistory(several=True, equal_at=6), 8)
-    tell(talk, SAME, OTHER, offset=9)
+    report_checksums(talk, SAME, OTHER, offset=9)
     for name in ("1", "2"):
         talk.stand(name, 9)
     plan = talk.only("2", ApplyRegroupPlan).plan
@@ -503,16 +503,16 @@ def test_an_engine_is_told_what_is_known_as_soon_as_it_has_the_state_and_when_it
 def test_checksums_of_the_states_that_engines_give_up_do_not_count_as_a_second_mismatch() -> None:
     """Those of the next step were on their way when the first ones were compared."""
     talk = running(on_mismatch="restore")
-    tell(talk, SAME, SAME, offset=6)
-    tell(talk, SAME, OTHER, offset=9)
-    tell(talk, SAME, OTHER, offset=10)
+    report_checksums(talk, SAME, SAME, offset=6)
+    report_checksums(talk, SAME, OTHER, offset=9)
+    report_checksums(talk, SAME, OTHER, offset=10)
     for name in ("1", "2"):
         talk.stand(name, 10)
-    tell(talk, SAME, OTHER, offset=11)
+    report_checksums(talk, SAME, OTHER, offset=11)
     for name in ("1", "2"):
         talk.coordinator.regrouped(name, talk.coordinator.newest_regroup, 0)
     assert talk.coordinator.phase is Phase.RUNNING and not talk.coordinator.regrouping
-    tell(talk, SAME, SAME, generation=talk.coordinator.current.number, offset=9)
+    report_checksums(talk, SAME, SAME, generation=talk.coordinator.current.number, offset=9)
     assert talk.coordinator.replicas.history.last_step == 9, "what they hold from then on is compared again"
 
 
@@ -528,10 +528,10 @@ def test_a_mismatch_before_the_driver_has_begun_anew_is_answered_as_the_user_say
         talk.expect(name)
     talk.coordinator.engine_connected("1", there, 0)
     if before_all_are_back:
-        tell(talk, SAME, OTHER)
+        report_checksums(talk, SAME, OTHER)
     talk.coordinator.engine_connected("2", there, 0)
     if not before_all_are_back:
-        tell(talk, SAME, OTHER)
+        report_checksums(talk, SAME, OTHER)
     assert talk.coordinator.phase is Phase.RUNNING and not talk.coordinator.regrouping
     talk.begin(ReplicaHistory(equal_at=4), on_mismatch=then)
     if then == "stop":
@@ -546,7 +546,7 @@ def test_a_mismatch_before_the_driver_has_begun_anew_is_answered_as_the_user_say
 def test_the_end_of_the_guarantee_is_reported_again_in_the_same_words() -> None:
     """They are no news to a platform that has them."""
     talk = running()
-    tell(talk, SAME, OTHER)
+    report_checksums(talk, SAME, OTHER)
     first = next(body for kind, body in reports(talk) if kind == "guarantee-ended")
     known, talk = talk.coordinator.replicas.history, Talk()
     talk.begin(known)

@@ -22,8 +22,8 @@ FULL = 2
 @contextmanager
 def of_the_api(home: Path, url: str) -> Iterator[Database]:
     """The database as a serving API holds it."""
-    with served(home, database_url=url) as door:
-        yield door.platform.database
+    with served(home, database_url=url) as api:
+        yield api.platform.database
 
 
 @contextmanager

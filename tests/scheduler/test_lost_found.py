@@ -42,11 +42,11 @@ def job_folder(settings: Settings, name: str, *spools: str) -> Path:
     (folder / "model" / "result.pth").write_text("weights")
     for spool in spools:
         (folder / "spool" / spool).mkdir()
-        say(folder, spool, ReportKind.ATTEMPT_STARTED)
+        write_report(folder, spool, ReportKind.ATTEMPT_STARTED)
     return folder
 
 
-def say(folder: Path, spool: str, kind: ReportKind) -> None:
+def write_report(folder: Path, spool: str, kind: ReportKind) -> None:
     """Append a report, as its supervisor would."""
     fence, _, node = spool.partition("-")
     report = Report(folder.name, int(fence), node, 1, kind, 0.0, {})
@@ -64,7 +64,7 @@ def test_a_folder_without_a_row_is_moved_whole_with_when_and_why(
     settings = stage.platform.settings
     job = stage.submitted()
     for name in ("edt-7", "edt-8"):
-        say(job_folder(settings, name, "2-n1"), "2-n1", ReportKind.ATTEMPT_ENDED)
+        write_report(job_folder(settings, name, "2-n1"), "2-n1", ReportKind.ATTEMPT_ENDED)
     with caplog.at_level(logging.WARNING):
         Leftovers(stage.platform).sweep()
     assert caplog.messages == [f"2 job folders of no known job moved to {settings.lost_found}"]
@@ -81,13 +81,13 @@ def test_a_folder_without_a_row_is_moved_whole_with_when_and_why(
 
 def test_it_is_shut_out_at_once_and_moved_when_its_supervisor_has_said_its_last_word(stage: Stage) -> None:
     folder = job_folder(stage.platform.settings, "edt-7", "1-n1", "2-n2")
-    say(folder, "1-n1", ReportKind.ATTEMPT_ENDED)
+    write_report(folder, "1-n1", ReportKind.ATTEMPT_ENDED)
     leftovers = Leftovers(stage.platform, Clock(0))
     leftovers.sweep()
     assert fence_files.lowest(folder / "checkpoint") == lost_found.NO_ATTEMPT
     leftovers.sweep()
     assert folder.exists(), "the supervisor on n2 may live"
-    say(folder, "2-n2", ReportKind.ATTEMPT_ENDED)
+    write_report(folder, "2-n2", ReportKind.ATTEMPT_ENDED)
     leftovers.sweep()
     assert not folder.exists()
     assert result(stage, "edt-7", "edt-7") == "weights"

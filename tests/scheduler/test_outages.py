@@ -60,8 +60,8 @@ def stopped(server: Postgres) -> Iterator[None]:
         until(server.start, 60)
 
 
-def exist(door: ServedApi) -> list[str]:
-    return [job.exec_id for job in execs.jobs(door.platform, viewer=accounts.user(door.platform, "ana"))]
+def exist(api: ServedApi) -> list[str]:
+    return [job.exec_id for job in execs.jobs(api.platform, viewer=accounts.user(api.platform, "ana"))]
 
 
 class Wire:
@@ -115,7 +115,7 @@ class Wire:
                         break
                     if how == "after":
                         client.shutdown(socket.SHUT_RD)
-                        self._deaf = client
+                        self._cut_off = client
                     server.sendall(data)
                     if how == "after":
                         time.sleep(0.2)  # the server has committed
@@ -125,12 +125,12 @@ class Wire:
             except OSError:
                 """Either end has gone."""
 
-    _deaf: socket.socket | None = None
+    _cut_off: socket.socket | None = None
 
     def _back(self, server: socket.socket, client: socket.socket) -> None:
         try:
             while data := server.recv(1 << 16):
-                if client is not self._deaf:
+                if client is not self._cut_off:
                     client.sendall(data)
             client.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -145,16 +145,16 @@ def wire(postgres_url: str) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def postgres_door(postgres_url: str, tmp_path: Path) -> Iterator[ServedApi]:
-    with served(tmp_path / "home", database_url=postgres_url) as door:
-        yield door
+def postgres_api(postgres_url: str, tmp_path: Path) -> Iterator[ServedApi]:
+    with served(tmp_path / "home", database_url=postgres_url) as api:
+        yield api
 
 
 class TestAServerThatIsRestarted:
     def test_every_answer_is_a_job_or_a_503_and_a_key_makes_one_job_of_many_tries(
-        self, postgres_server: Postgres, postgres_door: ServedApi
+        self, postgres_server: Postgres, postgres_api: ServedApi
     ) -> None:
-        door, client = postgres_door, postgres_door.client("ana")
+        api, client = postgres_api, postgres_api.client("ana")
         acknowledged: list[str] = []
         odd: list[httpx.Response] = []
         away = 0
@@ -192,14 +192,14 @@ class TestAServerThatIsRestarted:
             for user in users:
                 user.join()
         assert odd == []
-        assert sorted(acknowledged) == sorted(exist(door))
+        assert sorted(acknowledged) == sorted(exist(api))
         assert len(set(acknowledged)) == len(acknowledged)
 
     def test_sessions_that_the_server_ends_are_opened_again_unnoticed(
-        self, postgres: str, postgres_door: ServedApi
+        self, postgres: str, postgres_api: ServedApi
     ) -> None:
-        client = postgres_door.client("ana")
-        name = make_url(postgres_door.settings.database).database
+        client = postgres_api.client("ana")
+        name = make_url(postgres_api.settings.database).database
         for _ in range(3):
             assert submit(client).status_code == 200
             _execute(
@@ -207,12 +207,12 @@ class TestAServerThatIsRestarted:
                 "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "  # noqa: S608
                 f"WHERE datname = '{name}'",
             )  # and they are gone, not just told to
-        assert len(exist(postgres_door)) == 3
+        assert len(exist(postgres_api)) == 3
 
     def test_ours_and_wmlas_surface_both_say_so_in_their_own_words(
-        self, postgres_server: Postgres, postgres_door: ServedApi
+        self, postgres_server: Postgres, postgres_api: ServedApi
     ) -> None:
-        client = postgres_door.client("ana")
+        client = postgres_api.client("ana")
         with stopped(postgres_server):
             ours, wmla = client.get("/api/v1/jobs"), client.get(EXECS)
         assert (ours.status_code, wmla.status_code) == (503, 503)
@@ -241,35 +241,35 @@ class TestAConnectionLostDuringCommit:
 
     @pytest.mark.parametrize("cut", ["before", "after"])
     def test_a_submit_finds_out_and_is_one_job_with_its_code(self, wire: Wire, tmp_path: Path, cut: str) -> None:
-        with served(tmp_path / "home", database_url=wire.url) as door:
-            client = door.client("ana")
+        with served(tmp_path / "home", database_url=wire.url) as api:
+            client = api.client("ana")
             submit(client)
             wire.cut, wire.which = cut, b"INSERT INTO jobs"
             answer = submit(client)
             assert wire.cut == ""
             assert answer.status_code == 200, answer.text
-            assert len(exist(door)) == 2
-            folder = door.settings.job_directory(answer.json()["id"])
+            assert len(exist(api)) == 2
+            folder = api.settings.job_directory(answer.json()["id"])
             assert (folder / "_submitted_code" / "main.py").read_text() == "print('hello')\n"
-            assert list(door.settings.staged.iterdir()) == []
+            assert list(api.settings.staged.iterdir()) == []
 
     @pytest.mark.parametrize("cut", ["before", "after"])
     def test_a_stop_is_asked_for_again(self, wire: Wire, tmp_path: Path, cut: str) -> None:
-        with served(tmp_path / "home", database_url=wire.url) as door:
-            job = door.submit()
+        with served(tmp_path / "home", database_url=wire.url) as api:
+            job = api.submit()
             wire.cut, wire.which = cut, b"UPDATE jobs"
-            assert door.client("ana").post(f"{EXECS}/{job.exec_id}/stop").status_code == 204
+            assert api.client("ana").post(f"{EXECS}/{job.exec_id}/stop").status_code == 204
             assert wire.cut == ""
-            viewer = accounts.user(door.platform, "ana")
-            assert execs.job(door.platform, job.exec_id, viewer=viewer).state is JobState.KILLED
-            seqs = [each.seq for each in history.events(door.platform, job.exec_id, viewer=viewer)]
+            viewer = accounts.user(api.platform, "ana")
+            assert execs.job(api.platform, job.exec_id, viewer=viewer).state is JobState.KILLED
+            seqs = [each.seq for each in history.events(api.platform, job.exec_id, viewer=viewer)]
             assert seqs == list(range(1, len(seqs) + 1))
 
     def test_what_is_not_the_same_when_done_twice_is_left_to_who_asked(self, wire: Wire, tmp_path: Path) -> None:
-        with served(tmp_path / "home", database_url=wire.url) as door:
+        with served(tmp_path / "home", database_url=wire.url) as api:
             wire.cut, wire.which = "after", b"INSERT INTO users"
             new = {"name": "carl", "password": "a good password"}
-            answer = door.client("admin").post("/api/v1/users", json=new)
+            answer = api.client("admin").post("/api/v1/users", json=new)
             assert wire.cut == ""
             assert (answer.status_code, answer.json()["code"]) == (503, "outcome-unknown")
 
@@ -332,42 +332,42 @@ class TestAWriterThatStandsStill:
 
 class TestSQLite:
     @pytest.fixture
-    def door(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedApi]:
+    def api(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedApi]:
         """It says once that it serves, and then writes nothing unasked: a write that succeeds takes back that none
         can, and that one needs no room."""
         monkeypatch.setattr(main, "BEAT_SECONDS", 3600.0)
-        with served(tmp_path / "home") as door:
-            until(lambda: self._beats(door.platform.database))
-            yield door
+        with served(tmp_path / "home") as api:
+            until(lambda: self._beats(api.platform.database))
+            yield api
 
     def _beats(self, database: Database) -> int | None:
         with database.snapshot() as tx:
             return nodes.api_counter(tx)
 
     def test_while_another_process_holds_the_lock_reading_goes_on_and_writing_is_a_503(
-        self, door: ServedApi, monkeypatch: pytest.MonkeyPatch
+        self, api: ServedApi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        client = door.client("ana")
+        client = api.client("ana")
         with (
-            closing(sqlite3.connect(door.settings.home / "edt.db", isolation_level=None)) as other,
+            closing(sqlite3.connect(api.settings.home / "edt.db", isolation_level=None)) as other,
             monkeypatch.context() as impatient,
         ):
             other.execute("BEGIN IMMEDIATE")
             impatient.setattr(store, "BUSY_TIMEOUT_SECONDS", 0.3)
-            door.platform.database.close()
+            api.platform.database.close()
             self._may_be_read_only(client, "is locked by another process")
             other.execute("ROLLBACK")
-        door.platform.database.close()
-        self._serves(door, client)
+        api.platform.database.close()
+        self._serves(api, client)
 
-    def test_while_the_disk_is_full_reading_goes_on_and_writing_is_a_503(self, door: ServedApi) -> None:
-        with self._full(door.platform.database):
-            client = door.client("ana")
+    def test_while_the_disk_is_full_reading_goes_on_and_writing_is_a_503(self, api: ServedApi) -> None:
+        with self._full(api.platform.database):
+            client = api.client("ana")
             self._may_be_read_only(client, "has no room left on its disk")
-            event.remove(door.platform.database.writing, "connect", _no_room)
-            door.platform.database.close()
-            self._serves(door, client)
-            event.listen(door.platform.database.writing, "connect", _no_room)
+            event.remove(api.platform.database.writing, "connect", _no_room)
+            api.platform.database.close()
+            self._serves(api, client)
+            event.listen(api.platform.database.writing, "connect", _no_room)
 
     @contextmanager
     def _full(self, database: Database) -> Iterator[None]:
@@ -385,10 +385,10 @@ class TestSQLite:
         assert ready.status_code == 503
         assert why in ready.json()["database"]
 
-    def _serves(self, door: ServedApi, client: httpx.Client) -> None:
+    def _serves(self, api: ServedApi, client: httpx.Client) -> None:
         assert submit(client).status_code == 200
-        assert len(exist(door)) == 1
-        assert list(door.settings.staged.iterdir()) == []
+        assert len(exist(api)) == 1
+        assert list(api.settings.staged.iterdir()) == []
         until(lambda: client.get("/readyz").status_code == 200)
 
 

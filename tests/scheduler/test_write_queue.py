@@ -45,7 +45,7 @@ def held(url: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def door(database_url: str, tmp_path: Path) -> Iterator[ServedApi]:
+def api(database_url: str, tmp_path: Path) -> Iterator[ServedApi]:
     with served(tmp_path / "home", database_url=database_url) as opened:
         yield opened
 
@@ -57,21 +57,21 @@ def seconds(do: Callable[[], object]) -> float:
 
 
 def test_while_writers_wait_tokens_lists_and_livez_answer_at_once(
-    door: ServedApi, monkeypatch: pytest.MonkeyPatch
+    api: ServedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "BUSY_TIMEOUT_SECONDS", PATIENCE)
-    job = door.submit()
-    token = accounts.issue_token(door.platform, accounts.user(door.platform, "ana"), 60)
-    reader = door.client(token=token)
+    job = api.submit()
+    token = accounts.issue_token(api.platform, accounts.user(api.platform, "ana"), 60)
+    reader = api.client(token=token)
     with ThreadPoolExecutor(WRITERS) as pool:
-        with held(door.settings.database):
-            viewer = accounts.user(door.platform, "ana")
-            stops = [pool.submit(execs.stop, door.platform, job.exec_id, viewer=viewer) for _ in range(WRITERS)]
-            line = door.platform.database.write_queue
+        with held(api.settings.database):
+            viewer = accounts.user(api.platform, "ana")
+            stops = [pool.submit(execs.stop, api.platform, job.exec_id, viewer=viewer) for _ in range(WRITERS)]
+            line = api.platform.database.write_queue
             until(lambda: line.waiting >= WRITERS - 1)
             for path in ("/livez", EXECS, "/api/v1/jobs", f"/api/v1/jobs/{job.exec_id}/events"):
                 assert seconds(lambda path=path: reader.get(path).raise_for_status()) < AT_ONCE, path  # type: ignore[misc]
-            assert seconds(lambda: accounts.verify_token(door.platform, token)) < AT_ONCE
+            assert seconds(lambda: accounts.verify_token(api.platform, token)) < AT_ONCE
             assert line.waiting >= WRITERS - 1
         assert {stop.result().exec_id for stop in stops} == {job.exec_id}
 

@@ -88,7 +88,7 @@ class Suite:
         passed_again = [name for name, one in again.items() if one.account is not None and one.account.passed(name)]
         verdict = forgiveness.judge(failed, passed_again)
         steps = [Step(job.name, job.good) for job in checks]
-        self._tell_failures(accounts, checks)
+        self._print_failures(accounts, checks)
         wrong = [*_not_whole(jobs, everything=not self._selection), *_unlike(accounts)]
         _print("minutes by folder", account.table(accounts))
         _print("the longest tests", account.longest(accounts))
@@ -129,7 +129,7 @@ class Suite:
             running.run([running.Lane("again", list(jobs.values()))])
         return jobs
 
-    def _tell_failures(self, accounts: dict[str, Account], checks: Sequence[running.Job]) -> None:
+    def _print_failures(self, accounts: dict[str, Account], checks: Sequence[running.Job]) -> None:
         for job in checks:
             if not job.good:
                 _print(job.name, [job.log.read_text(errors="replace").rstrip()])
@@ -146,17 +146,17 @@ def _not_whole(jobs: dict[Lane, running.Job], *, everything: bool) -> list[str]:
     found = []
     for lane, job in jobs.items():
         status = job.process.returncode if job.process is not None else None
-        said = job.account or Account()
-        left = f"{said.left} of its tests were not run"
-        if status not in _GOOD or said.left:
+        found_account = job.account or Account()
+        left = f"{found_account.left} of its tests were not run"
+        if status not in _GOOD or found_account.left:
             why = f"pytest ended with status {status}, and {left}"
-        elif said.status is None:
+        elif found_account.status is None:
             why = f"pytest ended with status {status} before it could say how its run ended, and {left}"
-        elif said.status != status:
-            why = f"pytest ended with status {status}, though its tests ended with {said.status}"
-        elif status == 1 and not said.failed:
+        elif found_account.status != status:
+            why = f"pytest ended with status {status}, though its tests ended with {found_account.status}"
+        elif status == 1 and not found_account.failed:
             why = "pytest ended with status 1, and no test has failed"
-        elif everything and not said.selected:
+        elif everything and not found_account.selected:
             why = "pytest has found no tests"
         else:
             continue

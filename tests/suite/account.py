@@ -41,19 +41,19 @@ class Account:
 
     def take(self, line: str) -> Ended | None:
         """One more line; the test that ended with it, if one did."""
-        said: dict[str, Any] = json.loads(line)
-        kind = said.pop("kind")
+        entry: dict[str, Any] = json.loads(line)
+        kind = entry.pop("kind")
         if kind == "collected":
-            self.all, self.selected = said["all"], said["selected"]
-            self.extended, self.lacking = set(said["extended"]), said["lacking"]
+            self.all, self.selected = entry["all"], entry["selected"]
+            self.extended, self.lacking = set(entry["extended"]), entry["lacking"]
         elif kind == "begun":
-            self.running = said["test"]
+            self.running = entry["test"]
         elif kind == "finished":
-            self.status = said["status"]
+            self.status = entry["status"]
         else:
             self.running = None
             outcome = {"outcome": "failed", "seconds": 0.0} if kind == "uncollected" else {}
-            ended = Ended(**{**outcome, **said})
+            ended = Ended(**{**outcome, **entry})
             self.ended[ended.test] = ended
             return ended
         return None

@@ -90,14 +90,14 @@ class Lane:
     _file: str = ""
     _counts: dict[str, int] = field(default_factory=dict)
     _spent: float = 0.0
-    _told: float = 0.0
+    _printed_at: float = 0.0
 
     @property
     def job(self) -> Job:
         return self.jobs[self.at]
 
-    def say(self, text: str) -> None:
-        self._told = time.monotonic()
+    def print_line(self, text: str) -> None:
+        self._printed_at = time.monotonic()
         print(f"[{self.name}] {text}", flush=True)
 
     def step(self, mark: str) -> bool:
@@ -106,34 +106,34 @@ class Lane:
             return False
         job = self.job
         if job.process is None:
-            self.say(f"{job.name} begins")
+            self.print_line(f"{job.name} begins")
             job.start(mark)
             return True
         over = job.over()  # asked before the news, which are complete then
         for ended in job.news():
-            self._hear(ended)
+            self._take(ended)
         if over:
             self._close(job)
             self.at += 1
-        elif time.monotonic() - self._told > _QUIET:
+        elif time.monotonic() - self._printed_at > _QUIET:
             running = job.account.running if job.account is not None else None
-            self.say(f"{self._share():>4} {running or job.name} is running")
+            self.print_line(f"{self._share():>4} {running or job.name} is running")
         return True
 
-    def _hear(self, ended: Ended) -> None:
+    def _take(self, ended: Ended) -> None:
         file = ended.test.partition("::")[0]
         if file != self._file:
-            self._tell_file()
+            self._print_file()
             self._file = file
         self._counts[ended.outcome] = self._counts.get(ended.outcome, 0) + 1
         self._spent += ended.seconds
         if ended.outcome == "failed":
-            self.say(f"FAILED {ended.test}")
+            self.print_line(f"FAILED {ended.test}")
 
-    def _tell_file(self) -> None:
+    def _print_file(self) -> None:
         if self._counts:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._counts.items()))
-            self.say(f"{self._share():>4} {self._file}  {counts}  {self._spent:.0f} s")
+            self.print_line(f"{self._share():>4} {self._file}  {counts}  {self._spent:.0f} s")
         self._file, self._counts, self._spent = "", {}, 0.0
 
     def _share(self) -> str:
@@ -148,9 +148,9 @@ class Lane:
             status = job.process.returncode
             why = f"{job.name} ended with status {status} while this test was running; {job.log} has more"
             if (ended := job.account.close(why)) is not None:
-                self._hear(ended)
-        self._tell_file()
-        self.say(f"{job.name} has ended after {job.seconds / 60:.1f} min" + ("" if job.good else ", not well"))
+                self._take(ended)
+        self._print_file()
+        self.print_line(f"{job.name} has ended after {job.seconds / 60:.1f} min" + ("" if job.good else ", not well"))
 
 
 def run(lanes: Sequence[Lane]) -> None:
@@ -189,12 +189,12 @@ def _interrupt(jobs: Sequence[Job]) -> None:
 def sweep(mark: str) -> None:
     """Kill what is left of a run, and say what it was: a test should have ended it."""
     deadline = time.monotonic() + 20
-    told: set[int] = set()
+    named: set[int] = set()
     while left := bearers(mark):
         for pid, line in left.items():
-            if pid not in told:
+            if pid not in named:
                 print(f"left behind, and killed now: {pid} {line[:160]}", file=sys.stderr, flush=True)
-                told.add(pid)
+                named.add(pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:

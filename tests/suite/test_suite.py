@@ -51,8 +51,8 @@ class Few:
     def run(self, *words: str, **environ: str) -> tuple[int, str]:
         """Exit status and all that it printed."""
         process = self.start(*words, **environ)
-        said, _ = process.communicate(timeout=100)
-        return process.returncode, said
+        output, _ = process.communicate(timeout=100)
+        return process.returncode, output
 
 
 @pytest.fixture
@@ -61,11 +61,11 @@ def few(tmp_path: Path) -> Few:
 
 
 def test_each_lane_runs_its_own_tests_and_the_last_line_counts_both(few: Few) -> None:
-    status, said = few.run()
-    assert status == 0, said
-    assert said.endswith("\n2 passed, 0 failed\n")
-    assert "[units] 100% tests/api/test_pages.py  1 passed" in said
-    assert "[processes] 100% tests/elastic/test_engines.py  1 passed" in said
+    status, output = few.run()
+    assert status == 0, output
+    assert output.endswith("\n2 passed, 0 failed\n")
+    assert "[units] 100% tests/api/test_pages.py  1 passed" in output
+    assert "[processes] 100% tests/elastic/test_engines.py  1 passed" in output
     report = json.loads((few.folder / ".pytest_cache/suite/report.json").read_text())
     assert {test: each["lane"] for test, each in report["tests"].items()} == {
         "tests/api/test_pages.py::test_a_page": "units",
@@ -91,26 +91,27 @@ def test_that_fails_once():
 
 def test_a_test_that_passes_when_run_again_is_named_in_the_last_lines_and_forgiven(few: Few) -> None:
     few.write("api/test_once.py", ONCE)
-    status, said = few.run()
-    assert status == 0, said
-    assert said.endswith("\n3 passed, 0 failed\n")
-    assert "\npassed when run again alone: tests/api/test_once.py::test_that_fails_once\n" in said[-400:]
-    assert "AssertionError: the first time" in said and "said before" in said, "the failure is told whole all the same"
+    status, output = few.run()
+    assert status == 0, output
+    assert output.endswith("\n3 passed, 0 failed\n")
+    assert "\npassed when run again alone: tests/api/test_once.py::test_that_fails_once\n" in output[-400:]
+    assert "AssertionError: the first time" in output, "the failure is printed whole all the same"
+    assert "said before" in output
 
 
 def test_where_digests_are_compared_nothing_is_run_again(few: Few) -> None:
     few.write("elastic/test_digests.py", ONCE)
-    status, said = few.run()
-    assert status == 1, said
-    assert "(never forgiven: digests)" in said
-    assert said.endswith("\nfailed: tests/elastic/test_digests.py::test_that_fails_once\n2 passed, 1 failed\n")
+    status, output = few.run()
+    assert status == 1, output
+    assert "(never forgiven: digests)" in output
+    assert output.endswith("\nfailed: tests/elastic/test_digests.py::test_that_fails_once\n2 passed, 1 failed\n")
 
 
 def test_nor_is_an_assertion_about_a_digest_in_any_other_test(few: Few) -> None:
     few.write("api/test_once.py", "def test_a():\n    end = {'digest': 1}\n    assert end['digest'] == 2\n")
-    status, said = few.run()
-    assert status == 1, said
-    assert "(never forgiven: it compared digests or samples)" in said and "[again]" not in said
+    status, output = few.run()
+    assert status == 1, output
+    assert "(never forgiven: it compared digests or samples)" in output and "[again]" not in output
 
 
 HELPED = {
@@ -123,60 +124,60 @@ HELPED = {
 def test_nor_is_one_in_a_helper_or_a_library_that_was_given_digests(few: Few, text: str) -> None:
     (few.folder / "library.py").write_text("def assert_equal(a, b):\n    if a != b:\n        raise AssertionError\n")
     few.write("api/test_once.py", text)
-    status, said = few.run("--", "tests/api", PYTHONPATH=f"{ROOT}/tests:{few.folder}")
-    assert status == 1, said
-    assert "(never forgiven: it compared digests or samples)" in said and "[again]" not in said
+    status, output = few.run("--", "tests/api", PYTHONPATH=f"{ROOT}/tests:{few.folder}")
+    assert status == 1, output
+    assert "(never forgiven: it compared digests or samples)" in output and "[again]" not in output
 
 
 def test_a_wait_in_vain_for_samples_is_no_comparison_of_them(few: Few) -> None:
     waits = "from support.waiting import until\n\ndef test_a():\n    until(lambda: 'samples' == 1, 0.01)\n"
     few.write("api/test_once.py", waits)
-    status, said = few.run("--", "tests/api")
-    assert status == 1, said
-    assert "never forgiven" not in said and "[again]" in said
+    status, output = few.run("--", "tests/api")
+    assert status == 1, output
+    assert "never forgiven" not in output and "[again]" in output
 
 
 def test_a_test_that_skips_itself_when_it_is_run_again_has_not_passed(few: Few) -> None:
     text = ONCE.replace("    assert", "    if not first:\n        pytest.skip('the second time')\n    assert")
     few.write("api/test_once.py", f"import pytest\n{text}")
-    status, said = few.run()
-    assert status == 1, said
-    assert "[again]" in said and said.endswith("::test_that_fails_once\n2 passed, 1 failed\n")
+    status, output = few.run()
+    assert status == 1, output
+    assert "[again]" in output and output.endswith("::test_that_fails_once\n2 passed, 1 failed\n")
 
 
 def test_nor_is_a_verdict_of_the_checker_wherever_it_falls(few: Few) -> None:
     raises = "    from checker.violation import Unsound\n    raise Unsound('two attempts live')\n"
     few.write("api/test_once.py", f"def test_a():\n{raises}")
-    status, said = few.run()
-    assert status == 1, said
-    assert "(never forgiven: the checker's verdict)" in said
+    status, output = few.run()
+    assert status == 1, output
+    assert "(never forgiven: the checker's verdict)" in output
 
 
 def test_a_test_that_fails_again_is_a_failure_and_three_are_not_tried(few: Few) -> None:
     few.write("api/test_bad.py", "def test_a(): assert 1 == 2")
-    status, said = few.run()
-    assert status == 1, said
-    assert "[again]" in said
-    assert said.endswith("\nfailed: tests/api/test_bad.py::test_a\n2 passed, 1 failed\n")
+    status, output = few.run()
+    assert status == 1, output
+    assert "[again]" in output
+    assert output.endswith("\nfailed: tests/api/test_bad.py::test_a\n2 passed, 1 failed\n")
     few.write("api/test_bad.py", "\n".join(f"def test_{name}(): assert 1 == 2" for name in "abc"))
-    status, said = few.run()
-    assert status == 1, said
-    assert "[again]" not in said and said.endswith("\n2 passed, 3 failed\n")
+    status, output = few.run()
+    assert status == 1, output
+    assert "[again]" not in output and output.endswith("\n2 passed, 3 failed\n")
 
 
 def test_a_process_that_dies_under_its_tests_fails_the_run_with_the_test_that_was_running(few: Few) -> None:
     few.write("api/test_death.py", "import os\n\ndef test_a(): os._exit(7)\n\ndef test_b(): pass\n")
-    status, said = few.run("--", "tests/api/test_death.py")
-    assert status == 1, said
-    assert "pytest in lane units ended with status 7 while this test was running" in said
-    assert "lane units: pytest ended with status 7, and 1 of its tests were not run" in said[-300:]
+    status, output = few.run("--", "tests/api/test_death.py")
+    assert status == 1, output
+    assert "pytest in lane units ended with status 7 while this test was running" in output
+    assert "lane units: pytest ended with status 7, and 1 of its tests were not run" in output[-300:]
 
 
 def test_a_test_that_dies_with_its_process_is_forgiven_no_more_than_any_other_of_its_file(few: Few) -> None:
     few.write("elastic/test_digests.py", "import os\n\ndef test_a(): os._exit(7)\n")
-    status, said = few.run()
-    assert status == 1, said
-    assert "(never forgiven: digests)" in said and "[again]" not in said
+    status, output = few.run()
+    assert status == 1, output
+    assert "(never forgiven: digests)" in output and "[again]" not in output
 
 
 DIES = "\n\nimport os\n\ndef {hook}(config):\n    if config.getoption('lane') == 'units':\n        {what}\n"
@@ -191,19 +192,19 @@ EARLY = {
 def test_a_lane_that_dies_beside_its_tests_fails_the_run(few: Few, hook: str, what: str, why: str) -> None:
     with (few.folder / "tests/conftest.py").open("a") as stream:
         stream.write(DIES.format(hook=hook, what=what))
-    status, said = few.run()
-    assert status == 1, said
-    assert f"lane units: pytest ended with {why}" in said[-400:]
-    assert not said.endswith(" 0 failed\n")
+    status, output = few.run()
+    assert status == 1, output
+    assert f"lane units: pytest ended with {why}" in output[-400:]
+    assert not output.endswith(" 0 failed\n")
 
 
 def test_a_lane_without_pytest_fails_the_run(few: Few) -> None:
     """As where Python finds no pytest: the traceback ends it with status 1."""
     (few.folder / "pytest.py").write_text("raise ModuleNotFoundError('No module named pytest')")
-    status, said = few.run()
-    assert status == 1, said
-    assert "No module named pytest" in said
-    assert "lane units: pytest ended with status 1 before it could say how its run ended" in said[-400:]
+    status, output = few.run()
+    assert status == 1, output
+    assert "No module named pytest" in output
+    assert "lane units: pytest ended with status 1 before it could say how its run ended" in output[-400:]
 
 
 UNTOLD = """
@@ -221,41 +222,41 @@ def pytest_runtestloop(session):
 def test_status_1_without_a_failed_test_fails_the_run(few: Few) -> None:
     with (few.folder / "tests/conftest.py").open("a") as stream:
         stream.write(UNTOLD)
-    status, said = few.run()
-    assert status == 1, said
-    assert "lane units: pytest ended with status 1, and no test has failed" in said
+    status, output = few.run()
+    assert status == 1, output
+    assert "lane units: pytest ended with status 1, and no test has failed" in output
 
 
 def test_a_lane_without_tests_fails_the_run_unless_tests_were_selected(few: Few) -> None:
     (few.folder / "tests/api/test_pages.py").unlink()
-    status, said = few.run()
-    assert status == 1, said
-    assert "lane units: pytest has found no tests" in said
+    status, output = few.run()
+    assert status == 1, output
+    assert "lane units: pytest has found no tests" in output
     assert few.run("--", "tests/elastic")[0] == 0
 
 
 def test_what_cannot_be_collected_fails_the_run(few: Few) -> None:
     few.write("api/test_broken.py", "import nothing_of_the_kind\n")
-    status, said = few.run()
-    assert status == 1, said
-    assert "No module named 'nothing_of_the_kind'" in said
-    assert not said.endswith(" 0 failed\n")
+    status, output = few.run()
+    assert status == 1, output
+    assert "No module named 'nothing_of_the_kind'" in output
+    assert not output.endswith(" 0 failed\n")
 
 
 def test_ids_that_are_others_in_each_lane_fail_the_run(few: Few) -> None:
     few.write(
         "api/test_ids.py", "import pytest\n\n@pytest.mark.parametrize('x', [object()], ids=str)\ndef test_a(x): pass"
     )
-    status, said = few.run()
-    assert status == 1, said
-    assert "its id is another one in each process" in said
+    status, output = few.run()
+    assert status == 1, output
+    assert "its id is another one in each process" in output
 
 
 def test_what_is_required_and_missing_is_said_before_anything_starts(few: Few) -> None:
-    status, said = few.run(EDT_REQUIRE="docker,dockr")
-    assert status == 1, said
-    assert said.startswith("EDT_REQUIRE names 'dockr', which is unknown; known are ")
-    assert "[units]" not in said and said.endswith("\n0 passed, 1 failed\n")
+    status, output = few.run(EDT_REQUIRE="docker,dockr")
+    assert status == 1, output
+    assert output.startswith("EDT_REQUIRE names 'dockr', which is unknown; known are ")
+    assert "[units]" not in output and output.endswith("\n0 passed, 1 failed\n")
 
 
 LEFT = """
@@ -270,9 +271,9 @@ def test_a():
 
 def test_a_process_that_a_test_has_left_is_named_and_killed(few: Few) -> None:
     few.write("api/test_left.py", LEFT)
-    status, said = few.run()
-    assert status == 0, said  # the test passes: what it left is told, and is no failure
-    [line] = [line for line in said.splitlines() if line.startswith("left behind, and killed now: ")]
+    status, output = few.run()
+    assert status == 0, output  # the test passes: what it left is told, and is no failure
+    [line] = [line for line in output.splitlines() if line.startswith("left behind, and killed now: ")]
     assert "time.sleep(600)" in line
     assert not lives(int(line.split()[5]))
 
@@ -314,9 +315,9 @@ def test_ctrl_c_ends_both_lanes_lets_them_clean_up_and_leaves_no_process(few: Fe
             [mark] = _marks(_children(process.pid))
         finally:
             process.send_signal(number)
-        said, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert (few.folder / "cleaned").exists() and "left behind" not in said
+    assert (few.folder / "cleaned").exists() and "left behind" not in output
     assert bearers(mark) == {}
 
 

@@ -163,7 +163,7 @@ class _Job:
     def event(self, time: float, kind: str, message: str, **data: Any) -> None:
         self.events.append({"time": time, "kind": kind, "message": message, "data": data})
 
-    def _tell_history(self) -> None:
+    def _add_history(self) -> None:
         """What happened, in order and numbered."""
         self.events.sort(key=lambda event: event["time"])
         for seq, event in enumerate(self.events, start=1):
@@ -263,7 +263,7 @@ class _Job:
         if state not in {"PENDING", "RUNNING"}:
             self.event(self.end, "state", state.lower(), before="RUNNING", after=state)
             self._end_attempt(state)
-        self._tell_history()
+        self._add_history()
         waiting = {"blocking": "capacity", "reason": "no slot is free", "rank": 1, "need": 1, "free": 0}
         self.rows.add(
             "jobs",

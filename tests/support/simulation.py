@@ -131,7 +131,7 @@ class Engine:
     def called(self) -> bool:
         return self.woken > self.answered
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self.up.append(message)
 
     def ask(self) -> None:
@@ -140,7 +140,7 @@ class Engine:
         self.asked = self.woken
         self.sums, self.contributed, self.sending = set(), False, ()
         self.state = EngineState.JOINING
-        self.tell(join_request(self.name, self.woken))
+        self.send(join_request(self.name, self.woken))
 
     def withdraw(self, number: int, promised: bool = False) -> None:
         if number > self.current:
@@ -171,18 +171,18 @@ class Engine:
             step=self.step,
             **self.ending,
         )
-        self.tell(EngineConnected(status))
+        self.send(EngineConnected(status))
         if self.state is EngineState.JOINING:
-            self.tell(join_request(self.name, self.asked))
+            self.send(join_request(self.name, self.asked))
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """What its connection's own thread does at once."""
         match message:
             case PrepareGeneration(number, members, surviving, joining):
                 self.pending[number] = Pending(members, surviving, joining)
                 if self.name not in members:
                     self.pending[number].built = True
-                    self.tell(GroupBuilt(number))
+                    self.send(GroupBuilt(number))
             case CommitGeneration(number):
                 if number in self.pending:
                     self.seen = number
@@ -190,7 +190,7 @@ class Engine:
                 promised = self.announced < number
                 if promised:
                     self.withdraw(number)
-                self.tell(RetractAnswer(number, promised))
+                self.send(RetractAnswer(number, promised))
             case CancelGeneration(number):
                 self.withdraw(number)
             case StartRegroup(regroup) | JoinAgain(regroup):
@@ -245,7 +245,7 @@ class Simulation:
             self.wanted.add(name)
             self.supervisor.append(EngineExpected(name))
             engine = self.engines[name] = Engine(name)
-            engine.tell(EngineConnected(EngineStatus(EngineState.JOINING)))
+            engine.send(EngineConnected(EngineStatus(EngineState.JOINING)))
             engine.ask()
         if leave:
             self.supervisor.append(LeaveEngines(tuple(leave)))
@@ -274,7 +274,7 @@ class Simulation:
         if engine.stage == "training" and len(engine.members) > 1:
             engine.cut = True
         elif engine.stage == "joining" and self.coordinator.phase is Phase.RUNNING:
-            engine.tell(PullFailed())
+            engine.send(PullFailed())
 
     def kill(self, name: str) -> None:
         self.killed.add(name)
@@ -340,14 +340,14 @@ class Simulation:
         """All moves that somebody can make now."""
         moves: list[Callable[[], None]] = []
         if self.supervisor:
-            moves.append(self._hear_supervisor)
+            moves.append(self._receive_from_supervisor)
         for engine in self.engines.values():
             if engine.up:
-                moves.append(lambda engine=engine: self._hear(engine))  # type: ignore[misc]
+                moves.append(lambda engine=engine: self._receive_from_engine(engine))  # type: ignore[misc]
             if not engine.alive:
                 continue
             if engine.down:
-                moves.append(lambda engine=engine: engine.hear(engine.down.popleft()))  # type: ignore[misc]
+                moves.append(lambda engine=engine: engine.receive(engine.down.popleft()))  # type: ignore[misc]
             moves += [
                 lambda engine=engine, number=number: self._build(engine, number)  # type: ignore[misc]
                 for number in engine.pending
@@ -366,11 +366,11 @@ class Simulation:
                 if send.to not in self.buried:
                     self.engines[send.to].down.append(send.message)
             elif send.to == DRIVER:
-                self._driver_hears(send.message)
+                self._send_to_driver(send.message)
             elif send.to == SUPERVISORS:
-                self._supervisors_hear(send.message)
+                self._send_to_supervisors(send.message)
 
-    def _driver_hears(self, message: Message) -> None:
+    def _send_to_driver(self, message: Message) -> None:
         match message:
             case SendStateToEngine() | ReceiveStateFromEngine():
                 self.driver = message
@@ -379,7 +379,7 @@ class Simulation:
             case DriverReleased():
                 self.over = "finished"
 
-    def _supervisors_hear(self, message: Message) -> None:
+    def _send_to_supervisors(self, message: Message) -> None:
         match message:
             case DiscardEngine(engine):
                 self._die(engine)
@@ -391,14 +391,14 @@ class Simulation:
                 assert not able, f"{able} have the weights and are given up: {self}"
                 self.over = "lost"
 
-    def _hear_supervisor(self) -> None:
+    def _receive_from_supervisor(self) -> None:
         message = self.supervisor.popleft()
         if isinstance(message, EngineGone):
             self.buried.add(message.engine)
             self.engines[message.engine].down.clear()
         self._then(lambda: self.coordinator.from_supervisor(message, self.now))
 
-    def _hear(self, engine: Engine) -> None:
+    def _receive_from_engine(self, engine: Engine) -> None:
         message = engine.up.popleft()
         if engine.name not in self.buried:
             self._then(lambda: self.coordinator.from_engine(engine.name, message, self.now))
@@ -421,7 +421,7 @@ class Simulation:
 
     def _build(self, engine: Engine, number: int) -> None:
         engine.pending[number].built = True
-        engine.tell(GroupBuilt(number))
+        engine.send(GroupBuilt(number))
 
     def _sent_of(self, engine: Engine) -> dict[str, tuple[tuple[int, ...], int]]:
         return self._sent.setdefault((engine.generation, engine.step), {})
@@ -467,7 +467,7 @@ class Simulation:
                 return
             engine.state = EngineState.REGROUPING
             if not engine.called:
-                engine.tell(GroupLost(engine.generation, engine.woken))
+                engine.send(GroupLost(engine.generation, engine.woken))
             engine.stage = "waiting"
 
     def _check(self, engine: Engine) -> None:
@@ -483,7 +483,7 @@ class Simulation:
                 self.driver = None
                 engine.step = 0
                 engine.sit(generation, (engine.name,))
-                engine.tell(StateReceived(generation, 0))
+                engine.send(StateReceived(generation, 0))
             case ReceiveStateFromMembers(generation):
                 if generation not in engine.pending:
                     raise Broken
@@ -512,7 +512,7 @@ class Simulation:
         assert len({source.step for source in sources}) == 1, f"sources of {engine.name} are at different steps: {self}"
         engine.step, engine.holds, engine.sums = sources[0].step, False, set()
         engine.sit(number, pending.members)
-        engine.tell(StateReceived(number, engine.step))
+        engine.send(StateReceived(number, engine.step))
         engine.runs = self._runs_of(pending.members, pending.surviving)
 
     def _runs_of(self, members: tuple[str, ...], working: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
@@ -532,7 +532,7 @@ class Simulation:
         elif engine.step >= self.steps:
             first = engine.members[0] == engine.name
             result = EngineResult(digest="the bits", step=engine.step) if first else EngineResult()
-            engine.tell(TrainingFinished(engine.generation, result))
+            engine.send(TrainingFinished(engine.generation, result))
             engine.stage, engine.state, engine.ending = "waiting", EngineState.ENDED, {"result": result}
         elif engine.switch_to > engine.generation:
             self._switch(engine, engine.switch_to)
@@ -552,7 +552,7 @@ class Simulation:
         if number not in engine.pending:
             raise Broken
         pending = engine.pending[number]
-        engine.tell(Switching(number, engine.step))
+        engine.send(Switching(number, engine.step))
         if engine.name not in pending.members:
             engine.stage, engine.switch_to, engine.state = "waiting", 0, EngineState.SWITCHED_OUT
             engine.ending = {"next_generation": number}
@@ -593,7 +593,7 @@ class Simulation:
                     ended=engine.step >= self.steps,
                     micro_batches=self.workers,
                 )
-                engine.tell(SurvivorStatus(regroup, status, ("here:9000",), "here:1"))
+                engine.send(SurvivorStatus(regroup, status, ("here:9000",), "here:1"))
             case ApplyRegroupPlan(regroup) if regroup == engine.woken:
                 engine.word, engine.stage = message, "regrouping"
             case JoinAgain():
@@ -634,4 +634,4 @@ class Simulation:
         engine.sit(word.generation, plan.members)
         engine.runs = dict(zip(plan.members, plan.split, strict=True))
         engine.sums &= set(self._own(engine))
-        engine.tell(Regrouped(word.regroup))
+        engine.send(Regrouped(word.regroup))
