@@ -121,7 +121,7 @@ def build(name: str, tag: str, base: str, python: Python, product: Path) -> None
     wheels = packages(image, python)
     dockerfile = (ROOT / image.dockerfile).read_text()
     inputs = digest(dockerfile, wheels.name, product.read_bytes().hex(), _inspect(base, "{{.Id}}") or base)
-    if label(full) == inputs:
+    if _inspect(full, f'{{{{index .Config.Labels "{INPUTS_LABEL}"}}}}') == inputs:
         print(f"{full} is there", flush=True)
         return
     context = BUILD / "context" / name
@@ -220,11 +220,6 @@ def own_wheel() -> Path:
     isolation = ("--no-build-isolation",) if importlib.util.find_spec("hatchling") else ()
     run(*PIP, "wheel", "--no-deps", *isolation, "-w", folder, ROOT)
     return next(folder.glob("*.whl"))
-
-
-def label(name: str) -> str | None:
-    """The digest of what an image was made of."""
-    return _inspect(name, f'{{{{index .Config.Labels "{INPUTS_LABEL}"}}}}')
 
 
 def _inspect(name: str, template: str) -> str | None:

@@ -34,9 +34,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple
 
@@ -78,15 +79,11 @@ class Pool(Limited):
         """
         return await to_thread.run_sync(do, *given, limiter=self.limiter)
 
-    async def pieces(self, source: Iterator[_T]) -> AsyncIterator[_T]:
+    async def pieces(self, source: Generator[_T, None, None]) -> AsyncIterator[_T]:
         """What ``source`` yields, each piece fetched by a thread of this pool. ``source`` is closed at the end."""
-        try:
+        with closing(source):
             while (piece := await self.run(next, source, _OVER)) is not _OVER:
                 yield piece  # type: ignore[misc]  # it is no longer the mark of the end
-        finally:
-            close = getattr(source, "close", None)
-            if close is not None:
-                close()
 
 
 SHARED = 40

@@ -112,9 +112,8 @@ async def _beat(platform: Platform) -> None:
         await asyncio.sleep(BEAT_SECONDS)
 
 
-def create_app(settings: Settings | None = None, *, hasher: PasswordHasher | None = None) -> FastAPI:
+def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> FastAPI:
     """The application for one home. ``hasher``: another one, for tests that sign in often."""
-    settings = settings or Settings()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

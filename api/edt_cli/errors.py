@@ -34,10 +34,6 @@ class NoAnswer(CliError):
 class Refused(CliError):
     """The API says no, with this sentence."""
 
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-
 
 class CannotStart(CliError):
     """Wrong use, or a place where it cannot work."""

@@ -62,11 +62,11 @@ def login(
     except httpx.HTTPError as error:
         raise NoAnswer(api, error) from error
     if response.status_code in {401, 403}:
-        raise Refused(response.status_code, f"{api} does not accept this password for {user}")
+        raise Refused(f"{api} does not accept this password for {user}")
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        raise Refused(response.status_code, response.text.strip().removeprefix("Error 429: "))
+        raise Refused(response.text.strip().removeprefix("Error 429: "))
     if not response.is_success:
-        raise Refused(response.status_code, f"{api} answered {response.status_code}: {response.text.strip()[:200]}")
+        raise Refused(f"{api} answered {response.status_code}: {response.text.strip()[:200]}")
     answer = Logon.model_validate(response.json())
     path = login_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

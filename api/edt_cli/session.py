@@ -64,7 +64,7 @@ class Session:
                 if response.status_code not in _COME_BACK:
                     return self._checked(response)
                 why = _sentence(response)
-                failure: CliError = Refused(response.status_code, why)
+                failure: CliError = Refused(why)
                 pause = max(pause, _seconds(response.headers.get("Retry-After")))
             except httpx.HTTPError as error:
                 why = str(error) or type(error).__name__
@@ -117,7 +117,7 @@ class Session:
             return response
         if response.status_code == httpx.codes.UNAUTHORIZED:
             raise NotLoggedIn(self.api)
-        raise Refused(response.status_code, _sentence(response))
+        raise Refused(_sentence(response))
 
 
 @contextmanager

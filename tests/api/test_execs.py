@@ -496,7 +496,7 @@ class TestTheResult:
     def test_a_file_that_shrinks_under_way_breaks_the_download_off(self, tmp_path: Path) -> None:
         (tmp_path / "model").mkdir()
         (tmp_path / "model" / "a").write_bytes(bytes(100))
-        found = results.Result(tmp_path, tuple(files(tmp_path, ("model",))), skip=1)
+        found = results.Result(tmp_path, tuple(files(tmp_path, ("model",))))
         (tmp_path / "model" / "a").write_bytes(bytes(50))
         with pytest.raises(results.ResultChanged):
             list(found.chunks())
@@ -504,7 +504,7 @@ class TestTheResult:
     def test_one_that_grows_is_taken_as_long_as_it_was(self, tmp_path: Path) -> None:
         (tmp_path / "model").mkdir()
         (tmp_path / "model" / "a").write_bytes(b"x" * 100)
-        found = results.Result(tmp_path, tuple(files(tmp_path, ("model",))), skip=1)
+        found = results.Result(tmp_path, tuple(files(tmp_path, ("model",))))
         (tmp_path / "model" / "a").write_bytes(b"x" * 5000)
         data = b"".join(found.chunks())
         assert len(data) == found.size
@@ -517,7 +517,7 @@ class TestTheResult:
         (tmp_path / "model").mkdir()
         for name in "abc":
             (tmp_path / "model" / name).write_bytes(name.encode() * 1500)
-        found = results.Result(tmp_path, tuple(files(tmp_path, ("model",))), skip=1)
+        found = results.Result(tmp_path, tuple(files(tmp_path, ("model",))))
         data = b"".join(found.chunks())
         assert len(data) == found.size
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -525,7 +525,7 @@ class TestTheResult:
 
     def test_a_model_of_many_gigabytes_is_measured_before_it_is_read(self) -> None:
         giant = Found(("model", "weights.pth"), 50 << 30, executable=False, changed_at=0)
-        assert results.Result(Path("/nowhere"), (giant,), skip=1).size > 50 << 30
+        assert results.Result(Path("/nowhere"), (giant,)).size > 50 << 30
 
 
 class TestWhatSurvives:

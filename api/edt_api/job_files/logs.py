@@ -15,7 +15,7 @@ import heapq
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from edt_api.errors import RequestInvalid
 from edt_api.job_files.files import files, must_be_kept, open_file
@@ -47,7 +47,7 @@ _LOG_TYPES = {
 }
 
 
-def text(job: JobView, log_type: str) -> Iterator[str]:
+def text(job: JobView, log_type: str) -> Generator[str, None, None]:
     """The log in pieces. Raises RequestInvalid for a log type that nobody knows, before the first; ResultsRemoved."""
     must_be_kept(job)
     streams = _LOG_TYPES.get(log_type)
@@ -57,7 +57,7 @@ def text(job: JobView, log_type: str) -> Iterator[str]:
     return _pieces(job, streams)
 
 
-def as_json(pieces: Iterable[str]) -> Iterator[str]:
+def as_json(pieces: Iterable[str]) -> Generator[str, None, None]:
     """The same as one JSON string: some clients ask for ``application/json`` and get a string."""
     yield '"'
     for piece in pieces:
@@ -132,7 +132,7 @@ def _slice(job: JobView, name: str, offset: int, most: int) -> tuple[bytes, int 
         return file.read(most), size
 
 
-def _pieces(job: JobView, streams: Iterable[Stream]) -> Iterator[str]:
+def _pieces(job: JobView, streams: Iterable[Stream]) -> Generator[str, None, None]:
     for stream in streams:
         empty = True
         for piece in _file(job, stream):

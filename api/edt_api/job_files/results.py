@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,12 +35,10 @@ class ResultChanged(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """A zip that is about to be sent."""
+    """A zip that is about to be sent. The first component of each path does not appear in it."""
 
     root: Path
     files: tuple[Found, ...]
-    skip: int
-    """Components of each path that do not appear in the zip."""
 
     @property
     def size(self) -> int:
@@ -51,7 +49,7 @@ class Result:
             at += len(_local(self._name(found), found)) + found.size + len(_descriptor(0, found.size))
         return at + directory + len(_end(len(self.files), directory, at))
 
-    def chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Generator[bytes, None, None]:
         """The zip. Raises ResultChanged where it cannot become as long as ``size`` said."""
         at = 0
         directory: list[bytes] = []
@@ -69,7 +67,7 @@ class Result:
         yield _end(len(directory), sum(map(len, directory)), at)
 
     def _name(self, found: Found) -> bytes:
-        return "/".join(found.path[self.skip :]).encode(errors="surrogateescape")
+        return "/".join(found.path[1:]).encode(errors="surrogateescape")
 
     def _data(self, found: Found) -> Iterator[bytes]:
         file = open_file(self.root, found.path)
@@ -88,11 +86,10 @@ class Result:
 def result(job: JobView) -> Result:
     """What ``model/`` holds now. Raises NoResult where that is nothing, ResultsRemoved."""
     must_be_kept(job)
-    folder = (job.model_dir.name,)
-    found = [file for file in files(job.directory, folder) if not _is_draft(file)]
+    found = [file for file in files(job.directory, (job.model_dir.name,)) if not _is_draft(file)]
     if not found:
         raise NoResult(f"{job.exec_id} has saved nothing under RESULT_DIR/model yet")
-    return Result(job.directory, tuple(found), skip=len(folder))
+    return Result(job.directory, tuple(found))
 
 
 def _is_draft(file: Found) -> bool:

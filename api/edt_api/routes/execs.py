@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -179,7 +179,7 @@ async def listing(
     return StreamingResponse(_chained(first, written), media_type="application/json")
 
 
-def _as_json(found: Iterator[JobView], api_url: str) -> Iterator[bytes]:
+def _as_json(found: Iterator[JobView], api_url: str) -> Generator[bytes, None, None]:
     """The list as one JSON array, some jobs a piece; never nothing."""
     before = b"["
     while some := [to_wire.execution(job, api_url) for job in islice(found, _WRITTEN_AT_ONCE)]:
