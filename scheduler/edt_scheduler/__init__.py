@@ -9,7 +9,7 @@
     periodic       tasks that run by the clock: retention, sweeping, sums
     notify         notifications to nodes and schedulers, over Celery
     store          the database; SQL is written there and nowhere else
-    home           files in EDT_HOME: fence files, the secret key, lost+found
+    home           files in EDT_HOME: submitted code, fence files, the secret key, lost+found
     platform       opens all of this; whether home and database belong together
 
 ``python -m edt_scheduler`` is the process that decides. It knows no HTTP, no framework and no process of a job.

@@ -19,7 +19,7 @@ from edt_scheduler.store import allocations, attempts, jobs, nodes, reservations
 from edt_scheduler.store.database import Database
 from edt_scheduler.store.tables import allocations as allocation_table
 from edt_scheduler.store.tables import attempts as attempt_table
-from edt_scheduler.store.tables import job_events
+from edt_scheduler.store.tables import job_events, job_transitions
 from edt_scheduler.store.tables import jobs as job_table
 from edt_scheduler.store.tables import purges as purge_table
 from edt_scheduler.store.tables import resizes as resize_table
@@ -129,7 +129,7 @@ class TestFences:
             attempts.end_supervisor(tx, job, 1, node, ExitKind.LOST, 3.0)
             attempts.open_supervisor(tx, job, 1, node)
             assert attempts.open_on(tx, node) == []
-            attempts.complete_reports(tx, job, 1, node, 4.0)
+            attempts.change_supervisor(tx, job, 1, node, reports_complete_at=4.0)
             attempts.open_supervisor(tx, job, 1, node)
             assert [(row.handed_at, row.reports_complete_at) for row in attempts.open_on(tx, node)] == [(None, None)]
 
@@ -137,15 +137,15 @@ class TestFences:
         with database.transaction() as tx:
             job, node = add_job(tx), add_node(tx)
             add_allocation(tx, job, node)
-            attempts.ack(tx, job, 1, node, 5)
+            attempts.change_supervisor(tx, job, 1, node, acked=5)
         with pytest.raises(DBAPIError, match="cursor only grows"), database.transaction() as tx:
-            attempts.ack(tx, job, 1, node, 4)
+            attempts.change_supervisor(tx, job, 1, node, acked=4)
 
 
 class TestTransitions:
     def test_code_and_schema_know_the_same_transitions(self, database: Database) -> None:
         with database.snapshot() as tx:
-            known = jobs.transitions(tx)
+            known = {(row.before, row.after) for row in tx.execute(select(job_transitions))}
         assert known == {(before, after) for before, afters in TRANSITIONS.items() for after in afters}
 
     def test_the_schema_refuses_what_is_not_in_the_table(self, database: Database) -> None:

@@ -48,7 +48,7 @@ def complete_reports_of(tx: Connection, attempt: Row[Any], node: Row[Any], now: 
     rows = allocations.on_node(tx, attempt.job_id, attempt.fence, node.id)
     in_vain = [row for row in rows if row.started_at is None and row.kind == ExitKind.LOST]
     if len(in_vain) < START_LIMIT or any(row.started_at is not None for row in rows):
-        attempts.complete_reports(tx, attempt.job_id, attempt.fence, node.id, now)
+        attempts.change_supervisor(tx, attempt.job_id, attempt.fence, node.id, reports_complete_at=now)
 
 
 def carry_on(tx: Connection, attempt: Row[Any], node: Row[Any], end: End, why: str, now: float) -> None:

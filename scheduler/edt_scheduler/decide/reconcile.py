@@ -254,9 +254,8 @@ def _give(
     if action.verb is Verb.START:
         head_id = snapshot.nodes[decided.head_nodes[action.job]].id
         fence = attempts.add(tx, job.id, head_id, secrets.token_hex(16), now)
-        cause, detail = (
-            (ResizeCause.SUBMIT, "first attempt") if fence == 1 else (ResizeCause.RESTART, f"attempt {fence}")
-        )
+        cause = ResizeCause.SUBMIT if fence == 1 else ResizeCause.RESTART
+        detail = "first attempt" if fence == 1 else f"attempt {fence}"
     else:
         fence = job.fence
         cause, detail = _cause_of_growth(tx, snapshot, action, booked)

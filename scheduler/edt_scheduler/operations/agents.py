@@ -122,7 +122,7 @@ def record_reports(platform: Platform, node: str, reports: Sequence[Report]) -> 
                     if not _take(tx, row, number, report, now):
                         break
                     seq = report.seq
-            attempts.ack(tx, number, fence, row.id, seq)
+            attempts.change_supervisor(tx, number, fence, row.id, acked=seq)
             acked[f"{exec_id(number)}/{fence}"] = seq
         crash_point(CrashPoint.API_REPORTS)
     platform.notifier.notify()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from edt_contract import durable
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.frameworks import KERAS2_VARIABLE
 from edt_scheduler.attempts import lifecycle
@@ -25,6 +24,7 @@ from edt_scheduler.errors import (
     Unavailable,
 )
 from edt_scheduler.home import lost_found
+from edt_scheduler.home.submitted_code import SubmittedCode
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import (
     MOST_SLOTS,
@@ -40,7 +40,6 @@ from edt_scheduler.model.nodes import threads_per_engine
 from edt_scheduler.model.states import JobState
 from edt_scheduler.operations.images import check_image, note_use
 from edt_scheduler.platform import Platform
-from edt_scheduler.settings import Settings
 from edt_scheduler.store import environs, idempotency, nodes, outbox, reservations, to_views
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import users as user_store
@@ -53,8 +52,6 @@ READ_AT_ONCE = 1000
 DELETED_AT_ONCE, STOPPED_AT_ONCE = 500, 50
 """So many jobs one transaction deletes, and so many of them it stops: each is some ten milliseconds of the writer's
 lock."""
-MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
-"""WMLA's plain TensorFlow samples create RESULT_DIR/model themselves; all others expect to find it."""
 
 
 def submit(
@@ -76,7 +73,7 @@ def submit(
         spec = replace(spec, environ={KERAS2_VARIABLE: "1", **spec.environ})
     check_image(platform, spec.image, owner)
     work_dir, seed = _work_dir(spec, staged), _seed(spec)
-    code = _Code(staged)
+    code = SubmittedCode(staged)
     number = _reserve(platform)
     crash_point(CrashPoint.API_RESERVED)
     try:
@@ -165,7 +162,7 @@ def _write(
     raise SubmitExpired  # out here: it is no trouble of the database's
 
 
-def _give_up(platform: Platform, number: int, code: _Code) -> None:
+def _give_up(platform: Platform, number: int, code: SubmittedCode) -> None:
     """Leave nothing of a submit that came to no job. A reservation that cannot be taken away ends by itself."""
     code.take_back()
     with suppress(Unavailable), platform.database.transaction(durable=False) as tx:
@@ -187,7 +184,8 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
     main = PurePosixPath(spec.model_main)
     if main.is_absolute() or ".." in main.parts or not (staged / inside / main).is_file():
         raise SubmissionInvalid("--model-main", f"{spec.model_main!r} is not a file of the submitted code")
-    if storable(asdict(spec)) != _listed(asdict(spec)):
+    as_json = {**asdict(spec), "arguments": list(spec.arguments)}
+    if storable(as_json) != as_json:
         raise SubmissionInvalid("args", "hold a character or a number that cannot be stored")
     if spec.num_worker < 1 or spec.worker_device_num < 1:
         raise SubmissionInvalid("--numWorker", "and --workerDeviceNum take whole numbers from 1")
@@ -195,11 +193,6 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
         asked = f"{spec.num_worker} x {spec.worker_device_num}"
         raise SubmissionInvalid("--numWorker", f"x --workerDeviceNum: got {asked} slots, takes at most {MOST_SLOTS}")
     return PurePosixPath(SUBMITTED_CODE) / inside
-
-
-def _listed(value: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it: tuples are lists."""
-    return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
 
 def _seed(spec: JobSpec) -> int:
@@ -212,57 +205,6 @@ def _seed(spec: JobSpec) -> int:
     except ValueError:
         # The value is not shown: whatever --msd-env gives may be a secret.
         raise SubmissionInvalid("--msd-env EDT_SEED", "takes a whole number, got something else") from None
-
-
-@dataclass
-class _Code:
-    """What was submitted, and where it lies: staged, or in a job's folder."""
-
-    staged: Path
-    directory: Path | None = None
-    inode: int = 0
-
-    def lay_out(self, settings: Settings, number: int, spec: JobSpec) -> bool:
-        """Make the folder of this job around it, durably. False: something of this name lies in the home, which is
-        another job's. Raises OSError; then nothing is left of it."""
-        if lost_found.is_taken(settings, number):
-            return False
-        directory = settings.job_directory(exec_id(number))
-        try:
-            directory.mkdir()
-        except FileExistsError:
-            return False
-        try:
-            for name in ("log", "checkpoint", "spool"):
-                (directory / name).mkdir()
-            if spec.framework not in MAKES_ITS_OWN_MODEL_FOLDER:
-                (directory / "model").mkdir()
-            self.directory, self.inode = directory, self.staged.stat().st_ino
-            self.staged.rename(directory / SUBMITTED_CODE)
-            for folder in (directory, directory.parent, self.staged.parent):
-                durable.sync(folder)
-        except OSError:  # a full disk: no job comes of it, and nothing of one is left
-            self._undo(directory)
-            raise
-        return True
-
-    def take_back(self) -> None:
-        """Undo ``lay_out``, where it was done. A folder that was set aside meanwhile stays where it is; one that the
-        disk does not let go is set aside later."""
-        if self.directory is None or self.staged.exists():
-            return
-        laid = self.directory / SUBMITTED_CODE
-        with suppress(OSError):
-            if laid.exists() and laid.stat().st_ino == self.inode:
-                self._undo(self.directory)
-
-    def _undo(self, directory: Path) -> None:
-        laid = directory / SUBMITTED_CODE
-        if laid.exists():
-            laid.rename(self.staged)
-        for folder in (*directory.iterdir(), directory):
-            folder.rmdir()  # only what ``lay_out`` made, and nothing has been put into since
-        self.directory = None
 
 
 def job(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:

@@ -92,15 +92,12 @@ class Taking:
 class Beat:
     """Has the tasks run on their periods for the length of a ``with`` block."""
 
-    def __init__(
-        self, platform: Platform, tasks: Iterable[Task] = TASKS, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, platform: Platform, tasks: Iterable[Task] = TASKS) -> None:
         broker_url = platform.settings.broker_url
         self._runner = Runner(platform)
-        self._monotonic = monotonic
         self._tasks = {task.name: task for task in tasks}
-        self._timetable = Timetable(self._tasks.values(), monotonic())
-        self._taking = Taking(self._tasks.values(), monotonic())
+        self._timetable = Timetable(self._tasks.values(), time.monotonic())
+        self._taking = Taking(self._tasks.values(), time.monotonic())
         self._reading, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._worker: Child | None = None
         self._worker_pid: int | None = None
@@ -150,7 +147,7 @@ class Beat:
     def _watch(self) -> None:
         while not self._ended.is_set():
             self._keep_worker()
-            self._receive(_WATCH_SECONDS if self._busy or not self._alone else self._timetable.rest(self._monotonic()))
+            self._receive(_WATCH_SECONDS if self._busy or not self._alone else self._timetable.rest(time.monotonic()))
             self._take_over()
             if self._alone and not self._busy:
                 self._hand_out()
@@ -161,7 +158,7 @@ class Beat:
         self._worker.keep()
         if self._worker.pid != self._worker_pid:
             self._worker_pid = self._worker.pid
-            self._taking.ended(self._monotonic())
+            self._taking.ended(time.monotonic())
 
     def _receive(self, seconds: float) -> None:
         """Wait, and note what the worker has begun and ended meanwhile."""
@@ -172,14 +169,14 @@ class Beat:
         for line in os.read(self._reading, 1 << 16).decode().split("\n"):
             word, _, name = line.partition(" ")
             if word == BEGUN and name in self._tasks:
-                self._taking.began(self._tasks[name], self._monotonic())
-                self._timetable.began(self._tasks[name], self._monotonic())
+                self._taking.began(self._tasks[name], time.monotonic())
+                self._timetable.began(self._tasks[name], time.monotonic())
             elif word == ENDED:
-                self._taking.ended(self._monotonic())
+                self._taking.ended(time.monotonic())
 
     def _take_over(self) -> None:
         """Run the tasks in this process for as long as no worker takes them."""
-        alone = self._worker is None or self._taking.nobody(self._monotonic())
+        alone = self._worker is None or self._taking.nobody(time.monotonic())
         if alone and not self._alone:
             log.warning("no worker takes the periodic tasks; until one does, this scheduler runs them itself")
         elif self._alone and not alone:
@@ -188,8 +185,8 @@ class Beat:
 
     def _hand_out(self) -> None:
         """Have one task begin that is due. What the worker hangs in is left to it."""
-        for task in self._timetable.due(self._monotonic()):
-            self._timetable.began(task, self._monotonic())
+        for task in self._timetable.due(time.monotonic()):
+            self._timetable.began(task, time.monotonic())
             if task is not self._taking.running:
                 self._busy = True
                 self._turns.put(task)

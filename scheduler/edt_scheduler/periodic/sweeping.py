@@ -109,11 +109,8 @@ class Leftovers:
         and after the highest of their numbers was skipped none is given to another. That stays so: what is done with
         the folders then needs no lock.
         """
-        database, now, home_id = (
-            self._platform.database,
-            self._platform.clock(),
-            pairing.read_id(self._platform.settings),
-        )
+        database, now = self._platform.database, self._platform.clock()
+        home_id = pairing.read_id(self._platform.settings)
         with database.snapshot() as tx:
             expired = reservations.expired(tx, now)
             doubtful = _without_job(tx, folders, home_id).keys() | (expired & set(folders))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -91,13 +92,10 @@ def prepare(settings: Settings) -> None:
         raise HomeUnusable(str(settings.home), error.strerror or str(error)) from None
     with translated_errors():
         migrate(settings.database, partial(pairing.check, settings=settings))
-    database = Database(settings.database)
-    try:
+    with closing(Database(settings.database)) as database:
         pairing.pair(database, settings, time.time())
         keys = KeyFile(settings).keys()
         sealing.seal_all(database, keys)
         sealing.wipe(database, time.time())
         if locked := sealing.locked_jobs(database, keys):
             log.error("%s", locked)
-    finally:
-        database.close()

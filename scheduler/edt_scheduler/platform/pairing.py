@@ -163,9 +163,8 @@ def _write_id(settings: Settings, made: str) -> None:
 
 
 def _look(tx: Connection, settings: Settings) -> Sight:
-    database_id = rows.identity(
-        tx
-    )  # before the file, which is written first: who pairs them meanwhile has written both
+    # Before the file, which is written first: who pairs them meanwhile has written both.
+    database_id = rows.identity(tx)
     home_id = read_id(settings)
     if database_id is not None:
         return Sight(home_id, database_id)

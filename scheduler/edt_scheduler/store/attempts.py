@@ -57,8 +57,8 @@ def open_supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> No
     if row is None:
         tx.execute(insert(supervisors).values(job_id=job_id, fence=fence, node_id=node_id))
     elif can_open_again(row):
-        query = update(supervisors).where(of_attempt(supervisors, job_id, fence, node_id))
-        tx.execute(query.values(ended_at=None, kind=None, handed_at=None, reports_complete_at=None))
+        anew = {"ended_at": None, "kind": None, "handed_at": None, "reports_complete_at": None}
+        change_supervisor(tx, job_id, fence, node_id, **anew)
 
 
 def supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> Row[Any] | None:
@@ -123,19 +123,13 @@ def hand(tx: Connection, job_id: int, fence: int, node_id: int, now: float) -> N
     tx.execute(update(supervisors).where(key).values(handed_at=now))
 
 
-def ack(tx: Connection, job_id: int, fence: int, node_id: int, seq: int) -> None:
-    tx.execute(update(supervisors).where(of_attempt(supervisors, job_id, fence, node_id)).values(acked=seq))
+def change_supervisor(tx: Connection, job_id: int, fence: int, node_id: int, **values: Any) -> None:
+    tx.execute(update(supervisors).where(of_attempt(supervisors, job_id, fence, node_id)).values(**values))
 
 
 def end_supervisor(tx: Connection, job_id: int, fence: int, node_id: int, kind: ExitKind, now: float) -> None:
     key = and_(of_attempt(supervisors, job_id, fence, node_id), supervisors.c.ended_at.is_(None))
     tx.execute(update(supervisors).where(key).values(ended_at=now, kind=kind))
-
-
-def complete_reports(tx: Connection, job_id: int, fence: int, node_id: int, now: float) -> None:
-    """Its last word was taken: what was told of it so far is all."""
-    query = update(supervisors).where(of_attempt(supervisors, job_id, fence, node_id))
-    tx.execute(query.values(reports_complete_at=now))
 
 
 def can_open_again(row: Row[Any]) -> bool:

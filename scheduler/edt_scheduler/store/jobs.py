@@ -35,7 +35,7 @@ from edt_scheduler.model.jobs import SUBMITTED_CODE, JobFilter, JobKey, JobOrder
 from edt_scheduler.model.states import ACTIVE, TERMINAL, JobState, advance
 from edt_scheduler.store import environs
 from edt_scheduler.store.queries import MOST_NAMED, rows_of, write_to
-from edt_scheduler.store.tables import job_events, job_transitions, jobs, users
+from edt_scheduler.store.tables import job_events, jobs, users
 
 _DECIDED_ON = (JobState.PENDING, JobState.RUNNING)
 
@@ -307,11 +307,6 @@ def history(tx: Connection, number: int, after: int = 0, limit: int | None = Non
 def newest_event(tx: Connection, number: int) -> Row[Any] | None:
     query = select(job_events).where(job_events.c.job_id == number)
     return tx.execute(query.order_by(job_events.c.seq.desc()).limit(1)).one_or_none()
-
-
-def transitions(tx: Connection) -> set[tuple[str, str]]:
-    """The legal moves as the schema knows them."""
-    return {(row.before, row.after) for row in tx.execute(select(job_transitions))}
 
 
 def _joined() -> Any:

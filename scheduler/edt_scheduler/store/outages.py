@@ -36,8 +36,8 @@ _POSTGRESQL_AWAY = {
 }
 _POSTGRESQL_SAYS_NO = ("40", "23")
 """Classes of SQLSTATE with which the server refuses a COMMIT: rolled back, or a constraint."""
-_WAITED = frozenset({"25006", "25P03", "53100", "55P03"})
-"""What waiting a second will not mend."""
+_NO_CONNECTION_LEFT = "53300"
+"""The one of these that waiting a second may mend."""
 
 
 def outage(error: DBAPIError | PoolTimeout) -> DatabaseUnavailable | None:
@@ -49,7 +49,7 @@ def outage(error: DBAPIError | PoolTimeout) -> DatabaseUnavailable | None:
         return DatabaseUnavailable(how, passing=False) if how is not None else None
     state = _sqlstate(error)
     if state in _POSTGRESQL_AWAY:
-        return DatabaseUnavailable(_POSTGRESQL_AWAY[state], passing=state not in _WAITED)
+        return DatabaseUnavailable(_POSTGRESQL_AWAY[state], passing=state == _NO_CONNECTION_LEFT)
     if error.connection_invalidated or (isinstance(error, OperationalError | InterfaceError) and not _ours(error)):
         return DatabaseUnavailable("does not answer", passing=True)
     return None

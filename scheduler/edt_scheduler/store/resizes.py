@@ -118,9 +118,7 @@ def switched(
     for number in sorted(set(ids)):
         this = resizes.c.id == number
         tx.execute(update(resizes).where(this).values(generation=generation, step=step, workers=workers))
-        if recomputed is not None:
-            more = or_(resizes.c.recomputed.is_(None), resizes.c.recomputed < recomputed)
-            tx.execute(update(resizes).where(this, more).values(recomputed=recomputed))
-        if pause is not None:
-            longer = or_(resizes.c.pause_seconds.is_(None), resizes.c.pause_seconds < pause)
-            tx.execute(update(resizes).where(this, longer).values(pause_seconds=pause))
+        for column, value in ((resizes.c.recomputed, recomputed), (resizes.c.pause_seconds, pause)):
+            if value is not None:
+                more = or_(column.is_(None), column < value)
+                tx.execute(update(resizes).where(this, more).values({column: value}))

@@ -142,8 +142,8 @@ def by_day(begin: float, end: float) -> dict[int, float]:
 
 def put_day(tx: Connection, day: int, seconds: Mapping[int, float]) -> None:
     rows = [{"user_id": user, "day": day, "slot_seconds": each} for user, each in sorted(seconds.items())]
-    for start in range(0, len(rows), _AT_ONCE):
-        tx.execute(insert(user_days), rows[start : start + _AT_ONCE])
+    if rows:
+        tx.execute(insert(user_days), rows)
 
 
 def days(tx: Connection, user_id: int | None, before: tuple[int, int] | None, limit: int) -> list[Row[Any, Any, Any]]:
