@@ -16,6 +16,10 @@ TAG_VARIABLE = "EDT_TAG"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NAME = 15
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Parameters of malloc.h."""
+_MOST = (1 << 31) - 1
+"""Values of these parameters are C ints."""
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -64,6 +68,28 @@ def die_first() -> None:
     """Where memory runs out the kernel ends this process, and those it forks, before its parent and the platform."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def keep_freed_memory(environ: Mapping[str, str]) -> None:
+    """Let freed memory stay with this process and its children, for the next step.
+
+    glibc maps each large block anew and unmaps it when it is freed, and it gives back what lies free at the end of its
+    heap: a step that makes and drops its gradients pays for each of their pages anew (a quarter of a step's processor
+    time at 25 million parameters). After this call blocks below 1 GiB come from the heap, and up to 2 GiB at its end
+    are kept: so much of what a process has once needed may stay with it.
+
+    Args:
+        environ: a user's MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ win. glibc itself reads them only when a
+            program starts, which was before this process was forked.
+    """
+    if not hasattr(_libc, "mallopt") or not hasattr(_libc, "gnu_get_libc_version"):
+        return
+    for parameter, name, value in (
+        (_M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", _MOST),
+        (_M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 1 << 30),
+    ):
+        with contextlib.suppress(ValueError):  # as glibc does with what it cannot read
+            _libc.mallopt(parameter, min(int(environ.get(name, value)), _MOST))
 
 
 def threads() -> int:

@@ -48,7 +48,7 @@ from edt_runner.protocol.messages import (
     TrainingSuspended,
 )
 from edt_runner.schedule import StepKind
-from edt_runner.supervisor.spool import COORDINATOR
+from edt_runner.supervisor.agent_link import COORDINATOR
 from edt_runner.training import Training, model_dir
 
 _ALONE_SECONDS = 120.0

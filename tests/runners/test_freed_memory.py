@@ -7,7 +7,7 @@ import sys
 
 _FAULTS = """
 import resource, torch
-from edt_runner.supervisor.resources import keep_freed_memory
+from edt_contract.processes import keep_freed_memory
 if {environ} is not None:
     keep_freed_memory({environ})
 torch.set_num_threads(1)

@@ -17,8 +17,8 @@ from edt_contract.attempt import AttemptSpec, DesiredSlot
 from edt_contract.encoding import dumps
 from edt_contract.reports import BODIES, BODY_BYTES, INT64, ExitKind, Fitted, ReportKind, clean, fit, fit_time
 from edt_runner.protocol.data import MicroBatch
+from edt_runner.supervisor.agent_link import Spool
 from edt_runner.supervisor.engines import EngineEnd
-from edt_runner.supervisor.spool import Spool
 
 
 def spec(folder: Path) -> AttemptSpec:

@@ -13,8 +13,9 @@ import pytest
 
 from edt_contract.attempt import AttemptSpec
 from edt_contract.reports import Report, ReportKind
-from edt_runner.supervisor import spool as module
-from edt_runner.supervisor.spool import Spool, SpoolReader, note_coordinator
+from edt_runner.launch.supervisor_client import SpoolReader
+from edt_runner.supervisor import agent_link as module
+from edt_runner.supervisor.agent_link import Spool, note_coordinator
 from support.small_disk import SmallDisk, small_disk
 from support.training import spec_for
 

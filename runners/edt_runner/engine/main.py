@@ -28,7 +28,7 @@ from edt_runner.errors import CheckpointError
 from edt_runner.frameworks.flat import checksums
 from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.protocol.messages import LeaveEngines, Note
-from edt_runner.supervisor import spool
+from edt_runner.supervisor import agent_link
 from edt_runner.training import Training, model_dir
 
 _BACKGROUND_NICENESS = 10
@@ -75,7 +75,7 @@ def _prepare(training: Training, role: Context) -> EngineParts:
     _warm_up(training, adapter)
     plane = GlooPlane(spec.host, adapter.dtype, environment.gloo_interface())
     computing = training.request.trainable.framework.computing(on_device=role.device != "cpu")
-    note = Path(spec.spool_dir) / spool.COORDINATOR
+    note = Path(spec.spool_dir) / agent_link.COORDINATOR
     link = EngineLink(role.coordinator, note, spec.token, role.name, plane, computing)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # best effort: user code may have its own handler
         signal.signal(signal.SIGTERM, lambda number, frame: _ask_to_leave(link))

@@ -8,6 +8,7 @@ engines.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -22,10 +23,9 @@ from typing import Any, Protocol
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.encoding import dump_line, dumps
 from edt_contract.frameworks import must_be_cold, supervisor_environ
-from edt_contract.reports import ExitKind, Report, ReportKind
+from edt_contract.reports import REPORTS_FILE, ExitKind, Report, ReportKind
 from edt_runner.errors import RunnerError
 from edt_runner.protocol.channel import LineChannel
-from edt_runner.supervisor.spool import SpoolReader
 
 _POLL_SECONDS = 0.25
 _END_SECONDS = 2.0
@@ -61,6 +61,25 @@ def spawn(spec: AttemptSpec) -> Process:
         process.stdin.write(dumps(spec).encode() + b"\n")
         process.stdin.close()
     return process
+
+
+class SpoolReader:
+    """Reads a spool: every whole line once, in order."""
+
+    def __init__(self, spool_dir: str | Path) -> None:
+        self._path, self._offset = Path(spool_dir) / REPORTS_FILE, 0
+
+    def read(self) -> list[Report]:
+        """Reports that have come since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [Report.from_message(json.loads(line)) for line in whole.splitlines() if line]
 
 
 class SupervisorClient:

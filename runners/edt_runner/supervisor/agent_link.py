@@ -1,24 +1,49 @@
-"""How a supervisor learns what it should do: a unix socket on which desired states come, and signals.
+"""What goes between a supervisor and its agent: desired states by a unix socket, reports by files on disk.
 
 The agent connects to the socket, or the process of a local training. It sends ``DesiredState`` lines; the supervisor
-writes an empty line when there are new reports on disk.
+writes an empty line when there are new reports on disk. They are of its own processes, of the training, and of disks
+that are full. It also writes who it is, and for this node's driver and engines where the coordinator is.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import selectors
 import signal
 import socket
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from edt_contract.attempt import DesiredState
-from edt_contract.encoding import ContractError, from_json_object, load_line
+from edt_contract import processes
+from edt_contract.attempt import ATTEMPT_FILE, AttemptSpec, DesiredState
+from edt_contract.durable import AppendFile, News, Outage, PatientLog, reason, write_whole
+from edt_contract.encoding import ContractError, dump_line, from_json_object, load_line
+from edt_contract.reports import BODIES, REPORTS_FILE, Report, ReportKind, fit
 from edt_runner.protocol.channel import LineChannel
+from edt_runner.protocol.messages import TrainingReport
 
 _log = logging.getLogger(__name__)
+
+COORDINATOR = "coordinator"
+"""File with the address of the coordinator; driver and engines read it when their connection breaks."""
+_DURABLE = frozenset({ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED, ReportKind.ENGINES_KNOWN})
+_GIVEN_UP_FIRST = (ReportKind.PROGRESS, ReportKind.CHECKPOINTED, ReportKind.PULL_FAILED, ReportKind.RESTARTED)
+"""Kinds of which reports are dropped, in this order, the oldest first, when more than ``_MOST_HELD`` wait. Reports of
+other kinds are kept."""
+_MOST_HELD = 10_000
+_RESERVED_BYTES = 1 << 16
+"""So much of the disk is kept for the reports to come, so that a full one does not silence a supervisor at once."""
+_LOOK_AGAIN_SECONDS = 1.0
+_WAIT_SECONDS = 0.5
+_CHECKPOINTS, _LOGS = "checkpoints", "logs"
+_MOST_PLACES = 8
+_MOST_LOGS = 64
+"""Of ended processes, that wait for room."""
 
 
 class AgentLink:
@@ -99,3 +124,259 @@ def _listen(path: Path) -> socket.socket:
         os.umask(before)
     listener.listen(8)
     return listener
+
+
+class Spool:
+    """Appends numbered reports. Continues where an earlier supervisor of the same attempt and node stopped.
+
+    A report gets its number when it is written. On a full disk reports wait in memory, in order: first those of
+    progress are given up, as soon as the room that was kept is being used; what frees slots or ends the attempt never.
+
+    Args:
+        spec: of the attempt.
+        notify: called when there are new reports on disk.
+        clock: wall clock, for the time of each report.
+        monotonic: monotonic clock, for how long an outage lasts.
+
+    Raises:
+        OSError: the folder cannot be written at all.
+    """
+
+    def __init__(
+        self,
+        spec: AttemptSpec,
+        notify: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec, self._notify, self._clock, self._monotonic = spec, notify, clock, monotonic
+        folder = Path(spec.spool_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / REPORTS_FILE
+        _cut_torn_line(self._path)
+        self.seq = self._path.read_bytes().count(b"\n") if self._path.exists() else 0
+        self._file = AppendFile(self._path, 0o600)
+        self._file.open()
+        if self.seq < spec.last_report_seq:  # the disk has lost reports that the platform has: their lines are empty
+            self._file.append(b"\n" * (spec.last_report_seq - self.seq))
+            self.seq = spec.last_report_seq
+        self._held: deque[tuple[ReportKind, float, Mapping[str, Any]]] = deque()
+        self._outage = Outage("spool", self._tell, clock=monotonic)
+        self._low = False
+        """The room that is kept could not be renewed."""
+        self._looked = 0.0
+        self.given_up = 0
+        """Reports that were given up since the disk has been full."""
+        self._keep_room()
+
+    @property
+    def holds(self) -> bool:
+        """Reports wait for room."""
+        return bool(self._held)
+
+    def append(self, kind: ReportKind, body: Mapping[str, Any]) -> None:
+        """Store one report, its body made to ``fit``, now or when there is room; durably what frees a slot or ends an
+        attempt. One that lacks what its kind needs is dropped."""
+        fitted = fit(kind, body)
+        for fault in fitted.faults:
+            _log.warning("a report does not fit: %s", fault)
+        if fitted.body is None:
+            return
+        self._held.append((kind, self._clock(), fitted.body))
+        if len(self._held) > 1:
+            self._give_up_some()
+        if len(self._held) == 1 or not self._outage.under_way:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Write what waits; whether nothing does any more. To be called again and again."""
+        before = self.seq
+        done = self._write()
+        if self.seq != before:
+            self._notify()
+        return done
+
+    def wait_for_room(self, given_up: Callable[[], object]) -> None:
+        """Write the last reports as soon as there is room, or until ``given_up`` says that another attempt has taken
+        this one's place. To end this process before, it must be killed."""
+        if self.holds:
+            _log.warning("the last reports wait until there is room on the disk of %s", self._spec.spool_dir)
+        while self.holds and not given_up():
+            time.sleep(_WAIT_SECONDS)
+            self.flush()
+
+    def _write(self) -> bool:
+        if self._low:
+            now = self._monotonic()
+            if now >= self._looked + _LOOK_AGAIN_SECONDS:
+                self._looked = now
+                self._keep_room()
+        while self._held:
+            kind, at, body = self._held[0]
+            if self._low and kind is ReportKind.PROGRESS:
+                self._held.popleft()
+                self.given_up += 1
+                continue
+            spec = self._spec
+            report = Report(spec.job, spec.fence, spec.node, self.seq + 1, kind, at, body)
+            try:
+                self._file.append(dump_line(report), durable=kind in _DURABLE)
+            except OSError as error:
+                self._outage.failed(error)
+                return False
+            self.seq += 1
+            self._held.popleft()
+            if not self._low:
+                self._keep_room()
+        if not self._low:
+            self._outage.worked()
+        return not self._held or self._write()  # the report of the outage's end
+
+    def close(self) -> None:
+        """Give the room back that was kept. What still waits is lost."""
+        self._file.close()
+
+    def _keep_room(self) -> None:
+        try:
+            self._file.reserve(_RESERVED_BYTES)
+            self._low = False
+        except OSError as error:
+            self._low = True
+            self._outage.failed(error)
+
+    def _give_up_some(self) -> None:
+        if len(self._held) <= _MOST_HELD:
+            return
+        for kind in _GIVEN_UP_FIRST:
+            for index, (held, _, _) in enumerate(self._held):
+                if held is kind:
+                    del self._held[index]
+                    self.given_up += 1
+                    return
+
+    def _tell(self, news: News) -> None:
+        """The beginning and the end of an outage are reports themselves; the others wait behind or stand before."""
+        body = _body(news)
+        if not news.error:
+            body["given_up"], self.given_up = self.given_up, 0
+        self._held.append((ReportKind.STORAGE, self._clock(), body))
+
+    def introduce(self) -> None:
+        """Write ``attempt.json``: with pid and start time another process can know this one for certain."""
+        pid = os.getpid()
+        facts = {
+            "pid": pid,
+            "starttime": processes.start_time(pid),
+            "job": self._spec.job,
+            "fence": self._spec.fence,
+            "node": self._spec.node,
+            "socket": self._spec.socket,
+        }
+        write_whole(self._path.with_name(ATTEMPT_FILE), json.dumps(facts), alone=True)
+
+
+class Storage:
+    """Which of the job's places cannot be written, put together from what engines report and this process sees.
+
+    Each engine sees only its own failures. The platform gets one report of an outage and one of its end, whichever
+    process found them.
+
+    Args:
+        report: called with ``ReportKind.STORAGE`` and its body.
+    """
+
+    def __init__(self, report: Callable[[ReportKind, Mapping[str, Any]], None]) -> None:
+        self._report = report
+        self._outages: dict[str, Outage] = {}
+        self._live: list[PatientLog] = []
+        self._ended: list[PatientLog] = []
+        """Of processes that are gone, and whose last text waits for room."""
+
+    def look(self, place: str, error: str) -> None:
+        """Take in that a place could not be written, or, with an empty ``error``, that it could."""
+        place, error = place[:64], error[:400]
+        if place not in self._outages and (not error or len(self._outages) >= _MOST_PLACES):
+            return
+        outage = self._outages.setdefault(place, Outage(place, self._tell))
+        if error:
+            outage.failed(error)
+        else:
+            outage.worked()
+
+    def look_at_logs(self, logs: Iterable[PatientLog]) -> None:
+        """Take in whether the logs of drivers and engines can be written.
+
+        Logs that could not be written are tried again, also those of processes that are gone. Call it between a
+        process's start and its end.
+
+        Args:
+            logs: of the processes that live.
+        """
+        live = list(logs)
+        gone = [*self._ended, *(log for log in self._live if log not in live)]
+        failing = [log for log in (*gone, *live) if log.holds and not log.flush()]
+        for log in gone:
+            log.close()  # a flush has opened it again
+        self._live, self._ended = live, [log for log in gone if log.holds][-_MOST_LOGS:]
+        error = next((log.error for log in failing if log.error is not None), None)
+        self.look(_LOGS, reason(error) if error is not None else "")
+
+    def _tell(self, news: News) -> None:
+        _log.warning("%s", news)
+        self._report(ReportKind.STORAGE, _body(news))
+
+
+def accepted_report(message: TrainingReport, storage: Storage) -> tuple[ReportKind, Mapping[str, Any]] | None:
+    """A report of the training as the platform may get it. Engines run user code, so they may report nothing about
+    processes.
+
+    Returns:
+        Kind and body; None: it is dropped, or it is about ``storage``, of which the platform is told when a place fails
+        and when it can be written again.
+    """
+    try:
+        kind = ReportKind(message.report)
+    except ValueError:
+        kind = ReportKind.REPORTS_LEFT_OUT
+    if not BODIES[kind].of_training:
+        _log.warning("a report of the training is none that it may make: dropped")
+        return None
+    body = fit(kind, message.body).body
+    if body is None:
+        _log.warning("a %s of the training lacks what it needs: dropped", kind)
+        return None
+    if kind is ReportKind.STORAGE:
+        storage.look(str(body.get("place", "")), str(body.get("error") or ""))
+        return None
+    if kind is ReportKind.CHECKPOINTED:
+        storage.look(_CHECKPOINTS, "")
+    return kind, body
+
+
+def _body(news: News) -> dict[str, Any]:
+    """The body of STORAGE."""
+    return {"place": news.place, "error": news.error, "seconds": round(news.seconds, 1)}
+
+
+def note_coordinator(spec: AttemptSpec, address: str) -> None:
+    """Write down for this node's driver and engines where the coordinator is.
+
+    Raises:
+        OSError: the disk takes it neither as a new file nor in the place of the old one.
+    """
+    path = Path(spec.spool_dir) / COORDINATOR
+    try:
+        write_whole(path, address, durable=False, alone=True)
+    except OSError:
+        # In place it needs no room. Who reads half an address finds nobody there and reads again.
+        with path.open("r+b", buffering=0) as file:
+            file.write(address.encode().ljust(os.fstat(file.fileno()).st_size))
+
+
+def _cut_torn_line(path: Path) -> None:
+    """A supervisor that was killed in the middle of a write leaves half a line: it was never sent, so drop it."""
+    if path.exists():
+        data = path.read_bytes()
+        if not data.endswith(b"\n"):
+            os.truncate(path, data.rfind(b"\n") + 1)

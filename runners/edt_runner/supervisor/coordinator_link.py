@@ -37,9 +37,9 @@ from edt_runner.protocol.messages import (
     Role,
 )
 from edt_runner.supervisor import fork_server, users
+from edt_runner.supervisor.agent_link import note_coordinator
 from edt_runner.supervisor.engines import Engines
 from edt_runner.supervisor.fork_server import Child
-from edt_runner.supervisor.spool import note_coordinator
 
 _log = logging.getLogger(__name__)
 ALONE_SECONDS = 120.0

@@ -1,22 +1,28 @@
-"""The engines of one attempt on this node: started, watched, asked to leave, removed when they have ended.
+"""The engines of one attempt on this node: started, watched, measured, asked to leave, removed when they have ended.
 
-Each allocation has one engine in its life: once that has ended, no other is started for it.
+Each allocation has one engine in its life: once that has ended, no other is started for it. Which kills were for want
+of memory, and how much engines use, is read from /proc and /sys.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import json
 import logging
 import mmap
 import os
 import selectors
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from edt_contract import processes
-from edt_contract.attempt import AttemptSpec, DesiredSlot
+from edt_contract.attempt import USAGE_FILE, AttemptSpec, DesiredSlot
+from edt_contract.durable import write_whole
 from edt_contract.reports import ExitKind
 from edt_runner import environment, exit_codes
 from edt_runner.context import PAGE_BYTES, Activity, ActivityKind, Context, StatusPage
@@ -24,11 +30,14 @@ from edt_runner.protocol.data import MicroBatch
 from edt_runner.protocol.messages import ScriptEnded
 from edt_runner.supervisor import fork_server
 from edt_runner.supervisor.fork_server import Child
-from edt_runner.supervisor.resources import OomCounter
 
 _log = logging.getLogger(__name__)
 _KILL_AGAIN_SECONDS = 5.0
 _LONGEST_TIMES = 10.0
+_OOM_KILLS = "oom_kill"
+_EXPLAINS_SECONDS = 5.0
+"""So long may a process that has much memory take from its kill to its end."""
+_MEASURE_SECONDS = 5.0
 
 
 class Verdict(enum.Enum):
@@ -256,3 +265,109 @@ def _culprit(engine: Engine, code: int | None, number: int | None, *, oom: bool)
     if activity.micro_batch is None or not exit_codes.blames_the_script(code, number, oom=oom, hung=hung):
         return None
     return activity.micro_batch
+
+
+# ── memory and processor time of the engines ─────────────────────────────────────────────────────────────────────
+class OomCounter:
+    """Counts the SIGKILLs that the kernel has sent for want of memory, from now on.
+
+    A process that dies of SIGKILL does not say who sent it. The kernel counts its own in the victim's memory cgroup,
+    and for the whole machine, before the victim is gone. Each that is counted explains one death, and only one that
+    follows soon: a kill of something else, of a tool that the script has started for example, does not make a kill from
+    outside look like one for memory. A kill of a neighbour in the same cgroup can, therefore the first one is not
+    blamed on the script. Where nobody counts, nothing is ever explained.
+
+    Args:
+        process: the process's folder in /proc; children count with it as long as they stay in its cgroup.
+        machine: where the kernel counts for the whole machine; used where the process's cgroup has no count.
+    """
+
+    def __init__(self, process: Path = Path("/proc/self"), machine: Path = Path("/proc/vmstat")) -> None:
+        files = (_counter_file(process), machine)
+        self.file = next((file for file in files if file is not None and _count(file) is not None), None)
+        self._last = self.count() or 0
+        self._kills: list[float] = []
+        """When each was seen that has explained nothing yet."""
+
+    def count(self) -> int | None:
+        """Kills so far; None: nobody counts."""
+        return None if self.file is None else _count(self.file)
+
+    def look(self, now: float) -> None:
+        """Call often: see what was killed by now. ``now``: monotonic seconds."""
+        count = self.count()
+        if count is not None:
+            self._kills += [now] * (count - self._last)
+            self._last = count
+        self._kills = [then for then in self._kills if now - then <= _EXPLAINS_SECONDS]
+
+    def explains(self, now: float) -> bool:
+        """Whether a process that has just ended by SIGKILL was one that the kernel has killed."""
+        self.look(now)
+        if self._kills:
+            self._kills.pop(0)
+            return True
+        return False
+
+
+class UsageMeter:
+    """Writes how much the engines use to a file, where the agent of the node finds it.
+
+    Only this process can say whose a process is wherever it runs: it is the parent, and in a container the agent does
+    not even know its pids. Each file replaces the one before.
+    """
+
+    def __init__(self, spec: AttemptSpec) -> None:
+        self._path = Path(spec.spool_dir) / USAGE_FILE
+        self._due = 0.0
+        self._written: Mapping[str, Any] = {}
+
+    def measure(self, now: float, engines: Mapping[int, DesiredSlot]) -> None:
+        """Measure the engines, by pid, with all processes that they have started; may be called at any time, and does
+        it every few seconds. ``now``: monotonic seconds."""
+        if now < self._due or not (engines or self._written):
+            return
+        self._due = now + _MEASURE_SECONDS
+        used = processes.used_below(engines)
+        self._written = {
+            str(slot.allocation): {
+                "slot": slot.slot,
+                "cpu_seconds": round(used[pid].cpu_seconds, 2),
+                "rss_bytes": used[pid].rss_bytes,
+            }
+            for pid, slot in engines.items()
+            if pid in used
+        }
+        with contextlib.suppress(OSError):  # a full disk is reported by the spool
+            text = json.dumps({"time": now, "engines": self._written})
+            write_whole(self._path, text, mode=0o600, durable=False, alone=True)
+
+
+def _count(file: Path) -> int | None:
+    try:
+        lines = [line.split() for line in file.read_text().splitlines()]
+        return next(int(words[1]) for words in lines if words and words[0] == _OOM_KILLS)
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
+def _counter_file(process: Path) -> Path | None:
+    """``memory.oom_control`` of cgroup version 1, ``memory.events`` of version 2."""
+    try:
+        groups = [line.split(":", 2) for line in (process / "cgroup").read_text().splitlines()]
+        mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
+    except OSError:
+        return None
+    for _, controllers, path in groups:
+        old = "memory" in controllers.split(",")
+        if not old and controllers:
+            continue
+        for mount in mounts:
+            root, point, kind, options = mount[3], mount[4], mount[mount.index("-") + 1], mount[-1].split(",")
+            if kind == ("cgroup" if old else "cgroup2") and (not old or "memory" in options):
+                name = "memory.oom_control" if old else "memory.events"
+                inside = path.removeprefix(root) if root != "/" else path  # a container sees only its own part
+                for folder in (Path(point) / inside.lstrip("/"), Path(point)):
+                    if (folder / name).is_file():
+                        return folder / name
+    return None

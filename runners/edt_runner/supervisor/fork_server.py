@@ -43,7 +43,6 @@ from edt_runner.errors import (
 from edt_runner.protocol.channel import decode
 from edt_runner.protocol.messages import ScriptEnded
 from edt_runner.supervisor import users
-from edt_runner.supervisor.resources import keep_freed_memory
 
 _SHARE_SECONDS = 60.0
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -339,7 +338,7 @@ def _prepare(process: context.Context) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(spec.threads))
     if process.role == "engine":
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if process.device == "cpu" else process.device
-        keep_freed_memory(os.environ)
+        processes.keep_freed_memory(os.environ)
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the driver holds no slot and sees no GPU
         signal.signal(signal.SIGTERM, _end_quietly)

@@ -39,12 +39,10 @@ from edt_runner.protocol.messages import (
     TrainingSuspended,
 )
 from edt_runner.supervisor import fork_server
-from edt_runner.supervisor.agent_link import AgentLink, wakeup_at_signals
+from edt_runner.supervisor.agent_link import AgentLink, Spool, Storage, accepted_report, wakeup_at_signals
 from edt_runner.supervisor.coordinator_link import CoordinatorLink, HeadNode
-from edt_runner.supervisor.engines import EngineEnd, Engines
+from edt_runner.supervisor.engines import EngineEnd, Engines, UsageMeter
 from edt_runner.supervisor.fork_server import Child
-from edt_runner.supervisor.resources import UsageMeter
-from edt_runner.supervisor.spool import Spool, Storage, accepted_report
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
