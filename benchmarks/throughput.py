@@ -10,7 +10,7 @@ TensorFlow  one process, ours with E = 1 and E = 4 and plain Keras ``fit`` with 
 Model, data, optimizer, threads are the same on both sides. All participants of a case live beside each other and
 compute in turn, for a second or more each; shown is the median over the turns, a step's time being a turn's divided by
 its steps. Ratios are of turns of one round. "MALLOC_" is the peer with the settings of memory that our engines have
-(``edt_runner.supervisor.resources.keep_freed_memory``); --quick leaves it, W = 1 and Keras's dense layers out. Recovery
+(``edt_contract.processes.keep_freed_memory``); --quick leaves it, W = 1 and Keras's dense layers out. Recovery
 checkpoints are off here: ``checkpoint_pause`` measures what they cost.
 """
 
@@ -46,7 +46,7 @@ MOST_OF_FIT = 1.10
 FEW = 3
 """Rounds below which the last participant of a case is left out."""
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1)}
-"""What our engines set for themselves: ``edt_runner.supervisor.resources.keep_freed_memory``."""
+"""What our engines set for themselves: ``edt_contract.processes.keep_freed_memory``."""
 
 
 @dataclass(frozen=True)

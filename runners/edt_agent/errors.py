@@ -60,7 +60,7 @@ class NotKnownHere(ApiRefused):
 
 def backoff_seconds(failed: int) -> float:
     """How many seconds after the n-th failure in a row the next try is due: 1, 2, 4 … at most 60."""
-    return float(min(60.0, 2.0 ** max(0, failed - 1)))
+    return min(60.0, 2.0 ** min(failed - 1, 6))
 
 
 def retry_seconds(failed: int) -> float:

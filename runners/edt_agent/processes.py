@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edt_agent.errors import StartFailed
-from edt_contract.processes import ended_children, stat_fields
+from edt_contract.processes import ended_children, start_time, stat_fields
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,7 @@ def look(pid: int) -> Process | None:
 
 def alive(process: ProcessId) -> bool:
     """Whether exactly this process still lives."""
-    now = look(process.pid)
-    return now is not None and now.id == process and now.alive
+    return start_time(process.pid) == process.starttime
 
 
 def environment(pid: int) -> Mapping[str, str]:

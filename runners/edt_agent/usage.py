@@ -42,7 +42,6 @@ Engine = tuple[Key, str]
 class Reading:
     """What an engine, with all that it started, had used by ``time`` (the machine's monotonic seconds)."""
 
-    slot: str
     time: float
     cpu_seconds: float
     rss_bytes: int
@@ -66,7 +65,7 @@ def cpu_samples(
     before: Mapping[Engine, Reading],
     now: Mapping[Engine, Reading],
     cores_per_slot: float,
-    held: Mapping[Engine, str] | None = None,
+    held: Mapping[Engine, str],
 ) -> list[Sample]:
     """How busy CPU slots were between two readings. A slot without an engine is idle; a slot whose engine is new or was
     not measured again is left out.
@@ -75,12 +74,11 @@ def cpu_samples(
         slots: the CPU slots.
         before, now: the two readings.
         cores_per_slot: cores of the node / its slots.
-        held: the slot of each engine, from the supervisors' reports; None: from the readings.
+        held: the slot of each engine, from the supervisors' reports.
     """
-    holders = held if held is not None else {engine: reading.slot for engine, reading in now.items()}
     samples = []
     for slot in slots:
-        engines = [engine for engine, holds in holders.items() if holds == slot]
+        engines = [engine for engine, holds in held.items() if holds == slot]
         measured = [each for each in engines if each in before and each in now and now[each].time > before[each].time]
         if len(measured) < len(engines):
             continue
@@ -102,7 +100,7 @@ def readings(key: Key, text: str, now: float) -> dict[Engine, Reading]:
         if not now - STALE_SECONDS <= when <= now + 1.0:
             return {}
         found = {
-            (key, str(name)): Reading(str(each["slot"]), when, float(each["cpu_seconds"]), int(each["rss_bytes"]))
+            (key, str(name)): Reading(when, float(each["cpu_seconds"]), int(each["rss_bytes"]))
             for name, each in data["engines"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

@@ -3,7 +3,7 @@
 The supervisor learns it from the exit status, or from the signal that ended the process. A signal that a process's own
 instructions raise is its script's doing. Any other came from outside: a spot machine is reclaimed, an operator kills, a
 container is stopped. The kernel's kill for want of memory looks like one from outside and is none
-(``supervisor.resources``).
+(``supervisor.engines``).
 """
 
 from __future__ import annotations

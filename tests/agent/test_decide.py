@@ -243,4 +243,4 @@ class TestAnAttemptThatLeftAndIsWantedAgain:
 
 
 def test_pauses_between_starts_double_up_to_a_minute():
-    assert [backoff_seconds(n) for n in (1, 2, 3, 4, 20)] == [1.0, 2.0, 4.0, 8.0, 60.0]
+    assert [backoff_seconds(n) for n in (1, 2, 3, 4, 20, 5000)] == [1.0, 2.0, 4.0, 8.0, 60.0, 60.0]

@@ -33,37 +33,41 @@ def usage_file(when: float, **engines: tuple[str, float, float]) -> str:
 
 class TestSamples:
     def test_a_slot_is_as_busy_as_its_share_of_the_cores(self) -> None:
-        before = {FIRST: Reading("0", 100.0, 10.0, 5)}
-        now = {FIRST: Reading("0", 110.0, 25.0, 7)}
-        assert cpu_samples(["0", "1"], before, now, 2.0) == [Sample("0", 0.75, 7), Sample("1", 0.0, 0)]
+        before = {FIRST: Reading(100.0, 10.0, 5)}
+        now = {FIRST: Reading(110.0, 25.0, 7)}
+        assert cpu_samples(["0", "1"], before, now, 2.0, held={FIRST: "0"}) == [
+            Sample("0", 0.75, 7),
+            Sample("1", 0.0, 0),
+        ]
 
     def test_more_than_its_share_is_full_and_less_than_nothing_is_idle(self) -> None:
-        before = {FIRST: Reading("0", 0.0, 5.0, 1), SECOND: Reading("1", 0.0, 5.0, 1)}
-        now = {FIRST: Reading("0", 1.0, 9.0, 1), SECOND: Reading("1", 1.0, 4.0, 1)}
-        assert [sample.utilisation for sample in cpu_samples(["0", "1"], before, now, 1.0)] == [1.0, 0.0]
+        before = {FIRST: Reading(0.0, 5.0, 1), SECOND: Reading(0.0, 5.0, 1)}
+        now = {FIRST: Reading(1.0, 9.0, 1), SECOND: Reading(1.0, 4.0, 1)}
+        held = {FIRST: "0", SECOND: "1"}
+        assert [sample.utilisation for sample in cpu_samples(["0", "1"], before, now, 1.0, held)] == [1.0, 0.0]
 
     def test_of_an_engine_that_is_new_or_not_measured_again_nothing_is_said(self) -> None:
-        reading = Reading("0", 1.0, 5.0, 1)
-        assert cpu_samples(["0"], {}, {FIRST: reading}, 1.0) == []
-        assert cpu_samples(["0"], {FIRST: reading}, {FIRST: reading}, 1.0) == []
+        reading = Reading(1.0, 5.0, 1)
+        assert cpu_samples(["0"], {}, {FIRST: reading}, 1.0, held={FIRST: "0"}) == []
+        assert cpu_samples(["0"], {FIRST: reading}, {FIRST: reading}, 1.0, held={FIRST: "0"}) == []
 
     def test_an_engine_that_follows_another_on_its_slot_is_not_taken_for_it(self) -> None:
-        before = {FIRST: Reading("0", 0.0, 500.0, 1)}
-        assert cpu_samples(["0"], before, {SECOND: Reading("0", 5.0, 1.0, 1)}, 1.0) == []
+        before = {FIRST: Reading(0.0, 500.0, 1)}
+        assert cpu_samples(["0"], before, {SECOND: Reading(5.0, 1.0, 1)}, 1.0, held={SECOND: "0"}) == []
 
     def test_a_slot_that_is_held_is_not_called_idle_while_its_engine_cannot_be_measured(self) -> None:
         assert cpu_samples(["0", "1"], {}, {}, 1.0, held={FIRST: "0"}) == [Sample("1", 0.0, 0)]
 
     def test_an_engine_speaks_for_the_slot_that_it_holds_and_for_no_other(self) -> None:
-        before = {FIRST: Reading("1", 0.0, 0.0, 1), SECOND: Reading("2", 0.0, 0.0, 1)}
-        now = {FIRST: Reading("1", 1.0, 0.5, 7), SECOND: Reading("2", 1.0, 1.0, 7)}
+        before = {FIRST: Reading(0.0, 0.0, 1), SECOND: Reading(0.0, 0.0, 1)}
+        now = {FIRST: Reading(1.0, 0.5, 7), SECOND: Reading(1.0, 1.0, 7)}
         samples = cpu_samples(["0", "1", "2"], before, now, 1.0, held={FIRST: "0"})
         assert samples == [Sample("0", 0.5, 7), Sample("1", 0.0, 0), Sample("2", 0.0, 0)]
 
 
 class TestReadings:
     def test_they_are_what_a_supervisor_wrote(self) -> None:
-        assert readings(JOB, usage_file(99.0, _1=("0", 2.5, 7)), 100.0) == {FIRST: Reading("0", 99.0, 2.5, 7)}
+        assert readings(JOB, usage_file(99.0, _1=("0", 2.5, 7)), 100.0) == {FIRST: Reading(99.0, 2.5, 7)}
 
     @pytest.mark.parametrize(
         "text",
