@@ -22,9 +22,9 @@ OWN_RULE = "script"
 _INTERRUPTED = 130
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run one emulation; returns the exit status. ``words``: of the command line."""
-    given = _parser().parse_args(words)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one emulation; returns the exit status. ``arguments``: of the command line."""
+    given = _parser().parse_args(arguments)
     try:
         return Emulator(_request(given)).run()
     except (UsageError, TrialFailed) as error:

@@ -156,7 +156,8 @@ def _draw_quality(axes: Any, outcomes: Sequence[Outcome], metric: str | None) ->
     shown = "metric" if metric else "loss"
     for number, each in enumerate(outcomes):
         style, test = _style(number), each.curves.get(f"test {shown}")
-        label = each.name + (f"  {_final(each, metric)}" if math.isfinite(each.loss) else "  diverged")
+        final = each.metric if metric else each.loss
+        label = each.name + (f"  {final:.4f}" if math.isfinite(each.loss) else "  diverged")
         if train := each.curves.get(shown):
             values = smooth(train, train.step[-1] / _SMOOTHED_SHARE)
             own = {**style, "linewidth": 1.1, "linestyle": "-", "alpha": 0.32} if test else {**style, "label": label}
@@ -185,10 +186,6 @@ def _zoom(axes: Any, curves: Sequence[Sequence[float]]) -> None:
         low = known[len(known) // 20]
         room = max(known[-1] - low, 0.02)
         axes.set_ylim(max(min(known), low - 0.1 * room) - 0.02 * room, known[-1] + 0.04 * room)
-
-
-def _final(each: Outcome, metric: str | None) -> str:
-    return f"{each.metric:.4f}" if metric else f"{each.loss:.4f}"
 
 
 def _draw_batches(axes: Any, outcomes: Sequence[Outcome]) -> None:

@@ -248,7 +248,7 @@ def _bits(sizes: traces.Trace, outcomes: list[Outcome]) -> Iterator[str]:
 
 def _plain(name: str) -> str:
     """Fit for a folder."""
-    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
+    return "".join(character if character.isalnum() or character in "-." else "_" for character in name)
 
 
 @contextlib.contextmanager

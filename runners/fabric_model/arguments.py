@@ -17,9 +17,10 @@ def check_callable(name: str, value: object) -> None:
         raise usage(name, value, "a function")
 
 
-def check_count(name: str, value: object, *, least: int) -> None:
+def check_count(name: str, value: object, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise usage(name, value, f"a whole number, at least {least}")
+    return value
 
 
 def check_seconds(name: str, value: object) -> None:
@@ -43,7 +44,7 @@ def comparing(compare_interval: object, on_mismatch: object, require_exact: obje
         raise usage("require_exact", require_exact, f"False with reduction={reduction!r}, whose result is not exact")
 
 
-def micro_batches(engines_number: object, effective_batch_size: object, batch_size: int) -> int | None:
+def micro_batches(engines_number: int | None, effective_batch_size: int | None, batch_size: int) -> int | None:
     """E, the micro-batches of a step, by WMLA's rule; None: as many as slots are offered.
 
     Raises:
@@ -52,9 +53,8 @@ def micro_batches(engines_number: object, effective_batch_size: object, batch_si
     if engines_number is not None:
         check_count("engines_number", engines_number, least=1)
     if effective_batch_size is None:
-        return engines_number if isinstance(engines_number, int) else None
+        return engines_number
     check_count("effective_batch_size", effective_batch_size, least=1)
-    assert isinstance(effective_batch_size, int)
     parts, rest = divmod(effective_batch_size, batch_size)
     if rest:
         near = [value for value in (parts * batch_size, (parts + 1) * batch_size) if value]
@@ -63,16 +63,14 @@ def micro_batches(engines_number: object, effective_batch_size: object, batch_si
             effective_batch_size,
             f"a multiple of batch_size {batch_size}; the nearest are {' and '.join(map(str, near))}",
         )
-    return max(parts, engines_number) if isinstance(engines_number, int) else parts
+    return max(parts, engines_number or 0)
 
 
-def reference_batch(engines_number: int | None, effective_batch_size: object, batch_size: int) -> int:
+def reference_batch(engines_number: int | None, effective_batch_size: int | None, batch_size: int) -> int:
     """Samples of the batch that the optimizer's learning rate was chosen for."""
     if effective_batch_size is None:
         return (engines_number or 1) * batch_size
-    check_count("effective_batch_size", effective_batch_size, least=1)
-    assert isinstance(effective_batch_size, int)
-    return effective_batch_size
+    return check_count("effective_batch_size", effective_batch_size, least=1)
 
 
 def _describe(value: object) -> str:

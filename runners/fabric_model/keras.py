@@ -60,14 +60,7 @@ def check_losses(keras: KerasVersion, losses: Any) -> None:
     takes = "the name of a Keras loss, a keras.losses.Loss, a function (y_true, y_pred), or a list or dict of those"
     if losses is None:
         raise usage("loss_function", losses, takes)
-    for place, loss in _leaves("loss_function", losses):
-        if isinstance(loss, str):
-            if loss not in ("crossentropy", "ce"):
-                _resolve(place, loss, keras.keras.losses.get, takes)
-        elif isinstance(loss, type):
-            raise usage(place, loss, "an instance, not the class")
-        elif loss is not None and not callable(loss):
-            raise usage(place, loss, takes)
+    _check_each("loss_function", losses, lambda name: name in ("crossentropy", "ce"), keras.keras.losses.get, takes)
 
 
 def optimizer_of(keras: KerasVersion, optimizer: Any) -> Any:
@@ -89,14 +82,22 @@ def check_metrics(keras: KerasVersion, metrics: Any) -> None:
         return
     if not isinstance(metrics, list | tuple | Mapping):
         raise usage("metrics", metrics, f"a list or dict, each item {takes}")
-    for place, metric in _leaves("metrics", metrics):
-        if isinstance(metric, str):
-            if metric.lower() not in ("accuracy", "acc", "crossentropy", "ce"):
-                _resolve(place, metric, keras.keras.metrics.get, takes)
-        elif isinstance(metric, type):
-            raise usage(place, metric, "an instance, not the class")
-        elif metric is not None and not callable(metric):
-            raise usage(place, metric, takes)
+    known = ("accuracy", "acc", "crossentropy", "ce")
+    _check_each("metrics", metrics, lambda name: name.lower() in known, keras.keras.metrics.get, takes)
+
+
+def _check_each(
+    argument: str, given: Any, is_known: Callable[[str], bool], get: Callable[[str], Any], takes: str
+) -> None:
+    """Each loss or metric is a name that is known or that Keras has, or something to call, or None."""
+    for place, each in _leaves(argument, given):
+        if isinstance(each, str):
+            if not is_known(each):
+                _resolve(place, each, get, takes)
+        elif isinstance(each, type):
+            raise usage(place, each, "an instance, not the class")
+        elif each is not None and not callable(each):
+            raise usage(place, each, takes)
 
 
 def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -125,8 +125,8 @@ def _family(keyword: str, method: Callable[..., Any], name: str, by_keyword: Fam
             f"{keyword}: {name}{signature} takes neither (loss, acc, completed_batch, worker) "
             f"nor ({', '.join(('metrics', 'iteration', 'epoch', 'workers')[: _METHODS[name]])})"
         )
-    said = Family.NEW if first.startswith("metric") else Family.OLD if second.startswith("acc") else by_keyword
-    return said if said in takes else takes[0]
+    stated = Family.NEW if first.startswith("metric") else Family.OLD if second.startswith("acc") else by_keyword
+    return stated if stated in takes else takes[0]
 
 
 def _can_take(signature: inspect.Signature, count: int) -> bool:

@@ -43,10 +43,8 @@ class Group(Collective):
         for bucket in _buckets(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
             dist.all_reduce(flat, group=self._group)
-            start = 0
-            for tensor in bucket:
-                tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
-                start += tensor.numel()
+            for tensor, total in zip(bucket, torch.split(flat, [tensor.numel() for tensor in bucket]), strict=True):
+                tensor.copy_(total.view_as(tensor))
 
 
 class Xla(Collective):
@@ -91,16 +89,16 @@ def collective(device: torch.device, processes: int, group: Any = None) -> Colle
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Tensors of one kind and place, as many as fit, in an order that is the same in every process."""
     buckets: list[list[Tensor]] = []
-    open_ones: dict[tuple[torch.dtype, torch.device], int] = {}
-    filled: dict[tuple[torch.dtype, torch.device], int] = {}
+    newest: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], int]] = {}
     for tensor in tensors:
         kind = (tensor.dtype, tensor.device)
         size = tensor.numel() * tensor.element_size()
-        if kind not in open_ones or filled[kind] + size > _BUCKET_BYTES:
-            open_ones[kind], filled[kind] = len(buckets), 0
-            buckets.append([])
-        buckets[open_ones[kind]].append(tensor)
-        filled[kind] += size
+        bucket, filled = newest.get(kind, ([], 0))
+        if not bucket or filled + size > _BUCKET_BYTES:
+            bucket, filled = [], 0
+            buckets.append(bucket)
+        bucket.append(tensor)
+        newest[kind] = (bucket, filled + size)
     return buckets
 
 

@@ -230,8 +230,7 @@ class CustomOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the hooks, and the process group, which is of this process."""
-        left_out = {"step", "_process_group", "_collective", "_idle"}
-        kept = {name: value for name, value in self.__dict__.items() if name not in left_out and "_hooks" not in name}
+        kept = {name: value for name, value in self.__dict__.items() if name != "step" and "_hooks" not in name}
         return {**kept, "_process_group": None, "_collective": None, "_idle": None}
 
     def _new_moments(self) -> Moments:

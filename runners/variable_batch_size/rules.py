@@ -151,6 +151,9 @@ class LinearRuleMomentumOptimizer(CustomOptimizer):
         weight_decay: of one micro-batch.
     """
 
+    F = LinearRuleOptimizer.F
+    """What ``ref_lr`` becomes at a micro-batch of ``batchsize``."""
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -162,11 +165,6 @@ class LinearRuleMomentumOptimizer(CustomOptimizer):
     ) -> None:
         super().__init__(optimizer, sampler, log_steps, "sum", ref_batchsize=ref_batchsize, **others)
         self.weight_decay = weight_decay
-
-    @staticmethod
-    def F(ref_lr: float, batchsize: int, ref_batchsize: int) -> float:  # noqa: N802
-        """What ``ref_lr`` becomes at a micro-batch of ``batchsize``."""
-        return LinearRuleOptimizer.F(ref_lr, batchsize, ref_batchsize)
 
     def adapt_lr(self) -> None:
         self.set_lr([self.F(rate, self.sampler.minibatch_size, self.ref_batchsize) for rate in self.get_lr()])

@@ -150,8 +150,8 @@ class Trainable(Protocol):
 # ── learning-rate rules ───────────────────────────────────────────────────────────────────────────────────────────
 _KEY = "scaling"
 _CHUNK = 8192
-"""Numbers that are squared at a time: few enough that no BLAS deals them out to threads, whose number would show in the
-last bits of the sum."""
+"""Numbers that are squared at a time: few enough that no BLAS divides them among threads, whose number would show in
+the last bits of the sum."""
 
 
 class _Scaled:

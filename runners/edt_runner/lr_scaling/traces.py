@@ -8,8 +8,8 @@ the epoch has all it can have if one more entry like the last would have been to
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, repeat, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -181,15 +181,8 @@ def _values(source: Any) -> tuple[Iterable[Any], Iterator[Any] | None]:
     if isinstance(source, Iterable):
         return (), iter(source)
     if callable(source):
-        return (), _called(source)
+        return (), takewhile(lambda value: value is not None, map(source, count()))
     raise UsageError(f"trace: got {source!r}, takes {_TAKES}")
-
-
-def _called(function: Callable[[int], Any]) -> Iterator[Any]:
-    step = 0
-    while (value := function(step)) is not None:
-        yield value
-        step += 1
 
 
 def _column(frame: Any) -> list[Any]:

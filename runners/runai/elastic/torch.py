@@ -97,7 +97,7 @@ class Batches(Sampler[list[int]]):
 
     Each ``runai.elastic.steps`` batches in a row are one global batch. Where samples are left over at an epoch's end,
     they make a last, smaller global batch, again of ``steps`` batches as far as there are samples, which weigh right
-    if the optimizer is told of their size: ``optimizer.step(samples=len(inputs))``.
+    if the optimizer is given their size: ``optimizer.step(samples=len(inputs))``.
 
     Args:
         dataset: anything with a length.

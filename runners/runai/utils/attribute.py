@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 _NOTHING = object()
@@ -30,9 +29,7 @@ class Attribute:
             setattr(self._object, name, value)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for name, value in self._before.items():
             if value is _NOTHING:
                 delattr(self._object, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from types import TracebackType
 
 
 class Flock:
@@ -26,7 +25,5 @@ class Flock:
         self._file = file
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         os.close(self._file)  # which unlocks it

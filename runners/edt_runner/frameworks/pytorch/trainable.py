@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -30,10 +30,7 @@ class TorchTrainable:
     optimizer: torch.optim.Optimizer
     loss_function: Callable[[Any, Any], Any]
     metrics: Mapping[str, Metric]
-
-    @property
-    def framework(self) -> Framework:
-        return FRAMEWORK
+    framework: ClassVar[Framework] = FRAMEWORK
 
     def parameters(self) -> list[list[Any]]:
         return [[name, str(p.dtype), list(p.shape)] for name, p in self.model.named_parameters()]

@@ -142,7 +142,9 @@ class TensorFlowAdapter(FlatAdapter):
         training = self._training
         rows = as_tensors(batch, self._float_type)
         chosen = training.of(rows)
-        self._check_alike(training.first, chosen)
+        first = training.first
+        if [*map(id, first.floats + first.integers)] != [*map(id, chosen.floats + chosen.integers)]:
+            raise RunnerError("the model writes other variables for a batch of other shapes than the first sample's")
         share, count = self._weights(rows, count, total)
         gradients, tail = self._run(chosen, rows, share, count, seed)
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
@@ -243,10 +245,6 @@ class TensorFlowAdapter(FlatAdapter):
             self.end_guarantee(name, "a random op with a state of its own, which no seed reaches: use keras.random")
         return training
 
-    def _check_alike(self, first: Pass, chosen: Pass) -> None:
-        if [*map(id, first.floats + first.integers)] != [*map(id, chosen.floats + chosen.integers)]:
-            raise RunnerError("the model writes other variables for a batch of other shapes than the first sample's")
-
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def export_state(self) -> State:
         return self._variables.export()
@@ -310,7 +308,7 @@ def _save(keras: KerasVersion, model: Any, folder: Path, name: str, *, serving: 
     or not there.
 
     A model that Keras cannot describe is no reason to lose a training: its weights are written instead, and why is
-    said on standard error.
+    printed on standard error.
     """
     path = folder / f"{name}.keras"
     try:
@@ -318,7 +316,7 @@ def _save(keras: KerasVersion, model: Any, folder: Path, name: str, *, serving: 
             model.save(draft)
     except _CANNOT_WRITE as error:
         weights = folder / f"{name}.weights.h5"
-        _tell(f"{path.name} cannot be written, {weights.name} is instead", error)
+        _print_error(f"{path.name} cannot be written, {weights.name} is instead", error)
         with draft_of(weights) as draft:
             model.save_weights(draft)
     if not serving:
@@ -327,12 +325,12 @@ def _save(keras: KerasVersion, model: Any, folder: Path, name: str, *, serving: 
         with draft_of(folder / name) as draft, _quiet():
             keras.export(model, str(draft))
     except _CANNOT_WRITE as error:
-        _tell(f"the SavedModel {name} cannot be written", error)
+        _print_error(f"the SavedModel {name} cannot be written", error)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """TensorFlow tells where it has written what is about to be renamed, and what its own names become."""
+    """TensorFlow logs where it has written what is about to be renamed, and what its own names become."""
     logger = tf.get_logger()
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -342,6 +340,6 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _tell(what: str, error: Exception) -> None:
+def _print_error(what: str, error: Exception) -> None:
     why = " ".join(str(error).split()).partition(". ")[0]
     print(f"edt: {what}: {why}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """Scripts that are written for Keras 2: a hint for one that runs with Keras 3, and ``keras`` for one that asked for 2.
 
 Imports no framework. What Keras 3 says of a name that it no longer has, it also says of a name that never was: such an
-error counts where Keras 2, which lies beside it as ``tf_keras``, has the name. The rest are Keras 3's own words for
-what Keras 2 took.
+error counts where Keras 2, which lies beside it as ``tf_keras``, has the name. The rest are Keras 3's own messages
+about what Keras 2 took.
 
 TF_USE_LEGACY_KERAS is TensorFlow's: it makes ``tf.keras`` Keras 2, which lies on the disk as ``tf_keras``. Scripts of
 that time also say ``import keras``, and would get Keras 3 beside it; ``call_it_keras`` gives them Keras 2.
@@ -35,7 +35,7 @@ _OF_MODELS_AND_LAYERS = frozenset({
 })  # fmt: skip
 """Attributes of Keras 2's objects that those of Keras 3 lack; optimizers lack ``lr``."""
 
-_WORDS = (
+_MESSAGES_OF_KERAS3 = (
     r"is not supported in Keras 3",
     r"Argument\(s\) not recognized: \{.*'(lr|name_scope)':",  # optimizers
     r"Unrecognized keyword arguments passed to \w+: \{.*'(weights|fused|virtual_batch_size|adjustment)':",  # layers
@@ -56,14 +56,14 @@ _WORDS = (
     r"Argument `input_tensor` must be a KerasTensor",
     r"Invalid value for argument `aggregation`.*VariableAggregation",
 )
-_SAID = re.compile("|".join(_WORDS), re.DOTALL)
+_MESSAGE_OF_KERAS3 = re.compile("|".join(_MESSAGES_OF_KERAS3), re.DOTALL)
 
 
 def hint(error: BaseException) -> str | None:
     """One sentence, where Keras 2 would have taken what Keras 3 raised this for."""
     if not isinstance(error, (ImportError, AttributeError, TypeError, ValueError, NotImplementedError)):
         return None
-    return HINT if _SAID.search(str(error)) or _is_of_keras2(error) else None
+    return HINT if _MESSAGE_OF_KERAS3.search(str(error)) or _is_of_keras2(error) else None
 
 
 def _is_of_keras2(error: BaseException) -> bool:

@@ -24,7 +24,7 @@ class KerasVersion(Protocol):
     autograph: bool
     """Whether its own ``fit`` translates a user's Python branches and loops over tensors."""
     compile_options: Mapping[str, Any] = {}
-    """What ``compile`` is told beside what the user says."""
+    """Arguments of ``compile`` beside the user's."""
     optimizer_types: tuple[type, ...]
     """What its optimizers are instances of."""
 
@@ -151,7 +151,7 @@ class Keras3(KerasVersion):
         return list(optimizer.variables)
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """A model whose ``call`` knows no ``training`` is called without: its layers are then not told."""
+        """A model whose ``call`` knows no ``training`` is called without: so are its layers then."""
         return model(x, training=training) if _takes(model.call, "training") else model(x)
 
     def compute_loss(self, model: Any, x: Any, y: Any, outputs: Any, weights: Any, *, training: bool) -> Any:
@@ -211,7 +211,7 @@ class Keras2(KerasVersion):
         return list({id(variable): variable for variable in found}.values())
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """Layers are told whether they train even where the model's own ``call`` is not."""
+        """Layers are given ``training`` even where the model's own ``call`` takes none."""
         return model(x, training=training)
 
     def compute_loss(self, model: Any, x: Any, y: Any, outputs: Any, weights: Any, *, training: bool) -> Any:
@@ -264,7 +264,7 @@ class Keras2(KerasVersion):
 
 
 def _legacy_members(times: Callable[[Any], Any], numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Optimizers of ``legacy`` read their numbers by a function, which hands a schedule out as it is."""
+    """Optimizers of ``legacy`` read their numbers by a function, which returns a schedule as it is."""
 
     def get_hyper(self: Any, name: str, dtype: Any = None) -> Any:
         value = super(type(self), self)._get_hyper(name, dtype)

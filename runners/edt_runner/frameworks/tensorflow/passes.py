@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
-from edt_runner.frameworks.tensorflow.variables import Variables
+from edt_runner.frameworks.tensorflow.variables import Variables, on_host
 from edt_runner.seeds import key_of
 
 _SEED_STATE = "seed_generator_state"
@@ -127,7 +127,7 @@ class Passes:
                 tail = [*moves, tf.ones([1], self._dtype), *tail]
             for variable in kept:
                 variable.assign(before[id(variable)])
-            return [_on_host(gradient) for gradient in gradients], _on_host(tf.concat(tail, 0))
+            return [on_host(gradient) for gradient in gradients], on_host(tf.concat(tail, 0))
 
         number, pair = tf.TensorSpec([], self._dtype), tf.TensorSpec([len(generators), 2], tf.int64)
         outer = tf.function(run, autograph=False).get_concrete_function(specs, number, number, pair)
@@ -165,11 +165,6 @@ def _set_generator(generator: Any, pair: Any) -> None:
         counters = tf.zeros([generator.shape[0] - 1], generator.dtype)
         key = tf.cast(pair[0] * 2**31 + pair[1], generator.dtype)
         generator.assign(tf.concat([counters, [key]], 0))
-
-
-def _on_host(tensor: Any) -> Any:
-    with tf.device("/CPU:0"):
-        return tf.identity(tensor)
 
 
 def as_tensors(batch: Any, float_type: str) -> Any:

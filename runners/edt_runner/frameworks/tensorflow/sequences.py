@@ -1,9 +1,9 @@
 """Keras sequences: data sets whose item is a whole batch, as IBM's older samples return them.
 
-An item is a unit. The engine itself deals the units anew each epoch, so a sequence's own shuffling is off: an image
-iterator (``ImageDataGenerator.flow`` and its kin) that would shuffle has its *rows* dealt anew by the engine, as a
-function of (seed, epoch), and a sequence with an ``on_epoch_end`` of its own is told of every epoch's end under a seed
-that follows from the epoch. What an item's loading draws from Python's, NumPy's and TensorFlow's global generators
+An item is a unit. The engine itself shuffles the units anew each epoch, so a sequence's own shuffling is off: an image
+iterator (``ImageDataGenerator.flow`` and its kin) that would shuffle has its *rows* shuffled anew by the engine, as a
+function of (seed, epoch), and a sequence with an ``on_epoch_end`` of its own is called at every epoch's end under a
+seed that follows from the epoch. What an item's loading draws from Python's, NumPy's and TensorFlow's global generators
 follows from (seed, epoch, index), as for any other unit.
 """
 
@@ -25,10 +25,10 @@ from edt_runner.seeds import Permutation, key_of
 _MOST_KEPT = 256 << 20
 """Bytes of a sequence that is copied, so that an engine may go back to an epoch."""
 _BEGINS, _ENDS = -1, -2
-"""In the place of an index: the seeds under which a sequence is told of an epoch."""
-_DEALS = -3
+"""In the place of an index: the seeds under which a sequence's epoch hooks are called."""
+_SHUFFLES = -3
 """… and that of its rows' order."""
-_TOLD = ("on_epoch_begin", "on_epoch_end")
+_EPOCH_HOOKS = ("on_epoch_begin", "on_epoch_end")
 _KERAS = ("keras", "tf_keras", "tensorflow", "keras_preprocessing")
 _OF_IMAGES = ("_get_batches_of_transformed_samples", "index_array", "total_batches_seen", "n", "seed", "shuffle")
 """What image iterators of Keras 2 and 3 have in common: partly private, but there is no public way to say which rows an
@@ -56,7 +56,7 @@ class Batches(Source):
         """What a user should know of how it is used."""
         self.units = _length(sequence, where)
         self._note_processes(sequence)
-        self._epochs = _Epochs(sequence, self._copy_to_tell(sequence), seeding)
+        self._epochs = _Epochs(sequence, self._copy_with_hooks(sequence), seeding)
         self._images = [_Images(images, seeding, trains=trains) for images in _images_in(sequence)]
         self._rows: int | None = None
 
@@ -85,10 +85,10 @@ class Batches(Source):
         nested.rows(item, where)
         return item
 
-    def _copy_to_tell(self, sequence: Any) -> Any:
-        """A copy that can be told of epochs; None: there is nothing to tell, or no way."""
-        told = [name for name in _TOLD if _is_own(sequence, name)]
-        if not told or not self._trains:
+    def _copy_with_hooks(self, sequence: Any) -> Any:
+        """A copy whose epoch hooks can be called; None: it has none, or cannot be copied."""
+        hooks = [name for name in _EPOCH_HOOKS if _is_own(sequence, name)]
+        if not hooks or not self._trains:
             return None
         why = "it holds more than 256 MB, which an engine would keep twice" if _bytes(sequence) > _MOST_KEPT else None
         if why is None:
@@ -97,7 +97,7 @@ class Batches(Source):
             except Exception as error:  # its own __deepcopy__ may raise anything
                 why = f"it cannot be copied ({error})"
         self.notes.append(
-            f"{self._where}: {' and '.join(told)} of {nested.described(sequence)} is not called, since {why}; "
+            f"{self._where}: {' and '.join(hooks)} of {nested.described(sequence)} is not called, since {why}; "
             "the engine deals its items in a new order each epoch, but what is in an item stays"
         )
         return None
@@ -112,40 +112,40 @@ class Batches(Source):
 
 
 class _Epochs:
-    """A sequence that is told of epochs as ``fit`` would tell it, in every process that loads, in order.
+    """A sequence whose epoch hooks are called as ``fit`` would, in every process that loads, in order.
 
     Each time under a seed that follows from the epoch. Whoever needs an earlier epoch than the one he is at, as after a
     resize between two epochs, begins again.
 
     Args:
         sequence: stays as it is.
-        told: a copy of it; None: the sequence is not told.
+        copied: a copy of it, whose hooks are called; None: none are.
     """
 
-    def __init__(self, sequence: Any, told: Any, seeding: Seeding) -> None:
-        self._start, self._told, self._seeding = sequence, told, seeding
+    def __init__(self, sequence: Any, copied: Any, seeding: Seeding) -> None:
+        self._start, self._copy, self._seeding = sequence, copied, seeding
         self._epoch: int | None = None
 
     def at(self, epoch: int) -> Any:
         """The sequence in ``epoch``. Its items may only be used until another epoch is asked for."""
-        if self._told is None:
+        if self._copy is None:
             return self._start
         if self._epoch is not None and epoch < self._epoch:
-            self._told, self._epoch = copy.deepcopy(self._start), None
+            self._copy, self._epoch = copy.deepcopy(self._start), None
         if self._epoch is None:
             self._epoch = 0
-            self._tell("on_epoch_begin", _BEGINS)
+            self._call_hook("on_epoch_begin", _BEGINS)
         while self._epoch < epoch:
-            self._tell("on_epoch_end", _ENDS)
+            self._call_hook("on_epoch_end", _ENDS)
             self._epoch += 1
-            self._tell("on_epoch_begin", _BEGINS)
-        return self._told
+            self._call_hook("on_epoch_begin", _BEGINS)
+        return self._copy
 
-    def _tell(self, name: str, seed_index: int) -> None:
+    def _call_hook(self, name: str, seed_index: int) -> None:
         assert self._epoch is not None
-        if hasattr(self._told, name):  # Keras 2 knows no on_epoch_begin
+        if hasattr(self._copy, name):  # Keras 2 knows no on_epoch_begin
             self._seeding.start(self._epoch, seed_index)
-            getattr(self._told, name)()
+            getattr(self._copy, name)()
 
 
 class _Images:
@@ -153,16 +153,16 @@ class _Images:
 
     def __init__(self, iterator: Any, seeding: Seeding, *, trains: bool) -> None:
         self._iterator, self._seeding = iterator, seeding
-        self._deals = trains and bool(iterator.shuffle)
+        self._shuffles = trains and bool(iterator.shuffle)
         iterator.shuffle = False
         self._rows, self._epoch = np.arange(iterator.n), TEST
 
     def prepare(self, epoch: int, index: int) -> None:
         """Before the item ``index`` is loaded."""
         iterator = self._iterator
-        if self._deals and epoch != self._epoch:
-            deal = Permutation(iterator.n, key_of(self._seeding.seed_of(epoch, _DEALS)))
-            self._rows, self._epoch = deal(np.arange(iterator.n)), epoch
+        if self._shuffles and epoch != self._epoch:
+            order = Permutation(iterator.n, key_of(self._seeding.seed_of(epoch, _SHUFFLES)))
+            self._rows, self._epoch = order(np.arange(iterator.n)), epoch
         iterator.index_array = self._rows  # each time: it may serve as training and test set
         if iterator.seed is not None:
             # It seeds NumPy by itself, with the sum of the two; two iterators of one seed, as for images and their

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -36,10 +36,7 @@ class KerasTrainable:
     keras: KerasVersion
     model: Any
     """Compiled; not yet built, perhaps: then it has no parameters before there is an adapter."""
-
-    @property
-    def framework(self) -> Framework:
-        return FRAMEWORK
+    framework: ClassVar[Framework] = FRAMEWORK
 
     @property
     def optimizer(self) -> Any:

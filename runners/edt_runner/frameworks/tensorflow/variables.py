@@ -83,7 +83,7 @@ class Variables:
         optimizer = self._model.optimizer
         try:
             config = getattr(optimizer, "inner_optimizer", optimizer).get_config()
-        except NotImplementedError:  # an optimizer of the user's own that does not tell
+        except NotImplementedError:  # an optimizer of the user's own that does not give it
             return {}
         plain = {name: _plain(value) for name, value in config.items() if name != "name"}  # Keras counts those
         return {name: value for name, value in plain.items() if isinstance(value, bool | int | float | str | None)}
@@ -100,7 +100,7 @@ class Variables:
             if theirs != ours:
                 differ = ", ".join(sorted(theirs ^ ours))
                 raise StateMismatch(f"the {what} of this process has other variables: {differ}")
-        self._take_settings(meta.get("settings", {}))  # an earlier release did not tell them
+        self._take_settings(meta.get("settings", {}))  # an earlier release did not send them
         self._incoming = {}
         for name, (dtype, shape) in shapes.items():
             variable = self._named[name]
@@ -158,11 +158,15 @@ _ALIGNMENT = 64
 
 def to_torch(tensor: Any) -> Tensor:
     """A torch tensor of the same memory; a tensor on a GPU is copied to the host first."""
-    if "CPU" not in tensor.device:
-        with tf.device("/CPU:0"):
-            tensor = tf.identity(tensor)
-    view: Tensor = torch.utils.dlpack.from_dlpack(tf.experimental.dlpack.to_dlpack(tensor))
+    host = tensor if "CPU" in tensor.device else on_host(tensor)
+    view: Tensor = torch.utils.dlpack.from_dlpack(tf.experimental.dlpack.to_dlpack(host))
     return view
+
+
+def on_host(tensor: Any) -> Any:
+    """The same values in host memory, as an op."""
+    with tf.device("/CPU:0"):
+        return tf.identity(tensor)
 
 
 def to_tensorflow(tensor: Tensor) -> Any:

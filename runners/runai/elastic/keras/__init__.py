@@ -70,7 +70,7 @@ def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = Non
         global_batch_size: samples of one update.
         max_gpu_batch_size: samples that one device can hold at a time.
         gpus: devices of this machine; None: the GPUs that CUDA_VISIBLE_DEVICES leaves, or this CPU as one. In a job of
-            OpenEDT it is what the job has, whatever is said here.
+            OpenEDT it is what the job has, whatever is given here.
 
     Raises:
         UsageError: (a ValueError) naming the argument, what it got and what it takes; nothing is changed then.

@@ -98,7 +98,7 @@ def fit(model: Any, plan: Any, given: Mapping[str, Any]) -> Any:
         )
     )
     trainable.finish()
-    return history.told(epochs)
+    return history.as_keras(epochs)
 
 
 def _data(given: Mapping[str, Any], batch_size: int) -> tuple[Any, Any]:
@@ -160,7 +160,7 @@ def _callbacks(given: Any) -> Any:
 
 
 def _offer(gpus: int) -> None:
-    """To the training on this machine: so many slots as ``init`` was told, where nobody has said otherwise."""
+    """To the training on this machine: as many slots as ``init`` was given, where the environment says nothing else."""
     os.environ.setdefault("EDT_CPU_SLOTS", str(gpus))
     if devices.count() > gpus:
         names = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))).split(",")
@@ -180,7 +180,7 @@ class _History:
         role = context.current()
         self._in_job = role is not None
         self._log = ELog(role.spec.log_dir if role is not None else "", micro_batches)
-        """It writes nothing before it is told that the training begins."""
+        """It writes nothing before ``on_train_begin``."""
         self._steps = 0
         self._epochs: dict[int, dict[str, float]] = {}
         """By number from 1: what counts over all of the epoch comes with its last step."""
@@ -201,7 +201,7 @@ class _History:
         self._log.log_test_metrics(metrics, iteration, epoch)
         self._epochs.setdefault(epoch, {}).update({f"val_{name}": value for name, value in metrics.items()})
 
-    def told(self, epochs: int) -> Any:
+    def as_keras(self, epochs: int) -> Any:
         """Keras's own ``History``, which ``model.history`` is too."""
         history = keras.callbacks.History()
         history.set_params({"epochs": epochs, "steps": self._steps, "verbose": 0})

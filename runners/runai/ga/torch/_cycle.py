@@ -154,7 +154,8 @@ class Cycle:
     def restart(self) -> None:
         self.sums, self.weight, self.counted = {}, 0, None
         self.neighbours.forget()
-        self._forget_exported()
+        for name in ("gradients", "weight", "counted"):  # exported
+            self.state.pop(name, None)
 
     def _weight(self, samples: int | None) -> int:
         counted = samples is not None or self.sizes is not None
@@ -177,10 +178,6 @@ class Cycle:
         if self.state.within:
             self.state.update(gradients=dict(self.sums), weight=self.weight, counted=self.counted)
         return self.state
-
-    def _forget_exported(self) -> None:
-        for name in ("gradients", "weight", "counted"):
-            self.state.pop(name, None)
 
     def restore(self, saved: Mapping[str, Any] | None, parameters: Sequence[Tensor]) -> None:
         """Go on from a checkpoint; ``saved`` None or empty: one of an optimizer that does not accumulate.

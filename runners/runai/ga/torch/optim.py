@@ -74,7 +74,7 @@ class Accumulating(torch.optim.Optimizer):
                 loss = closure()
         cycle.take(self._parameters(), samples)
         if cycle.state.within == cycle.state.steps - 1 if last is None else last:
-            result = self._update(loss, with_closure=closure is not None)
+            result = self.update(loss, with_closure=closure is not None)
         else:
             cycle.state["step"] += 1
         return loss if closure is not None else result
@@ -87,12 +87,8 @@ class Accumulating(torch.optim.Optimizer):
         """
         if not self.runai.within:
             return False
-        self._update()
+        self.update()
         return True
-
-    def update(self) -> None:
-        """Update with what lies in ``.grad``, which is a whole cycle's gradient already. For a driver."""
-        self._update()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear ``.grad``. What the cycle's earlier micro-batches have brought stays: that is not in ``.grad``."""
@@ -104,7 +100,14 @@ class Accumulating(torch.optim.Optimizer):
         else:
             super().zero_grad(set_to_none=False)
 
-    def _update(self, loss: Any = None, *, with_closure: bool = False) -> Any:
+    def update(self, loss: Any = None, *, with_closure: bool = False) -> Any:
+        """Update with the cycle's micro-batches; a driver also with what lies in ``.grad``, which is a whole cycle's
+        gradient already.
+
+        Args:
+            loss: what a closure has returned.
+            with_closure: there was one, so that the update has one, too.
+        """
         self._runai.put_back(self._parameters())
         result = super().step(lambda: loss) if with_closure else super().step()
         self.runai["step"] += self.runai.steps - self.runai.within
