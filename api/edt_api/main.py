@@ -91,7 +91,7 @@ def ensure_join_token(settings: Settings) -> str:
     """The join token: from the settings, or kept in EDT_HOME, or made now."""
     if settings.join_token is not None and settings.join_token.get_secret_value():
         return settings.join_token.get_secret_value()
-    path = settings.join_token_file
+    path = settings.home / "join-token"
     with suppress(FileNotFoundError):
         if kept := path.read_text().strip():
             return kept

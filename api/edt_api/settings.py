@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from limits import RateLimitItem, parse
@@ -70,7 +69,3 @@ class Settings(scheduler.Settings):
     @property
     def logon_limits(self) -> Limits:
         return Limits(self.logon_per_address, self.logon_per_user, self.logon_per_user_and_address)
-
-    @property
-    def join_token_file(self) -> Path:
-        return self.home / "join-token"
