@@ -20,7 +20,7 @@ import mmap
 import os
 import pickle
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from edt_contract import processes
 from edt_runner.adapter import BatchRequest
 from edt_runner.errors import HelperLost, is_lost_helper
 from edt_runner.frameworks.trainable import Samples
-from edt_runner.schedule import StepKind
+from edt_runner.schedule import Schedule, Step, StepKind
 
 _AHEAD = 2
 """Batches that each loader process prepares."""
@@ -42,6 +42,14 @@ _IN_USE = 4
 
 _LoadRequest = tuple[BatchRequest, int | None]
 """A batch that a loader process shall make, and the shared buffer for it."""
+
+
+def batch_requests(schedule: Schedule, seed: int, step: Step, micro_batches: Iterable[int]) -> Iterator[BatchRequest]:
+    """Of these micro-batches of a step those that have samples."""
+    for index in micro_batches:
+        indices = schedule.samples(seed, step, index)
+        if len(indices):
+            yield BatchRequest(step.kind, step.epoch, indices)
 
 
 class SampleLoader:

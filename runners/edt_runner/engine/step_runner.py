@@ -24,7 +24,7 @@ from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.engine.telemetry import MetricSums, PauseTimer, Recorder, Telemetry
 from edt_runner.errors import UsageError
-from edt_runner.loader import SampleLoader
+from edt_runner.loader import SampleLoader, batch_requests
 from edt_runner.protocol.data import RegroupStatus
 from edt_runner.protocol.messages import GuaranteeEnded
 from edt_runner.schedule import Split, Step, StepKind, even_split, plan_of
@@ -171,10 +171,7 @@ class StepRunner:
 
     def _requests(self, step: Step, offset: int, part: Sequence[int], group: GlooGroup) -> Iterator[BatchRequest]:
         while True:
-            for index in part:
-                indices = self._schedule.samples(self._training.seed, step, index)
-                if len(indices):
-                    yield BatchRequest(step.kind, step.epoch, indices)
+            yield from batch_requests(self._schedule, self._training.seed, step, part)
             offset += step.advance
             if offset >= self._schedule.length:
                 return

@@ -23,13 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from edt_runner import context, environment
-from edt_runner.adapter import BatchRequest
 from edt_runner.engine import main
 from edt_runner.engine.link import leave_process
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.pytorch import FRAMEWORK
 from edt_runner.launch import train
 from edt_runner.launch.user_loop_adapter import BodyRun, Rates, UserLoopTrainable, not_called
+from edt_runner.loader import batch_requests
 from edt_runner.lr_scaling import emulation
 from edt_runner.schedule import Schedule, Span, Step, StepKind, children
 from edt_runner.seeds import step_seed
@@ -260,7 +260,9 @@ class SoloEngine:
         """All micro-batches, in order; each is to be closed before the next is asked for. Between the last of a step
         and the first of the next the optimizer takes its step."""
         schedule, observe = self._schedule, self._training.request.observe_step
-        self._loader.restart(self._requests())
+        seed, all_of_step = self._training.seed, range(schedule.micro_batches)
+        steps = map(schedule.at, range(schedule.length))
+        self._loader.restart(request for step in steps for request in batch_requests(schedule, seed, step, all_of_step))
         try:
             for offset in range(schedule.length):
                 step = schedule.at(offset)
@@ -294,13 +296,6 @@ class SoloEngine:
         seed = step_seed(self._training.seed, offset, index)
         yield adapter.body_run(self._loader.next(), sizes[index], sum(sizes), seed, local)
         return local
-
-    def _requests(self) -> Iterator[BatchRequest]:
-        for step in map(self._schedule.at, range(self._schedule.length)):
-            for index in range(self._schedule.micro_batches):
-                indices = self._schedule.samples(self._training.seed, step, index)
-                if len(indices):
-                    yield BatchRequest(step.kind, step.epoch, indices)
 
 
 def seed_for_local_engines() -> None:
