@@ -30,7 +30,7 @@ class UserCallback(Protocol):
 
     inner: Any
     """What the user gave."""
-    given: tuple[str, ...]
+    attached: tuple[str, ...]
     """Its attributes that are set by ``attach``."""
 
     def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None: ...
@@ -43,7 +43,7 @@ class UserCallback(Protocol):
 class WmlaCallback:
     """A ``callbacks.Callback``, or anything that has some of its hooks."""
 
-    given: tuple[str, ...] = ("params", "model")
+    attached: tuple[str, ...] = ("params", "model")
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -77,7 +77,7 @@ class WmlaCallback:
 class KerasCallback:
     """A ``keras.callbacks.Callback``, of Keras 3 or 2, one of those that ``fabric_model`` lets through."""
 
-    given: tuple[str, ...] = ("params", "model", "_model", "validation_data")
+    attached: tuple[str, ...] = ("params", "model", "_model", "validation_data")
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -129,7 +129,8 @@ class UserCallbacks:
         self._callbacks, self._model = callbacks, model
         self._seed, self._seed_framework, self._ran = seed, seed_framework, ran
         self._memories = [
-            Memory(callback.inner, type(callback.inner).__name__, model_parts, callback.given) for callback in callbacks
+            Memory(callback.inner, type(callback.inner).__name__, model_parts, callback.attached)
+            for callback in callbacks
         ]
         self._initial = [memory.export() for memory in self._memories]
         """What they remember before any hook."""
@@ -172,8 +173,8 @@ class UserCallbacks:
         shared = dict(values)
         for callback in self._callbacks:
             callback.epoch_end(epoch, shared, saves)
-        asked = getattr(self._model, "stop_training", False)
-        self.stopped = not callable(asked) and bool(asked)  # NumPy has a True of its own
+        stop = getattr(self._model, "stop_training", False)
+        self.stopped = not callable(stop) and bool(stop)  # NumPy has a True of its own
         if last or self.stopped:
             for callback in self._callbacks:
                 callback.train_end(shared)

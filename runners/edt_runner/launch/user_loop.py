@@ -102,7 +102,7 @@ class UserLoop:
     ) -> None:
         self._options, self._dataset, self._model = options, dataset, model
         self._loop_optimizer, self._observer = optimizer, observe
-        self._given: queue.SimpleQueue[BodyRun | BaseException] = queue.SimpleQueue()
+        self._body_runs: queue.SimpleQueue[BodyRun | BaseException] = queue.SimpleQueue()
         """From the engine's thread to the main one: the next micro-batch, or what ended the engine."""
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         """The body has run: the engine goes on."""
@@ -163,12 +163,12 @@ class UserLoop:
             try:
                 main.live(parts)
             except BaseException as error:
-                self._given.put(error)
+                self._body_runs.put(error)
 
         self._loop_optimizer.catch(self)
         threading.Thread(target=live, name="edt-engine", daemon=True).start()
         while True:
-            found = self._given.get()  # signal handlers run meanwhile
+            found = self._body_runs.get()  # signal handlers run meanwhile
             if isinstance(found, BaseException):
                 raise found
             yield from self._body(found)
@@ -177,7 +177,7 @@ class UserLoop:
     def _run_body(self, run: BodyRun) -> None:
         """In the engine's thread: let the body run; returns when it has. If the body raises, this never returns: the
         main thread ends the process."""
-        self._given.put(run)
+        self._body_runs.put(run)
         self._done.get()
 
     def _in_this_process(self, training: Training) -> Iterator[Any]:
