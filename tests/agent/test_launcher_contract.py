@@ -25,7 +25,8 @@ PROCESSES_LATER = (
 )
 
 
-def test_a_script_runs_to_its_end_and_leaves_only_its_papers(place: Place) -> None:
+@pytest.mark.parametrize("place", PROCESSES_LATER, indirect=True)  # test_agent_with_the_real_supervisor
+def test_a_script_runs_to_its_end_and_leaves_only_its_files(place: Place) -> None:
     script = "import os, sys; print('hello from', os.environ['GREETED']); print('trouble', file=sys.stderr)"
     assignment = place.job("edt-1", script, environ={"GREETED": "x" * 300_000})
     end = place.ends("edt-1")
@@ -44,6 +45,7 @@ def test_the_status_a_script_exits_with_is_reported(place: Place) -> None:
     assert (end["kind"], end["code"]) == ("script-error", 7)
 
 
+@pytest.mark.parametrize("place", PROCESSES_LATER, indirect=True)  # elastic/test_supervisor, journeys/test_sharing
 def test_engines_join_and_leave_as_processes_beside_each_other(place: Place) -> None:
     place.job("edt-3")
     place.reaches("edt-3", "engine-counted")

@@ -50,7 +50,9 @@ def signed_in(visit: Visit, api: ServedApi, **how: object) -> Visitor:
     return visitor
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.extended)]
+)
 def test_axe_finds_nothing_serious_on_any_page(api: ServedApi, visit: Visit, dark: bool) -> None:
     visitor = visit(api.url, dark=dark)
     visitor.open("/login")

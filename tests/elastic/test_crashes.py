@@ -503,7 +503,7 @@ def test_a_driver_that_is_asked_to_end_from_outside_is_started_again(attempt: At
 
 
 # ── the counting model ────────────────────────────────────────────────────────────────────────────────────────
-@cases("places", [Both(("engine.applied#2", "engine.in-reduce#3")), (("engine.reduced#1", "engine.regroup#3"),)])
+@cases("places", [Both(("engine.applied#2", "engine.in-reduce#3")), Later(("engine.reduced#1", "engine.regroup#3"))])
 def test_every_sample_moves_its_own_weight_exactly_once_an_epoch(
     attempt: Attempt, tmp_path: Path, places: tuple[str, ...]
 ) -> None:

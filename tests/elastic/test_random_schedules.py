@@ -11,7 +11,7 @@ import pytest
 
 from edt_contract.reports import ReportKind
 from edt_demo import sample_record as record
-from support.training import Both, BothAtOnce, Elastic, Later, cases, counted
+from support.training import Both, Elastic, Later, cases, counted
 from support.waiting import until
 
 Attempt = Callable[..., Elastic]
@@ -47,7 +47,7 @@ def test_a_random_schedule_ends_with_the_undisturbed_bits(
         assert training.finish()["digest"] == undisturbed(*arguments)
 
 
-@cases("seed", [BothAtOnce(100), Both(101), (102,), (103,), *map(Later, range(104, 150))])
+@cases("seed", [Both(100), Both(101), (102,), (103,), *map(Later, range(104, 150))])
 def test_every_sample_counts_exactly_once_an_epoch(attempt: Attempt, seed: int) -> None:
     chance = random.Random(seed)
     workers = chance.choice([4, 6])

@@ -147,6 +147,7 @@ def test_the_home_of_a_job_dies_and_another_node_takes_over(pair: Platform, undi
     assert end["digest"] == undisturbed()
 
 
+@pytest.mark.extended  # what decides it: scheduler/test_decisions, test_head_nodes
 def test_a_drained_node_is_left_by_a_job_that_spans_two_and_taken_again_when_it_is_back(
     pair: Platform, undisturbed: Undisturbed
 ) -> None:

@@ -256,7 +256,11 @@ def test_an_elastic_model_is_saved_evaluated_and_asked_as_any_other(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("script", "arguments"),
-    [("mnist_keras", "--epochs 3"), ("mlp_ga_keras", "--epochs 1"), ("cifar10_keras", "--samples 512")],
+    [
+        ("mnist_keras", "--epochs 3"),
+        ("mlp_ga_keras", "--epochs 1"),
+        pytest.param("cifar10_keras", "--samples 512", marks=pytest.mark.extended),
+    ],
 )
 def test_c1_27_the_examples_learn(
     script: str, arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

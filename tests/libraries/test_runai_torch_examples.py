@@ -33,6 +33,7 @@ def run(name: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 
+@pytest.mark.extended  # the same on numbers: libraries/test_runai_elastic, test_runai_ga_torch
 @pytest.mark.usefixtures("as_imported")
 def test_one_global_batch_on_four_gpus_trains_as_on_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -16,7 +16,10 @@ SCRIPTS = TESTS / "support" / "scripts" / "runai"
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("elastic_mnist.py", "8 steps of 32 on 1"), ("ga_mnist.py", "128 of 4 Adam")],
+    [
+        ("elastic_mnist.py", "8 steps of 32 on 1"),
+        pytest.param("ga_mnist.py", "128 of 4 Adam", marks=pytest.mark.extended),
+    ],
 )
 def test_c1_27_a_users_script_ends_well_and_recognises_every_image(name: str, line: str, tmp_path: Path) -> None:
     environ = {

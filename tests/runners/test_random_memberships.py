@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
+
+import pytest
 
 from support.simulation import Simulation
 
-SCHEDULES = 500
-"""Of each kind. A training of each would take hours."""
+SCHEDULES = pytest.mark.parametrize(
+    "seeds", [range(200), pytest.param(range(200, 500), marks=pytest.mark.extended)], ids=["first", "more"]
+)
+"""Of each kind 500. A training of each would take hours."""
 
 
 def wander(simulation: Simulation, *, deaths: float = 0.0, troubles: float = 0.0, restarts: float = 0.0) -> None:
@@ -54,27 +59,30 @@ def simulation_of(seed: int) -> Simulation:
     return Simulation(seed, workers=random.Random(seed).choice([3, 4, 6]))
 
 
-def test_engines_that_come_and_go_lose_and_repeat_nothing() -> None:
-    for seed in range(SCHEDULES):
+@SCHEDULES
+def test_engines_that_come_and_go_lose_and_repeat_nothing(seeds: Sequence[int]) -> None:
+    for seed in seeds:
         simulation = simulation_of(seed)
         wander(simulation, troubles=0.3)
         assert came_through(simulation) == "finished", seed
 
 
-def test_engines_that_also_die_lose_and_repeat_nothing() -> None:
+@SCHEDULES
+def test_engines_that_also_die_lose_and_repeat_nothing(seeds: Sequence[int]) -> None:
     """As long as one is left that has the weights: a simulation fails by itself where such a one is given up."""
     ends = Counter[str]()
-    for seed in range(SCHEDULES):
+    for seed in seeds:
         simulation = simulation_of(seed)
         wander(simulation, deaths=0.4, troubles=0.2)
         ends[came_through(simulation)] += 1
-    assert ends["finished"] > SCHEDULES / 2 and set(ends) <= {"finished", "lost"}, ends
+    assert ends["finished"] > len(seeds) / 2 and set(ends) <= {"finished", "lost"}, ends
 
 
-def test_coordinators_that_die_lose_and_repeat_nothing() -> None:
+@SCHEDULES
+def test_coordinators_that_die_lose_and_repeat_nothing(seeds: Sequence[int]) -> None:
     ends = Counter[str]()
-    for seed in range(SCHEDULES):
+    for seed in seeds:
         simulation = simulation_of(seed)
         wander(simulation, deaths=0.2, restarts=0.4)
         ends[came_through(simulation)] += 1
-    assert ends["finished"] > SCHEDULES / 2 and set(ends) <= {"finished", "lost"}, ends
+    assert ends["finished"] > len(seeds) / 2 and set(ends) <= {"finished", "lost"}, ends

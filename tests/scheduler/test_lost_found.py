@@ -31,7 +31,10 @@ from edt_scheduler.periodic.sweeping import STAGED_SECONDS, Leftovers
 from edt_scheduler.platform import pairing
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home, jobs, reservations
+from support.databases import sqlite_first
 from support.puppets import Clock, Stage
+
+database_url = sqlite_first()
 
 
 def job_folder(settings: Settings, name: str, *spools: str) -> Path:

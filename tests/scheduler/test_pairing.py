@@ -36,8 +36,11 @@ from edt_scheduler.platform.pairing import Known, Sight, judge
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import home
 from edt_scheduler.store.database import Database
+from support.databases import SQLITE_FIRST, sqlite_first
 from support.dumps import Dump, bare
 from support.puppets import Clock, Stage
+
+database_url = sqlite_first()
 
 OLD = Sight(None, None, {1: 2, 2: 0}, {1: Known(2, False), 2: Known(0, False), 3: Known(1, True)}, is_new=False)
 """A home and a database of a release before ids."""
@@ -162,7 +165,7 @@ def test_a_start_that_looks_while_another_one_pairs_them_is_not_refused(
     assert len(set(ids(settings))) == 1 and len(looks) > 2
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=SQLITE_FIRST)
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     """A home and a database of the last release before ids, with jobs of every kind."""
     url = f"sqlite:///{tmp_path / 'earlier.db'}"

@@ -8,7 +8,10 @@ from edt_contract.reports import ExitKind
 from edt_scheduler.model.jobs import Raised, why_not_again
 from edt_scheduler.model.states import JobState
 from edt_scheduler.operations import execs
+from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
+
+database_url = sqlite_first()
 
 
 def fail(stage: Stage, node: Puppet, job: str, message: str, step: int | None) -> None:

@@ -31,8 +31,11 @@ from edt_scheduler.periodic.tasks import TASKS, Runner, Task
 from edt_scheduler.platform import Platform, pairing
 from edt_scheduler.store import changes, idempotency
 from edt_scheduler.store.database import Database, in_batches, in_time
+from support.databases import sqlite_first
 from support.puppets import Clock, Stage
 from support.waiting import until
+
+database_url = sqlite_first()
 
 
 def task(work: Callable[[Platform], int], name: str = "edt.try", period: float = 30) -> Task:

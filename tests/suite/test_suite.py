@@ -306,7 +306,7 @@ def test_a(child):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)])
 def test_ctrl_c_ends_both_lanes_lets_them_clean_up_and_leaves_no_process(few: Few, number: signal.Signals) -> None:
     few.write("elastic/test_hangs.py", HANGS)
     with few.start() as process:

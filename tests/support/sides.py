@@ -32,8 +32,14 @@ from edt_runner.schedule import StepKind
 
 
 def on_side(name: str, *more: object) -> Any:
-    """A case for ``parametrize`` or a fixture: the side's name in front; Keras is only there with TensorFlow."""
-    return pytest.param(name, *more, marks=[pytest.mark.tensorflow] if name != "pytorch" else [])
+    """A case for ``parametrize`` or a fixture: the side's name in front; Keras is only there with TensorFlow, and
+    Keras 2, whose adapter is that of Keras 3, is of the second tier."""
+    marks = {
+        "pytorch": [],
+        "keras": [pytest.mark.tensorflow],
+        "tf_keras": [pytest.mark.tensorflow, pytest.mark.extended],
+    }
+    return pytest.param(name, *more, marks=marks[name])
 
 
 Batch = tuple[Any, Any]
