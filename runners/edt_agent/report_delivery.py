@@ -14,7 +14,7 @@ from typing import Any
 from edt_agent.api import Api
 from edt_agent.attempt import Attempt
 from edt_agent.errors import ApiRefused, ApiUnreachable, NotKnownHere, retry_seconds
-from edt_agent.supervisor_records import Key, SupervisorRecord, SupervisorRecords
+from edt_agent.supervisor_records import Key, SupervisorRecords
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import Outage
 from edt_contract.reports import BATCH_REPORTS, ReportKind
@@ -86,7 +86,9 @@ class ReportDelivery:
         spool.ack(acked)
         attempt.record = dataclasses.replace(attempt.record, acked=acked)
         if attempt.key in self._attempts:
-            self._write_record(attempt.record)
+            # On a full disk the number there stays old, and the next agent sends again what the API has.
+            with self._outage.watching():
+                self._records.write(attempt.record)
         if spool.facts.ended:
             self._delivered_at.pop(attempt.key, None)
             self._on_end_taken()
@@ -97,11 +99,6 @@ class ReportDelivery:
         if text != self._logged:
             log.error("%s", text)
             self._logged = text
-
-    def _write_record(self, record: SupervisorRecord) -> None:
-        """Write the acknowledged number. On a full disk it is old, and the next agent sends again what the API has."""
-        with self._outage.watching():
-            self._records.write(record)
 
     def _can_wait(self, key: Key, batch: Sequence[Mapping[str, Any]]) -> bool:
         """Whether a batch is progress alone and the last one was sent a moment ago; then it is sent a little later."""

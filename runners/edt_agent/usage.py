@@ -149,13 +149,10 @@ class Gpus:
             except pynvml.NVMLError as error:  # a part of a GPU (MIG) has no utilisation, a broken one nothing
                 log.debug("GPU %s does not answer: %s", uuid, error)
         if not found:
-            self._close(pynvml)  # the driver may have been reloaded
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+            self._open = False  # the driver may have been reloaded
         return found
-
-    def _close(self, pynvml: Any) -> None:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-        self._open = False
 
 
 def _measure(pynvml: Any, slot: str, uuid: str) -> Sample:
@@ -218,29 +215,20 @@ class UsageReports:
         }
 
     def _measure(self, spools: Mapping[Key, Path], held: Mapping[Engine, str]) -> list[Sample]:
-        before, self._before = self._before, _read(spools)
+        before, self._before, now = self._before, {}, time.monotonic()
+        for key, folder in spools.items():
+            self._before |= readings(key, read_usage_file(folder) or "", now)
         return cpu_samples(self._cpu, before, self._before, self._cores_per_slot, held) + self._gpus.measure()
 
     async def _send(self, samples: Sequence[Sample]) -> None:
         if not samples:
             return
+        known = [{name: value for name, value in asdict(each).items() if value is not None} for each in samples]
         try:
-            await self._api.usage([_message(sample) for sample in samples])
+            await self._api.usage(known)
         except (ApiUnreachable, ApiRefused) as error:
             if self._delivered:
                 log.info("usage of the slots is not sent for now: %s", error)
             self._delivered = False
         else:
             self._delivered = True
-
-
-def _read(spools: Mapping[Key, Path]) -> dict[Engine, Reading]:
-    found: dict[Engine, Reading] = {}
-    now = time.monotonic()
-    for key, folder in spools.items():
-        found |= readings(key, read_usage_file(folder) or "", now)
-    return found
-
-
-def _message(sample: Sample) -> dict[str, Any]:
-    return {name: value for name, value in asdict(sample).items() if value is not None}
