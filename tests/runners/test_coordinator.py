@@ -61,8 +61,8 @@ class Leader:
     @contextmanager
     def coordinator(self) -> Iterator[None]:
         """It begins to serve, until the block ends."""
-        coordinator = CoordinatorServer(self.listener, TOKEN, recovering=True, clock=lambda: self.now)
-        thread = threading.Thread(target=coordinator.serve, args=(self._theirs,))
+        coordinator = CoordinatorServer(self.listener, TOKEN, self._theirs, recovering=True, clock=lambda: self.now)
+        thread = threading.Thread(target=coordinator.serve)
         thread.start()
         try:
             yield

@@ -38,15 +38,15 @@ from support.talk import NEW, Talk
 def test_the_first_engine_gets_the_weights_from_the_driver() -> None:
     talk = Talk()
     talk.come("1")
-    assert talk.coordinator.phase is Phase.WAITING
+    assert talk.coordinator.members.phase is Phase.WAITING
     talk.begin()
-    assert talk.coordinator.phase is Phase.STARTING
-    sends = {send.to: send.message for send in talk.coordinator.take_sends()}
-    generation = talk.coordinator.current.number
+    assert talk.coordinator.members.phase is Phase.STARTING
+    sends = {send.to: send.message for send in talk.coordinator.members.take_sends()}
+    generation = talk.coordinator.members.current.number
     key = f"start/{generation}"
     assert sends["driver"] == SendStateToEngine(key) and sends["1"] == ReceiveStateFromDriver(key, generation)
-    talk.coordinator.state_received("1", talk.coordinator.current.number, 0, 0)
-    assert talk.coordinator.phase is Phase.RUNNING
+    talk.coordinator.state_received("1", talk.coordinator.members.current.number, 0, 0)
+    assert talk.coordinator.members.phase is Phase.RUNNING
 
 
 def test_joining_engines_join_together_and_never_more_than_there_is_work_for() -> None:
@@ -57,7 +57,7 @@ def test_joining_engines_join_together_and_never_more_than_there_is_work_for() -
     talk.switch()
     assert talk.coordinator.change.new.members == ("1", "2", "3")
     talk.switch()
-    assert talk.coordinator.change is None and talk.coordinator.current.members == ("1", "2", "3")
+    assert talk.coordinator.change is None and talk.coordinator.members.current.members == ("1", "2", "3")
 
 
 def test_nothing_is_committed_before_everybody_has_built() -> None:
@@ -141,8 +141,8 @@ def test_the_last_engine_suspends_the_training() -> None:
     talk.coordinator.leave(["1"], 0)
     assert talk.coordinator.change.new.members == ()
     talk.switch()
-    assert talk.coordinator.phase is Phase.SUSPENDED
-    kinds = [type(send.message) for send in talk.coordinator.take_sends() if send.to == "supervisors"]
+    assert talk.coordinator.members.phase is Phase.SUSPENDED
+    kinds = [type(send.message) for send in talk.coordinator.members.take_sends() if send.to == "supervisors"]
     assert kinds == [TrainingSuspended]
 
 
@@ -207,7 +207,7 @@ def test_a_change_under_way_at_the_end_is_dropped() -> None:
     talk.come("2")
     talk.build()
     talk.finished("1")
-    assert talk.coordinator.phase is Phase.ENDING and talk.coordinator.change is None
+    assert talk.coordinator.members.phase is Phase.ENDING and talk.coordinator.change is None
     assert ExitEngine in talk.kinds("2")
 
 
@@ -226,8 +226,8 @@ def test_a_joining_engines_own_trouble_is_not_the_trainings() -> None:
     talk = Talk().start("1")
     talk.expect("2")
     talk.coordinator.engine_raised("2", "RuntimeError: CUDA out of memory", "Traceback …")
-    assert talk.coordinator.phase is Phase.RUNNING
-    sends = talk.coordinator.take_sends()
+    assert talk.coordinator.members.phase is Phase.RUNNING
+    sends = talk.coordinator.members.take_sends()
     assert [type(send.message) for send in sends if send.to == "driver"] == [Note]
     assert [type(send.message) for send in sends if send.to == "supervisors"] == [DiscardEngine]
 
@@ -254,7 +254,7 @@ def test_nobody_is_planned_for_any_more_when_an_engine_has_committed_the_last_st
     talk = Talk().start("1", "2")
     talk.coordinator.leave(["2"], 0)
     talk.finished("1")
-    assert talk.coordinator.change is None and talk.coordinator.phase is Phase.ENDING
+    assert talk.coordinator.change is None and talk.coordinator.members.phase is Phase.ENDING
     talk.finished("2", EngineResult())
     assert SendStateToDriver in talk.kinds("1")
 

@@ -48,7 +48,7 @@ def came_through(simulation: Simulation) -> str:
     simulation.run(simulation.calm)
     if not simulation.over:
         assert simulation.living() == simulation.wanted
-        assert set(simulation.coordinator.current.members) <= simulation.wanted
+        assert set(simulation.coordinator.members.current.members) <= simulation.wanted
         simulation.run(lambda: bool(simulation.over))
     if simulation.over == "finished":
         assert all(simulation.applied[step] for step in range(simulation.steps))

@@ -36,7 +36,7 @@ from support.talk import NEW, RESULT, Talk, join_request, status
 
 def called(talk: Talk, *names: str) -> list[list[type[Message]]]:
     """What each of them is told to do; news of the replicas disturb nobody."""
-    sent = [(send.to, type(send.message)) for send in talk.coordinator.take_sends()]
+    sent = [(send.to, type(send.message)) for send in talk.coordinator.members.take_sends()]
     return [[kind for to, kind in sent if to == name and kind is not ReplicasChanged] for name in names]
 
 
@@ -58,7 +58,7 @@ def test_the_survivors_are_woken_and_go_on_without_the_dead() -> None:
     talk.coordinator.regrouped("1", 1, 0)
     assert talk.coordinator.regrouping
     talk.coordinator.regrouped("3", 1, 0)
-    assert talk.coordinator.current.members == ("1", "3") and not talk.coordinator.regrouping
+    assert talk.coordinator.members.current.members == ("1", "3") and not talk.coordinator.regrouping
 
 
 def test_whoever_is_a_step_behind_gets_the_reduced_gradients_from_one_who_applied_it() -> None:
@@ -89,7 +89,7 @@ def test_hooks_that_end_the_training_in_one_engine_only_are_the_scripts_failure(
     talk.coordinator.engine_stuck("2")
     talk.sent()
     talk.stand("1", 6, ended=True)
-    assert talk.coordinator.phase is not Phase.FAILED
+    assert talk.coordinator.members.phase is not Phase.FAILED
     talk.stand("2", 6)
     failed = talk.only("driver", ScriptFailed)
     assert "in engine 1 have ended the training, those in engine 2 have not" in failed.message
@@ -116,7 +116,7 @@ def test_who_dies_before_all_have_spoken_is_left_out_of_the_regroup() -> None:
     assert (plan.regroup, plan.plan.members, plan.lost) == (1, ("1", "2"), ("3",))
     for name in ("1", "2"):
         talk.coordinator.regrouped(name, 1, 0)
-    assert talk.coordinator.current.members == ("1", "2") and not talk.coordinator.regrouping
+    assert talk.coordinator.members.current.members == ("1", "2") and not talk.coordinator.regrouping
 
 
 def test_what_the_dead_had_said_of_itself_is_forgotten_with_it() -> None:
@@ -135,7 +135,7 @@ def test_a_regroup_of_which_all_die_before_they_have_spoken_loses_the_attempt() 
     talk.group_lost("1")
     talk.coordinator.engine_gone("2", 0)
     talk.coordinator.engine_gone("1", 0)
-    assert talk.coordinator.phase is Phase.FAILED
+    assert talk.coordinator.members.phase is Phase.FAILED
 
 
 def test_a_death_in_a_regroup_that_is_decided_begins_the_next_one_and_the_answers_to_the_first_are_stale() -> None:
@@ -149,7 +149,7 @@ def test_a_death_in_a_regroup_that_is_decided_begins_the_next_one_and_the_answer
     talk.coordinator.survivor_status("1", SurvivorStatus(1, RegroupStatus(5, True), (), ""))
     assert talk.sent("1") == []
     talk.regroup("1")
-    assert talk.coordinator.current.members == ("1",)
+    assert talk.coordinator.members.current.members == ("1",)
 
 
 def test_when_nobody_is_left_who_has_the_weights_the_attempt_is_lost() -> None:
@@ -157,7 +157,7 @@ def test_when_nobody_is_left_who_has_the_weights_the_attempt_is_lost() -> None:
     talk.coordinator.engine_gone("1", 0)
     talk.sent()
     talk.coordinator.engine_gone("2", 0)
-    assert talk.coordinator.phase is Phase.FAILED
+    assert talk.coordinator.members.phase is Phase.FAILED
     assert [type(message) for message in talk.sent("supervisors")] == [StateLost]
 
 
@@ -177,7 +177,7 @@ def test_a_regroup_does_away_with_a_planned_change_and_the_joining_engine_asks_a
     talk.coordinator.engine_gone("2", 0)
     assert called(talk, "1", "3") == [[CancelGeneration, StartRegroup], [CancelGeneration, JoinAgain]]
     talk.regroup("1")
-    assert talk.coordinator.current.members == ("1",) and talk.coordinator.change is None
+    assert talk.coordinator.members.current.members == ("1",) and talk.coordinator.change is None
     talk.come("3")
     assert talk.coordinator.change and talk.coordinator.change.new.members == ("1", "3")
 
@@ -192,7 +192,7 @@ def test_a_joining_engine_that_has_the_weights_belongs_to_the_regroup() -> None:
     talk.coordinator.engine_gone("2", 0)
     assert called(talk, "1", "3")[1] == [CancelGeneration, StartRegroup]
     talk.regroup("1", "3")
-    assert talk.coordinator.current.members == ("1", "3")
+    assert talk.coordinator.members.current.members == ("1", "3")
 
 
 def test_a_leaving_engine_that_the_others_have_not_all_left_behind_comes_back_and_leaves_anew() -> None:
@@ -215,12 +215,12 @@ def test_two_that_cannot_reach_each_other_do_not_stay_together() -> None:
         talk.stand(name, 5)
     talk.sent()
     talk.group_lost("1", 1, ["3"])
-    assert talk.coordinator.newest_regroup == 1  # the others may see it otherwise
+    assert talk.coordinator.members.newest_regroup == 1  # the others may see it otherwise
     talk.coordinator.regrouped("2", 1, 0)
     talk.group_lost("3", 1, ["1"])
     assert DiscardEngine("3") in talk.sent("supervisors")
     talk.regroup("1", "2")
-    assert talk.coordinator.current.members == ("1", "2")
+    assert talk.coordinator.members.current.members == ("1", "2")
 
 
 def test_who_gives_to_one_behind_that_another_cannot_reach_speaks_first_and_all_are_heard() -> None:
@@ -232,11 +232,11 @@ def test_who_gives_to_one_behind_that_another_cannot_reach_speaks_first_and_all_
     talk.sent()
     talk.group_lost("1", 1, built=True)
     talk.group_lost("2", 1, ["3"], 1)
-    assert talk.coordinator.newest_regroup == 1
+    assert talk.coordinator.members.newest_regroup == 1
     talk.group_lost("3", 1, ["2"], 1)
     assert DiscardEngine("3") in talk.sent("supervisors")
     talk.regroup("1", "2", offset=6)
-    assert talk.coordinator.current.members == ("1", "2")
+    assert talk.coordinator.members.current.members == ("1", "2")
 
 
 def test_a_view_that_is_never_told_is_not_waited_for_for_ever() -> None:
@@ -247,11 +247,11 @@ def test_a_view_that_is_never_told_is_not_waited_for_for_ever() -> None:
     talk.group_lost("2", 1, ["3"], 1)
     talk.coordinator.regrouped("1", 1, 1)
     talk.coordinator.check_deadlines(1 + VIEWS_SECONDS)
-    assert talk.coordinator.newest_regroup == 1
+    assert talk.coordinator.members.newest_regroup == 1
     talk.sent()
     talk.coordinator.check_deadlines(1.1 + VIEWS_SECONDS)
     assert DiscardEngine("3") in talk.sent("supervisors")
-    assert talk.coordinator.newest_regroup == 2
+    assert talk.coordinator.members.newest_regroup == 2
 
 
 def test_a_micro_batch_that_ends_two_engines_is_the_scripts_and_named() -> None:
@@ -271,7 +271,7 @@ def test_an_exception_in_one_engine_is_not_yet_the_scripts() -> None:
     talk.coordinator.engine_gone("2", 0, MicroBatch(5, 2), "RuntimeError: CUDA error")
     assert talk.sent("driver") == []
     talk.regroup("1")
-    assert talk.coordinator.current.members == ("1",)
+    assert talk.coordinator.members.current.members == ("1",)
 
 
 def test_an_exception_in_the_last_engine_is_told_with_its_traceback() -> None:
@@ -289,7 +289,7 @@ def test_an_engine_that_dies_at_the_end_is_not_missed_and_another_gives_the_weig
     talk.sent()
     talk.coordinator.engine_gone("1", 0)
     talk.regroup("2", offset=10)
-    assert talk.coordinator.phase is Phase.RUNNING
+    assert talk.coordinator.members.phase is Phase.RUNNING
     talk.sent()
     talk.finished("2")
     assert talk.kinds("driver") == [ReceiveStateFromEngine]
@@ -315,12 +315,15 @@ def test_the_first_weights_are_given_again_when_driver_or_engine_die_over_it() -
     talk = Talk()
     talk.begin()
     talk.come("1")
-    assert talk.coordinator.phase is Phase.STARTING
+    assert talk.coordinator.members.phase is Phase.STARTING
     talk.come("2")
     talk.sent()
     talk.coordinator.engine_gone("1", 0)
     transfer = (SendStateToEngine, ReceiveStateFromDriver)
-    assert [send.to for send in talk.coordinator.take_sends() if isinstance(send.message, transfer)] == ["driver", "2"]
+    assert [send.to for send in talk.coordinator.members.take_sends() if isinstance(send.message, transfer)] == [
+        "driver",
+        "2",
+    ]
     talk.coordinator.driver_disconnected()
     talk.begin()
     assert JoinAgain in talk.kinds("2")
@@ -334,9 +337,9 @@ def test_the_first_weights_stay_given_though_the_driver_was_seen_to_die_before_t
     talk.come("1")
     talk.sent()
     talk.coordinator.driver_disconnected()
-    talk.coordinator.state_received("1", talk.coordinator.current.number, 0, 0)
+    talk.coordinator.state_received("1", talk.coordinator.members.current.number, 0, 0)
     talk.begin()
-    assert talk.coordinator.phase is Phase.RUNNING
+    assert talk.coordinator.members.phase is Phase.RUNNING
     assert called(talk, "1") == [[GenerationSettled, TrainingDefined]]
 
 
@@ -354,9 +357,9 @@ def successor(*names: str) -> Talk:
 def test_a_new_coordinator_watches_on_where_all_train_in_one_generation() -> None:
     talk = successor("1", "2")
     talk.coordinator.engine_connected("1", status(7, "1", "2"), 0)
-    assert talk.coordinator.phase is Phase.RECOVERING
+    assert talk.coordinator.members.phase is Phase.RECOVERING
     talk.coordinator.engine_connected("2", status(7, "1", "2"), 0)
-    assert talk.coordinator.phase is Phase.RUNNING and talk.coordinator.current.members == ("1", "2")
+    assert talk.coordinator.members.phase is Phase.RUNNING and talk.coordinator.members.current.members == ("1", "2")
     assert called(talk, "1", "2") == [[], []]  # nobody was disturbed
     talk.begin()
     talk.come("3")
@@ -391,7 +394,7 @@ def test_a_new_coordinator_does_not_wait_for_an_engine_that_is_known_to_be_gone(
     talk.coordinator.engine_connected("1", status(7, "1", "2"), 0)
     assert called(talk, "1") == [[StartRegroup]]
     talk.regroup("1")
-    assert talk.coordinator.current.members == ("1",)
+    assert talk.coordinator.members.current.members == ("1",)
 
 
 def test_a_new_coordinator_lets_those_ask_again_who_have_nothing() -> None:
@@ -408,9 +411,9 @@ def test_an_engine_that_had_asked_before_it_was_told_to_ask_anew_is_let_in_once(
     talk.begin()
     talk.coordinator.join_request("2", join_request("2", 0), 0)  # was on its way
     assert talk.coordinator.change is None
-    talk.coordinator.join_request("2", join_request("2", talk.coordinator.newest_regroup), 0)
+    talk.coordinator.join_request("2", join_request("2", talk.coordinator.members.newest_regroup), 0)
     first = talk.coordinator.change
-    talk.coordinator.join_request("2", join_request("2", talk.coordinator.newest_regroup), 0)
+    talk.coordinator.join_request("2", join_request("2", talk.coordinator.members.newest_regroup), 0)
     assert first is not None and talk.coordinator.change is first
 
 
@@ -442,7 +445,7 @@ def test_what_is_said_to_a_coordinator_that_does_not_know_yet_who_trains_is_not_
 def back(talk: Talk, name: str, generation: int, *members: str, **more: Any) -> None:
     talk.coordinator.engine_disconnected(name)
     talk.coordinator.engine_connected(
-        name, status(generation, *members, **{"regroup": talk.coordinator.newest_regroup, **more}), 0
+        name, status(generation, *members, **{"regroup": talk.coordinator.members.newest_regroup, **more}), 0
     )
 
 
@@ -452,17 +455,17 @@ def test_an_answer_that_was_lost_with_its_line_is_asked_for_in_a_new_regroup() -
         talk.coordinator.engine_gone("3", 0)
         for name in stood:
             talk.stand(name, 5)
-        first = talk.coordinator.newest_regroup
+        first = talk.coordinator.members.newest_regroup
         back(talk, "2", 1, "1", "2", "3", state=EngineState.REGROUPING)
         talk.sent()
-        assert talk.coordinator.newest_regroup > first
+        assert talk.coordinator.members.newest_regroup > first
         talk.regroup("1", "2")
-        assert talk.coordinator.current.members == ("1", "2")
+        assert talk.coordinator.members.current.members == ("1", "2")
 
 
 def test_an_end_that_was_lost_with_its_line_is_told_again() -> None:
     talk = Talk().start("1", "2")
-    number = talk.coordinator.current.number
+    number = talk.coordinator.members.current.number
     talk.finished("1")
     talk.sent()
     back(talk, "2", number, "1", "2", state=EngineState.ENDED, result=EngineResult())
@@ -487,7 +490,7 @@ def test_a_joining_engine_that_was_off_the_line_is_told_again_to_ask_anew() -> N
 
 def test_an_engine_that_calms_down_after_a_short_break_disturbs_nobody() -> None:
     talk = Talk().start("1", "2")
-    back(talk, "2", talk.coordinator.current.number, "1", "2")
+    back(talk, "2", talk.coordinator.members.current.number, "1", "2")
     assert called(talk, "1", "2") == [[], [TrainingDefined]]
 
 
@@ -502,7 +505,7 @@ def test_an_end_that_was_said_before_a_regroup_does_not_count_after_it() -> None
 
 def test_an_engine_that_was_taken_for_dead_is_let_go_when_it_speaks() -> None:
     talk = Talk().start("1", "2")
-    number = talk.coordinator.current.number
+    number = talk.coordinator.members.current.number
     talk.coordinator.engine_gone("2", 0)
     talk.regroup("1")
     talk.sent()
@@ -533,7 +536,7 @@ def test_whoever_is_asked_to_leave_in_a_regroup_stays_until_it_is_over() -> None
     talk.coordinator.leave(["3"], 0)
     assert talk.kinds("3") == [] and talk.sent("supervisors") == []
     talk.regroup("1", "3")
-    assert talk.coordinator.current.members == ("1", "3")
+    assert talk.coordinator.members.current.members == ("1", "3")
     assert talk.coordinator.change and talk.coordinator.change.leaving == ("3",)
 
 
@@ -544,7 +547,7 @@ def test_the_first_weights_count_though_the_coordinator_that_sent_for_them_has_d
     talk.begin()
     talk.coordinator.from_engine("1", StateReceived(1, 0), 0)
     talk.coordinator.check_deadlines(SETTLE_SECONDS + 20)
-    assert talk.coordinator.phase is Phase.RUNNING
+    assert talk.coordinator.members.phase is Phase.RUNNING
     assert talk.kinds("1")[-1] is StartRegroup
 
 
@@ -558,14 +561,14 @@ def test_who_gives_up_its_weights_as_the_coordinator_before_had_told_it_is_no_pa
     talk.coordinator.join_request("2", join_request("2", 2), 0)
     talk.coordinator.engine_connected("1", stood, 0)
     talk.coordinator.check_deadlines(SETTLE_SECONDS + 1)
-    assert talk.coordinator.phase is Phase.RUNNING
-    sent = [(send.to, type(send.message)) for send in talk.coordinator.take_sends()]
+    assert talk.coordinator.members.phase is Phase.RUNNING
+    sent = [(send.to, type(send.message)) for send in talk.coordinator.members.take_sends()]
     assert ("2", JoinAgain) in sent and ("2", StartRegroup) not in sent and ("1", StartRegroup) in sent
 
 
 def test_an_engine_that_comes_late_and_knows_of_a_later_regroup_is_called_to_one_that_is_later_still() -> None:
     talk = Talk().start("1", "2")
-    number = talk.coordinator.current.number
+    number = talk.coordinator.members.current.number
     stood = status(number, "1", "2", state=EngineState.REGROUPING, regroup=7)
     talk.coordinator.engine_connected("2", stood, 0)
-    assert talk.coordinator.regrouping and talk.coordinator.newest_regroup > 7
+    assert talk.coordinator.regrouping and talk.coordinator.members.newest_regroup > 7

@@ -158,7 +158,7 @@ def test_engines_that_differ_are_named_once_and_take_the_first_ones_state() -> N
     plan = talk.only("1", ApplyRegroupPlan).plan
     assert (plan.repair_source, plan.repaired, plan.behind) == ("1", ("2",), ())
     for name in ("1", "2", "3"):
-        talk.coordinator.regrouped(name, talk.coordinator.newest_regroup, 0)
+        talk.coordinator.regrouped(name, talk.coordinator.members.newest_regroup, 0)
     assert not talk.coordinator.regrouping
     report_checksums(talk, SAME, OTHER, SAME, generation=5, offset=12)
     assert [kind for kind, _ in reports(talk)] == ["replicas-compared"], "the guarantee ends once"
@@ -185,7 +185,7 @@ def test_what_is_found_while_engines_find_together_is_mended_afterwards() -> Non
         talk.stand(name, 6)
     report_checksums(talk, SAME, OTHER)
     for name in ("1", "2"):
-        talk.coordinator.regrouped(name, talk.coordinator.newest_regroup, 0)
+        talk.coordinator.regrouped(name, talk.coordinator.members.newest_regroup, 0)
     assert talk.coordinator.regrouping
     for name in ("1", "2"):
         talk.stand(name, 6)
@@ -208,10 +208,10 @@ def test_all_go_back_to_where_they_were_known_to_be_equal_and_the_second_time_it
     plan = talk.only("2", ApplyRegroupPlan).plan
     assert (plan.restore, plan.repair_source, plan.repaired) == (6, "1", ("2",))
     for name in ("1", "2"):
-        talk.coordinator.regrouped(name, talk.coordinator.newest_regroup, 0)
+        talk.coordinator.regrouped(name, talk.coordinator.members.newest_regroup, 0)
     assert not talk.coordinator.regrouping
     report_checksums(talk, SAME, OTHER, generation=5, offset=9)
-    assert talk.coordinator.phase is Phase.FAILED
+    assert talk.coordinator.members.phase is Phase.FAILED
 
 
 def test_a_mismatch_at_the_end_is_named_and_the_first_engines_weights_are_the_result() -> None:
@@ -226,7 +226,7 @@ def test_a_mismatch_at_the_end_is_named_and_the_first_engines_weights_are_the_re
 
 def test_whatever_ends_the_guarantee_ends_a_training_that_must_be_exact() -> None:
     talk = running(require_exact=True)
-    talk.coordinator.guarantee_ended("running_mean", "a buffer that cannot be combined")
+    talk.coordinator.replicas.end_guarantee("running_mean", "a buffer that cannot be combined")
     failed = talk.only("driver", ScriptFailed)
     why = "running_mean: a buffer that cannot be combined"
     assert failed.message == f"require_exact=True, and the result is no longer exact because of {why}"
@@ -239,7 +239,7 @@ ONE, TWO = {"threads": 1, "CPU capability": "AVX2"}, {"threads": 2, "CPU capabil
 def comes(talk: Talk, name: str, computing: Mapping[str, Any]) -> None:
     talk.expect(name)
     talk.coordinator.engine_connected(name, replace(NEW, computing=computing), talk.now)
-    talk.coordinator.join_request(name, join_request(name, talk.coordinator.newest_regroup), talk.now)
+    talk.coordinator.join_request(name, join_request(name, talk.coordinator.members.newest_regroup), talk.now)
 
 
 def begun(computing: Mapping[str, Any], **definition: Any) -> Talk:
@@ -248,7 +248,7 @@ def begun(computing: Mapping[str, Any], **definition: Any) -> Talk:
     talk.definition = replace(talk.definition, **definition)
     talk.begin()
     comes(talk, "1", computing)
-    talk.coordinator.state_received("1", talk.coordinator.current.number, 0, 0)
+    talk.coordinator.state_received("1", talk.coordinator.members.current.number, 0, 0)
     talk.sent()
     return talk
 
@@ -275,7 +275,7 @@ def test_an_unlike_engine_is_sent_away_where_the_result_must_be_exact() -> None:
     assert talk.coordinator.change is None
     assert talk.only("2", RefuseEngine).why == "require_exact=True, and threads: 1 in engine 1, 2 in engine 2"
     talk.coordinator.engine_gone("2", 0)
-    assert talk.coordinator.phase is Phase.RUNNING
+    assert talk.coordinator.members.phase is Phase.RUNNING
     comes(talk, "3", ONE)
     assert talk.coordinator.change is not None and talk.coordinator.change.joining == ("3",)
 
@@ -287,9 +287,9 @@ def test_a_checkpoint_of_an_unlike_machine_ends_the_guarantee_or_the_job(require
     talk.begin(ReplicaHistory(computing=ONE, equal_at=4))
     comes(talk, "1", TWO)
     if required:
-        assert talk.coordinator.phase is Phase.FAILED
+        assert talk.coordinator.members.phase is Phase.FAILED
         return
-    talk.coordinator.state_received("1", talk.coordinator.current.number, 4, 0)
+    talk.coordinator.state_received("1", talk.coordinator.members.current.number, 4, 0)
     (_, body) = next(found for found in reports(talk) if found[0] == "guarantee-ended")
     assert body["difference"] == "threads: 1 in the engines before, 2 in engine 1"
 
@@ -406,7 +406,7 @@ def test_a_coordinator_that_does_not_know_the_training_yet_names_a_mismatch_and_
     coordinator = Coordinator(recovering=True)
     for name, own in (("1", SAME), ("2", OTHER)):
         coordinator.checksums_taken(name, replica(["1", "2"], own), 0)
-    messages = [send.message for send in coordinator.take_sends()]
+    messages = [send.message for send in coordinator.members.take_sends()]
     assert [message.report for message in messages if isinstance(message, TrainingReport)] == [
         "replicas-compared",
         "guarantee-ended",
@@ -442,7 +442,7 @@ def test_all_begin_equal_from_a_checkpoint_that_one_engine_wrote_or_at_which_sev
     talk.begin(before, 8)
     assert talk.coordinator.replicas.history == before
     talk.come("1")
-    talk.coordinator.state_received("1", talk.coordinator.current.number, 8, 0)
+    talk.coordinator.state_received("1", talk.coordinator.members.current.number, 8, 0)
     assert talk.coordinator.replicas.history.equal_at == equal_at
 
 
@@ -461,8 +461,8 @@ def test_what_is_known_of_replicas_outlives_coordinator_and_driver_together_in_a
     talk.expect("1", "2")
     talk.coordinator.engine_connected("1", replace(there, history=ReplicaHistory(compared=2)), 0)
     talk.coordinator.engine_connected("2", replace(there, history=known), 0)
-    assert talk.coordinator.phase is Phase.RUNNING
-    sends = talk.coordinator.take_sends()
+    assert talk.coordinator.members.phase is Phase.RUNNING
+    sends = talk.coordinator.members.take_sends()
     for name in ("driver", "1", "2"):
         found = [send.message for send in sends if send.to == name and isinstance(send.message, ReplicasChanged)]
         assert found[-1].history == known
@@ -476,7 +476,7 @@ def test_the_end_of_the_guarantee_is_reported_once_more_by_a_coordinator_that_is
     talk.definition = replace(talk.definition, exact=False)
     for _ in range(2):
         talk.begin(before)
-    talk.coordinator.guarantee_ended("reduction", "found once more")
+    talk.coordinator.replicas.end_guarantee("reduction", "found once more")
     messages = talk.sent()
     bodies = [
         message.body
@@ -491,12 +491,12 @@ def test_an_engine_is_told_what_is_known_as_soon_as_it_has_the_state_and_when_it
     talk = Talk()
     talk.begin(ReplicaHistory(compared=4, several=True))
     talk.come("1")
-    talk.coordinator.state_received("1", talk.coordinator.current.number, 4, 0)
+    talk.coordinator.state_received("1", talk.coordinator.members.current.number, 4, 0)
     assert histories_of(talk, "1")[-1].compared == 4
     talk.come("2")
     talk.switch()
     assert histories_of(talk, "2")[-1].compared == 4
-    talk.coordinator.engine_connected("2", status(talk.coordinator.current.number, "1", "2"), 0)
+    talk.coordinator.engine_connected("2", status(talk.coordinator.members.current.number, "1", "2"), 0)
     assert histories_of(talk, "2")[-1].compared == 4
 
 
@@ -510,9 +510,9 @@ def test_checksums_of_the_states_that_engines_give_up_do_not_count_as_a_second_m
         talk.stand(name, 10)
     report_checksums(talk, SAME, OTHER, offset=11)
     for name in ("1", "2"):
-        talk.coordinator.regrouped(name, talk.coordinator.newest_regroup, 0)
-    assert talk.coordinator.phase is Phase.RUNNING and not talk.coordinator.regrouping
-    report_checksums(talk, SAME, SAME, generation=talk.coordinator.current.number, offset=9)
+        talk.coordinator.regrouped(name, talk.coordinator.members.newest_regroup, 0)
+    assert talk.coordinator.members.phase is Phase.RUNNING and not talk.coordinator.regrouping
+    report_checksums(talk, SAME, SAME, generation=talk.coordinator.members.current.number, offset=9)
     assert talk.coordinator.replicas.history.last_step == 9, "what they hold from then on is compared again"
 
 
@@ -532,10 +532,10 @@ def test_a_mismatch_before_the_driver_has_begun_anew_is_answered_as_the_user_say
     talk.coordinator.engine_connected("2", there, 0)
     if not before_all_are_back:
         report_checksums(talk, SAME, OTHER)
-    assert talk.coordinator.phase is Phase.RUNNING and not talk.coordinator.regrouping
+    assert talk.coordinator.members.phase is Phase.RUNNING and not talk.coordinator.regrouping
     talk.begin(ReplicaHistory(equal_at=4), on_mismatch=then)
     if then == "stop":
-        assert talk.coordinator.phase is Phase.FAILED
+        assert talk.coordinator.members.phase is Phase.FAILED
         return
     for name in ("1", "2"):
         talk.stand(name, 9)

@@ -273,7 +273,7 @@ class Simulation:
         engine = self.engines[self.chance.choice(living)]
         if engine.stage == "training" and len(engine.members) > 1:
             engine.cut = True
-        elif engine.stage == "joining" and self.coordinator.phase is Phase.RUNNING:
+        elif engine.stage == "joining" and self.coordinator.members.phase is Phase.RUNNING:
             engine.send(PullFailed())
 
     def kill(self, name: str) -> None:
@@ -289,7 +289,7 @@ class Simulation:
         if self.over:
             return True
         fit = set(self.wanted)
-        members = set(self.coordinator.current.members)
+        members = set(self.coordinator.members.current.members)
         full = len(members) == min(len(fit), self.workers) and members <= fit
         return (
             full
@@ -333,8 +333,9 @@ class Simulation:
             for e in self.engines.values()
             if e.alive
         )
-        c = self.coordinator
-        return f"{c.phase} {c.current} {c.change} regroup {c.newest_regroup} under way {c.regrouping}; {engines}"
+        c, members = self.coordinator, self.coordinator.members
+        now = f"{members.phase} {members.current} {c.change} regroup {members.newest_regroup}"
+        return f"{now} under way {c.regrouping}; {engines}"
 
     def _possible(self) -> list[Callable[[], None]]:
         """All moves that somebody can make now."""
@@ -361,7 +362,7 @@ class Simulation:
     def _then(self, event: Callable[[], None]) -> None:
         """An event, and what the coordinator sends because of it."""
         event()
-        for send in self.coordinator.take_sends():
+        for send in self.coordinator.members.take_sends():
             if send.to in self.engines:
                 if send.to not in self.buried:
                     self.engines[send.to].down.append(send.message)

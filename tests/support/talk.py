@@ -64,7 +64,7 @@ class Talk:
 
     def sent(self, to: str | None = None) -> list[Message]:
         """What it has sent since the last call, to all or to one."""
-        return [send.message for send in self.coordinator.take_sends() if to is None or send.to == to]
+        return [send.message for send in self.coordinator.members.take_sends() if to is None or send.to == to]
 
     def kinds(self, to: str) -> list[type[Message]]:
         return [type(message) for message in self.sent(to)]
@@ -87,18 +87,18 @@ class Talk:
         for name in names:
             self.expect(name)
             self.coordinator.engine_connected(name, NEW, self.now)
-            self.coordinator.join_request(name, join_request(name, self.coordinator.newest_regroup), self.now)
+            self.coordinator.join_request(name, join_request(name, self.coordinator.members.newest_regroup), self.now)
 
     def start(self, *names: str) -> Talk:
         """A running training of these engines."""
         self.begin()
         self.come(names[0])
-        self.coordinator.state_received(names[0], self.coordinator.current.number, 0, self.now)
+        self.coordinator.state_received(names[0], self.coordinator.members.current.number, 0, self.now)
         if names[1:]:
             self.come(*names[1:])
             while self.coordinator.change:
                 self.switch()
-        assert self.coordinator.current.members == names
+        assert self.coordinator.members.current.members == names
         self.sent()
         return self
 
@@ -126,7 +126,7 @@ class Talk:
 
     def finished(self, name: str, result: EngineResult = RESULT, *, generation: int = 0) -> None:
         """Engine ``name`` has committed the last step."""
-        number = generation or self.coordinator.current.number
+        number = generation or self.coordinator.members.current.number
         self.coordinator.training_finished(name, number, result, self.now)
 
     def group_lost(
@@ -139,7 +139,7 @@ class Talk:
         generation: int = 0,
         built: bool = False,
     ) -> None:
-        number = generation or self.coordinator.current.number
+        number = generation or self.coordinator.members.current.number
         message = GroupLost(number, regroup, tuple(unreachable), built=built)
         self.coordinator.group_lost(name, message, now)
 
@@ -147,7 +147,7 @@ class Talk:
         """Engine ``name`` answers the newest regroup."""
         summed = tuple((low, high) for low, high in spans)
         where = RegroupStatus(offset, holds, summed, ended, micro_batches=4)
-        message = SurvivorStatus(self.coordinator.newest_regroup, where, ("here:9000",), "here:1")
+        message = SurvivorStatus(self.coordinator.members.newest_regroup, where, ("here:9000",), "here:1")
         self.coordinator.survivor_status(name, message)
 
     def regroup(self, *names: str, offset: int = 5) -> None:
@@ -155,4 +155,4 @@ class Talk:
         for name in names:
             self.stand(name, offset)
         for name in names:
-            self.coordinator.regrouped(name, self.coordinator.newest_regroup, self.now)
+            self.coordinator.regrouped(name, self.coordinator.members.newest_regroup, self.now)

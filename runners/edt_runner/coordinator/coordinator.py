@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edt_runner.coordinator.lifecycle import Lifecycle
-from edt_runner.coordinator.members import DRIVER, Generation, MemberState, Phase, Send
+from edt_runner.coordinator.members import DRIVER, MemberState, Phase
 from edt_runner.protocol.data import EngineResult, EngineState, MicroBatch, TrainingDefinition
 from edt_runner.protocol.engine_messages import (
     CheckpointMissing,
@@ -50,23 +50,6 @@ _FAST = 'reduction="fast" adds gradients in an order that depends on the number 
 class Coordinator(Lifecycle):
     """Decides which engines train together. Methods take events, and ``take_sends`` gives the messages that follow
     from them; ``now`` is monotonic seconds."""
-
-    @property
-    def phase(self) -> Phase:
-        return self.members.phase
-
-    @property
-    def current(self) -> Generation:
-        return self.members.current
-
-    @property
-    def newest_regroup(self) -> int:
-        """The number of the newest regroup."""
-        return self.members.newest_regroup
-
-    def take_sends(self) -> list[Send]:
-        """Messages to be sent since the last call, in order."""
-        return self.members.take_sends()
 
     # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────
     def from_engine(self, name: str, message: Message, now: float) -> None:
@@ -167,7 +150,7 @@ class Coordinator(Lifecycle):
     def supervisor_idle(self) -> None:
         """A supervisor has nothing left to do. Where no engine is left either, the training is suspended."""
         members = self.members
-        if not members.expected and not members.current.members and self.phase in (Phase.WAITING, Phase.STARTING):
+        if not members.expected and not members.current.members and members.phase in (Phase.WAITING, Phase.STARTING):
             self.suspend()
 
     def engine_raised(self, name: str, message: str, traceback: str) -> None:
@@ -198,13 +181,12 @@ class Coordinator(Lifecycle):
         if members.phase is Phase.STARTING:  # by the driver before this one, which has not sent all of the state
             members.send_back(members.current.members[0], members.next_regroup())
             self.start_over()
-        schedule: Mapping[str, Any] = definition.schedule
         members.report(
             "engines-known",
             engines=definition.max_engines,
             steps_total=definition.steps_total,
-            epochs=schedule["epochs"],
-            **({"follows_engines": True} if schedule.get("follows_engines") else {}),
+            epochs=definition.schedule["epochs"],
+            **({"follows_engines": True} if definition.schedule.get("follows_engines") else {}),
         )
         if before is not None and (differs := _other_training(before, definition)):
             self.failures.fail(f"the script came to another training when started again: {differs}")
@@ -231,7 +213,7 @@ class Coordinator(Lifecycle):
     def driver_disconnected(self) -> None:
         """The connection to the driver has ended. Its supervisor starts another."""
         self.members.driver_connected = False
-        if self.phase is Phase.ENDING and self.ending.complete:
+        if self.members.phase is Phase.ENDING and self.ending.complete:
             self.begin_regroup()  # the first engine may be waiting for it with the trained state
 
     # ── what engines say ──────────────────────────────────────────────────────────────────────────────────────
@@ -265,7 +247,7 @@ class Coordinator(Lifecycle):
 
     def _may_exit(self, name: str) -> bool:
         leaves = self.members[name].leaving and name not in self.counted_on
-        return self.members.is_released(name) or leaves or self.phase is Phase.ENDING
+        return self.members.is_released(name) or leaves or self.members.phase is Phase.ENDING
 
     def engine_disconnected(self, name: str) -> None:
         """The connection to engine ``name`` has ended. It connects again, or its supervisor says that it is gone."""
@@ -337,12 +319,9 @@ class Coordinator(Lifecycle):
 
     def training_finished(self, name: str, generation: int, result: EngineResult, now: float) -> None:
         """Engine ``name`` has committed the last step, as a member of ``generation``."""
-        regroup, change = self.regroups.regroup, self.change
-        if regroup is not None:
-            valid = {regroup.generation}
-        else:
-            valid = {self.current.number, change.new.number if change else 0}
-        if self.phase is Phase.RECOVERING:
+        regroup = self.regroups.regroup
+        valid = self.working_generations if regroup is None else (regroup.generation,)
+        if self.members.phase is Phase.RECOVERING:
             self.takeover.change_status(name, state=EngineState.ENDED, result=result)
         elif self.members.has_state(name) and generation in valid:
             self.ending.results[name] = result  # first, or what was planned would be planned again
@@ -364,10 +343,7 @@ class Coordinator(Lifecycle):
         elif regroup is not None and regroup.plan is not None and message.regroup == regroup.number:
             self.regroups.group_lost(name, message.unreachable, now, built=message.built)
             self.try_again(now)
-        elif regroup is None and message.generation in (
-            self.current.number,
-            self.change.new.number if self.change else 0,
-        ):
+        elif regroup is None and message.generation in self.working_generations:
             self.begin_regroup()
         self.proceed(now)
 
@@ -395,10 +371,6 @@ class Coordinator(Lifecycle):
             return
         self.replicas.add(name, message)
         self.proceed(now)
-
-    def guarantee_ended(self, what: str, why: str) -> None:
-        """An engine has found that the result is no longer exact."""
-        self.replicas.end_guarantee(what, why)
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
     def check_deadlines(self, now: float) -> None:

@@ -12,18 +12,33 @@ the middle of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from edt_runner.coordinator.changes import Change, Changes, target
-from edt_runner.coordinator.ending import Ending, ScriptFailures
-from edt_runner.coordinator.members import DRIVER, SUPERVISORS, Generation, Members, MemberState, Phase
+from edt_runner.coordinator.members import (
+    DRIVER,
+    OWN_SUPERVISOR,
+    SUPERVISORS,
+    Generation,
+    Members,
+    MemberState,
+    Phase,
+    ScriptFailures,
+)
 from edt_runner.coordinator.regroup import Regroups
 from edt_runner.coordinator.replicas import Replicas
 from edt_runner.protocol.data import EngineResult, EngineState, EngineStatus, MicroBatch
-from edt_runner.protocol.engine_messages import ReceiveStateFromDriver
-from edt_runner.protocol.messages import SendStateToEngine, TrainingSuspended
+from edt_runner.protocol.engine_messages import ReceiveStateFromDriver, SendStateToDriver
+from edt_runner.protocol.messages import (
+    DriverReleased,
+    ReceiveStateFromEngine,
+    SendStateToEngine,
+    TrainedStateReceived,
+    TrainingCompleted,
+    TrainingSuspended,
+)
 
 SUCCESSOR_SECONDS = 15.0
 """How long the last engines that shall leave wait for one that is being started; half of the default grace of
@@ -63,6 +78,11 @@ class Lifecycle:
     @property
     def regrouping(self) -> bool:
         return self.regroups.regroup is not None
+
+    @property
+    def working_generations(self) -> tuple[int, int]:
+        """The numbers of the membership and of the one that the change under way makes; 0: there is no change."""
+        return self.members.current.number, self.change.new.number if self.change else 0
 
     @property
     def counted_on(self) -> set[str]:
@@ -195,6 +215,76 @@ class Lifecycle:
             self.start_over()
         elif not calm or status.state is not EngineState.TRAINING or status.generation != self.members.current.number:
             self.begin_regroup()
+
+
+class Ending:
+    """Which engines have committed the last step, and whether the trained state is on its way."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self.results: dict[str, EngineResult] = {}
+        """Of the engines that have committed the last step, by name. If there is one, no other switch will come."""
+        self.sending = False
+        """Whether first engine and driver have been told to build their group of two."""
+
+    def clear(self) -> None:
+        """The engines regroup, and all of them will say again that they have finished."""
+        self.results.clear()
+        self.sending = False
+        if self._members.phase is Phase.ENDING:
+            self._members.phase = Phase.RUNNING
+
+    @property
+    def complete(self) -> bool:
+        """Whether all members have committed the last step."""
+        return bool(self.results) and set(self.results) >= set(self._members.current.members)
+
+    def proceed(self, replicas_equal: Callable[[], bool]) -> None:
+        """End the training if all members have committed the last step. To be called when no change and no regroup is
+        under way.
+
+        Args:
+            replicas_equal: asked when all have finished. False: this is not the end after all.
+        """
+        members = self._members
+        if not self.results:
+            return
+        if members.phase is Phase.RUNNING:
+            members.phase = Phase.ENDING
+            for other in sorted(members.expected - set(members.current.members)):
+                members.discard(other)
+        if members.phase is Phase.ENDING and self.complete and replicas_equal():
+            digest, step = self.trained_state
+            members.send(OWN_SUPERVISOR, TrainingCompleted(digest, step))
+            if members.driver_connected:
+                self.send_state()
+
+    @property
+    def trained_state(self) -> tuple[str, int]:
+        """Digest of the trained state and number of committed training steps, from the first engine's result."""
+        result = self.results[self._members.current.members[0]]
+        assert result.digest is not None and result.step is not None
+        return result.digest, result.step
+
+    def send_state(self) -> None:
+        """Let the first engine send the trained state to the driver."""
+        members, self.sending = self._members, True
+        key = f"result/{members.next_regroup()}"
+        members.send(members.current.members[0], SendStateToDriver(key, members.store))
+        members.send(DRIVER, ReceiveStateFromEngine(key, self.trained_state[0], members.store))
+
+    def delivered(self) -> None:
+        """The driver has the trained state: engines may exit."""
+        members = self._members
+        members.phase = Phase.DONE
+        members.send(OWN_SUPERVISOR, TrainedStateReceived())
+        for name in sorted(members.expected):
+            if members[name].connected:
+                members.release(name)
+            else:
+                members.discard(name)
+        if not members.expected:
+            members.send(DRIVER, DriverReleased())
 
 
 SETTLE_SECONDS = 5.0

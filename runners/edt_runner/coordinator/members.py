@@ -1,24 +1,28 @@
-"""What the coordinator knows of each engine, and the messages that it wants to have sent. No input or output.
+"""What the coordinator knows of each engine, also of how it ended, and the messages that it wants to have sent. No
+input or output.
 
-All parts of the state machine share one ``Members``: ``changes`` (engines join and leave), ``regroup`` (after a loss),
-``ending`` and ``replicas``. ``lifecycle`` decides what begins next, also where this coordinator is not the attempt's
-first; ``coordinator`` dispatches messages.
+All parts of the state machine share one ``Members``: ``changes`` (engines join and leave), ``regroup`` (after a loss)
+and ``replicas``. ``lifecycle`` decides what begins next, also where this coordinator is not the attempt's first;
+``coordinator`` dispatches messages.
 """
 
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edt_runner.protocol.data import TrainingDefinition
+from edt_runner.protocol.data import MicroBatch, TrainingDefinition
 from edt_runner.protocol.engine_messages import ExitEngine, GenerationSettled, JoinAgain
-from edt_runner.protocol.messages import DiscardEngine, Message, StateLost, TrainingReport
+from edt_runner.protocol.messages import DiscardEngine, Message, ScriptFailed, StateLost, TrainingReport
 from edt_runner.schedule import Schedule
 
 DRIVER, OWN_SUPERVISOR, SUPERVISORS = "driver", "own supervisor", "supervisors"
 """Receivers of a ``Send`` that are no engines."""
+MOST_DEATHS = 2
+"""If a micro-batch ends so many engines, the script is to blame."""
 
 
 class Phase(enum.Enum):
@@ -228,3 +232,73 @@ class Members:
         if not self.over:
             self.phase = Phase.FAILED
             self.send(SUPERVISORS, StateLost(why))
+
+
+class ScriptFailures:
+    """When the user's script is to blame for an engine's end: what engines have raised and how they ended, and the
+    failure of the training once there is one.
+
+    An exception or a crash in one engine may be that engine's own: the others compute its share, and the training goes
+    on. It is the script's failure if the same micro-batch ends a second engine, or if it raised and no engine is left.
+    An engine that was killed from outside was ended by no micro-batch, however often that happens: its supervisor names
+    none.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._failure: ScriptFailed | None = None
+        self._raised: dict[str, tuple[str, str]] = {}
+        """By engine: message and traceback."""
+        self._deaths: defaultdict[MicroBatch, list[str]] = defaultdict(list)
+        """How engines ended in each micro-batch."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the training has failed."""
+        return self._failure is not None
+
+    def raised(self, name: str, message: str, traceback: str) -> None:
+        """User code raised in member ``name``, which ends by that."""
+        self._raised[name] = (message, traceback)
+
+    def is_the_scripts(self, name: str, micro_batch: MicroBatch | None, how: str) -> bool:
+        """Member ``name`` is gone. Returns True if the training has failed by that."""
+        deaths: list[str] = []
+        if micro_batch is not None:
+            deaths = self._deaths[micro_batch]
+            deaths.append(how)
+        message, traceback = self._raised.get(name, ("", ""))
+        if len(deaths) >= MOST_DEATHS and micro_batch is not None:
+            where, ended = self._describe(micro_batch), " and ".join(filter(None, deaths))
+            message = f"{message or 'an engine was ended'}; {where} ended {len(deaths)} engines ({ended})"
+        elif not message or self._members.with_state:
+            return False
+        self.fail(message, traceback, self._step_of(micro_batch))
+        return True
+
+    def fail(self, message: str, traceback: str = "", step: int | None = None) -> None:
+        """End the training by a failure. The driver shows it once it is in train()."""
+        if self._failure is None and not self._members.over:
+            self._failure = ScriptFailed(message, traceback, step)
+            self.send()
+
+    def send(self) -> None:
+        """Send the failure, if there is one, to driver and supervisor, once the driver is in train()."""
+        members = self._members
+        if self._failure is not None and members.definition is not None and members.phase is not Phase.FAILED:
+            members.phase = Phase.FAILED
+            members.send(DRIVER, self._failure)
+            members.send(OWN_SUPERVISOR, self._failure)
+
+    def _describe(self, micro_batch: MicroBatch) -> str:
+        schedule, definition = self._members.schedule, self._members.definition
+        if schedule is None or definition is None:
+            return f"micro-batch {micro_batch.index} at offset {micro_batch.offset}"
+        step = schedule.at(micro_batch.offset)
+        samples: list[int] = schedule.samples(definition.seed, step, micro_batch.index).tolist()
+        named = ", ".join(map(str, samples[:8])) + (", …" if len(samples) > 8 else "")
+        return f"the micro-batch of samples {named} (epoch {step.epoch + 1}, step {step.training_steps_before})"
+
+    def _step_of(self, micro_batch: MicroBatch | None) -> int | None:
+        schedule = self._members.schedule
+        return schedule.steps_before(micro_batch.offset) if schedule is not None and micro_batch is not None else None

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edt_runner.coordinator.ending import ScriptFailures
-from edt_runner.coordinator.members import DRIVER, Members, MemberState, Phase
+from edt_runner.coordinator.members import DRIVER, Members, MemberState, Phase, ScriptFailures
 from edt_runner.coordinator.regroup import Regroups
 from edt_runner.protocol.data import ComparisonReason, EngineResult, ReplicaChecksums, ReplicaHistory
 from edt_runner.protocol.engine_messages import ChecksumsTaken, RefuseEngine, ReplicasChanged

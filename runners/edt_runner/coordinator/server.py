@@ -25,6 +25,7 @@ from edt_runner.coordinator.members import DRIVER, OWN_SUPERVISOR, SUPERVISORS
 from edt_runner.protocol.channel import Channel, keep_alive
 from edt_runner.protocol.engine_messages import GroupBuildFailed
 from edt_runner.protocol.messages import (
+    CoordinatorListening,
     EngineExpected,
     EngineGone,
     GuaranteeEnded,
@@ -76,6 +77,7 @@ class CoordinatorServer:
     Args:
         listener: where all processes connect; it outlives this process.
         token: the attempt's secret, which every hello must contain.
+        own_supervisor: socket of the coordinator's own supervisor, which is its parent.
         recovering: there was a coordinator before this one.
         clock: monotonic seconds.
     """
@@ -84,6 +86,7 @@ class CoordinatorServer:
         self,
         listener: socket.socket,
         token: str,
+        own_supervisor: socket.socket,
         *,
         recovering: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -109,14 +112,14 @@ class CoordinatorServer:
         self._reported_lost: set[int] = set()
         """Engines that a ``resized`` report has named as lost."""
         self._supervisors: list[Channel] = []
-        self._own_supervisor: Channel | None = None
+        self._own_supervisor = Channel(own_supervisor)
         self._done = False
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
-    def serve(self, own_supervisor: socket.socket) -> None:
+    def serve(self) -> None:
         """Run until the socket of the coordinator's own supervisor ends."""
+        self._own_supervisor.send(CoordinatorListening())
         crash_point(CrashPoint.COORDINATOR_START)
-        self._own_supervisor = Channel(own_supervisor)
         self._add_supervisor(self._own_supervisor, ())
         while not self._done:
             for key, _ in self._selector.select(_POLL_SECONDS):
@@ -267,14 +270,14 @@ class CoordinatorServer:
                     self._newest_resize = message.generation
                     self._pass_on_resize(message)
             case GuaranteeEnded(what, why):
-                self._coordinator.guarantee_ended(what, why)
+                self._coordinator.replicas.end_guarantee(what, why)
             case Progress():
-                self._to_own_supervisor(TrainingReport("progress", to_json_object(message)))
+                self._own_supervisor.send(TrainingReport("progress", to_json_object(message)))
                 for supervisor in self._supervisors:  # how long a leave may take is counted in steps
                     if supervisor is not self._own_supervisor:
                         supervisor.send(message)
             case TrainingReport():
-                self._to_own_supervisor(message)
+                self._own_supervisor.send(message)
             case _ if not self._engines[name].gone:
                 if isinstance(message, GroupBuildFailed):
                     _log.info("engine %s has not built group %d: %s", name, message.generation, message.why)
@@ -288,7 +291,7 @@ class CoordinatorServer:
         self._reported_lost |= lost
         if new or not lost:
             body = to_json_object(replace(message, lost=tuple(sorted(new))))
-            self._to_own_supervisor(TrainingReport("resized", body))
+            self._own_supervisor.send(TrainingReport("resized", body))
 
     def _from_driver(self, message: Message) -> None:
         match message:
@@ -313,11 +316,11 @@ class CoordinatorServer:
         if regroup is not None and regroup.number > self._newest_regroup:
             self._newest_regroup = regroup.number
             _log.info("regroup %d of engines %s", regroup.number, ", ".join(regroup.participants))
-        for send in self._coordinator.take_sends():
+        for send in self._coordinator.members.take_sends():
             if send.to == DRIVER:
                 self._to_driver(send.message)
             elif send.to == OWN_SUPERVISOR:
-                self._to_own_supervisor(send.message)
+                self._own_supervisor.send(send.message)
             elif send.to == SUPERVISORS:
                 for supervisor in self._supervisors:
                     supervisor.send(send.message)
@@ -331,10 +334,6 @@ class CoordinatorServer:
                 self._kept_for_driver.append(message)
         elif not isinstance(message, MetricsBundle) or self._driver.backlog < _MOST_BACKLOG:
             self._driver.post(message)
-
-    def _to_own_supervisor(self, message: Message) -> None:
-        if self._own_supervisor is not None:
-            self._own_supervisor.send(message)
 
 
 def _serve_store(host: str) -> tuple[object, str]:

@@ -114,9 +114,8 @@ class LineChannel:
 class Channel(LineChannel):
     """A connection that carries messages. A line that is no message closes it; the log says why."""
 
-    def __init__(self, sock: socket.socket, *, write_seconds: float = 10.0) -> None:
-        super().__init__(sock, write_seconds=write_seconds)
-        self._outgoing = b""
+    _outgoing = b""
+    """What ``post`` has queued."""
 
     def read(self) -> list[Message]:
         """Messages that have arrived; empty where there are none. At the end of the stream ``closed`` becomes true."""

@@ -28,7 +28,6 @@ from edt_contract.durable import Outage, write_whole
 from edt_runner.context import Context
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.messages import (
-    CoordinatorListening,
     EngineExpected,
     EngineGone,
     EngineRaised,
@@ -101,9 +100,7 @@ class HeadNode:
             from edt_runner.coordinator.server import CoordinatorServer
 
             processes.set_name("edt-coordinator")
-            coordinator = CoordinatorServer(listener, spec.token, recovering=recovering)
-            Channel(theirs).send(CoordinatorListening())
-            coordinator.serve(theirs)
+            CoordinatorServer(listener, spec.token, theirs, recovering=recovering).serve()
 
         self.coordinator = fork_server.fork(run, keep=[theirs.fileno(), listener.fileno()])
         theirs.close()
