@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from edt_contract.durable import reason
 from edt_contract.encoding import to_json_object
-from edt_runner import environment, exit_codes
+from edt_runner import environment
 from edt_runner.adapter import State
 from edt_runner.checkpoints import checkpoint
 from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, read_state, write_state
@@ -24,7 +24,7 @@ from edt_runner.engine.engine import Engine
 from edt_runner.engine.link import EngineLink, leave_process
 from edt_runner.engine.step_runner import EngineParts
 from edt_runner.engine.telemetry import Recorder
-from edt_runner.errors import CheckpointError
+from edt_runner.errors import EXIT_STATUSES, CheckpointError
 from edt_runner.frameworks.flat import checksums
 from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.protocol.messages import LeaveEngines, Note
@@ -60,7 +60,7 @@ def live(parts: EngineParts) -> NoReturn:
     if logger is not None:
         logger.on_train_end()
     parts.loader.close()
-    leave_process(exit_codes.STATUSES[kind])
+    leave_process(EXIT_STATUSES[kind])
 
 
 def _prepare(training: Training, role: Context) -> EngineParts:

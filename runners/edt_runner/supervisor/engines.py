@@ -24,8 +24,9 @@ from edt_contract import processes
 from edt_contract.attempt import USAGE_FILE, AttemptSpec, DesiredSlot
 from edt_contract.durable import write_whole
 from edt_contract.reports import ExitKind
-from edt_runner import environment, exit_codes
+from edt_runner import environment
 from edt_runner.context import PAGE_BYTES, Activity, ActivityKind, Context, StatusPage
+from edt_runner.errors import ExitStatus, blames_the_script, exit_kind
 from edt_runner.protocol.data import MicroBatch
 from edt_runner.protocol.messages import ScriptEnded
 from edt_runner.supervisor import fork_server
@@ -197,14 +198,14 @@ class Engines:
         asked = engine.leave_by is not None or ending
         code, number = (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), None)
         if code is not None:
-            kind = exit_codes.exit_kind(code, leaving=asked)
+            kind = exit_kind(code, leaving=asked)
         elif stopped:
             kind = ExitKind.STOPPED
         else:
             kind = ExitKind.LEFT if asked else ExitKind.LOST
         self.finished = self.finished or kind is ExitKind.FINISHED
         oom = not engine.why_killed and not asked and self._is_for_memory(code, number)
-        raised = kind is ExitKind.SCRIPT_ERROR or code == exit_codes.NO_TRAINING
+        raised = kind is ExitKind.SCRIPT_ERROR or code == ExitStatus.NO_TRAINING
         failure = engine.child.failure or ScriptEnded(f"the script ended with status {code}" if raised else "", "")
         return EngineEnd(
             slot=engine.slot,
@@ -232,7 +233,7 @@ class Engines:
         engine.child.signal(signal.SIGKILL)
 
     def _is_for_memory(self, code: int | None, number: int | None) -> bool:
-        killed = number == signal.SIGKILL or code == exit_codes.HELPER_LOST
+        killed = number == signal.SIGKILL or code == ExitStatus.HELPER_LOST
         return killed and self._oom.explains(time.monotonic())
 
 
@@ -262,7 +263,7 @@ def _culprit(engine: Engine, code: int | None, number: int | None, *, oom: bool)
     not: whatever the data come from may be away for a while."""
     activity = engine.page.read()
     hung = bool(engine.why_killed) and not engine.stopped and activity.kind is ActivityKind.COMPUTING
-    if activity.micro_batch is None or not exit_codes.blames_the_script(code, number, oom=oom, hung=hung):
+    if activity.micro_batch is None or not blames_the_script(code, number, oom=oom, hung=hung):
         return None
     return activity.micro_batch
 

@@ -30,8 +30,9 @@ from edt_contract import processes
 from edt_contract.attempt import AttemptSpec
 from edt_contract.durable import PatientLog
 from edt_contract.encoding import dump_line
-from edt_runner import context, environment, exit_codes, frameworks
+from edt_runner import context, environment, frameworks
 from edt_runner.errors import (
+    ExitStatus,
     HelperLost,
     NoRoom,
     PeerLost,
@@ -39,6 +40,7 @@ from edt_runner.errors import (
     Suspended,
     TrainingFailed,
     is_lost_helper,
+    status_of_lost_helper,
 )
 from edt_runner.protocol.channel import decode
 from edt_runner.protocol.messages import ScriptEnded
@@ -97,7 +99,7 @@ def fork(run: Callable[[], int | None], *, keep: Iterable[int] = ()) -> int:
         status = run() or 0
     except BaseException as error:
         if is_lost_helper(error):
-            status = exit_codes.of_lost_helper(error)
+            status = status_of_lost_helper(error)
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -239,7 +241,7 @@ def _run_script(process: context.Context, stdout: int, stderr: int, failure_pipe
         failure_pipe: descriptor to which what user code raises is written.
 
     Returns:
-        The exit status, as ``exit_codes`` says.
+        The exit status, as ``ExitStatus`` says.
 
     Raises:
         BaseException: in an engine, an error that a loader process's end has caused (``is_lost_helper``) and that is
@@ -263,7 +265,7 @@ def _run_script(process: context.Context, stdout: int, stderr: int, failure_pipe
         sys.argv = [str(main), *spec.arguments]
         sys.path.insert(0, str(main.parent))
         runpy.run_path(str(main), run_name="__main__")
-        status = 0 if process.role == "driver" else exit_codes.NO_TRAINING
+        status = 0 if process.role == "driver" else ExitStatus.NO_TRAINING
         if status:
             early = f"before {context.training} was through: its exception was caught, or its loop was left"
             how = early if context.training else "without calling train()"
@@ -272,13 +274,13 @@ def _run_script(process: context.Context, stdout: int, stderr: int, failure_pipe
         _report_failure(failure_pipe, failure.message, "")
         status = 1
     except _Terminated:
-        status = exit_codes.TERMINATED
+        status = ExitStatus.TERMINATED
     except SystemExit as end:
         status = _status_of(end)
         if process.role == "engine" and status == 0:
-            status = exit_codes.NO_TRAINING
+            status = ExitStatus.NO_TRAINING
     except Suspended:
-        status = exit_codes.SUSPENDED
+        status = ExitStatus.SUSPENDED
     except (PeerLost, HelperLost, NoRoom) as error:
         status = _lost(error, failure_pipe)
     except BaseException as error:
@@ -298,11 +300,11 @@ def _lost(error: PeerLost | HelperLost | NoRoom, failure_pipe: int) -> int:
     """Print an error that is not the script's; returns the exit status that says so."""
     print(error, file=sys.stderr)
     if isinstance(error, HelperLost):
-        return exit_codes.of_lost_helper(error)
+        return status_of_lost_helper(error)
     if isinstance(error, NoRoom):
         _report_failure(failure_pipe, str(error), "")
-        return exit_codes.NO_ROOM
-    return exit_codes.PEER_LOST
+        return ExitStatus.NO_ROOM
+    return ExitStatus.PEER_LOST
 
 
 def user_traceback(error: BaseException) -> str:

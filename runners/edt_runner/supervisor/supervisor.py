@@ -19,7 +19,7 @@ from edt_contract import processes
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.reports import ExitKind, ReportKind
-from edt_runner import exit_codes
+from edt_runner.errors import ExitStatus, how_it_ended
 from edt_runner.protocol.messages import (
     CoordinatorListening,
     DiscardEngine,
@@ -285,7 +285,7 @@ class Supervisor:
         self._oom = self._oom or end.oom
         if end.kind is ExitKind.SCRIPT_ERROR:
             self._failure_deadline = self._failure_deadline or time.monotonic() + self._grace()
-        if end.kind is ExitKind.SCRIPT_ERROR or end.code == exit_codes.NO_TRAINING:
+        if end.kind is ExitKind.SCRIPT_ERROR or end.code == ExitStatus.NO_TRAINING:
             self._coordinator.send(EngineRaised(name, end.message, end.traceback))
         self._coordinator.send(EngineGone(name, end.micro_batch, end.how))
         self._spool.append(ReportKind.ENGINE_GONE, end.report_body())
@@ -297,15 +297,15 @@ class Supervisor:
 
     def _driver_ended(self, node: HeadNode, process: Child, status: int) -> None:
         code = None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        from_outside = code in (None, exit_codes.PEER_LOST, exit_codes.TERMINATED)  # nothing of this is the script's
+        from_outside = code in (None, ExitStatus.PEER_LOST, ExitStatus.TERMINATED)  # nothing of this is the script's
         if self._end is not None and (self._end[0] is not ExitKind.SCRIPT_ERROR or from_outside):
             return
         if self._end is None and not self._delivered and from_outside:
             node.driver_restarts.died(time.monotonic())
             self._report_restart("driver", status, node.driver_restarts.count)
         elif from_outside:
-            self._finish(ExitKind.LOST, f"the driver ended ({exit_codes.how_it_ended(status)})", 0)
-        elif code == exit_codes.SUSPENDED:
+            self._finish(ExitKind.LOST, f"the driver ended ({how_it_ended(status)})", 0)
+        elif code == ExitStatus.SUSPENDED:
             self._finish(ExitKind.LEFT, "all engines have left; the training goes on from its checkpoint", 0)
         elif code:
             failure = process.failure
@@ -315,7 +315,7 @@ class Supervisor:
             self._finish(ExitKind.FINISHED, "", 0)
 
     def _report_restart(self, what: str, status: int, count: int) -> None:
-        why = exit_codes.how_it_ended(status)
+        why = how_it_ended(status)
         _log.warning("the %s ended (%s); another one starts", what, why)
         self._spool.append(ReportKind.RESTARTED, {"what": what, "why": why, "count": count})
 
