@@ -229,11 +229,8 @@ class Schedule:
             return self.train_samples - self._step_total(index)
         return index * self.global_batch
 
-    def _validates(self, epoch: int) -> bool:
-        return bool(self.test_samples and self.validation_freq and (epoch + 1) % self.validation_freq == 0)
-
     def _length_of(self, epoch: int) -> int:
-        return self.steps_per_epoch + (self.validation_steps if self._validates(epoch) else 0)
+        return self._offset_of(epoch + 1) - self._offset_of(epoch)
 
     def _offset_of(self, epoch: int) -> int:
         validations = epoch // self.validation_freq if self.test_samples and self.validation_freq else 0

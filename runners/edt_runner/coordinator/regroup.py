@@ -160,7 +160,7 @@ class Regroups:
                     regroup.number,
                     regroup.generation,
                     regroup.plan,
-                    lost=tuple(sorted(self.lost, key=_age)),
+                    lost=tuple(sorted(self.lost, key=int)),
                     probe_addresses=probes,
                     store=members.store,
                 ),
@@ -200,10 +200,6 @@ class Regroups:
         return self.restore is not None or bool(self.distrusted & set(self._members.current.members))
 
 
-def _age(name: str) -> tuple[int, str]:
-    return (int(name), name) if name.isdigit() else (0, name)
-
-
 def plan_regroup(
     order: Sequence[str],
     statuses: Mapping[str, RegroupStatus],
@@ -236,7 +232,8 @@ def plan_regroup(
     front = tuple(name for name in members if statuses[name].offset == offset)
     behind = tuple(name for name in members if name not in front)
     catch_up, sources = _catch_up(front, behind, statuses, distrusted)
-    width = micro_batches_of(front, statuses)
+    begun_first = sorted(front, key=lambda name: not statuses[name].summed)
+    width = next((statuses[name].micro_batches for name in begun_first if statuses[name].micro_batches), 0)
     kept = _kept([name for name in front if statuses[name].micro_batches in (0, width)], statuses)
     lost = [index for index in range(width) if not any(index in own for own in kept.values())]
     split = _split(members, kept, lost)
@@ -278,12 +275,6 @@ def _repair(
     source = (trusted or tuple(front))[0]
     keeps = {*trusted, source} if not lost else {source, *(name for name in members if name not in front)}
     return source, tuple(name for name in members if name not in keeps)
-
-
-def micro_batches_of(front: Sequence[str], statuses: Mapping[str, RegroupStatus]) -> int:
-    """Micro-batches of the coming step of those in ``front``; 0: no step comes."""
-    begun_first = sorted(front, key=lambda name: not statuses[name].summed)
-    return next((statuses[name].micro_batches for name in begun_first if statuses[name].micro_batches), 0)
 
 
 def _kept(front: Sequence[str], statuses: Mapping[str, RegroupStatus]) -> dict[str, set[int]]:
