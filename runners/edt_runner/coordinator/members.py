@@ -69,7 +69,7 @@ class Member:
     probe_address: str = ""
     """At which others can see whether it can be reached."""
     computing: Mapping[str, Any] = field(default_factory=dict)
-    """What it computes with, by name (``frameworks.framework``)."""
+    """What it computes with, by name (``frameworks``)."""
 
 
 @dataclass(frozen=True)
