@@ -16,7 +16,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.pool import NullPool
 
 LOCK = 0x454455
@@ -90,11 +90,16 @@ def _is_newest(url: str, check: Callable[[Connection], None] | None) -> bool:
     return True
 
 
-def _engine(url: str) -> Engine:
+def database_url(url: str) -> URL:
+    """The URL with the driver that we ship: ``postgresql://`` means psycopg 3."""
     parsed = make_url(url)
     if parsed.drivername in {"postgresql", "postgres"}:
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    return create_engine(parsed, poolclass=NullPool)
+        return parsed.set(drivername="postgresql+psycopg")
+    return parsed
+
+
+def _engine(url: str) -> Engine:
+    return create_engine(database_url(url), poolclass=NullPool)
 
 
 def _config(connection: Connection | None = None) -> Config:

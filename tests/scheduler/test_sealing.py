@@ -245,7 +245,7 @@ class TestTheFile:
     ) -> None:
         monkeypatch.setenv("EDT_HOME", str(tmp_path / "home"))
         monkeypatch.setenv("EDT_BROKER_URL", "")
-        platform = open_platform()
+        platform = open_platform(Settings())
         stage = Stage(platform, lambda: 0.0, accounts.add_user(platform, "admin", "hash"))  # type: ignore[arg-type]
         stage.submit(environ=ENVIRON)
         old, new = platform.secret_key.path.read_bytes().strip(), Fernet.generate_key()

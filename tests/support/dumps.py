@@ -23,8 +23,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, MetaData, Table, create_engine, insert, inspect, select, text
 from sqlalchemy.pool import NullPool
 
-from edt_migrations import migrate, revisions
-from edt_scheduler.store.database import database_url
+from edt_migrations import database_url, migrate, revisions
 from edt_scheduler.store.tables import metadata
 
 FOLDER = Path(__file__).parents[1] / "scheduler" / "dumps"

@@ -20,10 +20,11 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from edt_migrations import database_url
 from edt_scheduler.errors import AlreadyLeading
 from edt_scheduler.platform.pairing import database_place
 from edt_scheduler.settings import Settings
-from edt_scheduler.store.database import database_url, keepalive, translated_errors
+from edt_scheduler.store.database import keepalive, translated_errors
 
 log = logging.getLogger("edt.scheduler")
 

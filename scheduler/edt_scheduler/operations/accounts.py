@@ -10,7 +10,7 @@ import secrets
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row
 
 from edt_scheduler.errors import LastAdmin, NoSuchUser, PasswordChanged, Unavailable, UserExists, UserInvalid
 from edt_scheduler.model.idempotency import IdempotentRequest
@@ -54,18 +54,19 @@ def add_user(
             store.add(tx, name, role, password_hash, now)
             if asking is not None and request is not None:
                 idempotency.put(tx, asking.id, request, name, now)
-        row = store.named(tx, name)
-        if row is None:
-            raise NoSuchUser(name)
-        return to_views.user(row)
+        return to_views.user(_named(tx, name))
 
 
 def user(platform: Platform, name: str) -> UserView:
     with platform.database.snapshot() as tx:
-        row = store.named(tx, name)
+        return to_views.user(_named(tx, name))
+
+
+def _named(tx: Connection, name: str) -> Row[Any]:
+    row = store.named(tx, name)
     if row is None:
         raise NoSuchUser(name)
-    return to_views.user(row)
+    return row
 
 
 def users(platform: Platform, *, limit: int | None = None, after: int = 0) -> list[UserView]:
@@ -101,9 +102,7 @@ def remove_user(platform: Platform, name: str) -> None:
 @retried(if_done=False)
 def _remove(platform: Platform, name: str) -> None:
     with platform.database.transaction() as tx:
-        row = store.named(tx, name)
-        if row is None:
-            raise NoSuchUser(name)
+        row = _named(tx, name)
         if row.role == Role.ADMIN and store.admins(tx) == 1:
             raise LastAdmin(name)
         store.remove(tx, row.id, platform.clock())

@@ -46,10 +46,9 @@ class Platform:
         self.database.close()
 
 
-def open_platform(settings: Settings | None = None) -> Platform:
+def open_platform(settings: Settings) -> Platform:
     """``prepare``, open the database, and read the keys, so that nobody has to wait for their file later. Raises as
     ``prepare``."""
-    settings = settings or Settings()
     prepare(settings)
     platform = opened_platform(settings)
     platform.secret_key.keys()

@@ -24,10 +24,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from edt_migrations import database_url
 from edt_scheduler.errors import DatabaseUnavailable, OutcomeUnknown, Unavailable
 from edt_scheduler.store.outages import after_commit, is_locked, outage
 
@@ -59,14 +60,6 @@ BATCH_ROWS = 5000
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-def database_url(url: str) -> URL:
-    """The URL with the driver that we ship: ``postgresql://`` means psycopg 3."""
-    parsed = make_url(url)
-    if parsed.drivername in {"postgresql", "postgres"}:
-        return parsed.set(drivername="postgresql+psycopg")
-    return parsed
 
 
 class WriteQueue:
@@ -298,15 +291,12 @@ def translated_errors() -> Iterator[None]:
 
 
 def _engine(url: URL, connections: Mapping[str, int]) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        patience = {"timeout": BUSY_TIMEOUT_SECONDS}
-        engine = create_engine(url, connect_args=patience, pool_timeout=BUSY_TIMEOUT_SECONDS, **connections)
-        event.listen(engine, "connect", _prepare_sqlite)
-        return engine
+    sqlite = url.get_backend_name() == "sqlite"
+    patience = {"timeout": BUSY_TIMEOUT_SECONDS} if sqlite else keepalive(url)
     engine = create_engine(
-        url, pool_pre_ping=True, pool_timeout=BUSY_TIMEOUT_SECONDS, connect_args=keepalive(url), **connections
+        url, pool_pre_ping=not sqlite, pool_timeout=BUSY_TIMEOUT_SECONDS, connect_args=patience, **connections
     )
-    event.listen(engine, "connect", _prepare_postgresql)
+    event.listen(engine, "connect", _prepare_sqlite if sqlite else _prepare_postgresql)
     return engine
 
 

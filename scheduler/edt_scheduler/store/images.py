@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, or_, select, update
 
 from edt_scheduler.store.queries import put
 from edt_scheduler.store.tables import image_pulls, images, nodes, users
@@ -57,8 +57,7 @@ def wanted(tx: Connection, failed_before: float, limit: int) -> list[Row[Any]]:
 
 def ask(tx: Connection, node_id: int, image: str, now: float) -> None:
     """Note that a node is asked to have an image ready."""
-    forget(tx, node_id, image)
-    tx.execute(insert(image_pulls).values(node_id=node_id, image=image, asked_at=now))
+    put(tx, image_pulls, {"node_id": node_id, "image": image}, {"asked_at": now, "done_at": None, "error": None})
 
 
 def asked_of(tx: Connection, node_id: int) -> list[str]:
@@ -75,10 +74,9 @@ def answer(tx: Connection, node_id: int, image: str, error: str, now: float) -> 
     return tx.execute(update(image_pulls).where(row).values(done_at=now, error=error or None)).rowcount == 1
 
 
-def forget(tx: Connection, node_id: int, image: str | None = None) -> None:
-    """Forget what a node was asked, of one image or of all: its agent begins anew, perhaps on another disk."""
-    rows = image_pulls.c.node_id == node_id
-    tx.execute(delete(image_pulls).where(rows if image is None else and_(rows, image_pulls.c.image == image)))
+def forget(tx: Connection, node_id: int) -> None:
+    """Forget what a node was asked: its agent begins anew, perhaps on another disk."""
+    tx.execute(delete(image_pulls).where(image_pulls.c.node_id == node_id))
 
 
 def pulls_of(tx: Connection, names: Sequence[str]) -> Sequence[Row[Any]]:

@@ -49,7 +49,8 @@ def get(tx: Connection, number: int) -> Row[Any]:
 
 def of_job(tx: Connection, job_id: int, after: int = 0, limit: int | None = None) -> list[Row[Any]]:
     """A job's resizes behind number ``after``, in order, with its owner's name."""
-    query = _joined().where(resizes.c.job_id == job_id, resizes.c.id > after)
+    named = select(resizes, users.c.name.label("owner")).join_from(resizes, jobs).join(users)
+    query = named.where(resizes.c.job_id == job_id, resizes.c.id > after)
     return list(tx.execute(query.order_by(resizes.c.id).limit(limit)))
 
 
@@ -73,10 +74,6 @@ def _in_short() -> Any:
     """The columns of ``views.TimelineResize``, the job's number for its name."""
     decided = resizes.c["cause", "detail", "decided_at", "from_slots", "to_slots", "pause_seconds", "recomputed"]
     return select(*resizes.c["id", "job_id"], jobs.c.user_id.label("owner_id"), *decided).join_from(resizes, jobs)
-
-
-def _joined() -> Any:
-    return select(resizes, users.c.name.label("owner")).join_from(resizes, jobs).join(users)
 
 
 def newest(tx: Connection) -> dict[int, float]:
