@@ -12,6 +12,7 @@ from sqlalchemy import Connection, event, text
 
 from edt_scheduler.store import allocations, environs, retention, usage
 from edt_scheduler.store.database import Database
+from edt_scheduler.store.queries import any_row
 from edt_scheduler.store.usage import DAY_SECONDS
 from support.puppets import Stage
 from support.seeded import Past, crowd, seed
@@ -31,7 +32,7 @@ LOOKS: dict[str, Callable[[Connection, float], Any]] = {
     "folders to remove": lambda tx, now: retention.with_folder_to_go(tx, 0, 200),
     "jobs to purge": lambda tx, now: retention.to_purge(tx, now - DAY_SECONDS, now, 200),
     "the first slot that was held": lambda tx, now: allocations.earliest(tx),
-    "samples to forget": lambda tx, now: usage.has_samples(tx, now - 2 * DAY_SECONDS),
+    "samples to forget": lambda tx, now: any_row(tx, now - 2 * DAY_SECONDS >= usage.SAMPLED_AT),
     "environments to seal": lambda tx, now: environs.not_sealed_with(tx, "newest", ("newest", "older"), 5, 500),
 }
 

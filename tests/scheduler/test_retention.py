@@ -24,7 +24,6 @@ from edt_scheduler.model.jobs import job_number
 from edt_scheduler.model.progress import indices_to_keep
 from edt_scheduler.model.states import JobState
 from edt_scheduler.operations import agents, execs, history
-from edt_scheduler.periodic import rollups
 from edt_scheduler.periodic.retention import (
     delete_old_jobs,
     purge_deleted,
@@ -35,7 +34,7 @@ from edt_scheduler.periodic.retention import (
 from edt_scheduler.periodic.rollups import count_user_days, forget_roll_ups, forget_usage
 from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import metrics, retention, usage
+from edt_scheduler.store import metrics, queries, retention, usage
 from edt_scheduler.store.tables import jobs as job_table
 from edt_scheduler.store.tables import metadata, outbox, user_days
 from edt_scheduler.store.usage import DAY_SECONDS, by_day
@@ -468,7 +467,7 @@ class TestUsersByTheDay:
 
 
 def test_samples_and_sums_go_when_they_are_old(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollups, "BATCH_ROWS", 4)
+    monkeypatch.setattr(queries, "BATCH_ROWS", 4)
     stage.node(slots=2)
     ended(stage)
     for _ in range(3):

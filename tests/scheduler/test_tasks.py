@@ -348,7 +348,7 @@ class TestBacklogs:
         assert history.changes_since(stage.platform, cursor).cursor == cursor, "who has seen all has missed nothing"
 
     def test_idempotency_keys(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("edt_scheduler.periodic.sweeping.BATCH_ROWS", 2)
+        monkeypatch.setattr("edt_scheduler.store.queries.BATCH_ROWS", 2)
         with stage.platform.database.transaction() as tx:
             user = tx.execute(text("SELECT min(id) FROM users")).scalar_one()
             for number in range(5):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import allocations, usage
-from edt_scheduler.store.database import BATCH_ROWS, in_batches, in_transactions
+from edt_scheduler.store.database import in_batches
+from edt_scheduler.store.queries import forget_until
 from edt_scheduler.store.usage import DAY_SECONDS
 
 LATE_SECONDS = 600.0
@@ -47,21 +48,11 @@ def _day(seconds: float) -> int:
 
 def forget_usage(platform: Platform) -> int:
     """Forget samples that are older than EDT_USAGE_DAYS. Answers how many."""
-    before = platform.clock() - platform.settings.usage_days * DAY_SECONDS
-    return in_transactions(
-        platform.database,
-        lambda tx: usage.has_samples(tx, before),
-        lambda tx: usage.forget_samples(tx, before, BATCH_ROWS),
-    )
+    until = platform.clock() - platform.settings.usage_days * DAY_SECONDS
+    return forget_until(platform.database, usage.SAMPLED_AT, until)
 
 
 def forget_roll_ups(platform: Platform) -> int:
     """Forget what is older than EDT_USAGE_USERS_DAYS. Answers how many rows."""
-    if platform.settings.usage_users_days is None:
-        return 0
-    before = platform.clock() - platform.settings.usage_users_days * DAY_SECONDS
-    return in_transactions(
-        platform.database,
-        lambda tx: usage.has_days(tx, before),
-        lambda tx: usage.forget_days(tx, before, BATCH_ROWS),
-    )
+    days = platform.settings.usage_users_days
+    return forget_until(platform.database, usage.DAY, platform.clock() - days * DAY_SECONDS) if days is not None else 0

@@ -21,10 +21,12 @@ from sqlalchemy import Connection
 
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_scheduler.home import lost_found
+from edt_scheduler.model.idempotency import KEPT_SECONDS
 from edt_scheduler.model.jobs import exec_id, job_number
 from edt_scheduler.platform import Platform, pairing
 from edt_scheduler.store import changes, home, idempotency, jobs, reservations
 from edt_scheduler.store.database import BATCH_ROWS, in_time, in_transactions
+from edt_scheduler.store.queries import forget_until
 
 log = logging.getLogger("edt.scheduler")
 
@@ -34,11 +36,7 @@ STAGED_SECONDS = 24 * 3600
 
 def sweep_keys(platform: Platform) -> int:
     """Forget the Idempotency-Keys that are a day old. Answers how many."""
-    return in_transactions(
-        platform.database,
-        lambda tx: idempotency.expired(tx, platform.clock()),
-        lambda tx: idempotency.sweep(tx, platform.clock(), BATCH_ROWS),
-    )
+    return forget_until(platform.database, idempotency.CREATED_AT, platform.clock() - KEPT_SECONDS)
 
 
 def sweep_changes(platform: Platform) -> int:

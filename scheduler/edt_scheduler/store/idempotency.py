@@ -6,8 +6,9 @@ from sqlalchemy import Connection, delete, insert, select
 
 from edt_scheduler.errors import KeyReused
 from edt_scheduler.model.idempotency import KEPT_SECONDS, IdempotentRequest
-from edt_scheduler.store.queries import any_row, forget_oldest
 from edt_scheduler.store.tables import idempotency_keys as keys
+
+CREATED_AT = keys.c.created_at
 
 
 def made(tx: Connection, user_id: int, request: IdempotentRequest, now: float) -> str | None:
@@ -25,12 +26,3 @@ def put(tx: Connection, user_id: int, request: IdempotentRequest, made: str, now
     tx.execute(delete(keys).where(keys.c.user_id == user_id, keys.c.key == request.key))
     values = {"user_id": user_id, "key": request.key, "request_sha256": request.request_sha256}
     tx.execute(insert(keys).values(**values, made=made, created_at=now))
-
-
-def expired(tx: Connection, now: float) -> bool:
-    return any_row(tx, keys.c.created_at <= now - KEPT_SECONDS)
-
-
-def sweep(tx: Connection, now: float, most: int) -> int:
-    """Forget the expired, the oldest first, ``most`` of them or a few more. Answers how many."""
-    return forget_oldest(tx, keys, keys.c.created_at, keys.c.created_at <= now - KEPT_SECONDS, most)

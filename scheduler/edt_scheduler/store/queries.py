@@ -11,6 +11,8 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Table, and_, delete, insert, literal, select, update
 
+from edt_scheduler.store.database import BATCH_ROWS, Database, in_transactions
+
 MOST_NAMED = 5000
 """So many values one statement names: few enough for every database beside whatever else it holds."""
 
@@ -58,7 +60,12 @@ def few_since(tx: Connection, time: ColumnElement[Any], since: float, most: int,
     return since if found is None else found
 
 
-def forget_oldest(tx: Connection, table: Table, time: Column[Any], old: ColumnElement[bool], most: int) -> int:
-    """Delete the rows that are ``old``, the oldest first, ``most`` of them or a few more. Answers how many."""
-    last = tx.execute(select(time).where(old).order_by(time).offset(most - 1).limit(1)).scalar_one_or_none()
-    return tx.execute(delete(table).where(old if last is None else time <= last)).rowcount
+def forget_until(database: Database, time: Column[Any], until: float) -> int:
+    """Delete the rows whose ``time`` is not after ``until``, the oldest first, BATCH_ROWS or a few more in a
+    transaction. Answers how many."""
+
+    def forget_some(tx: Connection) -> int:
+        last = tx.execute(select(time).where(time <= until).order_by(time).offset(BATCH_ROWS - 1).limit(1)).scalar()
+        return tx.execute(delete(time.table).where(time <= (until if last is None else last))).rowcount
+
+    return in_transactions(database, lambda tx: any_row(tx, time <= until), forget_some)

@@ -15,13 +15,15 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Row, and_, cast, func, insert, or_, select, update
 
 from edt_scheduler.store import queries
-from edt_scheduler.store.queries import any_row, forget_oldest, rows_of
+from edt_scheduler.store.queries import rows_of
 from edt_scheduler.store.tables import allocations, jobs, nodes, rolled_up, slot_usage, slots, user_days, users
 from edt_scheduler.views import SlotUse, view_of
 
 FRESH_SECONDS = 60.0
 """What was told longer ago says nothing of now."""
 DAY_SECONDS = 86_400
+SAMPLED_AT, DAY = slot_usage.c.time, user_days.c.day
+"""By what samples and days grow old."""
 _USER_DAYS = {"what": "user_days"}
 _AT_ONCE = 5_000
 
@@ -75,16 +77,6 @@ def series(tx: Connection, node_id: int, since: float, until: float, width: floa
         .order_by(slot_usage.c.slot, interval)
     )
     return list(tx.execute(query))
-
-
-def has_samples(tx: Connection, before: float) -> bool:
-    """Whether there is a sample from before then."""
-    return any_row(tx, slot_usage.c.time < before)
-
-
-def forget_samples(tx: Connection, before: float, most: int) -> int:
-    """Forget samples from before then, the oldest first, ``most`` or a few more. Answers how many."""
-    return forget_oldest(tx, slot_usage, slot_usage.c.time, slot_usage.c.time < before, most)
 
 
 # ── users by the day ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,13 +153,3 @@ def days(tx: Connection, user_id: int | None, before: tuple[int, int] | None, li
 def names(tx: Connection, user_ids: set[int]) -> dict[int, str]:
     """What these users are or were called."""
     return {row.id: row.name for row in rows_of(tx, select(users.c.id, users.c.name), users.c.id, user_ids)}
-
-
-def has_days(tx: Connection, before: float) -> bool:
-    """Whether there is a day of before then."""
-    return any_row(tx, user_days.c.day < before)
-
-
-def forget_days(tx: Connection, before: float, most: int) -> int:
-    """Forget days of before then, the oldest first, ``most`` or a few more. Answers how many."""
-    return forget_oldest(tx, user_days, user_days.c.day, user_days.c.day < before, most)
