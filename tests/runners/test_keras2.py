@@ -66,7 +66,9 @@ def test_a_script_that_asked_for_keras_2_gets_it_by_either_name(tried: list[Said
     assert [keras2[line] for line in OF_KERAS_2 if "assert" in line] == [(None, None)]
 
 
-@pytest.mark.parametrize(("keras2", "name"), [("0", "keras policy"), ("1", "tf_keras policy")])
+@pytest.mark.parametrize(
+    ("keras2", "name"), [pytest.param("0", "keras policy", marks=pytest.mark.extended), ("1", "tf_keras policy")]
+)
 def test_what_a_process_computes_with_names_the_policy_of_its_keras(keras2: str, name: str) -> None:
     ask = (
         "import json, tensorflow as tf; tf.keras.layers\n"
