@@ -70,7 +70,8 @@ class Leader:
             self._line.end()
             thread.join(10)
             self._line.close()
-            self.listener.close()
+            for key in list(coordinator._selector.get_map().values()):  # its process would end here, and they with it
+                cast(Any, key.fileobj).close()
 
 
 @pytest.fixture
