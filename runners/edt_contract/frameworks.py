@@ -1,6 +1,7 @@
 """The frameworks that this release runs: one table, which the API, the agent and the runner read.
 
-A third one needs an entry in ``FRAMEWORKS``, and the package of ``edt_runner.frameworks`` that bears its name.
+A third one needs an entry in ``FRAMEWORKS``, the package of ``edt_runner.frameworks`` that bears its name, and what
+docs/where.md names besides.
 """
 
 from __future__ import annotations

@@ -46,10 +46,24 @@ def test_the_reference_is_made_from_the_docstrings(tmp_path: Path) -> None:
 def test_every_module_that_a_page_names_is_there(page: str) -> None:
     for name in re.findall(r"`(edt_[a-z_]+(?:\.[a-z_]+)*)`", (ROOT / page).read_text()):
         places = [ROOT / folder / Path(*name.split(".")) for folder in ("api", "scheduler", "runners", "migrations")]
-        assert any(place.is_dir() or place.with_suffix(".py").is_file() for place in places), f"{page}: {name}"
+        assert any(map(is_module, places)), f"{page}: {name}"
 
 
-@pytest.mark.parametrize("page", ["docs/where.md", "docs/trouble.md"])
+def is_module(place: Path) -> bool:
+    return place.is_dir() or place.with_suffix(".py").is_file()
+
+
+def test_every_short_name_of_a_module_in_the_architecture_is_one() -> None:
+    """Such as `engine.link`: without the package that the section is about."""
+    packages = [ROOT / "runners/edt_runner", ROOT / "scheduler/edt_scheduler"]
+    short = re.findall(r"`([a-z_]+)\.([a-z_]+)`", (ROOT / "ARCHITECTURE.md").read_text())
+    ours = [(first, second) for first, second in short if any((package / first).is_dir() for package in packages)]
+    assert ours
+    for first, second in ours:
+        assert any(is_module(package / first / second) for package in packages), f"{first}.{second}"
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/where.md", "docs/trouble.md"])
 def test_every_test_that_a_page_names_is_there(page: str) -> None:
     for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(?:\w+::)?(\w+))?`", (ROOT / page).read_text()):
         assert (ROOT / file).is_file(), f"{page}: {file}"

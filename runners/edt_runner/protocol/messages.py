@@ -82,7 +82,7 @@ class Message:
 class Hello(Message, sender=(Role.SUPERVISOR, Role.DRIVER, Role.ENGINE), receiver=Role.COORDINATOR):
     """The first message of every connection to the coordinator. A supervisor, the driver or an engine sends it as soon
     as the connection is open. It has no answer. The coordinator closes the connection if the token is wrong, if the
-    version is newer than its own, or if the hello does not come within 10 seconds."""
+    version is not its own, or if the hello does not come within 10 seconds."""
 
     version: int
     """``channel.PROTOCOL_VERSION`` of the sender."""
