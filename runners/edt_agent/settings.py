@@ -130,12 +130,13 @@ Mounts = Annotated[
 
 @checked_dataclass(frozen=True)
 class DockerSettings:
-    """EDT_DOCKER_*: each field is a variable's name without that prefix, in lower case."""
+    """EDT_DOCKER_*: each field but ``data`` and ``image`` is a variable's name without that prefix, in lower case."""
 
     data: Path
     """The data file system (EDT_DATA_FS), which every container may read."""
-    image: Mapping[str, Image] = field(default_factory=dict)
-    """By framework: EDT_DOCKER_IMAGE_PYTORCH and so on. One that is not here has the image of ``FRAMEWORKS``."""
+    image: Annotated[Mapping[str, Image], NoDecode] = field(default_factory=dict)
+    """By framework: EDT_DOCKER_IMAGE_PYTORCH and so on. One that is not here has the image of ``FRAMEWORKS``. EDT_DOCKER_IMAGE
+    means nothing."""
     python: str = "python"
     """The interpreter inside the image."""
     pull: Literal["missing", "never"] = "missing"

@@ -32,6 +32,8 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
 _FALLOC_FL_KEEP_SIZE = 1
 _REPORT_AGAIN_SECONDS = 60.0
 _HELD_BYTES = 1 << 16
+_DRAFT = ".draft"
+"""How the names of drafts end, so that sweeping takes nothing else."""
 _LEFT_SECONDS = 86_400.0
 _BLOCK_BYTES = 1 << 12
 _NOTHING_LEFT_BYTES = 1 << 14
@@ -170,17 +172,21 @@ def draft_beside(
         mode: of the new file.
         durable: it is on the disk before it is renamed.
         alone: no other process, on no other machine, writes ``path`` at the same time. The draft takes the place of one
-            that a killed process has left. Otherwise it has a name of its own, and such drafts are swept.
+            that a killed process has left. Otherwise it has a name of its own, and such drafts are swept; so it has
+            where something stands in that place that cannot be removed.
 
     Raises:
         OSError: the disk does not take it.
     """
-    if alone:
-        draft = path.with_name(f".{path.name}.draft")
-        draft.unlink(missing_ok=True)
-    else:
+    draft = path.with_name(f".{path.name}{_DRAFT}")
+    try:
+        if alone:
+            draft.unlink(missing_ok=True)
+    except OSError:  # a folder, for instance
+        alone = False
+    if not alone:
         sweep_drafts(path.parent, path.name)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_DRAFT}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         try:
@@ -197,8 +203,8 @@ def draft_beside(
 def sweep_drafts(folder: Path, name: str = "*") -> None:
     """Remove the drafts of the file ``name``, or of all files of a folder, that killed processes have left. Another
     machine's clock may differ, so only those of a day ago count."""
-    with contextlib.suppress(OSError):
-        for draft in folder.glob(f".{name}.{'[0-9a-f]' * 8}"):
+    for draft in folder.glob(f".{name}.{'[0-9a-f]' * 8}{_DRAFT}"):
+        with contextlib.suppress(OSError):  # another one sweeps, too
             if draft.lstat().st_mtime < time.time() - _LEFT_SECONDS:
                 draft.unlink()
 

@@ -25,7 +25,7 @@ from edt_agent.settings import GIB, MIB, DockerSettings, Mount, read_settings
 from edt_agent.slots import Slot
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 
-ToldBy = Callable[[Mapping[str, str]], None]
+SetVariables = Callable[[Mapping[str, str]], None]
 SETTINGS = DockerSettings(data=Path("/edt/data"))
 CPUS = tuple(Slot(str(n), "cpu", f"CPU stand-in {n}") for n in range(4))
 GPUS = tuple(Slot(str(n), f"GPU-{n}", "H200") for n in range(4))
@@ -211,13 +211,14 @@ class TestLimits:
 
 
 class TestSettings:
-    def test_every_variable_is_read(self, environment: ToldBy) -> None:
+    def test_every_variable_is_read(self, environment: SetVariables) -> None:
         environment(
             {
                 "EDT_LAUNCHER": "docker",
                 "EDT_DATA_FS": "/data",
                 "EDT_DOCKER_IMAGE_PYTORCH": "a/b:1",
                 "EDT_DOCKER_IMAGE_TENSORFLOW": "c/d:2",
+                "EDT_DOCKER_IMAGE": "of no framework: means nothing",
                 "EDT_DOCKER_PYTHON": "python3",
                 "EDT_DOCKER_PULL": "never",
                 "EDT_DOCKER_NETWORK": "none",
@@ -253,7 +254,7 @@ class TestSettings:
             mounts=(Mount("/a", "/a"), Mount("/b", "/c"), Mount("/d", "/d", read_only=False), Mount("/e", "/f")),
         )
 
-    def test_without_any_there_are_defaults(self, environment: ToldBy) -> None:
+    def test_without_any_there_are_defaults(self, environment: SetVariables) -> None:
         environment({"EDT_LAUNCHER": "docker", "EDT_HOME": "/home", "EDT_DOCKER_SHM": ""})
         assert read_settings({}).docker == DockerSettings(data=Path("/home/data"))
 
@@ -279,7 +280,7 @@ class TestSettings:
             ("MOUNTS", "/a:/b:/c"),
         ],
     )
-    def test_what_cannot_be_used_is_told_by_name(self, name: str, value: str, environment: ToldBy) -> None:
+    def test_what_cannot_be_used_is_told_by_name(self, name: str, value: str, environment: SetVariables) -> None:
         environment({"EDT_LAUNCHER": "docker", f"EDT_DOCKER_{name}": value})
         with pytest.raises(BadSetting, match=f"EDT_DOCKER_{name}: .*{value[:3]}.*; it is "):
             read_settings({})

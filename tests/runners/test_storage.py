@@ -68,6 +68,12 @@ class TestDrafts:
         write_whole(tmp_path / "file", "whole", alone=True)
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
+    def test_a_folder_in_the_place_of_a_draft_keeps_nothing_from_being_written(self, tmp_path: Path) -> None:
+        (tmp_path / ".file.draft" / "more").mkdir(parents=True)
+        write_whole(tmp_path / "file", "whole", alone=True)
+        assert (tmp_path / "file").read_text() == "whole"
+        assert {path.name for path in tmp_path.iterdir()} == {"file", ".file.draft"}
+
     @pytest.mark.parametrize("sweep", [lambda path: write_whole(path, "whole"), lambda path: sweep_drafts(path.parent)])
     def test_where_several_may_write_old_drafts_are_swept_and_new_ones_left(
         self, tmp_path: Path, sweep: Callable[[Path], None]
@@ -75,13 +81,16 @@ class TestDrafts:
         for _ in range(2):
             killed_before_the_rename(tmp_path / "file", "several")
         old, new = tmp_path.iterdir()
-        mine = tmp_path / ".mine"
-        mine.touch()
-        for path in (old, mine):
+        mine = [tmp_path / name for name in (".mine", ".file.20250101", ".file.draft")]
+        for path in mine:
+            path.touch()
+        folder = tmp_path / ".file.00000000.draft"
+        folder.mkdir()
+        for path in (old, folder, *mine):
             os.utime(path, (time.time() - 2 * 86_400,) * 2)
         sweep(tmp_path / "file")
         assert not old.exists()
-        assert mine.exists()
+        assert all(path.exists() for path in mine)
         assert new.exists()
 
 

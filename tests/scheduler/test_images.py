@@ -10,10 +10,7 @@ from edt_scheduler.errors import ImageInvalid, NoSuchImage, SubmissionInvalid
 from edt_scheduler.model.images import OURS, canonical, matches
 from edt_scheduler.operations import accounts, agents, fleet, images
 from edt_scheduler.operations.images import PULL_AGAIN_SECONDS, ask_for_pulls
-from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
-
-database_url = sqlite_first()
 
 OWN = "registry.example.com/team/own:1"
 

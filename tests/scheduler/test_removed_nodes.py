@@ -15,10 +15,7 @@ from edt_scheduler.periodic.retention import purge_deleted, remove_folders
 from edt_scheduler.periodic.rollups import count_user_days
 from edt_scheduler.store.usage import DAY_SECONDS
 from edt_scheduler.views import Registration
-from support.databases import sqlite_first
 from support.puppets import Stage
-
-database_url = sqlite_first()
 
 
 def names(stage: Stage) -> list[str]:

@@ -39,10 +39,7 @@ from edt_scheduler.store.tables import jobs as job_table
 from edt_scheduler.store.tables import metadata, outbox, user_days
 from edt_scheduler.store.usage import DAY_SECONDS, by_day
 from edt_scheduler.views import JobView, SlotUse
-from support.databases import sqlite_first
 from support.puppets import Stage
-
-database_url = sqlite_first()
 
 FAR = ("home", "nodes", "slots", "users", "tokens", "job_transitions", "changes", "idempotency_keys", "user_days")
 """Tables whose rows outlive any job."""

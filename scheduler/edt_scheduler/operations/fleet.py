@@ -1,4 +1,4 @@
-"""Use cases of nodes: register, and what an administrator wants of them."""
+"""Use cases of nodes: they register, their slots are watched, and an administrator cordons, drains and removes them."""
 
 from __future__ import annotations
 

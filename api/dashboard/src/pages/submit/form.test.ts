@@ -7,7 +7,7 @@ import { splitWords } from "./words";
 
 const script: Code = {
   kind: "script", name: "train.py", scripts: ["train.py"], whole: true, modelDir: null, files: 1, bytes: 10, leftOut: 0, gathered: [],
-  parcel: () => Promise.reject(new Error("not sent")),
+  archive: () => Promise.reject(new Error("not sent")),
 };
 const folder: Code = { ...script, kind: "folder", name: "my net", scripts: ["main.py", "go.py"], modelDir: "my net" };
 const where = { origin: "http://127.0.0.1:9280", user: "ada" };

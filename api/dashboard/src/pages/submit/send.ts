@@ -16,11 +16,11 @@ export type Progress = { readonly phase: "packing" | "answer" } | { readonly pha
  */
 export async function send(form: Form, code: Code, once: string, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<string> {
   onProgress({ phase: "packing" });
-  const parcel = await code.parcel();
+  const archive = await code.archive();
   signal.throwIfAborted();
   const body = new FormData();
   body.set("data", JSON.stringify({ args: argsToSend(form, code) }));
-  body.set("file", parcel.data, parcel.name);
+  body.set("file", archive.data, archive.name);
   const { status, text } = await post(body, once, onProgress, signal);
   if (status === 401) await ask("/api/v1/me"); // tells the whole page that the session has ended
   const answer = parsed(text);

@@ -55,7 +55,7 @@ describe("what is dropped", () => {
   it("is a script as it is", async () => {
     const code = await codeOf([dropped("train.py")]);
     expect(code).toMatchObject({ kind: "script", name: "train.py", scripts: ["train.py"], modelDir: null });
-    expect((await code.parcel()).name).toBe("train.py");
+    expect((await code.archive()).name).toBe("train.py");
   });
 
   it("is a folder, in which the job starts; what is never code stays here", async () => {
@@ -64,20 +64,20 @@ describe("what is dropped", () => {
     ]);
     expect(code).toMatchObject({ kind: "folder", name: "digits", modelDir: "digits", files: 2, leftOut: 2, gathered: [] });
     expect(code.scripts).toEqual(["main.py", "lib/net.py"]);
-    expect(await names((await code.parcel()).data)).toEqual(["digits/lib/net.py", "digits/main.py"]);
+    expect(await names((await code.archive()).data)).toEqual(["digits/lib/net.py", "digits/main.py"]);
   });
 
   it("is several files, which become one folder", async () => {
     const code = await codeOf([dropped("b.py"), dropped("main.py")]);
     expect(code).toMatchObject({ kind: "folder", name: "code", modelDir: "code", gathered: ["b.py", "main.py"], scripts: ["main.py", "b.py"] });
-    expect(await names((await code.parcel()).data)).toEqual(["code/b.py", "code/main.py"]);
+    expect(await names((await code.archive()).data)).toEqual(["code/b.py", "code/main.py"]);
   });
 
   it("is an archive, sent as it is, and the job starts in its one folder", async () => {
     const data = await gzipped(tar([{ path: "net/main.py", data: new Blob(["1"]) }, { path: "net/a/b.py", data: new Blob([]) }]));
     const code = await codeOf([{ path: "net.tar.gz", file: new File([data], "net.tar.gz") }]);
     expect(code).toMatchObject({ kind: "archive", modelDir: "net", scripts: ["main.py", "a/b.py"], whole: true });
-    expect((await code.parcel()).data.size).toBe(data.size);
+    expect((await code.archive()).data.size).toBe(data.size);
   });
 
   it("is an archive without a folder of its own: the job starts at its top", async () => {

@@ -27,7 +27,7 @@ export interface Code {
   /** Files and folders that lay in no folder of their own, and are sent as one; none otherwise. */
   readonly gathered: readonly string[];
   /** What is sent, and under which name. Packs at the asking. */
-  readonly parcel: () => Promise<{ readonly data: Blob; readonly name: string }>;
+  readonly archive: () => Promise<{ readonly data: Blob; readonly name: string }>;
 }
 
 /** The same as edt_cli/pack.py leaves out. */
@@ -53,7 +53,7 @@ function script(file: File): Code {
   }
   return {
     kind: "script", name: file.name, scripts: [file.name], whole: true, modelDir: null, files: 1, bytes: file.size, leftOut: 0,
-    gathered: [], parcel: () => Promise.resolve({ data: file, name: file.name }),
+    gathered: [], archive: () => Promise.resolve({ data: file, name: file.name }),
   };
 }
 
@@ -65,7 +65,7 @@ function folder(files: readonly Dropped[], leftOut: number): Code {
   return {
     kind: "folder", name, modelDir: name, scripts: likeliest(inside.map((each) => each.path)), whole: true, files: files.length,
     bytes: files.reduce((sum, { file }) => sum + file.size, 0), leftOut, gathered: loose ? tops : [],
-    parcel: async () => {
+    archive: async () => {
       const packed = inside.map(({ path, file }) => ({ path: `${name}/${path}`, data: file, modified: file.lastModified }));
       return { data: await gzipped(tar(packed)), name: `${name}.tar.gz` };
     },
@@ -82,7 +82,7 @@ async function archive(file: File): Promise<Code> {
   const inside = modelDir ? paths.map((path) => path.slice(modelDir.length + 1)) : paths;
   return {
     kind: "archive", name: file.name, scripts: likeliest(inside), whole: listing?.whole ?? false, modelDir, files: paths.length,
-    bytes: file.size, leftOut: 0, gathered: [], parcel: () => Promise.resolve({ data: file, name: file.name }),
+    bytes: file.size, leftOut: 0, gathered: [], archive: () => Promise.resolve({ data: file, name: file.name }),
   };
 }
 
