@@ -135,8 +135,8 @@ class DockerSettings:
     data: Path
     """The data file system (EDT_DATA_FS), which every container may read."""
     image: Annotated[Mapping[str, Image], NoDecode] = field(default_factory=dict)
-    """By framework: EDT_DOCKER_IMAGE_PYTORCH and so on. One that is not here has the image of ``FRAMEWORKS``. EDT_DOCKER_IMAGE
-    means nothing."""
+    """By framework: EDT_DOCKER_IMAGE_PYTORCH and so on. One that is not here has the image of ``FRAMEWORKS``.
+    EDT_DOCKER_IMAGE itself means nothing."""
     python: str = "python"
     """The interpreter inside the image."""
     pull: Literal["missing", "never"] = "missing"

@@ -49,7 +49,6 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.extended  # the sentence itself: runners/test_keras2
 @pytest.mark.tensorflow
 def test_on_keras_3_the_jobs_error_says_what_would_help(attempt: Callable[..., Elastic], script: Path) -> None:
     with attempt(script, framework="tensorflow") as training:

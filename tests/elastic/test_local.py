@@ -144,7 +144,6 @@ def test_an_engine_that_is_killed_is_told_in_one_sentence_with_the_way_on(tmp_pa
     assert "Traceback" not in err
 
 
-@pytest.mark.extended  # with a supervisor of the platform's: elastic/test_crashes
 def test_an_engine_that_is_killed_beside_another_is_replaced(tmp_path: Path, gate: GateKeeper) -> None:
     process = start(tmp_path, gate)
     # The training stands while one waits for a warm-up: let through, it could be over before a slow one is ready.

@@ -131,7 +131,8 @@ class GlooPlane:
 
 
 class GlooGroup:
-    """The engines of one generation, connected. One thread works with it.
+    """The engines of one generation, connected. One thread works with it, and somebody closes it: until then its
+    watchdog holds it.
 
     Every operation raises PeerLost where a connection broke or was shut; the group is of no more use then.
 

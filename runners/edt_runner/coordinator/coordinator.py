@@ -48,8 +48,8 @@ _FAST = 'reduction="fast" adds gradients in an order that depends on the number 
 
 
 class Coordinator(Lifecycle):
-    """Decides which engines train together. Methods take events, and ``take_sends`` gives the messages that follow
-    from them; ``now`` is monotonic seconds."""
+    """Decides which engines train together. Methods take events, and ``members.take_sends`` gives the messages
+    that follow from them; ``now`` is monotonic seconds."""
 
     # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────
     def from_engine(self, name: str, message: Message, now: float) -> None:

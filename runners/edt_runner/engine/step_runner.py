@@ -74,7 +74,7 @@ class StepRunner:
         self._split: Split | None = None
         """Of the coming step; None: an even split over all members."""
         self._summed_width = 0
-        """Micro-batches of the step that ``sums`` are of."""
+        """Micro-batches of the step that ``_sums`` are of."""
         self.pauses = PauseTimer(parts.link)
         self._telemetry = Telemetry(parts.link, parts.adapter.values)
         self.finish_sending: Callable[[], None] | None = None
