@@ -11,8 +11,8 @@ SQLITE_FIRST = ("sqlite", pytest.param("postgresql", marks=pytest.mark.extended)
 
 
 def sqlite_first() -> Any:
-    """The fixture ``database_url`` of a file about decisions, whose queries other files of the first tier ask PostgreSQL,
-    at least in part. Files about queries themselves run on both in the first tier."""
+    """The fixture ``database_url`` of a file about decisions, whose queries other files of the first tier ask
+    PostgreSQL, at least in part. Files about queries themselves run on both in the first tier."""
 
     @pytest.fixture(params=SQLITE_FIRST)
     def database_url(request: pytest.FixtureRequest) -> str:
