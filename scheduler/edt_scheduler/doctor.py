@@ -172,7 +172,7 @@ def _set_aside(settings: Settings, stay: set[int]) -> int:
     for folder in folders.values():
         lost_found.shut_out(folder)
     left = dict(folders)
-    told = False
+    reported = False
     while True:
         for number, folder in list(left.items()):
             if not quiet.alive(folder):
@@ -180,12 +180,12 @@ def _set_aside(settings: Settings, stay: set[int]) -> int:
                 del left[number]
         if not left:
             return len(folders)
-        if not told:
+        if not reported:
             names = ", ".join(map(exec_id, list(left)[:5]))
             sys.stderr.write(
                 f"waiting until nothing of {names} lives; {quiet.silent_seconds:g} s where nobody says so\n"
             )
-            told = True
+            reported = True
         time.sleep(_LOOK_AGAIN_SECONDS)
 
 

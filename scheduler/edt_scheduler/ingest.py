@@ -240,7 +240,7 @@ def _describe_end(context: _Context, engine: int) -> str:
 
 
 def _attempt_started(context: _Context) -> None:
-    """Its first supervisor has started. Of the others, and of one that becomes home later, this says nothing new."""
+    """Its first supervisor has started. The start of others, and of a later head node's, changes nothing here."""
     if context.attempt.started_at is None:
         attempts.change(context.tx, context.job.id, context.report.fence, started_at=context.now)
     if JobState(context.job.state) is JobState.PENDING:

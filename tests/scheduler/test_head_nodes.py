@@ -50,7 +50,8 @@ class TestDrain:
         assert second.hosting == {(job, 1)}
         assert coordinator(third, job) == "n2:1"
         assert stage.holding() == {job: 2}
-        assert event_messages(stage, job, "home") == ["coordinator and driver move from n1 to n2: node n1 is draining"]
+        moved = "coordinator and driver move from n1 to n2: node n1 is draining"
+        assert event_messages(stage, job, "head-node") == [moved]
         assert causes(stage, job)[-1] == (ResizeCause.DRAIN, 4, 2)
 
     def test_the_old_home_hosts_on_until_the_new_one_has_told_its_address(self, stage: Stage) -> None:
@@ -290,7 +291,7 @@ def test_no_home_moves_once_an_engine_has_finished(stage: Stage) -> None:
     for allocation in list(first.running[job, 1]):
         first.gone((job, 1), allocation, ExitKind.FINISHED)
     stage.settle()
-    assert event_messages(stage, job, "home") == []
+    assert event_messages(stage, job, "head-node") == []
     for allocation in list(second.running[job, 1]):
         second.gone((job, 1), allocation, ExitKind.FINISHED)
     second.end((job, 1), ExitKind.FINISHED)

@@ -1,8 +1,8 @@
-"""Where an attempt lives: the node that is to host its coordinator and driver.
+"""An attempt's head node: the node on which its coordinator and driver run.
 
-Called inside somebody's write transaction. The home moves when its node is emptied or gone and engines of the
-attempt are left elsewhere. From the word that names another home until that one tells its address the old host,
-if it lives, hosts on (``attempts.coordinator_node_id``): the engines train meanwhile, whoever listens.
+Called inside somebody's write transaction. Another node becomes the head node when the present one is drained or lost
+and engines of the attempt are left elsewhere. Until the new one reports its coordinator's address, the coordinator of
+the old one goes on if it lives (``attempts.coordinator_node_id``), and so does the training.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def keep(tx: Connection, job_id: int, fence: int, why: str, now: float) -> bool:
     able = {row.node_id for row in kept if row.joined_at is not None}
     at_head_node = any(row.node_id == attempt.head_node_id for row in kept)
     if at_head_node or attempt.trained_at is not None or not able:
-        # A home that lives without an engine, and with nobody who could follow, has the last word itself.
+        # A head node that lives, without an engine and without a successor, goes on and reports the end.
         return attempt.head_node_id in living
     names = {row.id: row.name for row in nodes.every(tx)}
     successor = head_node_of(Counter(names[row.node_id] for row in kept if row.node_id in able))
@@ -46,21 +46,21 @@ def keep(tx: Connection, job_id: int, fence: int, why: str, now: float) -> bool:
 
 
 def move(tx: Connection, job_id: int, fence: int, node_id: int, why: str, now: float) -> None:
-    """Name another home, and let all of the attempt know."""
+    """Make another node the head node, and notify all nodes of the attempt."""
     attempt = attempts.get(tx, job_id, fence)
     if attempt.head_node_id == node_id:
         return
     attempts.change(tx, job_id, fence, head_node_id=node_id)
     before, after = nodes.name(tx, attempt.head_node_id), nodes.name(tx, node_id)
     message = f"coordinator and driver move from {before} to {after}: {why}"
-    jobs.record(tx, job_id, "home", message, {"from": before, "to": after, "why": why}, now)
+    jobs.record(tx, job_id, "head-node", message, {"from": before, "to": after, "why": why}, now)
     outbox.put_nodes_of_attempt(tx, job_id, fence, now)
 
 
 def listens(tx: Connection, job_id: int, fence: int, node_id: int, address: str, now: float) -> None:
-    """A node of the attempt has told where its coordinator listens.
+    """A node of the attempt has reported where its coordinator listens.
 
-    Only the home's word counts, and until it has spoken that of whom it follows.
+    Only the head node's report counts and, until it has come, that of the one before it.
     """
     attempt = attempts.get(tx, job_id, fence)
     if attempt is None or node_id not in {attempt.head_node_id, attempt.coordinator_node_id}:

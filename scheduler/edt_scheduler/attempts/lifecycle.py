@@ -59,7 +59,7 @@ def take_back(
     for row in asked:
         if row.handed_at is None and allocations.close(tx, row.id, ExitKind.LEFT, now):
             resizes.mark(tx, resize_id, gone_at=now)
-    _end_unheard(tx, job_id, fence, now)
+    _end_unknown(tx, job_id, fence, now)
     outbox.put_nodes(tx, concerned, now, resize_id)
 
 
@@ -103,7 +103,7 @@ def settle(tx: Connection, job_id: int, now: float) -> None:
     job = jobs.get(tx, job_id)
     stop_requested = job.stop_requested_at is not None
     if attempt.kind is not None or stop_requested:
-        _end_unheard(tx, job_id, attempt.fence, now)
+        _end_unknown(tx, job_id, attempt.fence, now)
     supervisors = attempts.supervisors_of(tx, job_id, attempt.fence)
     if any(row.ended_at is None and row.lost_at is None for row in supervisors):
         return
@@ -181,7 +181,7 @@ def _sentence(after: JobState, kind: ExitKind, message: str) -> str:
     return f"attempt ended ({kind}), another follows" + (f": {message}" if message else "")
 
 
-def _end_unheard(tx: Connection, job_id: int, fence: int, now: float) -> None:
+def _end_unknown(tx: Connection, job_id: int, fence: int, now: float) -> None:
     """End the supervisors that hold nothing any more, or never should have, and that no agent has heard of."""
     held = {row.node_id for row in allocations.open_of(tx, job_id, fence) if row.release_asked_at is None}
     for row in attempts.supervisors_of(tx, job_id, fence):

@@ -43,8 +43,8 @@ def note(
     sizes = (held, held - len(gone))
     concerned = {row.node_id for row in gone}
     cause = ResizeCause.LEFT if kind is ExitKind.LEFT else ResizeCause.ENGINE_LOST
-    told = {**(data or {}), "allocations": [row.id for row in gone]}
-    resize_id = resizes.add(tx, job_id, fence, cause, detail, sizes, concerned, now, told)
+    details = {**(data or {}), "allocations": [row.id for row in gone]}
+    resize_id = resizes.add(tx, job_id, fence, cause, detail, sizes, concerned, now, details)
     for row in gone:
         allocations.mark(tx, row.id, shrunk_by=resize_id)
 

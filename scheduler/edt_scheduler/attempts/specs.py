@@ -42,8 +42,8 @@ def _is_over(carried: Row[Any]) -> bool:
 def _desired(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> DesiredState:
     """An attempt that has ended, or whose job is to stop, is to go at once: no boundary, no slots.
 
-    Two nodes may be told to host at once: where the home has moved, the old one goes on until the new one has told
-    its address. Everybody else works with the address that was told last.
+    Two nodes may run a coordinator at once: after the head node has changed, the old one goes on until the new one has
+    reported its address. All other nodes use the address that was reported last.
     """
     over = _is_over(carried)
     kept = () if over else tuple(row for row in slots if row.release_asked_at is None)

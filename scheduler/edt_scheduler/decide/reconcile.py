@@ -66,8 +66,8 @@ def look(platform: Platform, lost: Mapping[int, int] | None = None) -> bool:
     foreseen = _Decision.of(rows, platform.clock())
     acted = bool(lost or shut_out or foreseen.plan.actions)
     decided, done = _act(platform, keys, foreseen, lost or {}, shut_out) if acted else (foreseen, set())
-    told = _store_reasons(platform, decided, done)
-    if not (seen or acted or told):
+    explained = _store_reasons(platform, decided, done)
+    if not (seen or acted or explained):
         return False
     platform.notifier.notify()
     return True
@@ -144,7 +144,7 @@ def _store_reasons(platform: Platform, decided: _Decision, done: Collection[str]
             (ranks if _obstacle(waiting) == _obstacle(job.waiting) else obstacles).append((job, waiting))
     ends = time.monotonic() + _REASONS_SECONDS
 
-    def told(reasons: list[_Reason], most: int) -> int:
+    def store(reasons: list[_Reason], most: int) -> int:
         left = iter(reasons)
 
         def some() -> int:
@@ -156,7 +156,7 @@ def _store_reasons(platform: Platform, decided: _Decision, done: Collection[str]
 
         return in_batches(some, ends - time.monotonic()) if reasons else 0
 
-    return told(obstacles, _AT_ONCE) + told(ranks, _RANKS_AT_ONCE) > 0
+    return store(obstacles, _AT_ONCE) + store(ranks, _RANKS_AT_ONCE) > 0
 
 
 def _raise(settings: Settings, job: Row[Any], fence: int) -> bool:
@@ -197,7 +197,7 @@ def _raise_again(tx: Connection, job: Row[Any]) -> None:
 
 
 def _apply(tx: Connection, keys: Keys, snapshot: Snapshot, action: Action, decided: Plan, now: float) -> None:
-    """Carry out one action: name the home, take back, then give."""
+    """Carry out one action: choose the head node, take slots back, then give slots."""
     job, held = snapshot.jobs[action.job], snapshot.held[action.job]
     if action.verb is Verb.START and not _is_readable(tx, keys, job, now):
         return

@@ -83,7 +83,8 @@ function signOf(event: Event): { icon: LucideIcon; tone: string } {
     case "guarantee-ended":
     case "replicas-compared":
       return { icon: ShieldAlert, tone: "warn" };
-    case "home":
+    case "head-node":
+    case "home": // of earlier releases
     case "restarted":
       return { icon: RotateCcw, tone: "warn" };
     default:
