@@ -1,8 +1,8 @@
-"""The HTTP API: requests, responses, and who may ask.
+"""The HTTP API: its requests and responses, and the rules for who may send them.
 
-``main.create_app`` makes the application, ``python -m edt_api`` is the process. ``edt_scheduler.operations`` decides
-and stores; this package holds the shapes of requests and answers (``schemas``, ``to_wire``), who may ask what
-(``access``), what a submission is made of (``submissions``), and a module for each resource (``routes``; ``execs`` and
-``logon`` are WMLA's). It uses no SQL, no queue and no process of a job. Importing it costs nothing, and ``schemas``
-needs pydantic alone.
+``main.create_app`` makes the application. ``python -m edt_api`` starts the process. ``edt_scheduler.operations``
+decides and stores. This package holds the shapes of requests and answers (``schemas``, ``to_wire``), the access rules
+(``access``), the reading of submissions (``submissions``), the reading of a job's files (``job_files``), and one module
+for each resource (``routes``; ``execs`` and ``logon`` are WMLA's). The package uses no SQL, no queue and no process of
+a job. Importing the package itself loads nothing else, and ``schemas`` needs only pydantic.
 """

@@ -1,15 +1,17 @@
 """``python -m edt_api``: the API as a process.
 
-    python -m edt_api                  serve, where EDT_HOST and EDT_PORT say
-    python -m edt_api --ensure-admin   make the first administrator and the join token, and end; a password that
-                                       was made up is printed, this once
+    python -m edt_api                  serve at EDT_HOST and EDT_PORT
+    python -m edt_api --ensure-admin   make the first administrator and the join token, and exit; a random password
+                                       is printed this once
     python -m edt_api --set-password USER
-                                       set a password, asked for or read from standard input, and end: the way back
-                                       where the last administrator's is lost; who may do this owns the server
-    python -m edt_api --openapi [PATH] write the OpenAPI document, to the screen or a file, and end; needs no home
+                                       ask for a password or read it from standard input, set it, and exit; this
+                                       helps if the last administrator has lost the password; a person who can
+                                       run it controls the server anyway
+    python -m edt_api --openapi [PATH] write the OpenAPI document to the screen or to a file, and exit; needs no home
 
-What prevents a start (a taken port, a home that cannot be written, a database newer than the code)
-is printed in one sentence, exit status 2. SIGTERM and Ctrl-C let running requests finish, held polls at once.
+If the API cannot start (a taken port, a home that cannot be written, a database newer than the code), it prints one
+sentence and exits with status 2. After SIGTERM and Ctrl-C running requests may finish, and held polls are answered at
+once.
 """
 
 from __future__ import annotations
@@ -41,13 +43,18 @@ from edt_scheduler.settings import complaint
 
 CANNOT_START = 2
 _SWITCH_SECONDS = 0.001
-"""A thread that computes lets the event loop go on after this: each answer waits for that a few times."""
+"""A computing thread gives way to the event loop after this time. Each answer waits for that a few times."""
 _GRACE_SECONDS = 3
-"""So long may a request that is being answered go on after the server was asked to go; `edt up` waits for 5."""
+"""How long a request may continue after the server was asked to stop; `edt up` waits for 5 seconds."""
 
 
 def main(words: list[str] | None = None) -> int:
-    """Exit status: 0 after SIGTERM or Ctrl-C, 2 where it could not start."""
+    """Run the command line.
+
+    Returns:
+        Exit status: 0 after SIGTERM or Ctrl-C, and after an action that is done at once; 2 if the API could not start
+            or that action failed.
+    """
     parser = argparse.ArgumentParser(prog="python -m edt_api", description="The API of OpenEDT.")
     parser.add_argument("--ensure-admin", action="store_true", help="make the first administrator, and end")
     parser.add_argument("--set-password", metavar="USER", help="set a user's password, asked for here, and end")
@@ -70,7 +77,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 class Server(uvicorn.Server):
-    """Has requests that wait answered at once when the server is asked to stop."""
+    """A server that answers waiting requests at once when it is asked to stop."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.config.app.state.stopping.set()  # type: ignore[union-attr]  # it is the application itself
@@ -79,7 +86,7 @@ class Server(uvicorn.Server):
 
 def _serve(settings: Settings) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # Opened here once, so that what is wrong with it becomes a sentence rather than a traceback of the lifespan.
+    # Opened here once, so that a fault is printed as one sentence and not as a traceback of the lifespan.
     open_platform(settings).close()
     try:
         listening = _listen(settings.host, settings.port)
@@ -91,15 +98,15 @@ def _serve(settings: Settings) -> int:
         create_app(settings),
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # http.py knows one more of them
+        proxy_headers=False,  # http.py reads these headers, and X-Forwarded-Host besides
         timeout_graceful_shutdown=_GRACE_SECONDS,
         ws="none",
         log_level="warning",
     )
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _go)  # uvicorn puts its own in their place, and raises the signal anew at its end
+        signal.signal(number, _go)  # uvicorn replaces these handlers, and raises the signal again at its end
     gc.collect()
-    gc.freeze()  # what is there now stays: the collector need not look through it again while everybody waits
+    gc.freeze()  # these objects stay for good, so the collector need not scan them while requests wait
     try:
         with listening:
             Server(config).run(sockets=[listening])
@@ -136,7 +143,7 @@ def _ensure_admin(settings: Settings) -> int:
 
 def _set_password(settings: Settings, name: str) -> int:
     with closing(open_platform(settings)) as platform:
-        accounts.user(platform, name)  # there is one, or nobody is asked for a password
+        accounts.user(platform, name)  # raises for an unknown user before it asks for a password
         try:
             password = _typed_password(name)
         except (EOFError, KeyboardInterrupt):
@@ -150,7 +157,7 @@ def _set_password(settings: Settings, name: str) -> int:
 
 
 def _typed_password(name: str) -> str:
-    """Asked for at a terminal, without showing it, until it was typed twice the same; else the first line given."""
+    """Return the first line of standard input; at a terminal ask, without echo, until both entries are the same."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     while True:
@@ -161,7 +168,7 @@ def _typed_password(name: str) -> str:
 
 
 def _describe(where: str) -> int:
-    described = text(create_app(Settings.model_construct()))  # no setting shows in the document
+    described = text(create_app(Settings.model_construct()))  # the document depends on no setting
     if where == "-":
         sys.stdout.write(described)
         return 0

@@ -1,29 +1,30 @@
-"""Which threads and which processes do which work, so that no kind of work can keep another waiting.
+"""Thread pools and process pools, one for each kind of work, so that no kind of work keeps another waiting.
 
-What blocks (the database, a disk) happens in threads. What is an ordinary ``def`` has SHARED of them, FastAPI's own;
-they serve people's requests. What the platform lives on, and what can fill any number of threads, has a small pool of
-its own here:
+Work that blocks (database, disk) runs in threads. FastAPI runs each ordinary ``def`` route in its own SHARED threads,
+which serve people's requests. Work that the platform depends on, and work that could fill any number of threads, has a
+small pool of its own here:
 
-    lookups    whose credential a request shows
-    agents     what nodes ask and report: a node whose request is not answered in time is taken for lost
-    uploads    a submission's bytes to disk, the submit itself
-    files      logs, results and long lists, a piece at a time
-    bulk       what takes minutes where there is much: removing all of somebody's jobs, or a user who has many
+    lookups    finding the user or node of a request's credential
+    agents     requests and reports of nodes: a node whose request is not answered in time is taken for lost
+    uploads    writing a submission's bytes to disk, and the submit itself
+    files      logs, results and long lists, one piece at a time
+    bulk       work of minutes where there is much: removing all jobs of a user, or a user with many jobs
 
-Those that ask the database are together no more than there are connections for reading
-(``edt_scheduler.store.database``), so that none waits for one. A route that uses a pool is ``async``, and so is
-everything that it depends on: FastAPI runs each ordinary function among them in the shared threads, too. Pieces of one
-answer come one after the other; between them no thread is held, so a slow reader holds none.
+The pools that use the database have together no more threads than there are connections for reading
+(``edt_scheduler.store.database``), so no thread waits for a connection. A route that uses a pool is ``async``, and so
+are all its dependencies, because FastAPI runs each ordinary function among them in the shared threads. The pieces of
+one answer are fetched one after the other. Between two pieces the answer holds no thread, so a slow reader holds none.
 
-Python runs one thread of a process at a time. A thread that computes keeps the event loop waiting for its turn, and one
-of low priority longer still: the event loop hands over to it, and then it is not scheduled. So what computes for long
-does so in another process, of low priority:
+Python runs one thread of a process at a time. A thread that computes makes the event loop wait for its turn. A
+computing thread of low priority makes the event loop wait even longer: the event loop hands over to the thread, and the
+kernel then does not schedule that thread. So long computations run in other processes, which have low priority:
 
     passwords  argon2
-    unpacking  an archive's files, written and synced to disk
+    unpacking  writing an archive's files to disk and syncing them
 
-A pool's processes are started when they are first needed and stay. Where one has died, new ones are started. They end
-with this process, whatever ends it. Arguments go through a pipe, which nobody else can read.
+A pool starts its processes when they are first needed and keeps them. The pool replaces processes that have died. The
+processes end with this process, however this process ends. Their arguments go through a pipe, which no other process
+can read.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _OVER = object()
 
 
 class Limited:
-    """Lets so many callers of each event loop in at a time; who comes later waits in order."""
+    """Lets ``most`` callers of each event loop in at a time. Later callers wait in the order in which they came."""
 
     def __init__(self, name: str, most: int) -> None:
         self.name = name
@@ -61,7 +62,11 @@ class Limited:
 
     @property
     def limiter(self) -> CapacityLimiter:
-        """The running event loop's own. Raises RuntimeError outside of one."""
+        """The limiter of the running event loop.
+
+        Raises:
+            RuntimeError: no event loop runs.
+        """
         limiter = self._of_loop.get(None)
         if limiter is None:
             limiter = CapacityLimiter(self.most)
@@ -70,20 +75,20 @@ class Limited:
 
 
 class Pool(Limited):
-    """At most so many threads at once, of each event loop; who comes later waits in order."""
+    """Runs calls in at most ``most`` threads of each event loop. Later callers wait in the order in which they came."""
 
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T:
-        """What ``do(*given)`` returns or raises, once a thread of this pool has done it.
+        """Return what ``do(*given)`` returns, or raise what it raises, after a thread of this pool has run it.
 
-        A request that is given up does not end what its thread has begun: the thread is waited for.
+        A request that is cancelled does not stop a call that has begun: the request waits for the thread.
         """
         return await to_thread.run_sync(do, *given, limiter=self.limiter)
 
     async def pieces(self, source: Generator[_T, None, None]) -> AsyncIterator[_T]:
-        """What ``source`` yields, each piece fetched by a thread of this pool. ``source`` is closed at the end."""
+        """Yield what ``source`` yields. A thread of this pool fetches each piece. ``source`` is closed at the end."""
         with closing(source):
             while (piece := await self.run(next, source, _OVER)) is not _OVER:
-                yield piece  # type: ignore[misc]  # it is no longer the mark of the end
+                yield piece  # type: ignore[misc]  # the type checker still takes it for the end mark _OVER
 
 
 SHARED = 40
@@ -98,30 +103,33 @@ _NICENESS = 10
 
 
 class Runs(Protocol):
-    """What computes: a pool of processes or of threads."""
+    """Something that runs calls: a pool of processes or of threads."""
 
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T: ...
 
 
 class Processes(Limited):
-    """At most so many child processes, each with one call at a time; who comes later waits in order."""
+    """Runs calls in at most ``most`` child processes, one call at a time in each. Later callers wait in order."""
 
     def __init__(self, name: str, most: int, module: str) -> None:
-        """``module``: what is to be computed is in there; each process imports it before it gives way."""
+        """``module`` holds the functions to be called. Each process imports it before it lowers its own priority."""
         super().__init__(name, most)
         self._module = module
         self._executor: ProcessPoolExecutor | None = None
 
     async def run(self, do: Callable[[*_Given], _T], *given: *_Given) -> _T:
-        """What ``do(*given)`` returns or raises in one of the processes. All of these must be what pickle takes.
+        """Return what ``do(*given)`` returns, or raise what it raises, in one of the processes.
 
-        A request that is given up does not end what was begun: it is waited for. Raises Unavailable where a process
-        of the pool died meanwhile: the library then ends the others, too.
+        ``do``, ``given`` and the result must be picklable. A request that is cancelled does not stop a call that has
+        begun: the request waits for its end.
+
+        Raises:
+            Unavailable: a process of the pool died during the call. The library then ends the other processes, too.
         """
         async with self.limiter:
             try:
                 doing = asyncio.wrap_future(self._ready().submit(do, *given))
-            except BrokenProcessPool:  # one of them has died since the last call
+            except BrokenProcessPool:  # a process of the pool has died since the last call
                 self._executor = None
                 doing = asyncio.wrap_future(self._ready().submit(do, *given))
             with CancelScope(shield=True):
@@ -133,20 +141,20 @@ class Processes(Limited):
 
     def _ready(self) -> ProcessPoolExecutor:
         if self._executor is None:
-            # Not forked: this process has threads, and a fork would keep whatever lock one of them holds.
+            # Not forked: this process has threads, and a fork would keep the locks that they hold at that moment.
             context = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(self.most, context, _begin, (self._module,))
         return self._executor
 
 
 def end() -> None:
-    """End all processes, at whatever they are: this process is about to end."""
+    """Kill all child processes, whatever they are doing. Called when this process is about to end."""
     for child in multiprocessing.active_children():
         child.kill()
 
 
 def _begin(module: str) -> None:
-    """First thing in a child."""
+    """Prepare a new child process. The pool calls this before any other work in the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent, which lets requests finish
     importlib.import_module(module)
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
@@ -170,12 +178,12 @@ _Found = TypeVar("_Found")
 
 @dataclass
 class SingleFlight(Generic[_Key, _Found]):
-    """Whoever asks for a key while its answer is being looked for gets that answer, or its exception."""
+    """Answers all callers who ask for the same key at the same time with one computation, or with its exception."""
 
     _looking: dict[_Key, asyncio.Task[_Found]] = field(default_factory=dict)
 
     async def ask(self, key: _Key, look: Callable[[], Coroutine[Any, Any, _Found]]) -> _Found:
-        """What ``look()`` finds. One who goes away does not end it for the others."""
+        """Return what ``look()`` finds. A caller who is cancelled does not end the computation for the others."""
         task = self._looking.get(key)
         if task is None:
             task = self._looking[key] = asyncio.create_task(look())
@@ -185,4 +193,4 @@ class SingleFlight(Generic[_Key, _Found]):
     def _over(self, key: _Key, task: asyncio.Task[_Found]) -> None:
         del self._looking[key]
         if not task.cancelled():
-            task.exception()  # looked at here, or the event loop reports it where all who asked have gone
+            task.exception()  # marks it as seen; otherwise the event loop reports it if all callers were cancelled

@@ -1,12 +1,12 @@
-"""What a route is given besides its own parameters: the open platform, its settings, and who asks.
+"""What FastAPI passes to routes besides their own parameters: the open platform, its settings, and the caller.
 
-Every route says here whom it opens to: by ``Viewer`` or ``AdminViewer`` where it needs to know who asks, by one of
-``for_anyone``, ``for_users``, ``for_admins``, ``for_the_node`` and ``for_joiners`` among its ``dependencies`` where
-it does not. The guard has asked the same of access/rules.py's table before; this is the second check, and it knows
-nothing of that table. A test holds both against each other for every route.
+Each route declares here who may call it. A route that needs the caller takes ``Viewer`` or ``AdminViewer``. Every other
+route has one of ``for_anyone``, ``for_users``, ``for_admins``, ``for_the_node`` and ``for_joiners`` among its
+``dependencies``. The guard has checked the table of access/rules.py before. The check here is the second one and does
+not use that table. A test compares both for every route.
 
-All of it is ``async``: FastAPI would run an ordinary function in its shared threads, for which nodes must not wait
-(concurrency.py).
+All dependencies are ``async``: FastAPI would run ordinary functions in its shared threads, and requests of nodes must
+not wait for those (concurrency.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edt_scheduler.views import UserView
 
 
 def kept(name: str) -> Any:
-    """What the application keeps under this name."""
+    """Return a dependency that gives the attribute of this name of the application's state."""
 
     async def found(request: Request) -> Any:
         return getattr(request.app.state, name)
@@ -48,7 +48,7 @@ async def _address(request: Request) -> str:
 
 @dataclass(frozen=True)
 class OpensTo:
-    """A dependency that lets one kind of caller pass, and refuses every other as the guard would."""
+    """A dependency that admits callers of one audience and refuses all others with the guard's own errors."""
 
     audience: Audience
 
@@ -64,12 +64,12 @@ for_anyone = Depends(OpensTo(Audience.ANYONE))
 for_users = Depends(OpensTo(Audience.USER))
 for_admins = Depends(OpensTo(Audience.ADMIN))
 for_the_node = Depends(OpensTo(Audience.NODE))
-"""The node that the path calls ``name``."""
+"""Admits only the node whose name is the path parameter ``name``."""
 for_joiners = Depends(OpensTo(Audience.JOIN))
 
 
 async def _viewer(caller: Annotated[Caller, for_users]) -> UserView:
-    assert caller.user is not None  # nobody else has passed
+    assert caller.user is not None  # for_users has refused all other callers
     return caller.user
 
 
@@ -84,13 +84,13 @@ ThePasswords = Annotated[Passwords, kept("passwords")]
 TheAuthenticator = Annotated[Authenticator, kept("authenticator")]
 TheAdmission = Annotated[Admission, kept("admission")]
 Stopping = Annotated[threading.Event, kept("stopping")]
-"""Set once the server has been asked to stop: a request that waits is answered at once."""
+"""Set when the server has been asked to stop. Requests that wait are then answered at once."""
 TheCaller = Annotated[Caller, Depends(_caller)]
 TheAddress = Annotated[str, Depends(_address)]
-"""Where the request comes from."""
+"""The address from which the request comes."""
 Viewer = Annotated[UserView, Depends(_viewer)]
-"""The user who asks; the route opens to users."""
+"""The user who sends the request. The route is open to users."""
 AdminViewer = Annotated[UserView, Depends(_admin)]
-"""The admin who asks; the route opens to admins."""
+"""The admin who sends the request. The route is open to admins."""
 TheKey = Annotated[str | None, Header(alias=idempotency.HEADER)]
-"""The request's Idempotency-Key: whoever sends it again with the same key means the same thing, once."""
+"""The request's Idempotency-Key. Repeated requests with the same key have the effect of one request."""

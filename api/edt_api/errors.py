@@ -2,22 +2,22 @@
 
     ApiError
     ├── ArgumentsInvalid   the ``args`` of a submission
-    ├── UploadRefused      a body that is no submission
+    ├── UploadRefused      a body that is not a submission
     ├── ArchiveRefused     an archive that is cut, broken, or leads out of its folder
-    ├── TooLarge           more bytes or entries than are taken
-    ├── TooManyUploads     a submission beside too many others
+    ├── TooLarge           more bytes or entries than the API takes
+    ├── TooManyUploads     too many submissions at once
     ├── DiskFull           the server's disk is full
     ├── RequestInvalid     a query or a body of another call
-    ├── NoResult           nothing to download yet
-    ├── ResultsRemoved     nothing to download any more
-    ├── NoSuchPage         a path that leads nowhere
+    ├── NoResult           the job has nothing to download yet
+    ├── ResultsRemoved     the job's files were removed because of their age
+    ├── NoSuchPage         a path that the API does not serve
     ├── NotAuthenticated   no credential, or one that is not valid
-    ├── TooManyLogons      passwords are not looked at for a while
+    ├── TooManyLogons      the API checks no passwords for some time
     └── Forbidden          a valid credential that does not suffice
-        └── WrongPassword  one's own password may be changed by who knows it
+        └── WrongPassword  a wrong current password, sent to change the caller's own
 
-Code and HTTP status of each stand in its class, as those of the scheduler's errors; ``WMLA`` says where WMLA's clients
-expect another. Next: http.py, which writes the responses.
+Each class holds its code and its HTTP status, as the scheduler's errors do. ``WMLA`` lists the errors for which WMLA's
+clients expect another status and message. Next: http.py, which writes the responses.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ class ApiError(PublicError):
     """Base of all errors of the API."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As it is: pickle would make it anew of its message, which is not what most of these are made of."""
+        """Pickle the error with its arguments and attributes.
+
+        By default pickle calls the class with the message, but most classes here take other arguments.
+        """
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ArgumentsInvalid(ApiError):
-    """An option of ``args`` that cannot be taken: which one, what it got, what it takes."""
+    """An option of ``args`` that the API cannot take. The message names the option, what it got and what it takes."""
 
     status = 400
 
@@ -47,13 +50,13 @@ class ArgumentsInvalid(ApiError):
 
 
 class UploadRefused(ApiError):
-    """A submission's body that cannot be read as one."""
+    """The body of a submission cannot be read as a submission."""
 
     status = 400
 
 
 class ArchiveRefused(ApiError):
-    """An archive that is refused whole; nothing of it is kept."""
+    """The API refuses the whole archive and keeps nothing of it."""
 
     status = 400
 
@@ -63,13 +66,13 @@ class ArchiveRefused(ApiError):
 
 
 class TooLarge(ApiError):
-    """More than is taken. The message says how much that is."""
+    """The client sent more than the API takes. The message says how much the API takes."""
 
     status = 413
 
 
 class TooManyUploads(ApiError):
-    """A submission beside too many others, whose turn did not come in time; ``retry_after``: seconds."""
+    """Too many submissions come at once, and this one did not get its turn in time. ``retry_after`` is in seconds."""
 
     status = 429
     retry_after = 10
@@ -81,7 +84,7 @@ class TooManyUploads(ApiError):
 
 
 class DiskFull(ApiError):
-    """The server's disk is full; nothing of what was sent is kept."""
+    """The server's disk is full. The API keeps nothing of what was sent."""
 
     status = 507
 
@@ -90,25 +93,25 @@ class DiskFull(ApiError):
 
 
 class RequestInvalid(ApiError):
-    """A parameter or a body that cannot be taken; the message names it."""
+    """The API cannot take a parameter or a body. The message names it."""
 
     status = 400
 
 
 class NoResult(ApiError):
-    """A job that has nothing to download yet."""
+    """The job has nothing to download yet."""
 
     status = 400
 
 
 class ResultsRemoved(ApiError):
-    """A job whose results, checkpoints and logs were removed because of their age."""
+    """The job's results, checkpoints and logs were removed because of their age."""
 
     status = 410
 
 
 class NoSuchPage(ApiError):
-    """A path that leads nowhere."""
+    """The API serves nothing at this path."""
 
     status = 404
 
@@ -117,26 +120,26 @@ class NoSuchPage(ApiError):
 
 
 class NotAuthenticated(ApiError):
-    """No credential, or one that is not valid. Says no more than that."""
+    """The request has no credential, or an invalid one. The message does not say which of the two."""
 
     status = 401
 
 
 class Forbidden(ApiError):
-    """A valid credential that does not suffice for this route."""
+    """The credential is valid, but does not suffice for this route."""
 
     status = 403
 
 
 class WrongPassword(Forbidden):
-    """A password is to be changed, and the current one beside it is wrong."""
+    """A user changes their own password, and the current password that they sent with it is wrong."""
 
     def __init__(self) -> None:
         super().__init__("current_password: this is not your current password")
 
 
 class TooManyLogons(ApiError):
-    """No password is looked at now; ``retry_after`` says in how many seconds one is again."""
+    """The API checks no passwords now. ``retry_after`` is the time in seconds until it does again."""
 
     status = 429
 
@@ -146,4 +149,7 @@ class TooManyLogons(ApiError):
 
 
 WMLA: Mapping[str, tuple[int, str]] = {"no-such-job": (400, "Cannot find task with given execId.")}
-"""Where WMLA's own answer differs. One sentence for unknown, deleted and other users' jobs."""
+"""Status and message for each error code for which WMLA's own server answers otherwise.
+
+Unknown jobs, deleted jobs and other users' jobs get the same sentence.
+"""

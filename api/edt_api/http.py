@@ -1,13 +1,13 @@
-"""What all requests have in common: who sends them, how a refusal is written, how lists come in pages.
+"""What all requests have in common: the sender's address, the form of refusals, and the pages of lists.
 
-Nobody is believed who is not named in EDT_FORWARDED_ALLOW_IPS, since anybody can send a proxy's headers. The host
-counts because a page's ``Origin`` is compared with it.
+The API believes the headers of a proxy only if EDT_FORWARDED_ALLOW_IPS names that proxy, because anybody can send such
+headers. The host is among these headers because the API compares a page's ``Origin`` with it.
 
-A refusal is WMLA's plain text on its surface, RFC 9457 everywhere else: ``Error <code>: <message>\\n`` is what WMLA's
-own server sends, and what its CLI, SDK and notebooks can show.
+On WMLA's paths a refusal is WMLA's plain text, ``Error <code>: <message>\\n``. WMLA's own server sends this text, and
+WMLA's CLI, SDK and notebooks can show it. Everywhere else a refusal is a problem document (RFC 9457).
 
-A list has a limit, and a cursor that says where the next page begins. It is opaque to clients; it holds the number of
-the last item seen, and the name of the list it is of.
+Each page of a list has a limit and a cursor for the next page. Clients treat the cursor as opaque. It holds the name of
+the list and the number of the last item of the page.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from edt_scheduler.errors import PublicError, Unavailable
 
 
 class Forwarded:
-    """Middleware around all else: requests of believed proxies look as they did before the proxy."""
+    """The outermost middleware: makes requests of believed proxies look as they did before the proxy."""
 
     def __init__(self, app: ASGIApp, believed: str) -> None:
-        """``believed``: addresses and networks by commas; ``*``: everybody; empty: nobody."""
-        self._forwarded = ProxyHeadersMiddleware(app, believed)  # type: ignore[arg-type]  # its own names for the same
+        """``believed`` holds addresses and networks, separated by commas; ``*`` means everybody, empty means nobody."""
+        self._forwarded = ProxyHeadersMiddleware(app, believed)  # type: ignore[arg-type]  # uvicorn's own types
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope.get("client")
         if scope["type"] == "http" and peer and peer[0] in self._forwarded.trusted_hosts:
-            # The host that the nearest proxy was asked for; each proxy adds its own behind a comma.
+            # The host for which the nearest proxy was asked; each proxy appends its own after a comma.
             host = Headers(scope=scope).get("x-forwarded-host", "").rpartition(",")[2].strip()
             if host:
                 others = [(key, value) for key, value in scope["headers"] if key != b"host"]
@@ -55,7 +55,7 @@ class Forwarded:
 
 
 def address(scope: Scope) -> str:
-    """Where a request comes from, as far as believed proxies say; empty where nothing is known of that."""
+    """Return the address from which a request comes, as believed proxies report it; empty if unknown."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
@@ -64,7 +64,7 @@ _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip
 
 
 def on_this_machine(scope: Scope) -> bool:
-    """Whether who asks does so here. What a proxy passes on counts as coming from elsewhere, believed or not."""
+    """Whether the request comes from this machine. A request that a proxy passed on never does, believed or not."""
     try:
         here = ipaddress.ip_address(address(scope)).is_loopback
     except ValueError:
@@ -73,9 +73,10 @@ def on_this_machine(scope: Scope) -> bool:
 
 
 def by_browser(headers: Mapping[str, str]) -> bool:
-    """Whether a browser asks. On a plain address it does not say ``Sec-Fetch-…``; each calls itself Mozilla, though.
+    """Whether a browser sent the request.
 
-    So does PowerShell, which says its own name too.
+    A browser sends no ``Sec-Fetch-…`` header to a plain HTTP address, but every browser calls itself Mozilla.
+    PowerShell does so, too, but it adds its own name.
     """
     agent = headers.get("user-agent", "")
     return "sec-fetch-mode" in headers or (agent.startswith("Mozilla/") and "PowerShell/" not in agent)
@@ -85,20 +86,20 @@ log = logging.getLogger("edt.api")
 
 _WMLA_SURFACE = ("/platform/", "/auth/")
 _NEVER_WMLA = frozenset({"idempotency-key-reused", "idempotency-key-invalid"})
-"""Who sends that header is no client of WMLA's, and is answered as everywhere else."""
+"""A client that sends an Idempotency-Key is not WMLA's, and gets the same answers as on other paths."""
 _OURS_ALONE = "something went wrong on the server's side; its log says what"
 _CHALLENGE = 'Basic realm="OpenEDT", charset="UTF-8"'
 _CHALLENGE_TO_A_PAGE = 'Bearer realm="OpenEDT"'
-"""For this one a browser opens no window of its own: the page asks for the password."""
+"""A browser opens no password window for this challenge, so the page itself asks for the password."""
 
 
 def is_wmla(path: str) -> bool:
-    """Whether this is answered as WMLA's own server would."""
+    """Whether the API answers this path as WMLA's own server would."""
     return path.startswith(_WMLA_SURFACE)
 
 
 def refuse(request: Request, error: PublicError) -> Response:
-    """The response to a request that is refused by ``error``."""
+    """Return the response to a request that ``error`` refuses."""
     status, message = error.status, str(error)
     if is_wmla(request.url.path):
         status, message = WMLA.get(error.code, (status, message))
@@ -132,7 +133,7 @@ async def _domain(request: Request, error: PublicError) -> Response:
 
 
 async def _validation(request: Request, error: RequestValidationError) -> Response:
-    """Names the fields and what is wrong with them, never what they held: that may be a password."""
+    """Name the fields and what is wrong with each, but never their values, because a value may be a password."""
     wrongs = (f"{'.'.join(map(str, each['loc'][1:])) or each['loc'][0]}: {each['msg']}" for each in error.errors())
     return refuse(request, RequestInvalid("; ".join(list(wrongs)[:10])))
 
@@ -143,18 +144,18 @@ async def _http(request: Request, error: HTTPException) -> Response:
     if error.status_code != 405:
         return _response(request, error.status_code, error.detail, "http-error")
     response = _response(request, 405, f"{request.method} is not taken here", "method-not-allowed")
-    # Every method that some route takes at this path; the framework lists those of the first one.
+    # All methods of all routes at this path; the framework lists only those of the first route.
     matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
     response.headers["Allow"] = ", ".join(sorted({method for route in matching for method in route.methods or ()}))
     return response
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:
-    return Response(status_code=400)  # nobody reads it
+    return Response(status_code=400)  # the client is gone, so nobody reads this response
 
 
 async def _disk(request: Request, error: OSError) -> Response:
-    """A full disk is the server's matter and passes; every other error of the system is a defect."""
+    """Answer a full disk with DiskFull, because that condition passes. Every other system error is a defect."""
     if error.errno not in NO_ROOM:
         raise error
     log.error("%s %s: %s", request.method, request.url.path, error)
@@ -162,7 +163,7 @@ async def _disk(request: Request, error: OSError) -> Response:
 
 
 async def _unforeseen(request: Request, _error: Exception) -> Response:
-    """The server logs the exception itself; the client learns nothing of our insides."""
+    """Answer 500 without details, so that the client learns nothing about the code. The server logs the exception."""
     return _response(request, 500, _OURS_ALONE, "internal")
 
 
@@ -174,7 +175,7 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     OSError: _disk,
     Exception: _unforeseen,
 }
-"""For the application: every refusal is written here."""
+"""Exception handlers of the application. They write every refusal."""
 
 
 MOST = 500
@@ -187,14 +188,18 @@ Cursor = Annotated[str | None, Query(max_length=128, description="`next` of the 
 
 
 def cursor_of(listed: str, number: int | None) -> str | None:
-    """The cursor behind item ``number`` of a list; None: there is no more."""
+    """Return the cursor that stands after item ``number`` of a list; None for None: the list has ended."""
     if number is None:
         return None
     return base64.urlsafe_b64encode(f"{listed}:{number}".encode()).decode().rstrip("=")
 
 
 def number_of(listed: str, cursor: str | None) -> int | None:
-    """The number in a cursor of this list; None: there is no cursor. Raises RequestInvalid for any other."""
+    """Return the number in a cursor of this list; None if there is no cursor.
+
+    Raises:
+        RequestInvalid: the text is not a cursor of this list.
+    """
     if cursor is None:
         return None
     try:
@@ -216,7 +221,22 @@ def paged(
     show: Callable[[_Item], Any] = lambda item: item,
     **more: Any,
 ) -> _Page:
-    """A page of at most so many items: ``find`` is asked for one more, behind the ``number`` that the cursor holds."""
+    """Return one page of at most ``limit`` items.
+
+    Args:
+        shape: class of the page.
+        listed: name of the list, kept in its cursors.
+        find: returns items after a number. It is asked for one item more than ``limit``, to see whether a next page
+            exists.
+        number: returns the number of an item.
+        limit: the most items of the page.
+        cursor: cursor of the request; None for the first page.
+        show: turns an item into the shape that the page holds.
+        more: further fields of the page.
+
+    Raises:
+        RequestInvalid: the text is not a cursor of this list.
+    """
     found = find(limit=limit + 1, after=number_of(listed, cursor) or 0)
     page = found[:limit]
     last = number(page[-1]) if len(found) > limit else None

@@ -1,9 +1,9 @@
-"""The application: routes, the guard before them, the open platform behind them.
+"""The application: the routes, the guard that runs before them, and the open platform that they use.
 
-``create_app`` touches nothing; the lifespan opens the platform (folders, migrations, connections) and closes it. Where
-a home lacks them it makes what nobody can come in without, a first administrator and a join token: once, and nothing
-here writes a password anywhere.
-Next: access/rules.py, which says who may ask what; routes/ has a module for each resource.
+``create_app`` touches nothing. The application's lifespan opens the platform (folders, migrations, connections) and
+closes it at the end. At the start the lifespan makes a join token if the home has none, and the first administrator if
+a password for that user is set. No password is written anywhere. Next: access/rules.py, which holds the access rules;
+routes/ has a module for each resource.
 """
 
 from __future__ import annotations
@@ -72,23 +72,25 @@ ROUTERS = tuple(module.router for module in _RESOURCES)
 
 
 def first_admin(platform: Platform, passwords: Passwords, password: SecretStr | None) -> str | None:
-    """Make the user ``admin`` where there are no users at all, and answer the password it has then.
+    """Make the user ``admin`` if there are no users at all.
 
-    None: there are users, nothing was made. Without a given password it gets a random one; whoever called shows
-    it, once.
+    The new user gets a random password if none is given. The caller shows that password once.
+
+    Returns:
+        The password of the new user; None if there are users already and nothing was made.
     """
     if accounts.users(platform, limit=1):
         return None
     word = password.get_secret_value() if password is not None else ""
     word = word or secrets.token_urlsafe(12)
-    with suppress(UserExists):  # another process was faster, and knows the password
+    with suppress(UserExists):  # another process was faster, and that process knows the password
         accounts.add_user(platform, "admin", passwords.hash_now(word), Role.ADMIN)
         return word
     return None
 
 
 def ensure_join_token(settings: Settings) -> str:
-    """The join token: from the settings, or kept in EDT_HOME, or made now."""
+    """Return the join token from the settings or from the file in EDT_HOME. Make the file if it is missing."""
     if settings.join_token is not None and settings.join_token.get_secret_value():
         return settings.join_token.get_secret_value()
     path = settings.home / "join-token"
@@ -97,7 +99,7 @@ def ensure_join_token(settings: Settings) -> str:
             return kept
     with draft_beside(path, secrets.token_urlsafe(32) + "\n", mode=0o600) as draft:
         try:
-            path.hardlink_to(draft)  # unlike a rename it fails where another process was faster
+            path.hardlink_to(draft)  # unlike a rename, this fails if another process was faster
         except FileExistsError:
             if not path.read_text().strip():
                 draft.replace(path)
@@ -105,7 +107,10 @@ def ensure_join_token(settings: Settings) -> str:
 
 
 async def _beat(platform: Platform) -> None:
-    """Record that this API can receive nodes' requests. It also shows soon whether the database can be written."""
+    """Record every BEAT_SECONDS that this API can receive the nodes' requests.
+
+    The record also shows quickly whether the database can be written.
+    """
     while True:
         with suppress(Unavailable):
             await concurrency.agents.run(fleet.beat, platform)
@@ -113,7 +118,12 @@ async def _beat(platform: Platform) -> None:
 
 
 def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> FastAPI:
-    """The application for one home. ``hasher``: another one, for tests that sign in often."""
+    """Return the application for one home.
+
+    Args:
+        settings: settings of the API.
+        hasher: hashes passwords; tests that sign in often pass a cheaper one than the default.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -149,8 +159,8 @@ def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> F
         title="OpenEDT",
         description="Elastic distributed training: jobs, nodes, users.",
         lifespan=lifespan,
-        openapi_url=None,  # the framework would serve it by a route that says nothing of whom it opens to
-        docs_url=None,  # its page would come from somebody else's server
+        openapi_url=None,  # the framework's own route for the document names no audience
+        docs_url=None,  # the framework's page loads its scripts from a foreign server
         redoc_url=None,
         redirect_slashes=False,  # a redirected upload would be sent twice
         exception_handlers=http.HANDLERS,
@@ -162,7 +172,7 @@ def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> F
     )
     app.state.settings = settings
     app.state.stopping = threading.Event()
-    app.openapi = cache(partial(openapi.document, app))  # type: ignore[method-assign]  # the framework's own way
+    app.openapi = cache(partial(openapi.document, app))  # type: ignore[method-assign]  # FastAPI's own way
     for router in ROUTERS:
-        app.router.routes.extend(router.routes)  # flat, so that a walk of app.routes meets every one
+        app.router.routes.extend(router.routes)  # flat, so that a loop over app.routes finds every route
     return app

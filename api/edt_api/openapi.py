@@ -1,8 +1,8 @@
-"""The OpenAPI document: what typed clients are generated from. Pure.
+"""The OpenAPI document, from which typed clients are generated. Pure.
 
-The framework describes parameters and shapes; here is what it cannot know: short, stable operation ids
-(``jobs_listing`` is ``listing`` in jobs.py), the errors of both surfaces, the credentials, and the shapes that only
-the stream sends. ``python -m edt_api --openapi`` writes it, the dashboard's client is made of that.
+The framework describes parameters and shapes. This module adds what the framework cannot know: short, stable operation
+ids (``jobs_listing`` is ``listing`` in jobs.py), the errors of both surfaces, the credentials, and the shapes that only
+the stream sends. ``python -m edt_api --openapi`` writes the document, and the dashboard's client is generated from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ router = APIRouter(include_in_schema=False)
 
 _REFERENCE = "#/components/schemas/{model}"
 _SENT_ELSEWHERE = (cluster.Problem, cluster.JobsChanged, cluster.NodesChanged, cluster.TimelineChanged, cluster.Beat)
-"""Shapes that no route names as its answer."""
+"""Shapes that no route declares as its response."""
 _PROBLEM = {
     "description": "Refused or failed; `code` is for programs, `detail` for people.",
     "content": {"application/problem+json": {"schema": {"$ref": _REFERENCE.format(model="Problem")}}},
@@ -49,7 +49,7 @@ async def described(request: Request) -> JSONResponse:
 
 
 def text(app: FastAPI) -> str:
-    """The document as a file: the same text for the same routes, whatever the machine."""
+    """Return the document as the text of a file. The same routes give the same text on every machine."""
     return json.dumps(app.openapi(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -72,12 +72,12 @@ def document(app: FastAPI) -> dict[str, Any]:
 def _name(route: APIRoute) -> None:
     module = route.endpoint.__module__.rpartition(".")[2]
     route.operation_id = f"{module}_{route.endpoint.__name__}"
-    if route.path.endswith("/"):  # the same once more, for clients that write it so
+    if route.path.endswith("/"):  # a second path of the same route, for clients that add the slash
         route.include_in_schema = False
 
 
 def _complete(operation: dict[str, Any], audience: Audience, error: dict[str, Any]) -> None:
-    """What a caller may show, and how a refusal looks; a wrong parameter is a refusal like any other."""
+    """Add to an operation its credentials and the form of its errors. Wrong parameters are errors of the same form."""
     responses = operation["responses"]
     responses.pop("422", None)
     responses["default"] = error

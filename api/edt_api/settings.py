@@ -1,4 +1,4 @@
-"""Settings of the API: EDT_ variables, those of the scheduler among them."""
+"""Settings of the API, read from EDT_ variables. They include the settings of the scheduler."""
 
 from __future__ import annotations
 
@@ -29,32 +29,41 @@ _Limit = Annotated[RateLimitItem, PlainValidator(_limit)]
 
 
 class Settings(scheduler.Settings):
-    """All settings of the API. Each name is that of its environment variable without EDT_, in small letters."""
+    """All settings of the API. The environment variable of a setting is EDT_ and the setting's name in capitals."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; ``0.0.0.0`` for a cluster, behind TLS."""
+    """Address to listen on. A cluster uses ``0.0.0.0``, behind TLS."""
     port: int = Field(default=9280, ge=0, le=65535)
-    """WMLA's own port for plain HTTP. 0: a free one."""
+    """Port to listen on; 9280 is WMLA's own port for plain HTTP. 0: any free port."""
     admin_password: SecretStr | None = None
-    """Password of the user ``admin`` who is made at the first start; unset: a random one, printed once."""
+    """Password of the user ``admin``, who is made at the first start. If unset: ``python -m edt_api --ensure-admin``
+    makes a random one and prints it once.
+    """
     join_token: SecretStr | None = None
-    """What a node shows to register; unset: the content of ``join-token`` in the home, made at first start."""
+    """Token with which a node registers. If unset: the content of ``join-token`` in the home, made at the first start.
+    """
     upload_bytes: int = Field(default=LIMITS.upload_bytes, gt=0)
-    """The largest body of a submission."""
+    """The largest body of a submission, in bytes."""
     uploads_per_user: int = Field(default=4, gt=0)
-    """So many submissions of one user are taken in at a time; others wait a few seconds, then they are refused: 429."""
+    """How many submissions of one user the API receives at a time. Others wait some seconds and are then refused with
+    429.
+    """
     uploads_at_once: int = Field(default=64, gt=0)
-    """So many submissions of all users are taken in at a time."""
+    """How many submissions of all users together the API receives at a time."""
     token_hours: float = Field(default=12.0, gt=0)
-    """How long a token from ``GET /auth/v1/logon`` holds."""
+    """How long a token of ``GET /auth/v1/logon`` is valid, in hours."""
     logon_per_address: _Limit = Limits().per_address
-    """Wrong passwords from one address; then those from there are refused, but of users who have signed in there."""
+    """How many wrong passwords one address may send. Further passwords from that address are then refused, except those
+    of users who have signed in there before.
+    """
     logon_per_user: _Limit = Limits().per_user
-    """Wrong passwords for one user; then the user's are refused, but at addresses where they have signed in."""
+    """How many wrong passwords may come for one user. Further passwords of that user are then refused, except at
+    addresses where the user has signed in before.
+    """
     logon_per_user_and_address: _Limit = Limits().per_user_and_address
-    """Wrong passwords for one user from one address; then the user's are refused there."""
+    """How many wrong passwords may come for one user from one address. Further ones are then refused there."""
     forwarded_allow_ips: str = ""
-    """Addresses of proxies whose X-Forwarded-For, -Proto and -Host are believed; empty: nobody's are."""
+    """Addresses of proxies whose X-Forwarded-For, -Proto and -Host headers the API believes; empty: none."""
 
     @field_validator("admin_password", mode="after")
     @classmethod

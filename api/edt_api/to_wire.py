@@ -1,4 +1,4 @@
-"""From the scheduler's views to the schemas of answers. Pure."""
+"""Turns the scheduler's views into the schemas of answers. Pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from edt_scheduler.views import (
 )
 
 CLUSTER = "openedt"
-"""Written where WMLA names a namespace, an instance group, a Spark master."""
+"""Value of the fields in which WMLA names a namespace, an instance group or a Spark master."""
 
 
 def execution(job: JobView, api_url: str) -> jobs.Exec:
-    """WMLA's exec JSON: what every generation of its clients looks at, flat."""
+    """Return WMLA's JSON of a job, flat, with the fields that all versions of WMLA's clients read."""
     return jobs.Exec(
         id=job.exec_id,
         args=job.args_verbatim,
@@ -77,7 +77,11 @@ def job(view: JobView) -> jobs.Job:
 
 
 def results_removed(view: JobView) -> str | None:
-    """That a job's files are gone because of their age, since when (a day in UTC) and why; None: they are not."""
+    """Return a sentence with the day (UTC) on which a job's files were removed because of their age, and why.
+
+    Returns:
+        The sentence; None if the files were not removed.
+    """
     if view.results_removed_at is None:
         return None
     day, days = datetime.datetime.fromtimestamp(view.results_removed_at, datetime.UTC).date(), view.results_days or 0.0
@@ -89,7 +93,7 @@ def results_removed(view: JobView) -> str | None:
 
 
 def progress(report: Mapping[str, Any]) -> jobs.Progress:
-    """What is known by these names and is of these kinds; a script's report may say anything."""
+    """Return the known fields of a report, if their values have the right types. A script may report anything."""
     shown: dict[str, Any] = {}
     for name in ("step", "steps_total", "epoch", "epochs", "workers"):
         if name in report:
@@ -107,7 +111,7 @@ def _number(value: Any) -> float | None:
 
 
 def metrics(curve: Curve) -> jobs.Metrics:
-    """Points as columns; a metric that some points lack is None there."""
+    """Return the points of a curve as columns. A metric that a point lacks is None there."""
     names = {name: None for point in curve.points for name in point.metrics}
     return jobs.Metrics(
         **_columns(curve.points, "step", "time", "epoch", "workers", "loss", "samples_per_second"),
@@ -121,7 +125,7 @@ def _columns(points: Sequence[object], *names: str) -> dict[str, list[Any]]:
 
 
 def framework(each: SupportedFramework) -> jobs.Framework:
-    """An entry of WMLA's catalogue. How many workers a job may have, the job says and no framework."""
+    """Return an entry of WMLA's catalogue. The job decides how many workers it may have, not the framework."""
     return jobs.Framework(
         name=each.wmla_name,
         description=each.description,
@@ -162,12 +166,14 @@ def slot_usage(points: Sequence[UseOverTime]) -> cluster.SlotUsage:
 
 
 def may_see(viewer: UserView, owner_id: int) -> bool:
-    """Whether a user sees more of a job than that it holds slots."""
+    """Whether a user sees more of a job than the slots that it holds."""
     return viewer.is_admin or viewer.id == owner_id
 
 
 def timeline(view: Timeline, viewer: UserView) -> bytes:
-    """``cluster.Timeline`` as JSON. Of its tens of thousands of bars no objects are made, for these take seconds."""
+    """Return ``cluster.Timeline`` as JSON. It makes no pydantic objects for the bars: there are tens of thousands, and
+    objects for all of them would take seconds.
+    """
     shown = {
         "nodes": [node(each, viewer) for each in view.nodes],
         "jobs": {name: _timeline_job(each, viewer) for name, each in view.jobs.items()},
@@ -176,7 +182,7 @@ def timeline(view: Timeline, viewer: UserView) -> bytes:
 
 
 def timeline_changed(changes: Changes, viewer: UserView) -> str:
-    """``cluster.TimelineChanged`` as JSON."""
+    """Return ``cluster.TimelineChanged`` as JSON."""
     return to_json(_bars_and_marks(changes, viewer)).decode()
 
 
@@ -218,5 +224,5 @@ def _failure(view: FailureView, viewer: UserView) -> cluster.TimelineFailure:
 
 
 def _iso(seconds: float) -> str:
-    """``2026-11-21T12:00:00Z``, the only form that ``dlicmd`` reads."""
+    """Return a time as ``2026-11-21T12:00:00Z``, the only form that ``dlicmd`` reads."""
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,1 +1,1 @@
-"""Who may ask what: the rules, the guard before every route, passwords and their limits."""
+"""Access to the API: the rules, the guard that runs before every route, and passwords with their limits."""

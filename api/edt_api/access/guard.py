@@ -1,8 +1,8 @@
-"""Who sends a request, by its credential, and how much of its body is taken. Reads the store through operations.
+"""Finds the caller of each request by its credential, and limits its body. Reads the store through operations.
 
-Basic, Bearer and ``X-Auth-Token`` are taken everywhere; WMLA 2.3 also sends a bare token as ``Authorization``.
-Where a request shows none of these, a page's cookie is looked at.
-``Guard`` comes before all routes: no route sees a request that it has refused.
+All paths take Basic, Bearer and ``X-Auth-Token``. WMLA 2.3 also sends a bare token as ``Authorization``. If a request
+has none of these, the guard reads the session cookie. ``Guard`` runs before all routes, so no route sees a request that
+the guard has refused.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from edt_scheduler.views import UserView
 
 MOST_BYTES = 1 << 20
 MOST_BYTES_OF_ANYONE = 16 << 10
-"""Of who is not signed in yet: a name and a password."""
+"""The most bytes in the body of a caller who is not signed in yet: a name and a password."""
 _READ_BY_THEIR_ROUTES = re.compile(r"/platform/rest/deeplearning/v1/execs/?|/api/v1/nodes/[^/]+/reports")
 
 
 def shown(headers: Mapping[str, str]) -> Credential | None:
-    """The credential in these headers; None where there is none that can be read."""
+    """Return the credential in these headers; None if there is none, or none that can be read."""
     scheme, _, rest = headers.get("authorization", "").strip().partition(" ")
     rest = rest.strip()
     if scheme.lower() == "basic":
@@ -74,28 +74,34 @@ def _basic(text: str) -> Credential | None:
 
 @dataclass(frozen=True)
 class Authenticator:
-    """Knows who a credential belongs to."""
+    """Finds the caller to whom a credential belongs."""
 
     platform: Platform
     passwords: Passwords
     join_token: str
 
     async def caller(self, credential: Credential | None, address: str) -> Caller:
-        """Whose credential this is, sent from ``address``; NOBODY for one that is not valid.
+        """Return the caller to whom this credential belongs; NOBODY if there is none or it is not valid.
 
-        Raises TooManyLogons where passwords from there are not looked at now, and Unavailable.
+        Args:
+            credential: the credential of the request.
+            address: address from which the request comes.
+
+        Raises:
+            TooManyLogons: the API does not check passwords of that name or address now.
+            Unavailable: the database does not answer.
         """
         if credential is None:
             return NOBODY
         if credential.name is not None:
-            self.passwords.failed_logons.admit(credential.name, address)  # before the database, which nodes need too
+            self.passwords.failed_logons.admit(credential.name, address)  # first: it spares the database
             user = await concurrency.lookups.run(self._user, credential.name)
             right = await self.passwords.verify(credential.name, credential.secret, user, address)
             return Caller(user=user, credential=credential) if right else NOBODY
         return await concurrency.lookups.run(self._by_token, credential)
 
     async def still(self, caller: Caller) -> bool:
-        """Whether a user's credential still opens what it did. A password that has not changed is not hashed again."""
+        """Whether a user's credential still admits the same user. An unchanged password is not hashed again."""
         before, credential = caller.user, caller.credential
         if before is None or credential is None:
             return False
@@ -103,10 +109,10 @@ class Authenticator:
             now = (await concurrency.lookups.run(self._by_token, credential)).user
         else:
             now = await concurrency.lookups.run(self._user, credential.name)
-        return now == before  # id, role and password among it
+        return now == before  # compares id, role and password hash among others
 
     def _user(self, name: str) -> UserView | None:
-        if "\0" in name:  # no database could even be asked for it
+        if "\0" in name:  # PostgreSQL refuses a query with it
             return None
         try:
             return accounts.user(self.platform, name)
@@ -125,7 +131,7 @@ class Authenticator:
 
 
 class Guard:
-    """Middleware: finds the caller of each request, and answers itself where the caller is refused."""
+    """Middleware that finds the caller of each request. It answers the request itself if it refuses the caller."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -157,7 +163,7 @@ class Guard:
 
 
 def _session(request: Request) -> Credential | None:
-    """The session of a request that shows no credential of its own."""
+    """Return the session cookie of a request without another credential; None if it has no cookie."""
     if "authorization" in request.headers or "x-auth-token" in request.headers:
         return None
     token = session_cookie(request)
@@ -165,40 +171,44 @@ def _session(request: Request) -> Credential | None:
 
 
 def session_cookie(request: Request) -> str | None:
-    """The token in the request's cookie.
+    """Return the token in the request's cookie; None if there is none.
 
-    A page never gets the token: the browser keeps it where no script reads it and sends it to this site alone.
+    No page gets the token: the browser hides it from scripts and sends it to this site only.
     """
     return request.cookies.get(_cookie(request)["key"]) or None
 
 
 def give_cookie(response: Response, request: Request, token: str, seconds: float) -> None:
-    """Have the browser keep ``token`` for as long as it holds."""
+    """Make the browser keep ``token`` for ``seconds``, the time for which the token is valid."""
     response.set_cookie(value=token, max_age=int(seconds), **_cookie(request))
 
 
 def take_cookie_back(response: Response, request: Request) -> None:
+    """Make the browser delete the session cookie."""
     response.delete_cookie(**_cookie(request))
 
 
 def _cookie(request: Request) -> dict[str, Any]:
-    """Its name and properties. Under https the name begins with ``__Host-``, by which browsers promise that no other
-    host and no plain connection has set it; there the other name is not read."""
+    """Return the cookie's name and properties.
+
+    Under https the name begins with ``__Host-``: browsers then guarantee that no other host and no plain connection has
+    set the cookie. Under https the API does not read the other name.
+    """
     secure = request.scope.get("scheme") == "https"
     name = "__Host-edt_session" if secure else "edt_session"
     return {"key": name, "path": "/", "secure": secure, "httponly": True, "samesite": "strict"}
 
 
 def _holds_nul(request: Request) -> bool:
-    """PostgreSQL takes none in text, so nothing that is stored holds one, and nothing may be asked with one."""
+    """Whether the address holds a NUL. PostgreSQL takes no NUL in text, so no stored name holds one."""
     return "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]
 
 
 def _not_by_a_page_of_ours(request: Request, caller: Caller) -> ApiError | None:
-    """Why a change is refused that a browser sent on its own account, with what it keeps: a cookie or a password.
+    """Return the refusal of a change that the browser sent with its own cookie or password; None if there is none.
 
-    A token that is shown is none of that: a page has to put it into a header by itself, and browsers let no page of
-    another site do so.
+    A token in a header is different: a page must set that header itself, and browsers do not let pages of other sites
+    do so.
     """
     refused = sent_by_a_page(request.method, request.headers.get("sec-fetch-site"))
     if refused is not None or not changes(request.method) or caller.credential is None:
@@ -210,7 +220,10 @@ def _not_by_a_page_of_ours(request: Request, caller: Caller) -> ApiError | None:
 
 
 def _guarded(send: Send) -> Send:
-    """Answers hold tokens, and text that users wrote: no cache keeps them, no browser takes a log for a page."""
+    """Add headers to each answer: caches must not keep it, and browsers must not treat a log as a page.
+
+    Answers hold tokens and text that users wrote.
+    """
 
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -223,10 +236,11 @@ def _guarded(send: Send) -> Send:
 
 
 class BodyLimit:
-    """Middleware behind the guard: reads a request's body whole, or refuses it. One without a body passes at once.
+    """Middleware behind the guard: reads a request's whole body, or refuses it. Requests without a body pass at once.
 
-    FastAPI reads a body whole and parses it in the event loop, so a long one would take memory and keep everybody
-    waiting. A submission and a node's reports are read piece by piece by their routes, which have caps of their own.
+    FastAPI reads and parses a whole body in the event loop, so a long body would take memory and delay all other
+    requests. The routes for submissions and for a node's reports read their bodies piece by piece and have limits of
+    their own.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,13 +1,14 @@
-"""How many wrong passwords are taken before further ones are refused for a while.
+"""How many wrong passwords the API takes before it refuses further ones for some time.
 
-Three limits count wrong passwords, in windows that move: by address, by user name, and by both together. An unknown
-name counts as a known one does, so that nothing can be learned from it. A right password costs nothing.
+Three limits count wrong passwords in moving windows: by address, by user name, and by both together. Unknown names
+count like known ones, so the limits do not reveal which names exist. A right password does not count.
 
-An address at which a user has signed in before is a familiar one for that user. There only the third limit counts:
-neither the neighbours behind one address nor a guesser elsewhere can lock the user out. A guesser at one address meets
-the third limit long before the second, so it takes many addresses to keep a user from signing in at a new one.
+An address at which a user has signed in before is familiar for that user. Only the third limit counts there. So neither
+other people behind the same address nor a guesser elsewhere can lock the user out. A guesser at one address reaches the
+third limit long before the second. So a guesser needs many addresses to keep a user from signing in at a new one.
 
-All of this is kept in this process's memory, so much of it at most, and forgotten when it ends (docs/decisions/0021).
+The counts are kept in this process's memory. Their number is limited, and they are lost when the process ends
+(docs/decisions/0021).
 """
 
 from __future__ import annotations
@@ -34,16 +35,18 @@ _K = TypeVar("_K")
 _T = TypeVar("_T")
 
 _MOST_FAMILIAR = 10_000
-"""Users with familiar addresses."""
+"""The most users whose familiar addresses are kept."""
 _MOST_PLACES = 32
-"""Familiar addresses of one user."""
+"""The most familiar addresses of one user."""
 _MOST_COUNTED = 200_000
-"""Counters of wrong passwords. Each guess is hashed and makes three at most, so there are fewer in half an hour."""
+"""The most counters of wrong passwords. Each guess is hashed and makes three counters at most, so half an hour makes
+fewer.
+"""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many wrong passwords are taken in which time."""
+    """How many wrong passwords each limit takes, and in which time."""
 
     per_address: RateLimitItem = field(default_factory=lambda: parse("100 per 15 minutes"))
     per_user: RateLimitItem = field(default_factory=lambda: parse("100 per 15 minutes"))
@@ -52,7 +55,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Count:
-    """What one limit has counted: of whom, and how the log describes that."""
+    """One count: its limit, its key, and its description for the log."""
 
     limit: RateLimitItem
     of: tuple[str, ...]
@@ -60,9 +63,9 @@ class _Count:
 
 
 class _Counters(MemoryStorage):
-    """The library's counters, the newest ``most`` of them; counting is done in one thread, reading in any.
+    """The counters of the ``limits`` library, limited to the newest ``most``. One thread counts; any thread may read.
 
-    The library itself looks through all counters in a thread of its own, soon after each count.
+    The library's own storage instead looks through all counters in a separate thread, soon after each count.
     """
 
     def __init__(self, most: int = _MOST_COUNTED) -> None:
@@ -88,7 +91,7 @@ class _Counters(MemoryStorage):
 
 @dataclass
 class _Places:
-    """Where one user has signed in; the newest last."""
+    """The networks at which one user has signed in; the newest is last."""
 
     user: int | None
     networks: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -96,7 +99,9 @@ class _Places:
 
 @dataclass
 class FailedLogons:
-    """Counts wrong passwords. ``admit`` and ``familiar`` change nothing; all else is called in one event loop."""
+    """Counts wrong passwords. ``admit`` and ``familiar`` change nothing. All other methods are called in one event
+    loop.
+    """
 
     limits: Limits = field(default_factory=Limits)
     _counters: SlidingWindowCounterRateLimiter = field(
@@ -104,7 +109,7 @@ class FailedLogons:
     )
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     _familiar: OrderedDict[str, _Places] = field(default_factory=OrderedDict, repr=False)
-    """By name, since who asks is first known by it alone; the newest logon is last."""
+    """Keyed by the hidden name, since a request shows only a name at first. The user with the newest logon is last."""
 
     def familiar(self, name: str, address: str) -> bool:
         """Whether the user of this name has signed in at this address since the process began."""
@@ -112,13 +117,19 @@ class FailedLogons:
         return places is not None and network(address) in places.networks
 
     def belongs(self, name: str, user: int | None) -> None:
-        """``user`` has this name now; None: nobody has. What was familiar to another one of this name is forgotten."""
+        """Note that ``user`` has this name now; None: no user has it. An earlier user's familiar addresses are
+        forgotten.
+        """
         places = self._familiar.get(self._hidden(name))
         if places is not None and places.user != user:
             del self._familiar[self._hidden(name)]
 
     def admit(self, name: str, address: str) -> None:
-        """Raises TooManyLogons where a password of this user, sent from there, is not looked at now."""
+        """Check that a password for this name and from this address may be verified now.
+
+        Raises:
+            TooManyLogons: too many passwords were wrong.
+        """
         familiar = self.familiar(name, address)
         over = [
             count
@@ -131,14 +142,14 @@ class FailedLogons:
             raise TooManyLogons(f"too many wrong passwords were sent {whose}", math.floor(free_at - time.time()) + 1)
 
     def wrong(self, name: str, address: str) -> None:
-        """A password of this user, sent from there, was wrong."""
+        """Count a wrong password for this name and from this address."""
         for count in self._counts(name, address):
             if self._counters.hit(count.limit, *count.of) and not self._counters.test(count.limit, *count.of):
-                # The name is not logged: what is typed there is now and then a password.
+                # The name is not logged, because people sometimes type a password in its place.
                 log.warning("%s wrong passwords %s: more are refused", count.limit, count.described)
 
     def right(self, name: str, user: int, address: str) -> None:
-        """The password of the user of this name, sent from there, was right."""
+        """Note that the right password of ``user``, who has this name, came from this address."""
         self.belongs(name, user)
         hidden = self._hidden(name)
         networks = self._familiar.setdefault(hidden, _Places(user)).networks
@@ -154,12 +165,12 @@ class FailedLogons:
         )
 
     def _hidden(self, name: str) -> str:
-        """The name as it is kept: short however long it is, and of no use to who reads this process's memory."""
+        """Return a keyed hash of the name. Its length is fixed, and a reader of this process's memory cannot use it."""
         return hmac.digest(self._key, name.encode(errors="surrogatepass"), hashlib.sha256).hex()[:32]
 
 
 def keep_newest(kept: OrderedDict[_K, _T], key: _K, value: _T, most: int) -> None:
-    """Put it last; where there are more than ``most``, the first one goes."""
+    """Put the item last. Remove the first item if there are more than ``most``."""
     kept[key] = value
     kept.move_to_end(key)
     if len(kept) > most:
@@ -167,15 +178,16 @@ def keep_newest(kept: OrderedDict[_K, _T], key: _K, value: _T, most: int) -> Non
 
 
 LINE, SITE = 64, 56
-"""First bits of an IPv6 address: what whoever has one address has of them at least, and what a provider gives to one
-home or office."""
+"""Prefix lengths of an IPv6 address, in bits. The holder of one address has at least a whole LINE network. A provider
+gives a SITE network to one home or office.
+"""
 
 
 def network(address: str, of_ipv6: int = LINE) -> str:
-    """What counts as one address: of IPv6 so many first bits. Pure."""
+    """Return what the limits count as one address: of IPv6 the network of the first ``of_ipv6`` bits. Pure."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:  # a believed proxy may write anything
+    except ValueError:  # a believed proxy may send any text
         return address[:64]
     if isinstance(found, ipaddress.IPv6Address):
         if found.ipv4_mapped is None:

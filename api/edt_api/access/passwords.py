@@ -1,13 +1,17 @@
-"""Passwords: argon2id, two at a time, behind a short queue; and a memory of what was just checked.
+"""Passwords: argon2id, two at a time, with a short queue and a memory of recent checks.
 
-Hashing is slow and large by intent (64 MiB), so it happens in two processes of its own, and whoever would have to wait
-for long is refused at once, with the time to come again. A known caller, signed in or at an address of a former logon,
-waits behind one unknown at most. The password of a client that sends it with each request, as WMLA's do, is hashed
-once: a right password is remembered for a minute, and requests that come together share one look. A wrong one is
-remembered too, so a program that repeats an outdated password neither keeps the processes busy nor uses up the tries of
-the person who knows the new one. What is remembered is a hash under a key that only this process has; a changed
-password or a removed user is noticed at once, because the stored hash is compared too. Where too many were wrong,
-nothing is looked up in either memory: the right one of them would be found out. Next: logon_limits.py, which counts.
+Hashing is slow and takes much memory by intent (64 MiB), so it runs in two processes of its own. A caller who would
+have to wait for long is refused at once, with the time after which to try again. A known caller is signed in, or uses
+an address of a former logon. Known callers wait behind at most one unknown caller.
+
+Some clients, such as WMLA's, send the password with each request. Such a password is hashed once: a right password is
+remembered for a minute, and requests that come together share one check. A wrong password is remembered too. So a
+program that repeats an outdated password neither keeps the processes busy nor uses up the tries of the person who knows
+the new one.
+
+The memory holds hashes under a key that only this process has. It also compares the stored hash, so it notices a
+changed password or a removed user at once. After too many wrong passwords the API reads neither memory, because its
+answer would reveal the right password. Next: logon_limits.py, which counts wrong passwords.
 """
 
 from __future__ import annotations
@@ -43,21 +47,24 @@ LONGEST_WAIT_SECONDS = 10.0
 _MOST_REMEMBERED = 1024
 _AT_ONCE = concurrency.passwords.most
 _MOST_WAITING = 64
-"""Of those whom we know: signed in, or at an address at which they have signed in before."""
+"""The queue's limit for known callers, who are signed in or use an address at which they have signed in before."""
 _MOST_STRANGERS = 32
-"""However many unknown callers wait, as many known ones are still taken."""
+"""The queue's limit for unknown callers. It leaves as many places again to known callers."""
 _MOST_NEW, _MOST_NEW_BY_ONE = 8, 4
-"""New passwords in the queue, of all users and of one: nobody can fill the queue by setting passwords."""
+"""The most new passwords in the queue, of all users and of one user. So nobody can fill the queue by setting passwords.
+"""
 _USUAL_SECONDS = 0.1
 
 
 @dataclass
 class _Memory:
-    """The newest answers to one question, each for a while and for one stored hash."""
+    """The newest answers to one question. Each holds for ``seconds`` and for one stored hash."""
 
     seconds: float
     _kept: OrderedDict[bytes, tuple[float, str | None]] = field(default_factory=OrderedDict, repr=False)
-    """Keyed hash of a name and a password to when it is forgotten and the stored hash it was compared with."""
+    """Maps the keyed hash of a name and a password to the time of its end and the stored hash that it was compared
+    with.
+    """
 
     def keep(self, key: bytes, stored: str | None, now: float) -> None:
         keep_newest(self._kept, key, (now + self.seconds, stored), _MOST_REMEMBERED)
@@ -72,36 +79,46 @@ class _Memory:
 
 @dataclass
 class Passwords:
-    """Hashes and verifies. One for each event loop, since its queue belongs to that."""
+    """Hashes and verifies passwords. Each event loop has its own object, since the queue belongs to one loop."""
 
     hasher: PasswordHasher = field(default_factory=PasswordHasher)
     failed_logons: FailedLogons = field(default_factory=FailedLogons)
     clock: Callable[[], float] = time.monotonic
-    """Seconds, for what is remembered."""
+    """Clock of the memory, in seconds."""
     hashing: Runs = concurrency.passwords
-    """Where passwords are hashed."""
+    """The processes or threads that hash passwords."""
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     _right: _Memory = field(default_factory=lambda: _Memory(REMEMBERED_SECONDS), repr=False)
     _wrong: _Memory = field(default_factory=lambda: _Memory(WRONG_REMEMBERED_SECONDS), repr=False)
     _looks: SingleFlight[tuple[bytes, str | None, str], bool] = field(default_factory=SingleFlight, repr=False)
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), repr=False)
     _turn_of_strangers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), repr=False)
-    """Who holds it may wait for a turn: so those whom we know wait behind one stranger at most."""
+    """An unknown caller must hold this before it waits for a turn. So known callers wait behind at most one unknown
+    caller.
+    """
     _queued: Counter[str] = field(default_factory=Counter, repr=False)
-    """How many wait or are being hashed, by the network they come from."""
+    """How many passwords wait or are being hashed, by the network from which they come."""
     _new: Counter[int] = field(default_factory=Counter, repr=False)
     """How many of these are new passwords, by the user who sets them."""
     _seconds: float = _USUAL_SECONDS
-    """How long one took lately."""
+    """Moving average of the duration of one hash, in seconds."""
 
     def hash_now(self, password: str) -> str:
-        """What is stored of a password. Takes a tenth of a second: not for an event loop."""
+        """Return the hash that is stored for a password. The call takes a tenth of a second, so no event loop may make
+        it.
+        """
         return self.hasher.hash(password)
 
     async def hash(self, password: str, by: int, address: str) -> str:
-        """The same in its turn, for the user ``by``, who sets it from ``address``.
+        """Return the hash that is stored for a password, when its turn in the queue has come.
 
-        Raises TooManyLogons where the queue is full, or this user has several passwords in it.
+        Args:
+            password: the new password.
+            by: id of the user who sets it.
+            address: address from which that user sends it.
+
+        Raises:
+            TooManyLogons: the queue is full, or this user has several passwords in it.
         """
         if self._new.total() >= _MOST_NEW or self._new[by] >= _MOST_NEW_BY_ONE:
             raise self._busy("too many passwords are being set at this moment")
@@ -109,10 +126,16 @@ class Passwords:
             return await self._in_turn(network(address), True, partial(self.hasher.hash, password))
 
     async def verify(self, name: str, password: str, user: UserView | None, address: str) -> bool:
-        """Whether this is the password of ``user``, who has this name; None, nobody, takes as long as a wrong one.
+        """Whether this is the password of ``user``. A check for no user takes as long as one of a wrong password.
 
-        ``address`` is where it comes from. Raises TooManyLogons where it is not looked at now: too many were wrong,
-        or too many wait.
+        Args:
+            name: name that the request shows.
+            password: password that the request shows.
+            user: the user of this name; None if there is none.
+            address: address from which the request comes.
+
+        Raises:
+            TooManyLogons: the password is not checked now, because too many were wrong or too many wait.
         """
         stored = user.password_hash if user is not None else None
         self.failed_logons.belongs(name, user.id if user is not None else None)
@@ -130,7 +153,7 @@ class Passwords:
         stored = user.password_hash if user is not None else None
         known = self.failed_logons.familiar(name, address)
         check = partial(_check, self.hasher, stored, password)
-        # Others may have been wrong while this one waited.
+        # Other passwords may have been found wrong while this one waited.
         still = partial(self.failed_logons.admit, name, address)
         right = await self._in_turn(network(address), known, check, still)
         if right and user is not None:
@@ -144,9 +167,10 @@ class Passwords:
     async def _in_turn(
         self, place: str, known: bool, do: Callable[[], _T], still: Callable[[], None] = lambda: None
     ) -> _T:
-        """What ``do()`` returns, elsewhere; ``still`` may refuse it when its turn has come.
+        """Return what ``do()`` returns in a process of ``hashing``. ``still`` may refuse the call when its turn has
+        come.
 
-        ``known``: it is asked by somebody whom we know, from there.
+        ``known``: a known caller asks.
         """
         most = _MOST_WAITING if known else _MOST_STRANGERS
         if self._queued.total() >= most or (place and self._queued[place] >= most // 2):
@@ -171,7 +195,7 @@ class Passwords:
 
 
 def _check(hasher: PasswordHasher, stored: str | None, password: str) -> bool:
-    """Whether ``password`` is the one ``stored`` was made of. None: it is nobody's, which takes as long."""
+    """Whether ``stored`` is a hash of ``password``. None: there is no such user, and the check takes as long."""
     if stored is None:
         hasher.hash(password)
         return False
@@ -183,7 +207,7 @@ def _check(hasher: PasswordHasher, stored: str | None, password: str) -> bool:
 
 @contextmanager
 def _counted(held: Counter[_K], key: _K) -> Iterator[None]:
-    """The block is counted while it runs; who counts nothing is not kept."""
+    """Count ``key`` while the block runs. A key whose count is 0 is removed."""
     held[key] += 1
     try:
         yield

@@ -1,7 +1,8 @@
-"""Who may ask what: the whole rule on one page. Pure.
+"""The access rules of the API, all on one page. Pure.
 
-Whatever is not listed here, be it a route that somebody adds tomorrow, opens to signed-in users alone: not to
-the anonymous, not to nodes, not to whoever holds the join token. Next: guard.py, which finds out who asks.
+A request that is not listed here is open to signed-in users only. This also holds for routes that are added later.
+Anonymous callers, nodes and holders of the join token cannot send it. Next: guard.py, which finds the caller of a
+request.
 """
 
 from __future__ import annotations
@@ -16,38 +17,38 @@ from edt_scheduler.views import UserView
 
 
 class Audience(enum.Enum):
-    """Whom a route answers."""
+    """Who may call a route."""
 
-    ANYONE = "anyone"  # no credential is looked at
-    USER = "user"  # any user; what belongs to others does not exist for them
-    ADMIN = "admin"  # users of the role admin
-    NODE = "node"  # the node that the path names, by its own token
-    JOIN = "join"  # whoever holds the join token
+    ANYONE = "anyone"  # everybody; no credential is read
+    USER = "user"  # any user; jobs of other users look unknown to them
+    ADMIN = "admin"  # users with the role admin
+    NODE = "node"  # the node that the path names, with its own token
+    JOIN = "join"  # anybody who sends the join token
 
 
 @dataclass(frozen=True)
 class Credential:
-    """What a request shows: a name with a password, or a token."""
+    """The credential of a request: a name with a password, or a token."""
 
     secret: str = field(repr=False)
     name: str | None = None
-    """None: ``secret`` is a token."""
+    """Name of the user; None if ``secret`` is a token."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends a request: one of these, or nobody."""
+    """The sender of a request: a user, a node, a holder of the join token, or nobody."""
 
     user: UserView | None = None
     node: str | None = None
     joins: bool = False
-    """Holds the join token."""
+    """Whether the caller sent the join token."""
     credential: Credential | None = None
-    """What was shown, and was right."""
+    """The valid credential that the caller sent."""
 
     @property
     def token(self) -> str | None:
-        """The token that was shown; None: it was a name and a password."""
+        """The token that the caller sent; None if the caller sent a name and a password."""
         shown = self.credential
         return shown.secret if shown is not None and shown.name is None else None
 
@@ -74,11 +75,11 @@ _EXCEPTIONS: tuple[tuple[Audience, str, re.Pattern[str]], ...] = tuple(
         (Audience.ADMIN, "DELETE", r"/api/v1/users/[^/]+"),
     )
 )
-"""Every request that is not simply open to users."""
+"""Every request that is not simply open to users: its audience, its method and its path."""
 
 
 def audience_of(method: str, path: str) -> tuple[Audience, str | None]:
-    """Whom a request is open to, and for Audience.NODE the name of that node."""
+    """Return the audience of a request and, for Audience.NODE, the name of that node."""
     for audience, of_method, pattern in _EXCEPTIONS:
         match = pattern.fullmatch(path) if of_method == method else None
         if match:
@@ -95,9 +96,10 @@ def changes(method: str) -> bool:
 
 
 def sent_by_a_page(method: str, fetch_site: str | None) -> ApiError | None:
-    """Why a request is refused that another site's page had a browser send, with the password the browser keeps.
+    """Return the refusal of a change that a page of another site made the browser send; None if there is none.
 
-    Browsers say so in ``Sec-Fetch-Site``, which pages cannot set; other clients do not send it.
+    The browser adds the password that it keeps to such a request. Browsers name the sender's site in
+    ``Sec-Fetch-Site``, and pages cannot set this header. Other clients do not send it.
     """
     if changes(method) and fetch_site in _OTHER_SITES:
         return Forbidden("a page of another site may not change anything here")
@@ -108,10 +110,15 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def wrong_origin(origin: str | None, scheme: str, host: str) -> ApiError | None:
-    """Why a change is refused that a browser sent with what it keeps: its page must be one of this very server.
+    """Return the refusal of a change that a page of another server sent; None if the page is one of this server.
 
-    ``scheme`` and ``host`` are how the request reached us. Browsers name the ``Origin`` with every change, pages
-    cannot forge it; ``null`` is what a page without an origin has.
+    The browser adds its cookie or its password to such a request. Browsers send the ``Origin`` of the page with every
+    change, and pages cannot forge it. A page without an origin sends ``null``.
+
+    Args:
+        origin: the ``Origin`` header.
+        scheme: scheme with which the request reached this server.
+        host: host with which the request reached this server.
     """
     if origin is None:
         return Forbidden("a change that a browser makes by its session or password must come with an Origin header")
@@ -124,7 +131,7 @@ def wrong_origin(origin: str | None, scheme: str, host: str) -> ApiError | None:
 
 
 def _place(origin: str) -> tuple[str, str, int | None] | None:
-    """Scheme, host and port; None for what is no origin."""
+    """Return scheme, host and port; None if the text is not an origin."""
     try:
         parts = urlsplit(origin)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
@@ -143,7 +150,7 @@ _UNKNOWN_JOINER = (
 
 
 def refusal(caller: Caller, audience: Audience, node: str | None) -> ApiError | None:
-    """Why a request of this caller is refused; None: it is not."""
+    """Return the error that refuses this caller's request; None if the caller may send it."""
     if audience is Audience.ANYONE:
         return None
     if caller == NOBODY:

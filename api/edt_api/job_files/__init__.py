@@ -1,1 +1,1 @@
-"""Reading what a job wrote: its logs and its results."""
+"""Reads the files that a job wrote: its logs and its results."""

@@ -1,7 +1,7 @@
-"""Reading what a job wrote, without being led elsewhere by it. Reads below one job's folder only.
+"""Reads files that a job wrote, and never leaves the job's folder. Reads below one job's folder only.
 
-User code may put links, pipes and devices into its folders. Nothing here follows a link at any component, and
-only regular files are opened.
+User code may put links, pipes and devices into its folders. The functions here follow no link at any component of a
+path below the job's folder, and open only regular files.
 """
 
 from __future__ import annotations
@@ -23,24 +23,28 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Found:
-    """A regular file as it was seen."""
+    """A regular file, with its properties when it was found."""
 
     path: tuple[str, ...]
-    """Components below the root."""
+    """Components of the path below the root."""
     size: int
     executable: bool
     changed_at: float
 
 
 def must_be_kept(job: JobView) -> None:
-    """Raises ResultsRemoved where the job's files are gone, or are just going, because of their age."""
+    """Check that the job's files have not been removed.
+
+    Raises:
+        ResultsRemoved: the files were removed, or are being removed, because of their age.
+    """
     removed = to_wire.results_removed(job)
     if removed is not None:
         raise ResultsRemoved(removed)
 
 
 def open_file(root: Path, path: tuple[str, ...]) -> BinaryIO | None:
-    """The regular file at ``path`` below ``root``; None where there is none. ``root`` itself is trusted."""
+    """Return the regular file at ``path`` below ``root``; None if there is none. ``root`` itself is trusted."""
     try:
         folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -62,7 +66,7 @@ def open_file(root: Path, path: tuple[str, ...]) -> BinaryIO | None:
 
 
 def files(root: Path, folder: tuple[str, ...]) -> list[Found]:
-    """The regular files below ``root / folder``, by name; none where the folder is missing or a link."""
+    """Return the regular files below ``root / folder``, sorted by path; none if the folder is missing or a link."""
     if root.joinpath(*folder).is_symlink():
         return []
     return sorted(_walk(root, folder), key=lambda found: found.path)
@@ -81,5 +85,5 @@ def _walk(root: Path, folder: tuple[str, ...]) -> Iterator[Found]:
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:
-                continue  # gone since
+                continue  # the file has vanished meanwhile
             yield Found(path, status.st_size, bool(status.st_mode & 0o111), status.st_mtime)

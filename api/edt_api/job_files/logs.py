@@ -1,10 +1,10 @@
-"""A job's log, as WMLA's ``logType`` asks for it. Reads the job's log folder.
+"""A job's log in the forms that WMLA's ``logType`` names. Reads the job's log folder.
 
-    none, outlog   the ELog lines, ``log/stdout``: what notebooks read as CSV
-    errlog         what the script wrote to standard error, its traceback; where no driver ever ran, why not
-    outerrlog      the ELog lines, what the script printed, and errlog, one after the other
+    none, outlog   the ELog lines, ``log/stdout``, which notebooks read as CSV
+    errlog         the script's standard error, with its traceback; if no driver ever ran, the reason for that
+    outerrlog      the ELog lines, then the script's standard output, then errlog
 
-A log may be gigabytes: it is streamed, as far as it reached when it was asked for.
+A log may have gigabytes, so it is streamed, up to the length that it had when it was requested.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _CHUNK = 64 * 1024
 
 
 class Stream(enum.StrEnum):
-    """One file of a job's log; each only ever grows, until it is turned over at its size limit."""
+    """One file of a job's log. Each file only grows until it is rotated at its size limit."""
 
     ELOG = "elog"  # the loggers' lines
-    OUT = "out"  # what the script printed
-    ERR = "err"  # what it wrote to standard error
+    OUT = "out"  # the script's standard output
+    ERR = "err"  # the script's standard error
 
 
 _FILES = {Stream.ELOG: "stdout", Stream.OUT: "driver.out", Stream.ERR: "driver.err"}
 _ENGINE = re.compile(r"engine-(0|[1-9][0-9]{0,17})\.(out|err)")
-"""An engine's files are streams by their own names."""
+"""Files of an engine. Their names are also the names of their streams."""
 _STREAMS = {name: stream.value for stream, name in _FILES.items()}
 _TURNED_OVER = ".1"
-"""What the supervisor adds to the name of a file that has reached its size limit."""
+"""Suffix that the supervisor adds to the name of a file that has reached its size limit."""
 _LOG_TYPES = {
     "": (Stream.ELOG,),
     "outlog": (Stream.ELOG,),
@@ -48,7 +48,12 @@ _LOG_TYPES = {
 
 
 def text(job: JobView, log_type: str) -> Generator[str, None, None]:
-    """The log in pieces. Raises RequestInvalid for a log type that nobody knows, before the first; ResultsRemoved."""
+    """Return the log in pieces.
+
+    Raises:
+        RequestInvalid: the log type is unknown. Raised before the first piece.
+        ResultsRemoved: the job's files were removed because of their age.
+    """
     must_be_kept(job)
     streams = _LOG_TYPES.get(log_type)
     if streams is None:
@@ -58,7 +63,7 @@ def text(job: JobView, log_type: str) -> Generator[str, None, None]:
 
 
 def as_json(pieces: Iterable[str]) -> Generator[str, None, None]:
-    """The same as one JSON string: some clients ask for ``application/json`` and get a string."""
+    """Yield the pieces as one JSON string, for clients that ask for ``application/json``."""
     yield '"'
     for piece in pieces:
         yield json.dumps(piece)[1:-1]
@@ -66,8 +71,11 @@ def as_json(pieces: Iterable[str]) -> Generator[str, None, None]:
 
 
 def listing(job: JobView, *, limit: int, after: int = 0) -> list[LogFile]:
-    """At most so many of the files that are there, by their ``place``, behind the place ``after``. Raises
-    ResultsRemoved."""
+    """Return at most ``limit`` of the log's files, in the order of their ``place``, after the place ``after``.
+
+    Raises:
+        ResultsRemoved: the job's files were removed because of their age.
+    """
     must_be_kept(job)
     there = (found for found in files(job.directory, (job.log_dir.name,)) if len(found.path) == 2)
     known = (
@@ -79,7 +87,9 @@ def listing(job: JobView, *, limit: int, after: int = 0) -> list[LogFile]:
 
 
 def place(stream: str) -> int:
-    """The place of a stream in the list, from 1 on: the driver's first, then each engine's by its number."""
+    """Return the place of a stream in the list, from 1 on: first the driver's streams, then each engine's by its
+    number.
+    """
     engine = _ENGINE.fullmatch(stream)
     if engine is None:
         return list(Stream).index(Stream(stream)) + 1
@@ -87,12 +97,16 @@ def place(stream: str) -> int:
 
 
 def _stream_of(name: str) -> str | None:
-    """The stream that a file of the log folder is; None: it is none."""
+    """Return the stream whose file in the log folder has this name; None if there is none."""
     return name if _ENGINE.fullmatch(name) else _STREAMS.get(name)
 
 
 def _file_of(stream: str) -> str:
-    """Its name in the log folder. Raises RequestInvalid."""
+    """Return the name of a stream's file in the log folder.
+
+    Raises:
+        RequestInvalid: there is no such stream.
+    """
     if _ENGINE.fullmatch(stream):
         return stream
     try:
@@ -103,10 +117,17 @@ def _file_of(stream: str) -> str:
 
 
 def since(job: JobView, stream: str, offset: int, most: int) -> tuple[bytes, int]:
-    """At most so many bytes of one file from ``offset`` on, and the offset after them; empty: nothing more is there.
+    """Return at most ``most`` bytes of one file from ``offset`` on.
 
-    A file that is shorter than ``offset`` was turned over at its size limit: its follower gets the rest of the old
-    one, and goes on at the beginning of the new. Raises ResultsRemoved.
+    A file that is shorter than ``offset`` was rotated at its size limit. The follower then gets the rest of the old
+    file and continues at the beginning of the new one.
+
+    Returns:
+        The bytes, empty if there are no more yet, and the offset after them.
+
+    Raises:
+        RequestInvalid: there is no such stream.
+        ResultsRemoved: the job's files were removed because of their age.
     """
     must_be_kept(job)
     name = _file_of(stream)
@@ -122,7 +143,7 @@ def since(job: JobView, stream: str, offset: int, most: int) -> tuple[bytes, int
 
 
 def _slice(job: JobView, name: str, offset: int, most: int) -> tuple[bytes, int | None]:
-    """Part of a file of the log, and how long the file is; None: it is not there."""
+    """Return a part of a log file and the length of the file in bytes; the length is None if the file is missing."""
     file = open_file(job.directory, (job.log_dir.name, name))
     if file is None:
         return b"", None

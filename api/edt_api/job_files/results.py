@@ -1,9 +1,9 @@
-"""A job's model folder as a zip, streamed. Reads the job's folder.
+"""Streams a job's model folder as a zip. Reads the job's folder.
 
-Weights do not get smaller by packing, so files are stored as they are; that makes the length known before the
-first byte, which WMLA's clients read from a header. CRCs follow each file. Files are taken as long as they
-were when the download began; one that has become shorter meanwhile breaks the download off, which the client
-sees.
+Weights do not shrink when they are packed, so files are stored unpacked. So the length of the zip is known before the
+first byte, and WMLA's clients read that length from a header. Each file's CRC follows its data. A file is sent with the
+length that it had when the download began. If a file has become shorter meanwhile, the download breaks off, and the
+client notices that.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from edt_scheduler.views import JobView
 
 _CHUNK = 1 << 20
 _WIDE_FROM = _WIDE = 0xFFFFFFFF
-"""Numbers from here on go into an extra field of 64 bits, and this is in their place."""
+"""Numbers from this value on are written to an extra field of 64 bits; this value then stands in their place."""
 _MOST_NARROW = 0xFFFF
 _FLAGS = 0x0808
-"""Sizes and CRC follow the data; names are UTF-8."""
+"""Flags: sizes and CRC follow the data, and names are UTF-8."""
 _UNIX = 3 << 8
 
 
 class ResultChanged(RuntimeError):
-    """A file became shorter, or went, while it was being sent."""
+    """A file became shorter or vanished while the zip was being sent."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A zip that is about to be sent. The first component of each path does not appear in it."""
+    """A zip that is about to be sent. The paths in the zip leave out the first component of ``Found.path``."""
 
     root: Path
     files: tuple[Found, ...]
 
     @property
     def size(self) -> int:
-        """Bytes of the whole zip."""
+        """Size of the whole zip in bytes."""
         at = directory = 0
         for found in self.files:
             directory += len(_entry(self._name(found), found, 0, at))
@@ -50,7 +50,11 @@ class Result:
         return at + directory + len(_end(len(self.files), directory, at))
 
     def chunks(self) -> Generator[bytes, None, None]:
-        """The zip. Raises ResultChanged where it cannot become as long as ``size`` said."""
+        """Yield the zip in pieces.
+
+        Raises:
+            ResultChanged: a file changed, so the zip cannot have the length ``size``.
+        """
         at = 0
         directory: list[bytes] = []
         for found in self.files:
@@ -84,7 +88,12 @@ class Result:
 
 
 def result(job: JobView) -> Result:
-    """What ``model/`` holds now. Raises NoResult where that is nothing, ResultsRemoved."""
+    """Return the zip of the files that ``model/`` holds now.
+
+    Raises:
+        NoResult: the folder holds no files.
+        ResultsRemoved: the job's files were removed because of their age.
+    """
     must_be_kept(job)
     found = [file for file in files(job.directory, (job.model_dir.name,)) if not _is_draft(file)]
     if not found:
@@ -93,12 +102,14 @@ def result(job: JobView) -> Result:
 
 
 def _is_draft(file: Found) -> bool:
-    """An engine is writing it just now, or was killed while it did."""
+    """Whether the file is unfinished: an engine is writing it now, or was killed while it wrote the file."""
     return any(part.startswith(DRAFT_PREFIX) for part in file.path)
 
 
 def disposition(job: JobView, size: int) -> str:
-    """The header's exact shape: no blank after a semicolon, no quotes, ``size=`` last."""
+    """Return the header in the exact form that WMLA's clients expect: no blank after a semicolon, no quotes, ``size=``
+    last.
+    """
     name = f"dlpd-model-{int(job.created_at * 1e6)}-{job.number}{job.exec_id}-result.zip"
     return f"attachment;filename={name};size={size}"
 
@@ -142,12 +153,12 @@ def _narrow(number: int) -> int:
 
 
 def _version(wide: bool) -> int:
-    """The least version of a reader, in tenths."""
+    """Return the lowest version of the zip format that a reader must support, in tenths."""
     return 45 if wide else 20
 
 
 def _dos_time(found: Found) -> tuple[int, int]:
-    """Time and date as zip has them, in UTC, from 1980 on."""
+    """Return time and date of a file in the format of zip, in UTC. Times before 1980 become the start of 1980."""
     when = time.gmtime(max(found.changed_at, 315532800))
     return (
         when.tm_hour << 11 | when.tm_min << 5 | when.tm_sec // 2,

@@ -1,8 +1,9 @@
-"""Requests of a node's agent: register, assignments, reports.
+"""Requests of a node's agent: register, assignments, reports, usage and images.
 
-Everything may be asked again. ``assignments`` answers at once, or, given ``after`` and ``wait``, once its version
-is another one; while it waits it holds no thread and no database session. All of it is done by threads that do
-nothing else (concurrency.py), so nodes are answered however much people ask.
+An agent may repeat every request. ``assignments`` answers at once. With ``after`` and ``wait`` it answers when the
+version of the assignments is no longer ``after``, or when the time is over. A waiting request holds no thread and no
+database session. A separate pool of threads serves these requests (concurrency.py), so nodes get answers however many
+requests people send.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from edt_scheduler.views import SlotUse
 router = APIRouter(prefix="/api/v1/nodes")
 
 LONGEST_WAIT_SECONDS = 10.0
-"""A poll that is held is no heartbeat, and a lease is 30 s."""
+"""A waiting poll is no heartbeat, and a lease lasts 30 s."""
 LOOK_SECONDS = 0.1
 _REPORTS = TypeAdapter(list[cluster.ReportIn])
 
@@ -69,12 +70,12 @@ async def assignments(
         await _another_version(platform, stopping, name, after, min(wait, LONGEST_WAIT_SECONDS))
     now = await concurrency.agents.run(partial(agents.assignments, platform, name, woken_by=woken_by))
     listed = [assignment.to_json_object() for assignment in now.assignments]
-    listed += [{"spec": {"job": job, "fence": fence}} for job, fence in now.locked]  # an agent leaves these alone
+    listed += [{"spec": {"job": job, "fence": fence}} for job, fence in now.locked]  # an agent leaves them unchanged
     return cluster.Assignments(version=now.version, assignments=listed, images=list(now.images))
 
 
 async def _another_version(platform: Platform, stopping: threading.Event, name: str, after: int, wait: float) -> None:
-    """Returns when the version is no longer ``after``, when the time is over, or when the server is to go."""
+    """Return when the version is no longer ``after``, when the time is over, or when the server is asked to stop."""
     until = asyncio.get_running_loop().time() + wait
     while await concurrency.agents.run(agents.assignments_version, platform, name) == after:
         left = until - asyncio.get_running_loop().time()

@@ -1,7 +1,7 @@
 """Jobs as WMLA's clients know them: ``/platform/rest/deeplearning/v1/execs``.
 
-``submissions`` reads what comes in; ``to_wire`` and ``job_files`` write what goes out. Refusals are plain text here,
-and an id that is not the caller's is unknown: 400.
+``submissions`` reads requests; ``to_wire`` and ``job_files`` write answers. Refusals are plain text here. The id of
+another user's job is answered as an unknown id: 400.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SORT_KEYS = {
 }
 _EXECS = TypeAdapter(list[jobs.Exec])
 _WRITTEN_AT_ONCE = 200
-_BODY = {  # read from the raw request, so the framework cannot describe it
+_BODY = {  # the route reads the raw request, so the framework cannot describe the body
     "parameters": [{"name": "args", "in": "query", "schema": {"type": "string"}}],
     "requestBody": {
         "required": True,
@@ -88,7 +88,7 @@ async def submit(
     ``Retry-After``.
     """
     if key is not None:
-        IdempotentRequest.of(key)  # refused before the upload is read
+        IdempotentRequest.of(key)  # refuses an invalid key before the upload is read
     content_type = request.headers.get("content-type")
     args = request.query_params.get("args")
     async with admission.turn(viewer.id):
@@ -100,7 +100,7 @@ async def submit(
 
 
 async def _take(platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None) -> JobView:
-    """Read, unpack, store; the order in which a wrong submission costs least."""
+    """Read, unpack and store a submission. The order makes a wrong submission cost the least work."""
     found = await concurrency.uploads.run(_read, platform, viewer, args, upload, key)
     if isinstance(found, JobView):
         return found
@@ -119,7 +119,7 @@ async def _take(platform: Platform, viewer: UserView, args: str | None, upload: 
 def _read(
     platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None
 ) -> tuple[Submission, Path, IdempotentRequest | None] | JobView:
-    """What is asked for, and the file with the code; or the job that was made of it before."""
+    """Return the submission and the file with its code, or the job that the same request made before."""
     data = upload.fields.get("data")
     submission = read(args, data)
     if upload.file is None:
@@ -139,12 +139,12 @@ def _stored(
             platform, owner=viewer, spec=job_spec(submission, staged), staged=staged, request=idempotent
         )
     finally:
-        shutil.rmtree(staged, ignore_errors=True)  # gone already where the job was taken
+        shutil.rmtree(staged, ignore_errors=True)  # already moved if the job was stored
 
 
 def _idempotent(platform: Platform, key: str, args: str | None, data: str | None, file: IO[bytes]) -> IdempotentRequest:
     file.seek(0)
-    digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a file of ours can readinto
+    digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
     file.seek(0)
     keyed = platform.secret_key.keys().keyed  # args may hold secrets
     return IdempotentRequest.of(key, "POST execs", args, data, digest, keyed=keyed)
@@ -175,12 +175,12 @@ async def listing(
     sorted_by = JobOrder(_SORT_KEYS[key], descending=order == "desc")
     found = execs.jobs(platform, viewer=viewer, states=states, order=sorted_by, limit=limit)
     written = concurrency.files.pieces(_as_json(found, _api_url(request)))
-    first = await anext(written)  # before the answer begins, so that a database that is away is still a 503
+    first = await anext(written)  # before the answer begins, so that a missing database still gives a 503
     return StreamingResponse(_chained(first, written), media_type="application/json")
 
 
 def _as_json(found: Iterator[JobView], api_url: str) -> Generator[bytes, None, None]:
-    """The list as one JSON array, some jobs a piece; never nothing."""
+    """Yield the list as one JSON array, some jobs in each piece. It yields at least one piece."""
     before = b"["
     while some := [to_wire.execution(job, api_url) for job in islice(found, _WRITTEN_AT_ONCE)]:
         yield before + _EXECS.dump_json(some)[1:-1]
@@ -254,7 +254,7 @@ def result(platform: ThePlatform, viewer: Viewer, exec_id: str) -> Response:
 
 
 def _prefers_json(accept: str) -> bool:
-    """Whether ``application/json`` is named before any ``text/…``; ``*/*`` and nothing mean text."""
+    """Whether ``application/json`` comes before any ``text/…``. An empty header and ``*/*`` mean text."""
     for kind in accept.split(","):
         name = kind.partition(";")[0].strip().lower()
         if name == "application/json":

@@ -1,4 +1,4 @@
-"""Whether the process lives and whether it can serve: ``/livez``, ``/readyz``; open to anyone."""
+"""Whether the process runs and whether it can serve: ``/livez``, ``/readyz``; open to anyone."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ async def readyz(request: Request, response: Response) -> cluster.Ready:
 
 @dataclass
 class Readiness:
-    """The state of database, schema and broker. Anyone may ask, so one look serves all who ask during it and for a
-    second after."""
+    """The state of database, schema and broker.
+
+    Anyone may ask for it, so one look serves all requests that come during that look and within a second after it.
+    """
 
     platform: Platform
     clock: Callable[[], float] = time.monotonic
@@ -65,13 +67,13 @@ class Readiness:
         trouble = None
         try:
             database, migrations = await concurrency.lookups.run(_database, self.platform)
-        except Exception as error:  # whatever it is, the database does not serve
+        except Exception as error:  # any error means that the database does not serve
             database, migrations, trouble = "does not answer", "unknown", error
         broker = await _broker(self.platform.settings.broker_url)
         ready = database == migrations == OK
         found = cluster.Ready(ready=ready, database=database, migrations=migrations, broker=broker)
         before = (self._found.database, self._found.migrations) if self._found is not None else (OK, OK)
-        if (database, migrations) != before:  # it is looked at each second
+        if (database, migrations) != before:  # only changes are logged, since a look may come each second
             change = "ready again" if ready else f"not ready: database {database}, schema {migrations}"
             log.warning("%s", change, exc_info=trouble)
         self._found, self._until = found, self.clock() + _REMEMBERED_SECONDS
@@ -79,7 +81,11 @@ class Readiness:
 
 
 def _database(platform: Platform) -> tuple[str, str]:
-    """What the matter is with the database, and with its schema. Raises what a database of another kind raises."""
+    """Return the state of the database and of its schema.
+
+    Raises:
+        Exception: the database driver's own errors.
+    """
     try:
         newest = fleet.serves(platform)
     except DatabaseTooNew as error:
@@ -90,7 +96,10 @@ def _database(platform: Platform) -> tuple[str, str]:
 
 
 async def _broker(url: str) -> str:
-    """``none`` where there is no broker to be had; being silent makes nothing unready, the timers serve."""
+    """Return the state of the broker; ``none`` if no broker is configured.
+
+    A broker that does not answer makes nothing unready, because timers do the work of its notifications.
+    """
     if not url:
         return "none"
     where = urlsplit(url)

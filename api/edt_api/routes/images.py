@@ -1,4 +1,4 @@
-"""Container images that jobs may name: ``/api/v1/images``. Everybody reads the list, admins change it."""
+"""Container images that jobs may name: ``/api/v1/images``. Every user may read the list; admins change it."""
 
 from __future__ import annotations
 

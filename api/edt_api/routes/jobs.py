@@ -1,6 +1,6 @@
-"""Jobs with all that we know of them, and their history: ``/api/v1/jobs``.
+"""Jobs with all that the platform knows of them, and their history: ``/api/v1/jobs``.
 
-Submitting, stopping and removing are WMLA's calls (execs.py); each is in one place.
+WMLA's calls submit, stop and remove jobs (execs.py). This module does not repeat them.
 """
 
 from __future__ import annotations

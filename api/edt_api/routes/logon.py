@@ -1,6 +1,7 @@
 """Signing in and out: ``/auth/v1``, as WMLA 2.x has it.
 
-``dlicmd --logon`` writes the token over an older one without cutting the file, so all tokens are equally long.
+All tokens have the same length, because ``dlicmd --logon`` writes a token over an older one without truncating the
+file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nodes, as users see them and admins run them: ``/api/v1/nodes``."""
+"""Nodes, as users see them and as admins manage them: ``/api/v1/nodes``."""
 
 from __future__ import annotations
 

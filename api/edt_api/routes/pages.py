@@ -1,7 +1,7 @@
-"""The dashboard's files: ``/ui/``, built from api/dashboard into ``static``; open to anyone.
+"""The dashboard's files: ``/ui/``, built from api/dashboard into ``static``; open to anyone. Reads files, writes none.
 
-The pages themselves hold nothing of anybody; what they show they ask for, with a session. A path that no file
-stands behind is the dashboard's own to understand, so it gets the one page there is. Reads files, writes none.
+The pages themselves hold no data of users; they request it with a session. If a path names no file, the answer is the
+dashboard's single page, which interprets the path itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from edt_api.errors import NoSuchPage
 router = APIRouter(include_in_schema=False)
 
 STATIC = Path(__file__).parents[1] / "static"
-"""What the build writes. The package's wheel holds it, a clone has it after ``make dashboard``."""
+"""The folder into which the build writes. The package's wheel contains it; a clone has it after ``make dashboard``."""
 ASSETS = "assets"
-"""Here a file's name changes with its content."""
+"""In this folder the name of a file changes when its content changes."""
 _TEXTS = {".js": "text/javascript", ".css": "text/css"}
 _FOR_EVER = "public, max-age=31536000, immutable"
 _HEADERS = {
@@ -31,7 +31,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Frame-Options": "DENY",  # for browsers that know no frame-ancestors
+    "X-Frame-Options": "DENY",  # for browsers without frame-ancestors
 }
 _NOT_BUILT = """<!doctype html>
 <html lang="en">
@@ -60,7 +60,7 @@ def page(path: str, accept_encoding: Annotated[str, Header()] = "") -> Response:
     file = built(STATIC, path)
     if file is not None and file.parent == (STATIC / ASSETS).resolve():
         return _asset(file, "gzip" in accept_encoding)
-    if file is None and path.startswith(f"{ASSETS}/"):  # a page that was open while a newer version came
+    if file is None and path.startswith(f"{ASSETS}/"):  # an open page of an older version asks for it
         raise NoSuchPage
     shown = file or built(STATIC, "index.html")
     if shown is None:
@@ -69,7 +69,7 @@ def page(path: str, accept_encoding: Annotated[str, Header()] = "") -> Response:
 
 
 def _asset(file: Path, gzipped: bool) -> Response:
-    """A file whose name is its version. Text is a third of its length on the way."""
+    """Return a file whose name changes with its content. Text is sent compressed, with a third of its length."""
     headers = {**_HEADERS, "Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
     if not gzipped or file.suffix not in _TEXTS:
         return FileResponse(file, headers=headers)
@@ -82,9 +82,11 @@ def _gzip(file: Path) -> bytes:
 
 
 def built(static: Path, path: str) -> Path | None:
-    """The file of that path inside ``static``; None for what is no file or lies elsewhere."""
+    """Return the file at this path inside ``static``; None if there is no such file or the path leads out of
+    ``static``.
+    """
     try:
         file = static.joinpath(path).resolve()
         return file if file.is_relative_to(static.resolve()) and file.is_file() else None
-    except (OSError, ValueError):  # longer than a name may be; a NUL
+    except (OSError, ValueError):  # the name is too long, or holds a NUL
         return None

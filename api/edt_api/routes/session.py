@@ -1,7 +1,7 @@
-"""A page's session: ``/api/v1/session`` and who one is, ``/api/v1/me``.
+"""A page's session: ``/api/v1/session``; and the signed-in user: ``/api/v1/me``.
 
-A session is a token like that of ``/auth/v1``, kept by the browser in a cookie. access/guard.py gives, reads and
-checks it, access/rules.py says what a request with it must show besides.
+A session is a token like that of ``/auth/v1``. The browser keeps it in a cookie. access/guard.py sets, reads and checks
+the cookie. access/rules.py defines what else a request with the cookie must show.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def begin(
     """Sign in with a name and a password; the answer's cookie is the session. An older one of this browser ends."""
     origin = request.headers.get("origin")
     refused = wrong_origin(origin, request.url.scheme, request.headers.get("host", "")) if origin else None
-    if refused is not None:  # or another site could sign its visitors in under its own name
+    if refused is not None:  # without this check another site could sign its visitors in as a user of its choice
         raise refused
     caller = await authenticator.caller(Credential(who.password, who.name), address)
     if caller.user is None:

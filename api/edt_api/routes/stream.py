@@ -1,12 +1,13 @@
 """The event stream of a page: ``GET /api/v1/stream``, text/event-stream.
 
-Without ``Last-Event-ID`` it begins with ``hello``: the cursor is taken before that is sent, so lists that are fetched
-then miss nothing: every later change comes as an event. With one the stream continues where it was cut, on any
-server: the cursor is a place in the database.
+Without ``Last-Event-ID`` the stream begins with ``hello``. The server takes the cursor before it sends ``hello``. So a
+client that then fetches its lists misses nothing: every later change comes as an event. With ``Last-Event-ID`` the
+stream continues where it was cut, on any server, because the cursor is a place in the database.
 
-One query of the database serves all streams of a process, through operations, four times a second while somebody
-listens and not at all otherwise. A listener gets every batch from the place on where the watcher stood when it came;
-what lies before that, back to a cursor of its own, it is handed first.
+One database query, made through operations, serves all streams of a process. The watcher makes it four times a second
+while at least one listener is connected, and never otherwise. A listener gets every batch after the place that the
+watcher had reached when the listener joined. A listener with an older cursor of its own first gets the changes between
+the two places.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ log = logging.getLogger("edt.api")
 router = APIRouter(prefix="/api/v1")
 
 BEAT_SECONDS = 10.0
-"""Silence is never longer: a page calls the stream stale after 15."""
+"""The longest silence of a stream. A page calls the stream stale after 15 s."""
 CHECK_SECONDS = 5.0
-"""So long may a stream outlive its credential."""
+"""How often a stream checks its credential, so how long it may outlive that credential."""
 LOOK_SECONDS = 0.25
 MOST_WAITING = 64
-"""Batches that are kept for a listener who does not take them; one with more has missed something."""
+"""The most batches that are kept for a slow listener. A listener with more has missed something."""
 _HEALTHY_SECONDS = 5.0
 _RETRY_MILLISECONDS = 1000
 _KEEP_ALIVE = "keep-alive"
@@ -69,7 +70,9 @@ _DESCRIBED: dict[int | str, dict[str, Any]] = {
 
 @dataclass
 class Batch:
-    """Changes of one look, and how they read for each viewer; written once for all who see the same."""
+    """Changes of one look at the database, with their events for each viewer. Viewers who see the same share the
+    events.
+    """
 
     changes: Changes
     written: dict[int | None, bytes] = field(default_factory=dict)
@@ -80,11 +83,11 @@ class Subscriber:
     """One open stream. ``take`` returns batches in their order."""
 
     cursor: str
-    """Everything up to here was delivered."""
+    """The place up to which the subscriber has taken all changes."""
     missed: bool = False
-    """Not everything could be delivered: the client must fetch all lists anew."""
+    """Whether changes were lost, so that the client must fetch all lists again."""
     over: bool = False
-    """No more will come."""
+    """Whether no more batches will come."""
     _waiting: deque[Batch] = field(default_factory=deque)
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -95,12 +98,12 @@ class Subscriber:
         self._ready.set()
 
     def deliver_first(self, batch: Batch) -> None:
-        """What lies before everything that waits already."""
+        """Put a batch before all batches that wait already."""
         self._waiting.appendleft(batch)
         self._ready.set()
 
     def miss(self) -> None:
-        """What waits is worth nothing any more: something before it, or of it, is lost."""
+        """Drop all waiting batches, because a change before them or among them is lost."""
         self._pass_over(list(self._waiting))
         self.missed = True
         self._ready.set()
@@ -110,13 +113,13 @@ class Subscriber:
         self._ready.set()
 
     async def wait(self, seconds: float) -> None:
-        """Return as soon as there is something to take, or after so long."""
+        """Return as soon as there is something to take, at the latest after this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ready.wait()
 
     def take(self) -> list[Batch]:
-        """Everything that waits. The listener's cursor goes on with it."""
+        """Return all waiting batches, and move the cursor to the end of the last one."""
         taken = list(self._waiting)
         self._pass_over(taken)
         if not self.over:
@@ -130,7 +133,7 @@ class Subscriber:
 
 
 class ChangeWatcher:
-    """The watcher of one process and those who listen to it. Belongs to one event loop."""
+    """Watches for changes in one process and delivers them to its listeners. Belongs to one event loop."""
 
     def __init__(self, platform: Platform, stopping: threading.Event) -> None:
         self._platform = platform
@@ -143,17 +146,21 @@ class ChangeWatcher:
 
     @property
     def healthy(self) -> bool:
-        """The last look is not long ago: silence means that nothing has changed."""
+        """Whether the last look was recent. Silence then means that nothing has changed."""
         return asyncio.get_running_loop().time() - self._looked_at < _HEALTHY_SECONDS
 
     async def join(self, cursor: str | None) -> Subscriber:
-        """Listen from ``cursor`` on, or from now on. Raises CursorInvalid; one that is too old has ``missed``."""
+        """Listen from ``cursor`` on; None: from now on. If the cursor is too old, the subscriber has ``missed`` set.
+
+        Raises:
+            CursorInvalid: the text is not a cursor.
+        """
         async with self._beginning:
             if self._watching is None or self._watching.done():
                 self._cursor = await to_thread.run_sync(history.newest_change, self._platform)
                 self._looked_at = asyncio.get_running_loop().time()
                 self._watching = asyncio.create_task(self._watch(), name="the stream's watcher")
-            # From here to the end of the block nothing is awaited: no batch comes between the two lines.
+            # Nothing is awaited from here to the end of the block, so no batch can come between the two lines.
             subscriber = Subscriber(self._cursor)
             self._subscribers.add(subscriber)
         try:
@@ -165,7 +172,7 @@ class ChangeWatcher:
         return subscriber
 
     async def _catch_up(self, subscriber: Subscriber, cursor: str) -> None:
-        """Put what happened between ``cursor`` and the place where the listener joined before all that came since."""
+        """Deliver the changes between ``cursor`` and the place where the listener joined, before all later batches."""
         until = subscriber.cursor
         try:
             changes = await to_thread.run_sync(lambda: history.changes_since(self._platform, cursor, until=until))
@@ -181,7 +188,7 @@ class ChangeWatcher:
         try:
             while self._subscribers and not self._stopping.is_set():
                 await asyncio.sleep(LOOK_SECONDS)
-                with suppress(Unavailable):  # meanwhile no heartbeat says that all is well
+                with suppress(Unavailable):  # ``healthy`` becomes false meanwhile, and streams send no beat
                     await self._look()
         except Exception:
             log.exception("the changes cannot be looked at; whoever listened will call again")
@@ -208,7 +215,7 @@ TheChanges = Annotated[ChangeWatcher, kept("watcher")]
 
 
 class EventStream(StreamingResponse):
-    """A response that ends its subscription when it ends, however it ends."""
+    """A response that ends its subscription when the response ends for any reason."""
 
     media_type = "text/event-stream"
 
@@ -244,7 +251,7 @@ async def stream(
     subscriber = await watcher.join(cursor)
     if cursor is None:
         begin = _heartbeat("hello", subscriber.cursor, platform.clock(), retry=_RETRY_MILLISECONDS)
-    else:  # no id: what came after the client's own cursor is still to be sent
+    else:  # no id, since changes after the client's own cursor are still to be sent
         begin = _heartbeat("beat", None, platform.clock(), retry=_RETRY_MILLISECONDS)
     return EventStream(
         _events(platform, watcher, authenticator, caller, viewer, subscriber, begin), watcher, subscriber
@@ -288,7 +295,9 @@ async def _events(
 
 
 async def _still(authenticator: Authenticator, caller: Caller) -> bool:
-    """Whether the credential still opens what it did. While the database is away it is not asked."""
+    """Whether the credential still admits the same user. If the database does not answer, the credential counts as
+    valid.
+    """
     try:
         return await authenticator.still(caller)
     except Unavailable:
@@ -296,7 +305,9 @@ async def _still(authenticator: Authenticator, caller: Caller) -> bool:
 
 
 async def _written(batch: Batch, viewer: UserView) -> bytes:
-    """The batch's events for this viewer: written once for all who see the same. Empty: nothing for their eyes."""
+    """Return the batch's events for this viewer, made once for all viewers who see the same; empty if there are
+    none.
+    """
     sees = None if viewer.is_admin else viewer.id
     if sees not in batch.written:
         batch.written[sees] = await to_thread.run_sync(events_of, batch, viewer)
@@ -304,7 +315,7 @@ async def _written(batch: Batch, viewer: UserView) -> bytes:
 
 
 def events_of(batch: Batch, viewer: UserView) -> bytes:
-    """The events of a batch for ``viewer``. Pure."""
+    """Return the events of a batch for ``viewer``. Pure."""
     changes = batch.changes
     events: list[tuple[str, str]] = []
     jobs = cluster.JobsChanged(

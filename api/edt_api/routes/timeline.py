@@ -1,4 +1,4 @@
-"""Slots over time: ``/api/v1/timeline``."""
+"""Which job held which slot over time: ``/api/v1/timeline``."""
 
 from __future__ import annotations
 

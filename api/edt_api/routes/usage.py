@@ -1,4 +1,4 @@
-"""For how long slots were held, by user and day: ``/api/v1/usage``."""
+"""How long the jobs of each user held slots, by day: ``/api/v1/usage``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ router = APIRouter(prefix="/api/v1/usage")
 
 _DAY_SECONDS = 86_400
 _USERS = 1 << 32
-"""A cursor is a day, counted from 1970, and a user in one number."""
+"""A cursor is one number: days since 1970 times this, plus the number of a user."""
 
 
 @router.get("/slot-hours", dependencies=[for_users])

@@ -1,4 +1,4 @@
-"""Users: ``/api/v1/users``. Admins add, list and remove them; everybody may set their own password."""
+"""Users: ``/api/v1/users``. Admins add, list and remove users. Every user may set their own password."""
 
 from __future__ import annotations
 

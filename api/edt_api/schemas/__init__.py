@@ -1,6 +1,6 @@
-"""What crosses the wire, as shapes. Touches pydantic alone: the CLI reads it without a server.
+"""The shapes of requests and answers. Needs pydantic alone, so the CLI can use them without a server.
 
-What has WMLA's names is flat; all else is ours, under ``/api/v1``. Times are seconds since the epoch where nothing else
-is said; None: not yet. What a person sends must not hold unknown keys; of what an agent of another version sends they
-are dropped.
+Shapes with WMLA's names are flat. All others are OpenEDT's own, under ``/api/v1``. Times are seconds since the epoch
+unless a field documents otherwise; None means that the event has not happened yet. A person's request must not hold
+unknown keys. In a request of an agent, which may have another version, unknown keys are dropped.
 """

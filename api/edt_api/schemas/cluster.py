@@ -1,4 +1,4 @@
-"""All but jobs: nodes, images, users and sessions, the timeline and the stream, requests of a node's agent."""
+"""Shapes of everything but jobs: nodes, images, users, sessions, the timeline, the stream, and an agent's requests."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ class ImagePage(Page[Image]):
 class RoleName(enum.StrEnum):
     """What a user may do."""
 
-    ADMIN = "admin"  # sees every job, runs nodes and users
-    USER = "user"  # sees and stops their own jobs
+    ADMIN = "admin"  # sees every job, manages nodes and users
+    USER = "user"  # sees and stops only the user's own jobs
 
 
 MOST_NAME = 64

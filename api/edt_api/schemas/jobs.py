@@ -1,7 +1,7 @@
-"""Jobs, with all that we know of them, and their history; first what all shapes have in common.
+"""Shapes of jobs and their history. The base classes of all shapes come first.
 
-``Exec``, ``Framework`` and ``Logon`` are WMLA's surface: its names, flat, scalars only where its notebooks make a table
-of them (``DataFrame(body, index=[0])``).
+``Exec``, ``Framework`` and ``Logon`` are WMLA's. They have its names and are flat. They hold scalars only where WMLA's
+notebooks make a table of them (``DataFrame(body, index=[0])``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Output(BaseModel):
     model_config = ConfigDict(
         from_attributes=True,
         extra="ignore",
-        json_schema_serialization_defaults_required=True,  # what we send is always there, whatever the default
+        json_schema_serialization_defaults_required=True,  # answers hold every field, with or without a default
     )
 
 
@@ -48,11 +48,11 @@ class Page(Output, Generic[_Item]):
 class ExecState(enum.StrEnum):
     """The six states that clients are shown; a notebook's poller goes on in the first three."""
 
-    SUBMITTED = "SUBMITTED"  # durable; no scheduler has looked at it yet
-    PENDING = "PENDING_CRD_SCHEDULER"  # waits for slots
+    SUBMITTED = "SUBMITTED"  # the job is stored; the scheduler has not considered it yet
+    PENDING = "PENDING_CRD_SCHEDULER"  # the job waits for slots
     RUNNING = "RUNNING"  # an attempt has started
-    FINISHED = "FINISHED"  # the script came to its end
-    KILLED = "KILLED"  # stopped on its user's word
+    FINISHED = "FINISHED"  # the script ended without an error
+    KILLED = "KILLED"  # a user stopped the job
     ERROR = "ERROR"  # the script failed
 
     @property

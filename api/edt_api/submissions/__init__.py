@@ -1,1 +1,1 @@
-"""From the body of a submission to a job: its turn, its upload, its archive, its args."""
+"""Turns the body of a submission into a job: its turn, its upload, its archive, its args."""

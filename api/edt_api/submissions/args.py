@@ -1,9 +1,9 @@
-"""The grammar of ``args``: which words are the platform's, which the user's script's. Pure.
+"""The grammar of ``args``: separates the platform's options from the words of the user's script. Pure.
 
-Platform options stand anywhere, as ``--option value`` or ``--option=value``, and are taken out; every other
-word goes to the script in its order, and after a bare ``--`` all are the script's. Where an option is given
-twice the last one counts. Options of WMLA that have no effect here are taken as its clients send them.
-Next: submission.py, which reads the form beside them and finds the main script.
+A platform option may stand anywhere, as ``--option value`` or ``--option=value``. The platform takes its options out
+and passes all other words to the script in their order. After a bare ``--`` all words go to the script. If an option is
+given twice, the last one counts. Options of WMLA that have no effect here are accepted in the form that WMLA's clients
+send. Next: submission.py, which reads the form beside the args and finds the main script.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edt_scheduler.model.images import is_name
 from edt_scheduler.model.jobs import JobSpec
 
 LONGEST = 64 * 1024
-"""Characters of ``args``; a request line cannot carry more either."""
+"""The most characters of ``args``. A request line cannot hold more either."""
 MOST_WORKERS = 10_000
 MOST_RESTARTS = 1_000
 
@@ -39,7 +39,7 @@ _TAKES: Mapping[str, str] = {
     "--user-cmd": "nothing in this release, which runs a --model-main",
     "--pbmodel-name": "nothing in this release, which runs a --model-main",
 }
-"""The options that do something, and what each takes."""
+"""The options that have an effect, and what each takes."""
 
 _NO_EFFECT = frozenset({
     "--ig", "--consumer", "--submit-user", "--pbmodel-cmd", "--debug-level",
@@ -53,40 +53,43 @@ _NO_EFFECT = frozenset({
     "--lsf-gpu-syntax", "--cs-rmq-meta", "--cs-url-meta", "--cs-url-bearer",
     "--sc-runasuser", "--sc-runasgroup", "--sc-fsgroup",
 })  # fmt: skip
-"""Options of WMLA that take a value and have no effect yet."""
+"""WMLA's options that take a value and have no effect yet."""
 
 _SECRET = frozenset({"--cs-url-bearer", "--cs-rmq-meta"})
-"""Of these the whole value is masked where args are shown; of ``--msd-env`` what follows the name."""
+"""Options whose whole value is masked where args are shown. Of ``--msd-env`` only the part after the name is masked."""
 MASK = "****"
 
 _RESERVED = frozenset({"EDT_TAG", "EDT_NODE", "EDT_LIFE"})
-"""Variables by which an agent knows its processes again after its own restart; a job cannot set them."""
+"""Variables by which an agent finds its processes again after its own restart. A job cannot set them."""
 
 _DASHES = re.compile(r"[-\u2010-\u2015\u2212]{1,3}")
-"""What pages print for ``--``: hyphens, en dashes, a minus sign."""
+"""What web pages print in place of ``--``: hyphens, en dashes, a minus sign."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GAP = re.compile(r"(?:\s|\\\r?\n)*")
-"""Between words. A backslash before a line's end joins the lines, here and below."""
+"""The gap between words. A backslash at the end of a line joins two lines, here and in _PIECE."""
 _PIECE = re.compile(
     r"""\\\r?\n|\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s\\'"]+)""", re.DOTALL
 )
-"""Of a word."""
+"""A piece of a word."""
 _ESCAPE_IN_DOUBLE_QUOTES = re.compile(r"""\\(?:\r?\n|(["\\$`]))""")
 
 
 @dataclass(frozen=True)
 class Submission(JobSpec):
-    """The job that is asked for. Its main script is the one that was named, "" where none was, until it is found in the
-    code that was sent."""
+    """The job that a client asks for.
+
+    ``model_main`` holds the main script that the client named ("" if none) until the script is found in the unpacked
+    code.
+    """
 
     data_source: str | None = None
-    """``--data-source``, not yet read: JSON."""
+    """The value of ``--data-source``: JSON that is not parsed yet."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a command line, quotes taken off; ``line[start:end]`` is what was typed."""
+    """One word of a command line without its quotes. ``line[start:end]`` is the text that the client sent."""
 
     text: str
     start: int
@@ -95,7 +98,7 @@ class Word:
 
 @dataclass(frozen=True)
 class _Option:
-    """One platform option with its value, and where in ``args`` that value stood."""
+    """One platform option: its name, its value, and the word of ``args`` that held the value."""
 
     name: str
     value: str
@@ -107,7 +110,11 @@ class _Option:
 
 
 def parse(args: str) -> Submission:
-    """What ``args`` ask for. Raises ArgumentsInvalid, which names the option, what it got and what it takes."""
+    """Return the job that ``args`` ask for.
+
+    Raises:
+        ArgumentsInvalid: ``args`` cannot be taken; the error names the option, what it got and what it takes.
+    """
     _check_text(args)
     options, own, behind = _sort(split(args))
     last = {option.name: option for option in options}
@@ -139,9 +146,12 @@ def parse(args: str) -> Submission:
 
 
 def split(line: str) -> tuple[Word, ...]:
-    """The words of ``line``: blanks in any number part them, quotes and backslashes work as in a shell.
+    """Return the words of ``line``. Any number of blanks separates them; quotes and backslashes work as in a shell.
 
-    Nothing is expanded. Raises ArgumentsInvalid for a quote that is never closed and a backslash that escapes nothing.
+    Nothing is expanded.
+
+    Raises:
+        ArgumentsInvalid: a quote is never closed, or a backslash escapes nothing.
     """
     words: list[Word] = []
     start = _end_of_gap(line, 0)
@@ -158,7 +168,7 @@ def _end_of_gap(line: str, at: int) -> int:
 
 
 def _word(line: str, start: int) -> tuple[str, int]:
-    """The word that begins at ``start``, and where it ends."""
+    """Return the word that begins at ``start``, and the position where it ends."""
     parts: list[str] = []
     at = start
     while piece := _PIECE.match(line, at):
@@ -174,9 +184,10 @@ def _word(line: str, start: int) -> tuple[str, int]:
 
 
 def _slips(own: Iterable[str], given: Mapping[str, _Option]) -> str:
-    """Words that the script gets and that differ from an option of ours in case, dashes or a plural ``s`` only.
+    """Return a sentence about words that look like misspelt platform options, but went to the script.
 
-    They are the script's all the same, as WMLA's clients rely on; where that option is given too, nobody was wrong.
+    Such a word differs from an option only in case, in dashes or in a plural ``s``. The script gets the word, because
+    WMLA's clients rely on that. An option that is also given correctly is not reported.
     """
     meant = {_bare(name): name for name in _TAKES if name not in given}
     words = (word.partition("=")[0] for word in own if word.startswith("--"))
@@ -191,7 +202,7 @@ def _bare(word: str) -> str:
 
 
 def below(path: str) -> str | None:
-    """``path`` as a folder below a root: no leading ``/``, no ``.``; None where it leads out by ``..``."""
+    """Return ``path`` as a folder below a root, without a leading ``/`` and without ``.``; None if it has a ``..``."""
     parts = [part for part in path.split("/") if part not in {"", "."}]
     return None if ".." in parts else "/".join(parts)
 
@@ -208,7 +219,7 @@ def _check_text(args: str) -> None:
 
 
 def _sort(words: tuple[Word, ...]) -> tuple[list[_Option], tuple[str, ...], tuple[str, ...]]:
-    """The platform's options, the words of the user's script among them, and those behind a bare ``--``."""
+    """Return the platform's options, the words of the user's script between them, and the words after a bare ``--``."""
     options: list[_Option] = []
     own: list[str] = []
     rest = iter(words)
@@ -231,12 +242,12 @@ def _sort(words: tuple[Word, ...]) -> tuple[list[_Option], tuple[str, ...], tupl
 
 
 def _platform_name(spelt: str) -> str | None:
-    """The option that is meant, if it is one of the platform's."""
+    """Return the platform option that this spelling means; None if it means none."""
     if spelt in _TAKES or spelt in _NO_EFFECT:
         return spelt
     dashes = _DASHES.match(spelt)
     if dashes is None or dashes.group().strip("-") == "":
-        return None  # plain hyphens, spelt in full or not an option of ours
+        return None  # plain hyphens: an option of ours would have been found above
     name = "--" + spelt[dashes.end() :]
     return name if name in _TAKES or name in _NO_EFFECT else None
 
@@ -261,7 +272,7 @@ def _count(option: _Option, text: str | None = None, *, least: int = 1, most: in
 
 
 def _num_worker(workers: _Option | None, edt: _Option | None) -> int:
-    """``--numWorker``, cut by ``--edt-options maxWorkers=N``, which may also be given alone."""
+    """Return the value of ``--numWorker``, limited by ``--edt-options maxWorkers=N``, which may also be given alone."""
     asked = _count(workers) if workers else None
     if edt is None:
         return asked or 1
@@ -277,7 +288,7 @@ def _environ(options: Iterable[_Option]) -> dict[str, str]:
     for option in options:
         name, equals, value = option.value.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
-            raise option.wrong("something else")  # not shown: it may be a secret
+            raise option.wrong("something else")  # the value is not shown, because it may be a secret
         if name in _RESERVED:
             raise option.wrong(f"{name}, which is the platform's own")
         environ[name] = value
@@ -303,7 +314,7 @@ def _data_path(option: _Option | None) -> str | None:
 
 
 def _masked(args: str, options: list[_Option]) -> str:
-    """``args`` with every secret value replaced, all else as it was typed."""
+    """Return ``args`` with every secret value masked and all other text unchanged."""
     parts: list[str] = []
     at = 0
     for option in options:

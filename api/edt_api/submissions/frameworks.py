@@ -1,6 +1,6 @@
-"""Which frameworks a job may name, and how they are described to clients. Pure.
+"""The frameworks that a job may name, and their names for clients. Pure.
 
-WMLA's catalogue has more names than this release runs; naming one of those is answered by a sentence.
+WMLA's catalogue has more names than this release runs. A job that names one of those is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -12,25 +12,36 @@ from edt_api.errors import ArgumentsInvalid
 from edt_contract.frameworks import FRAMEWORKS, SupportedFramework
 
 RUNNABLE: Mapping[str, SupportedFramework] = {each.wmla_name: each for each in FRAMEWORKS.values()}
-"""By WMLA's names, matched by case."""
+"""The supported frameworks by WMLA's names. The case of a name matters."""
 _ALSO_CALLED = {"edtTensorFlow": "edtTensorflow", "edtKeras": "edtTensorflow"}
-"""How TensorFlow writes itself, and the name under which WMLA 1.2 ran Keras; such a job bears the other name."""
+"""Other names of a framework: TensorFlow's own spelling, and the name under which WMLA 1.2 ran Keras. The job gets the
+framework's main name.
+"""
 _OF_WMLA = frozenset({
     "PyTorch", "distPyTorch", "PyTorch041", "tensorflow", "disttensorflow", "disttensorflow_v1",
     "tensorflow1100", "ddlTensorFlow", "keras", "Caffe", "XGboost",
 })  # fmt: skip
 NAMES_GIVEN_BY_NOBODY = frozenset(each.app_name for each in FRAMEWORKS.values())
 RUN_NOW = " or ".join(RUNNABLE)
-"""For sentences."""
+"""The names of the supported frameworks, for sentences."""
 
 
 _NO_NAMES = frozenset({"main", "train", "__main__"})
-"""Scripts called so say nothing of what they train."""
+"""Names of scripts that do not show what the script trains."""
 
 
 def shown_name(framework: str, app_name: str, script: str, folder: str) -> str:
-    """A job's name for people. WMLA's clients get its framework's where its user gave none; people are shown that
-    of the script, or of the folder that was sent (``folder``) where the script is one of many ``main.py``."""
+    """Return the name of a job that people see.
+
+    WMLA's clients get the framework's name if the user gave no name to the job. People see the name of the script
+    instead. If many scripts have that name, as ``main.py``, they see the name of the folder that was sent.
+
+    Args:
+        framework: WMLA's name of the framework.
+        app_name: name that WMLA's clients get.
+        script: path of the main script.
+        folder: name of the folder that was sent; empty if there was none.
+    """
     known = RUNNABLE.get(_ALSO_CALLED.get(framework, framework))
     if known is None or app_name != known.app_name:
         return app_name
@@ -39,7 +50,11 @@ def shown_name(framework: str, app_name: str, script: str, folder: str) -> str:
 
 
 def runnable(name: str) -> SupportedFramework:
-    """The framework of this name. Raises ArgumentsInvalid for one that is not run."""
+    """Return the framework of this name.
+
+    Raises:
+        ArgumentsInvalid: this release does not run a framework of this name.
+    """
     found = RUNNABLE.get(_ALSO_CALLED.get(name, name))
     if found is not None:
         return found

@@ -1,6 +1,6 @@
-"""From what a client sent to a job: args, the form's ``data``, and the unpacked code.
+"""Makes a job out of a submission: its args, the form's ``data``, and the unpacked code.
 
-``read`` is pure; ``job_spec`` looks at the unpacked folder for the main script.
+``read`` is pure. ``job_spec`` looks for the main script in the unpacked folder.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from edt_api.submissions.frameworks import RUN_NOW
 from edt_scheduler.model.jobs import JobSpec
 
 DEFAULT_MAIN = "main.py"
-"""The main script where ``--model-dir`` was named and ``--model-main`` was not."""
+"""The main script if the client named ``--model-dir`` but no ``--model-main``."""
 _PATH_BYTES = 4096
 _SCRIPT_BYTES = 64 * 1024
-"""So much of the main script is looked at."""
+"""How many bytes of the main script are checked."""
 _PATH_ENDINGS = (".tar", ".gz", ".tgz", ".zip", ".py")
 
 
 def read(args: str | None, data: str | None) -> Submission:
-    """What is asked for by the query's ``args`` and the form's ``data``, where either may hold the args.
+    """Return the job that the query's ``args`` and the form's ``data`` ask for. Either of the two may hold the args.
 
-    ``hardwareSpec`` and ``dataSource`` of ``data`` win over the options that say the same.
+    ``hardwareSpec`` and ``dataSource`` of ``data`` override the options with the same meaning.
+
+    Raises:
+        ArgumentsInvalid: there are no args, or args or ``data`` hold something that the API cannot take.
     """
     form = _object(data)
     if args is None:
@@ -49,7 +52,11 @@ def read(args: str | None, data: str | None) -> Submission:
 
 
 def script_name(submission: Submission, filename: str | None) -> str:
-    """What a bare script is called: as ``--model-main`` says, else as the client called it."""
+    """Return the file name for a bare script: the one in ``--model-main``, or else the one that the client sent.
+
+    Raises:
+        ArgumentsInvalid: neither of them names a file.
+    """
     for path in (submission.model_main, filename):
         name = (path or "").replace("\\", "/").rpartition("/")[2]
         if name:
@@ -58,7 +65,11 @@ def script_name(submission: Submission, filename: str | None) -> str:
 
 
 def refuse_a_path(file: IO[bytes]) -> None:
-    """Raises UploadRefused for a body that is the text of a path: the SDK sends that when it is given a string."""
+    """Refuse a body that is the text of a path. WMLA's SDK sends such a body when a caller passes it a string.
+
+    Raises:
+        UploadRefused: the file holds one line that ends like the path of a script or an archive.
+    """
     file.seek(0)
     text = file.read(_PATH_BYTES + 1)
     file.seek(0)
@@ -68,23 +79,32 @@ def refuse_a_path(file: IO[bytes]) -> None:
 
 
 def job_spec(submission: Submission, staged: Path) -> JobSpec:
-    """The job, its main script found in ``staged``. Raises ArgumentsInvalid where there is none."""
+    """Return the job, with its main script found in the folder ``staged``.
+
+    Raises:
+        ArgumentsInvalid: the folder has no such script, or the script is a binary file.
+    """
     folder, main = _locate(staged, submission.model_dir, submission.model_main or DEFAULT_MAIN)
     _refuse_binary(staged / folder / main, main)
     return replace(submission, model_main=main, model_dir=folder or None)
 
 
 def _refuse_binary(path: Path, main: str) -> None:
-    """Raises ArgumentsInvalid for a main script that no Python reads: no source file holds a NUL."""
+    """Refuse a main script that holds a NUL, because Python cannot read such a file.
+
+    Raises:
+        ArgumentsInvalid: the script holds a NUL.
+    """
     with path.open("rb") as script:
         if b"\0" in script.read(_SCRIPT_BYTES):
             raise ArgumentsInvalid("--model-main", f"{main!r}, a binary file", "a Python script of the upload")
 
 
 def _locate(staged: Path, model_dir: str | None, model_main: str) -> tuple[str, str]:
-    """Folder and main script: as named, or by their last component, as ``dlicmd`` cuts what it packs.
+    """Return the folder and the main script.
 
-    An archive may hold the folder or what is in it.
+    Both are looked for as the client named them, and then by the last component of their paths, because ``dlicmd`` cuts
+    the paths of what it packs. An archive may hold the folder itself or its content.
     """
     mains = [path for path in (below(model_main), PurePosixPath(model_main).name) if path]
     for folder in _folders(staged, model_dir):
@@ -97,7 +117,7 @@ def _locate(staged: Path, model_dir: str | None, model_main: str) -> tuple[str, 
 
 
 def _folders(staged: Path, model_dir: str | None) -> Iterator[str]:
-    """Where the code may lie, most likely first."""
+    """Yield the folders that may hold the code, the most likely first."""
     if model_dir is not None:
         for path in (below(model_dir), PurePosixPath(model_dir).name):
             if path and (staged / path).is_dir():
@@ -125,14 +145,14 @@ def _json(name: str, text: str) -> Any:
 
 
 def _inside(value: object, *names: str) -> object:
-    """What an object holds under the first name, that under the next, and so on; None where one of them is none."""
+    """Return the value under a chain of keys in nested objects; None if a key is missing or a value is no object."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def _count(name: str, value: object) -> int | None:
-    """A number, perhaps written as a string; none and 0 say nothing."""
+    """Return a number that may be written as a string. None and 0 count as not given."""
     if value is None:
         return None
     text = str(value).strip() if isinstance(value, int | str) and not isinstance(value, bool) else ""
@@ -142,7 +162,7 @@ def _count(name: str, value: object) -> int | None:
 
 
 def _source_path(source: object) -> str | None:
-    """The folder that ``dataSource`` names below the data file system."""
+    """Return the folder that ``dataSource`` names, relative to the data file system."""
     if source is None or source == []:
         return None
     try:

@@ -1,14 +1,16 @@
-"""Taking in the body of a submission: whose is next; streamed to disk under a cap, in every form that clients send.
+"""Receives the body of a submission: waits for its turn, then streams it to disk under a limit, in all forms that
+clients send.
 
-A submission is work from its first byte on: a connection that may be slow, a file on the disk, a process that unpacks.
-So each user has a few at a time, and all users together some more. What comes beyond that waits, its body unread, for
-some seconds, and is then refused: by 429, with the time after which it may be sent again.
+A submission takes resources from its first byte on: a connection that may be slow, a file on the disk, a process that
+unpacks. So each user may send a few at a time, and all users together some more. Further submissions wait for some
+seconds while their bodies stay unread. Then the API refuses them with 429 and the time after which to send them again.
 
-Touches one file in a given folder, which is gone when it is closed.
+This module touches one file in a given folder. The file is deleted when it is closed.
 
-A multipart body has a part ``file`` (with a name, or as the SDK sends it without one) and perhaps a field
-``data``; further files (a conda environment, a package) are read past. ``dlicmd`` with ``--data-source`` alone
-sends a urlencoded form. No body at all is legal here: what is missing, ``args`` decides.
+A multipart body has a part ``file`` and perhaps a field ``data``. The part has a file name, except when WMLA's SDK
+sends it. The content of further files (a conda environment, a package) is ignored. With ``--data-source`` alone,
+``dlicmd`` sends a urlencoded form. A request without a body is legal here; the code that reads ``args`` decides what is
+missing.
 """
 
 from __future__ import annotations
@@ -34,27 +36,33 @@ _FIELD_BYTES = 64 * 1024
 _MOST_PARTS = 20
 _FLUSH_BYTES = 1 << 20
 STALLED_SECONDS = 60.0
-"""A client of whom nothing came for so long is given up: it holds one of its user's turns."""
+"""The API gives up a client that sends nothing for this time, since the client holds one of its user's turns."""
 LEAST_BYTES_A_SECOND = 16 * 1024
 BEHIND_SECONDS = 60.0
-"""One that is slower on the whole is given up too, once it is so far behind."""
+"""The API also gives up a client that is slower than LEAST_BYTES_A_SECOND and this many seconds late."""
 
 WAIT_SECONDS = 10.0
-"""So long does a submission wait for its turn: many small ones are taken in meanwhile."""
+"""How long a submission waits for its turn. The API can receive many small ones in this time."""
 
 
 class Admission:
-    """``at_once`` submissions are taken in at a time, ``per_user`` of one user. For one event loop, made inside it."""
+    """Lets ``at_once`` submissions in at a time, and ``per_user`` of one user. Belongs to the event loop that
+    makes it.
+    """
 
     def __init__(self, at_once: int, per_user: int) -> None:
         self._at_once, self._per_user = at_once, per_user
         self._all = CapacityLimiter(at_once)
         self._of_user: WeakValueDictionary[int, CapacityLimiter] = WeakValueDictionary()
-        """Of those who send something now: each submission holds its user's."""
+        """The limiters of users who send something now. Each running submission keeps its user's limiter alive."""
 
     @asynccontextmanager
     async def turn(self, user: int) -> AsyncIterator[None]:
-        """The block is the submission's turn. Raises TooManyUploads where it does not come in time."""
+        """Wait for the submission's turn. The turn lasts as long as the block.
+
+        Raises:
+            TooManyUploads: the turn did not come within WAIT_SECONDS.
+        """
         theirs = self._of_user.setdefault(user, CapacityLimiter(self._per_user))
         limit = f"{self._per_user} of one user"
         async with AsyncExitStack() as held:
@@ -70,12 +78,12 @@ class Admission:
 
 @dataclass
 class Upload:
-    """What a body holds."""
+    """The content of a submission's body."""
 
     file: IO[bytes] | None = None
-    """What the first part ``file`` held, under the file's own ``name``; None where there was none."""
+    """The content of the first part ``file``, in a file with a path in ``name``; None if there was no such part."""
     filename: str | None = None
-    """A label, not a path: what the client called it."""
+    """The name that the client gave to the file. It is a label and never used as a path."""
     fields: dict[str, str] = field(default_factory=dict)
 
 
@@ -83,8 +91,18 @@ class Upload:
 async def receive(
     stream: AsyncIterator[bytes], content_type: str | None, folder: Path, *, most: int
 ) -> AsyncIterator[Upload]:
-    """Read a request's body to its end; at the end of the block its file is gone. Raises UploadRefused, also where it
-    stalls, and, after ``most`` bytes, TooLarge."""
+    """Read a request's body to its end. The uploaded file is deleted at the end of the block.
+
+    Args:
+        stream: the body.
+        content_type: the request's Content-Type.
+        folder: folder for the file.
+        most: the largest body, in bytes.
+
+    Raises:
+        UploadRefused: the body cannot be read as a submission, or it comes too slowly.
+        TooLarge: the body has more than ``most`` bytes, or a field is too large.
+    """
     upload = Upload()
     try:
         await _read(_capped(stream, most), content_type, folder, upload)
@@ -135,7 +153,11 @@ async def _capped(stream: AsyncIterator[bytes], most: int) -> AsyncIterator[byte
 
 
 async def read_whole(body: AsyncIterator[bytes], most: int, refusal: str) -> bytes:
-    """All of it. Raises TooLarge, with this sentence, after ``most`` bytes."""
+    """Return the whole body.
+
+    Raises:
+        TooLarge: the body has more than ``most`` bytes; ``refusal`` is the message.
+    """
     whole = bytearray()
     async for chunk in body:
         whole += chunk
@@ -159,7 +181,9 @@ async def _multipart(body: AsyncIterator[bytes], boundary: bytes, parts: _Parts)
 
 
 class _Parts:
-    """Sorts what the parser finds: the first file to disk, fields into memory, other files nowhere."""
+    """Sorts the parts that the parser finds: writes the first file to disk, keeps fields in memory, drops other
+    files.
+    """
 
     def __init__(self, folder: Path, upload: Upload) -> None:
         self.upload = upload
@@ -176,7 +200,7 @@ class _Parts:
         self._to_file = False
 
     def callbacks(self) -> dict[str, Any]:
-        """By the parser's names."""
+        """Return the methods ``on_…`` by their names, which are the parser's names for its callbacks."""
         return {name: getattr(self, name) for name in dir(self) if name.startswith("on_")}
 
     async def flush(self) -> None:
@@ -210,8 +234,8 @@ class _Parts:
             self._field = (name or b"").decode(errors="replace")
             self._value = bytearray()
         elif self.upload.file is None:
-            # In the event loop, since making a file is one system call. It has a name so that the process that unpacks
-            # it can open it.
+            # Made in the event loop, since that takes only one system call. The file has a name so that the process
+            # that unpacks it can open it.
             self.upload.file = tempfile.NamedTemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by Upload
             self.upload.filename = filename.decode(errors="replace") if filename else None
             self._to_file = True
@@ -237,7 +261,7 @@ class _Parts:
 
 
 def _closed(file: IO[bytes]) -> None:
-    with suppress(FileNotFoundError):  # it has no name any more
+    with suppress(FileNotFoundError):  # the file's name was removed already
         file.close()
 
 

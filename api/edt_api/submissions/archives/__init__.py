@@ -1,11 +1,11 @@
-"""Unpacking what a stranger sent: tar, gzipped tar, zip or a bare script. Touches one folder.
+"""Unpacks an upload of an untrusted client: tar, gzipped tar, zip or a bare script. Touches one folder.
 
-The standard library's extractors are no boundary: what is written, ``tree`` writes, regular files and directories
-only, never outside the folder, under limits on bytes that were really written. The library's tar reader takes a broken
-header in the middle for the end, so headers of a tar are read here. Whatever is cut or broken is refused whole. When
-``unpack`` returns, all of it is on disk; when it raises, nothing is left.
+The standard library's extractors are not a security boundary. So only ``tree`` writes: regular files and directories,
+never outside the folder, under limits on the bytes really written. The library's tar reader takes a broken header in
+the middle for the end, so ``tars`` reads the headers itself. An archive that is cut or broken is refused whole. When
+``unpack`` returns, all files are on disk. When it raises, nothing is left.
 
-``tree`` says how much is taken and writes, ``tars`` and ``zips`` read.
+``tree`` holds the limits and writes; ``tars`` and ``zips`` read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,18 @@ _TAKEN = "take tar, plain or with gzip, zip, or the script alone"
 
 
 def unpack(upload: BinaryIO, into: Path, *, script: str, limits: Limits = LIMITS) -> None:
-    """Unpack ``upload`` into ``into``, a folder that does not exist yet. Its first bytes say what it is.
+    """Unpack ``upload`` into the folder ``into``, which must not exist yet. The first bytes of the upload tell its
+    format.
 
-    ``script`` names the file if the upload is a bare script. Raises ArchiveRefused and TooLarge.
+    Args:
+        upload: the uploaded file.
+        into: folder to be made.
+        script: name of the file if the upload is a bare script.
+        limits: limits on sizes and counts.
+
+    Raises:
+        ArchiveRefused: the upload is cut, broken, in another format, or holds what is not taken.
+        TooLarge: the upload exceeds a limit.
     """
     upload.seek(0, 2)
     size = upload.tell()
@@ -57,13 +66,15 @@ def unpack(upload: BinaryIO, into: Path, *, script: str, limits: Limits = LIMITS
 
 
 def unpack_file(upload: Path, into: Path, script: str) -> None:
-    """``unpack`` the file of this path: what a process can be asked for that did not open it."""
+    """Unpack the file at this path with ``unpack``. A child process can be asked to do so, since a path can be
+    pickled.
+    """
     with upload.open("rb") as file:
         unpack(file, into, script=script)
 
 
 def _script(upload: BinaryIO, head: bytes, size: int, tree: Tree, name: str) -> None:
-    """A single file, if it is text."""
+    """Write the upload as a single file. Refuse it if it is not text."""
     if size == 0:
         raise ArchiveRefused("it is empty")
     for magic, packer in _FOREIGN.items():

@@ -1,7 +1,8 @@
-"""Reading tar: ustar, GNU and pax, strictly; packed by gzip or not. Pure but for reading the stream.
+"""Reads tar files strictly: ustar, GNU and pax, with or without gzip. Pure apart from reading the stream.
 
-A tar is a row of 512-byte blocks: a header with a checksum, the data rounded up, the next header; two blocks of
-zeros end it, and nothing but zeros may follow. Whatever else is met is a cut or broken archive.
+A tar is a sequence of 512-byte blocks. A header with a checksum comes first, then the data, padded to whole blocks,
+then the next header. Two blocks of zeros end the tar, and only zeros may follow. An archive with anything else is cut
+or broken.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ BLOCK = 512
 _CHUNK = 256 * 1024
 _GZIP_CHUNK = 64 * 1024
 _GZIP = 31
-"""zlib's word for: a gzip header and trailer, the largest window."""
+"""The ``wbits`` of zlib that mean a gzip header and trailer and the largest window."""
 _ZEROS = bytes(BLOCK)
 _EXTENSION_BYTES = 64 * 1024
-"""The longest extension header: a name, and what pax says of times and owners."""
+"""The longest extension header. It holds a name, or pax records of times and owners."""
 
 _REFUSED = {
     b"1": "it is a hard link; only files and folders are taken",
@@ -38,11 +39,11 @@ _DECIMAL = re.compile(r"[0-9]{1,18}")
 
 
 class Gunzip:
-    """A gzip file as a stream of what it holds, at most so many bytes. The end is reported only once every member's
-    length and CRC-32 were found right.
+    """A gzip file as a stream of its content, limited to ``most`` bytes. The stream reports its end only after it has
+    verified the length and the CRC-32 of every gzip member.
 
-    Not ``gzip.GzipFile``, which reads names in headers and zeros at the end byte by byte: an upload that is full of
-    them would keep a process busy for a minute.
+    This class replaces ``gzip.GzipFile``, which reads names in headers and zeros at the end byte by byte. An upload
+    full of those would keep a process busy for a minute.
     """
 
     def __init__(self, file: BinaryIO, most: int) -> None:
@@ -51,10 +52,15 @@ class Gunzip:
         self._input = b""
         self._member = zlib.decompressobj(_GZIP)
         self._inside = True
-        """Of a member: its trailer is still to come."""
+        """Whether the position is inside a gzip member, whose trailer has not come yet."""
 
     def read(self, most: int) -> bytes:
-        """Some bytes, at most so many; none at the end. Raises ArchiveRefused where the file is cut or broken."""
+        """Return some bytes, at most ``most``; no bytes at the end.
+
+        Raises:
+            ArchiveRefused: the file is cut or broken.
+            TooLarge: the content has more bytes than the limit.
+        """
         while True:
             self._input = self._input or self._file.read(_GZIP_CHUNK)
             if not self._input:
@@ -71,7 +77,9 @@ class Gunzip:
                 return data
 
     def _begin_another(self) -> bool:
-        """Members may follow each other, and zeros the last one."""
+        """Begin the next gzip member if there is one. Members may follow each other, and zeros may follow the last
+        member.
+        """
         self._input = self._input.lstrip(b"\0")
         if self._input:
             self._member = zlib.decompressobj(_GZIP)
@@ -104,19 +112,25 @@ class _Header:
 
 
 def begins_like_one(head: bytes) -> bool:
-    """Whether these first bytes are a tar's: the mark of ustar, or a header whose checksum is right."""
+    """Whether these first bytes are a tar's: the mark of ustar, a block of zeros, or a header with the right
+    checksum.
+    """
     if len(head) < BLOCK:
         return False
     return head[257:262] == b"ustar" or head == _ZEROS or _checksum_is_right(head)
 
 
 def extract(source: Readable, tree: Tree, limits: Limits) -> None:
-    """Write all members into ``tree``. Raises ArchiveRefused, which names the member where there is one, and TooLarge.
+    """Write all members into ``tree``.
 
-    Headers are counted besides members: extension headers, and folders named again, add none to the tree.
+    Headers have a limit of their own, because extension headers and repeated folders add no member to the tree.
+
+    Raises:
+        ArchiveRefused: the tar is cut or broken, or a member is not allowed; the error names that member.
+        TooLarge: the tar exceeds a limit.
     """
     headers = 0
-    extension: dict[str, str] = {}  # of the next member
+    extension: dict[str, str] = {}  # extension headers of the next member
     while True:
         block = _exactly(source, BLOCK)
         if block == _ZEROS:
@@ -162,13 +176,16 @@ def _header(block: bytes) -> _Header:
         raise ArchiveRefused("it is broken: a header's checksum is wrong")
     name = block[:100].partition(b"\0")[0]
     prefix = block[345:500].partition(b"\0")[0]
-    if block[257:263] == b"ustar\0" and prefix:  # GNU keeps other things there
+    if block[257:263] == b"ustar\0" and prefix:  # GNU tars keep other data in the prefix field
         name = prefix + b"/" + name
     return _Header(name, _number(block[124:136]), _number(block[100:108]), block[156:157])
 
 
 def _checksum_is_right(block: bytes) -> bool:
-    """The sum of all bytes, the sum's own field counted as blanks. Old writers added signed bytes."""
+    """Whether the checksum is the sum of all bytes of the header. The checksum's own field counts as blanks.
+
+    Old writers added signed bytes; this sum is right, too.
+    """
     digits = block[148:156].strip(b" \0")
     if not digits or not _OCTAL.fullmatch(digits):
         return False
@@ -178,7 +195,7 @@ def _checksum_is_right(block: bytes) -> bool:
 
 
 def _number(field: bytes) -> int:
-    """Octal digits, or, marked by the highest bit, the bytes of the number."""
+    """Return the number of a field: octal digits, or, if the highest bit is set, the bytes of the number."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0")
@@ -194,7 +211,7 @@ def _extension(source: Readable, header: _Header) -> bytes:
 
 
 def _pax(data: bytes) -> dict[str, str]:
-    """Records ``<length> <key>=<value>\\n``; the length counts itself."""
+    """Return the records ``<length> <key>=<value>\\n`` that matter here. The length includes its own digits."""
     records: dict[str, str] = {}
     at = 0
     while at < len(data):
@@ -232,7 +249,7 @@ def _exactly(source: Readable, size: int) -> bytes:
 
 
 def _end(source: Readable) -> None:
-    """The first block of zeros was read; a second must follow, and then nothing else."""
+    """Check the end, after the first block of zeros: a second block of zeros must follow, and then only zeros."""
     if _exactly(source, BLOCK) != _ZEROS:
         raise ArchiveRefused("it is broken: a header in its middle is empty")
     while chunk := source.read(_CHUNK):

@@ -1,7 +1,7 @@
-"""The folder that an archive becomes: how much it may be, and the rules for names in it. Writes below one root only.
+"""The folder that an archive is unpacked into: its limits, and the rules for names. Writes below one root only.
 
-Nothing but directories and regular files is ever made here, and none through a link: there are none. Each file
-is on disk when ``write`` returns, the folders when ``finish`` does.
+It makes only directories and regular files. It makes no links, so no path leads through one. Each file is on disk when
+``write`` returns, the folders when ``finish`` returns.
 """
 
 from __future__ import annotations
@@ -26,47 +26,49 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 @dataclass(frozen=True)
 class Limits:
-    """All that is capped. Sizes are of what was really read or written, never of what a header claims."""
+    """All limits of an upload. They apply to bytes really read or written, never to sizes that a header declares."""
 
     upload_bytes: int = 512 * MIB
-    """What a request may send."""
+    """The most bytes of a request."""
     total_bytes: int = 2 * GIB
-    """What all files together may become."""
+    """The most bytes of all files together."""
     file_bytes: int = 1 * GIB
     members: int = 50_000
-    """Files and folders."""
+    """The most files and folders."""
     directory_bytes: int = 32 * MIB
-    """The directory of a zip, which is in memory whole: names, and 46 bytes or more for each."""
+    """The largest directory of a zip, in bytes. The directory is held in memory: the names, and at least 46 bytes for
+    each.
+    """
     depth: int = 32
-    """Folders in each other."""
+    """The most folders inside each other."""
     name_bytes: int = 255
-    """One component of a path."""
+    """The longest component of a path, in bytes."""
     path_bytes: int = 1024
     ratio: int = 200
-    """Bytes written for each byte sent; source code packs about 5 to 1, zeros 1000 to 1."""
+    """The most bytes written for each byte sent. Source code packs about 5 to 1, zeros 1000 to 1."""
     ratio_from_bytes: int = 32 * MIB
-    """Below this the ratio does not matter."""
+    """The ratio does not apply below this number of written bytes."""
 
     @property
     def headers(self) -> int:
-        """Of a tar: one of each member, and on average two extension headers of it."""
+        """The most headers of a tar: one for each member, and on average two extension headers for each."""
         return 3 * self.members
 
     def written_bytes(self, sent: int) -> int:
-        """What an upload of ``sent`` bytes may become."""
+        """Return the most bytes of files that an upload of ``sent`` bytes may unpack to."""
         return min(self.total_bytes, max(self.ratio_from_bytes, self.ratio * sent))
 
     def stream_bytes(self, sent: int) -> int:
-        """What a packed tar of ``sent`` bytes may unpack to, headers and padding included."""
+        """Return the most bytes that a packed tar of ``sent`` bytes may unpack to, with headers and padding."""
         return self.written_bytes(sent) + 4 * KIB * min(self.members, 64 + sent)
 
 
 LIMITS = Limits()
-"""What the platform takes unless a test says otherwise."""
+"""The platform's limits. Tests may use others."""
 
 
 class Tree:
-    """Writes members below ``root``, which it makes, and counts them. ``sent``: bytes of the upload."""
+    """Makes the folder ``root``, writes members below it, and counts them. ``sent`` is the upload's size in bytes."""
 
     def __init__(self, root: Path, limits: Limits, sent: int) -> None:
         root.mkdir(mode=0o755)
@@ -77,11 +79,21 @@ class Tree:
         self._files: set[Parts] = set()
 
     def folder(self, name: str) -> None:
-        """Make a folder and those it lies in. One that is there already is left as it is."""
+        """Make a folder and its parents. An existing folder is left as it is.
+
+        Raises:
+            ArchiveRefused: the name is not allowed, or names a file.
+            TooLarge: there are too many members.
+        """
         self._make_folders(self._parts(name), name)
 
     def write(self, name: str, chunks: Iterable[bytes], *, executable: bool) -> None:
-        """Write a file and have it on disk. Raises for a name that was written before."""
+        """Write a file and sync it to disk.
+
+        Raises:
+            ArchiveRefused: the name is not allowed, or was written before.
+            TooLarge: the file or the whole upload exceeds a limit.
+        """
         parts = self._parts(name)
         if not parts or name.endswith("/"):
             raise ArchiveRefused("a file needs a name", name)
@@ -103,7 +115,11 @@ class Tree:
             os.close(descriptor)
 
     def finish(self) -> None:
-        """Have the folders on disk too. Raises for an archive that held no file."""
+        """Sync the folders to disk.
+
+        Raises:
+            ArchiveRefused: the archive held no file.
+        """
         if not self._files:
             raise ArchiveRefused("it holds no file")
         for parts in sorted(self._folders, key=len, reverse=True):
@@ -111,7 +127,11 @@ class Tree:
         sync(self._root.parent)
 
     def _parts(self, name: str) -> Parts:
-        """The components of a member's name; () is the root itself. Raises for whatever could lead elsewhere."""
+        """Return the components of a member's name; () is the root itself.
+
+        Raises:
+            ArchiveRefused: the name could lead out of the root, or is too long or too deep.
+        """
         limits = self._limits
         if name.startswith("/") or _DRIVE.match(name):
             raise ArchiveRefused("its name is absolute", name)

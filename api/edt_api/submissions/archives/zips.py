@@ -1,8 +1,9 @@
-"""Reading zip: ``zipfile`` behind our limits. Pure but for reading the file.
+"""Reads zip files: ``zipfile`` with limits around it. Pure apart from reading the file.
 
-``zipfile`` reads the whole directory at the end when it opens, and makes an object of each entry: so the directory's
-length and the number of its entries are looked at before. Its entries have to be as many as it declares, must not share
-their bytes, and end where the file ends. Each file has the declared CRC-32, or ``zipfile`` says so.
+When ``zipfile`` opens a zip, it reads the whole directory at the end and makes an object for each entry. So this module
+checks the length of the directory and the number of its entries before that. The directory must have as many entries as
+it declares. Entries must not overlap, and the zip must end where the file ends. ``zipfile`` checks the CRC-32 of each
+file.
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ _CHUNK = 64 * 1024
 _ENTRY = b"PK\x01\x02"
 _END = struct.Struct("<4s4H2LH")
 _MANY = 0xFFFF
-"""As the number of entries: another record of 64 bits holds it."""
+"""This number of entries means that a separate 64-bit record holds the real number."""
 _LENGTHS_AT = 26
-"""Place in a local header, at whose end stand the lengths of name and extra field."""
+"""Offset in a local header of the lengths of name and extra field, which are its last four bytes."""
 _ENCRYPTED, _UTF8 = 0x1, 0x800
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _UNIX = {3, 19}
-"""Systems whose entries hold a file's mode: Unix, and macOS by its own number."""
+"""Systems whose entries hold a file's mode: Unix (3) and macOS (19)."""
 _BROKEN = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error, zlib.error)
-"""What ``zipfile`` raises for a zip that is cut, broken or of a kind that it does not read."""
+"""The errors of ``zipfile`` for a zip that is cut, broken or of an unsupported kind."""
 
 
 def extract(file: BinaryIO, size: int, tree: Tree, limits: Limits) -> None:
-    """Write all members into ``tree``. Raises ArchiveRefused, which names the member where there is one."""
+    """Write all members into ``tree``.
+
+    Raises:
+        ArchiveRefused: the zip is cut or broken, or a member is not allowed; the error names that member.
+        TooLarge: the zip exceeds a limit.
+    """
     guard = _Guard(file, size, limits)
     with _refusing_broken():
         archive = zipfile.ZipFile(cast(BinaryIO, guard))
@@ -48,7 +54,7 @@ def extract(file: BinaryIO, size: int, tree: Tree, limits: Limits) -> None:
         if entry.header_offset < end:
             raise ArchiveRefused("it is broken: it overlaps another one", name)
         with _refusing_broken(name):
-            archive.open(entry).close()  # its local header agrees with the directory, or this raises
+            archive.open(entry).close()  # raises if its local header does not agree with the directory
             end = _data_end(file, entry)
         if name.endswith("/"):
             tree.folder(name)
@@ -57,12 +63,12 @@ def extract(file: BinaryIO, size: int, tree: Tree, limits: Limits) -> None:
 
 
 class _Guard:
-    """The upload as ``zipfile`` sees it: seeks stay inside, and no more of a directory is read than the limits take."""
+    """The upload as ``zipfile`` sees it. Seeks stay inside the file, and directories beyond the limits are not read."""
 
     def __init__(self, file: BinaryIO, size: int, limits: Limits) -> None:
         self._file, self._size, self._limits = file, size, limits
         self.opened = False
-        """The directory has been read: what is read from here on are members."""
+        """Whether ``zipfile`` has read the directory. It reads only members from then on."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -78,7 +84,8 @@ class _Guard:
         if size > self._limits.directory_bytes:
             raise TooLarge(f"the zip's directory has {size} bytes: at most {self._limits.directory_bytes} are taken")
         data = self._file.read(size)
-        # Each begins so; nobody's name holds this. What else is read, in search of the end, may hold some of them too.
+        # Each entry begins with this mark, and no sensible name holds it. Other data, which ``zipfile`` reads in search
+        # of the end, may hold some marks too.
         if data.startswith(_ENTRY) and data.count(_ENTRY) > self._limits.members:
             raise TooLarge(f"the upload holds too many files: at most {self._limits.members} are taken")
         return data
@@ -93,7 +100,7 @@ def _refusing_broken(name: str = "") -> Iterator[None]:
 
 
 def _check_end(file: BinaryIO, size: int, archive: zipfile.ZipFile) -> None:
-    """``zipfile`` passes over what follows a zip, and over entries that a wrong length has swallowed."""
+    """Refuse what ``zipfile`` accepts: data after the zip, and entries that are lost because of a wrong length."""
     file.seek(max(0, size - _END.size - len(archive.comment)))
     record = file.read(_END.size)
     if len(record) < _END.size or not record.startswith(b"PK\x05\x06"):
@@ -116,7 +123,10 @@ def _mode(entry: zipfile.ZipInfo) -> int:
 
 
 def _name(entry: zipfile.ZipInfo) -> str:
-    """UTF-8, said or not; else what DOS wrote. Whole: ``filename`` ends before a NUL."""
+    """Return the name of an entry: UTF-8, with or without the flag for it; otherwise as DOS encoded it (cp437).
+
+    ``orig_filename`` is the whole name, while ``filename`` ends before a NUL.
+    """
     if entry.flag_bits & _UTF8:
         return entry.orig_filename
     try:
@@ -132,7 +142,10 @@ def _data(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> Iterat
 
 
 def _data_end(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
-    """By its local header, whose extra field may have another length than the directory's."""
+    """Return where the data of an entry ends, by its local header.
+
+    The extra field of a local header may have another length than the one in the directory.
+    """
     file.seek(entry.header_offset + _LENGTHS_AT)
     lengths: int = sum(struct.unpack("<2H", file.read(4)))
     return entry.header_offset + _LENGTHS_AT + 4 + lengths + entry.compress_size
