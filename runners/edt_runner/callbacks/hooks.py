@@ -1,12 +1,12 @@
-"""The order in which a user's callbacks are called, and what they remember between, as part of the state: out of one
-process, into its twin in another.
+"""The order in which the runner calls a user's callbacks, and how their memory travels between processes.
 
-Each kind of callback is brought to one form by a ``UserCallback``. The random generators are seeded alike in all
-engines before each round of hooks.
+A ``UserCallback`` gives each kind of callback the same interface. Before each round of hooks, all engines seed their
+random generators alike.
 
-The twin was made by the same script, so only what has changed since needs to travel, and only as data (``records``).
-What cannot travel soundly is refused by the name of the attribute. Large arrays that the script made before the
-training, and that no hook has changed, do not travel: the twin has its own.
+The memory of a callback is part of the training's state. It travels from one process to the same callback of another
+process, its twin. The same script made the twin, so only what has changed since must travel, and it travels only as
+data (``records``). A value that cannot travel safely is refused with an error that names its attribute. A large array
+that the script made before the training, and that no hook has changed, does not travel, because the twin has it too.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from edt_runner.frameworks.trainable import EngineAdapter
 
 
 class UserCallback(Protocol):
-    """One callback, whatever it derives from."""
+    """One callback of a user, whatever class it derives from."""
 
     inner: Any
-    """What the user gave."""
+    """The user's own callback object."""
     attached: tuple[str, ...]
-    """Its attributes that are set by ``attach``."""
+    """Attributes of ``inner`` that ``attach`` sets."""
 
     def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None: ...
     def train_begin(self) -> None: ...
@@ -41,7 +41,7 @@ class UserCallback(Protocol):
 
 
 class WmlaCallback:
-    """A ``callbacks.Callback``, or anything that has some of its hooks."""
+    """A ``callbacks.Callback``, or any object that has some of its hooks."""
 
     attached: tuple[str, ...] = ("params", "model")
 
@@ -75,7 +75,7 @@ class WmlaCallback:
 
 
 class KerasCallback:
-    """A ``keras.callbacks.Callback``, of Keras 3 or 2, one of those that ``fabric_model`` lets through."""
+    """A ``keras.callbacks.Callback`` of Keras 3 or 2, of a kind that ``fabric_model`` accepts."""
 
     attached: tuple[str, ...] = ("params", "model", "_model", "validation_data")
 
@@ -96,21 +96,23 @@ class KerasCallback:
         self.inner.on_epoch_begin(epoch, {})
 
     def epoch_end(self, epoch: int, values: dict[str, float], saves: bool) -> None:
-        self.inner.on_epoch_end(epoch, values)  # one dict for all, as Keras has it: some add to it
+        self.inner.on_epoch_end(epoch, values)  # all callbacks get the same dict, as in Keras; some add values to it
 
 
 class UserCallbacks:
-    """All callbacks of one engine. What they change, and what they remember, is part of the state that the adapter
-    exports: the state after n steps is the one after all callbacks that belong before step n.
+    """All callbacks of one engine.
+
+    What callbacks change and remember is part of the state that the adapter exports. The state after n steps is the
+    state after all hooks that belong before step n.
 
     Args:
-        callbacks: in the order in which they are called.
-        model, optimizer: what hooks see.
+        callbacks: the callbacks, in the order in which they are called.
+        model, optimizer: the objects that hooks see.
         model_parts: parts of both, in an order that is the same in every process.
-        epochs, steps: of the training; steps of one epoch.
-        seed: of the training.
+        epochs, steps: number of epochs of the training, and of steps of one epoch.
+        seed: the training's seed.
         seed_framework: seeds the framework's global generators.
-        ran: called after hooks have run: the model may be another.
+        ran: called after hooks have run, because they may have changed the model.
     """
 
     def __init__(
@@ -133,11 +135,11 @@ class UserCallbacks:
             for callback in callbacks
         ]
         self._initial = [memory.export() for memory in self._memories]
-        """What they remember before any hook."""
+        """What each callback remembers before any hook."""
         self._entered = False
         self._begun = False
         self.stopped = False
-        """Whether they have ended the training at the end of an epoch."""
+        """Whether a callback has ended the training at the end of an epoch."""
         self._records: list[Any] = []
         self._tensors: dict[str, torch.Tensor] = {}
         for callback in callbacks:
@@ -145,17 +147,22 @@ class UserCallbacks:
 
     # ── hooks ─────────────────────────────────────────────────────────────────────────────────────────────────
     def enter(self) -> None:
-        """This process is about to receive a state on which hooks have run: what they would change is about to be
-        overwritten."""
+        """Run the ``on_train_begin`` hooks, unless they have run.
+
+        Called before this process receives a state on which hooks have run. That state then overwrites what the
+        hooks change here.
+        """
         if not self._entered:
             self._train_begin()
 
     def begin(self) -> None:
-        """A state has been received. If it is the driver's of offset 0, on which nothing has been run: run what belongs
-        before the first step."""
+        """Run the hooks that belong before the first step, unless the received state already has them.
+
+        Called after a state has been received. The hooks run if that state is the driver's state of offset 0.
+        """
         if self._begun:
             return
-        if self._entered:  # it had begun, and was sent back before anybody counted on it
+        if self._entered:  # it had begun, and was sent back before any engine relied on it
             for memory, (record, tensors) in zip(self._memories, self._initial, strict=True):
                 memory.restore(record, tensors)
         self._train_begin()
@@ -164,17 +171,20 @@ class UserCallbacks:
         self._finish()
 
     def end_epoch(self, epoch: int, values: Mapping[str, float], *, last: bool, saves: bool) -> None:
-        """Run what belongs between the last step of ``epoch`` (0-based) and the next step, if it is not the ``last``.
+        """Run the hooks that belong between the last step of an epoch and the next step.
 
-        ``values``: means over all engines, those of the validation as ``val_…``. ``saves``: the user's model files are
-        written after this epoch.
+        Args:
+            epoch: the epoch that ends, 0-based.
+            values: means over all engines; those of the validation are named ``val_…``.
+            last: no epoch follows.
+            saves: the user's model files are written after this epoch.
         """
         self._seed_for(2 * epoch + 2)
         shared = dict(values)
         for callback in self._callbacks:
             callback.epoch_end(epoch, shared, saves)
         stop = getattr(self._model, "stop_training", False)
-        self.stopped = not callable(stop) and bool(stop)  # NumPy has a True of its own
+        self.stopped = not callable(stop) and bool(stop)  # NumPy's True is another object than Python's
         if last or self.stopped:
             for callback in self._callbacks:
                 callback.train_end(shared)
@@ -213,7 +223,11 @@ class UserCallbacks:
 
     # ── what they remember ────────────────────────────────────────────────────────────────────────────────────
     def export(self) -> tuple[dict[str, Any] | None, dict[str, torch.Tensor]]:
-        """What the callbacks remember: plain JSON, None where no hook has run on this state, and tensors by name."""
+        """What the callbacks remember.
+
+        Returns:
+            Plain JSON, or None if no hook has run on this state; and tensors by name.
+        """
         if not self._begun:
             return None, {}
         return {"records": self._records, "stopped": self.stopped}, self._tensors
@@ -222,7 +236,7 @@ class UserCallbacks:
         """Make the callbacks remember what ``export`` of another process has returned.
 
         Raises:
-            StateMismatch: this process has made other callbacks.
+            StateMismatch: this process has made other callbacks than that one.
         """
         self._begun = record is not None
         if record is None:
@@ -236,12 +250,12 @@ class UserCallbacks:
 
 
 def _ordered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Alike in all engines, whatever order an object got its attributes in: several send a state together."""
+    """Sort tensors by name. Several engines may send one state together, so all engines need the same order."""
     return dict(sorted(tensors.items()))
 
 
 def _takes(hook: Callable[..., Any], name: str) -> bool:
-    """Whether it has a parameter of this name, or takes any."""
+    """Whether ``hook`` has a parameter of this name, or takes any keyword."""
     try:
         parameters = inspect.signature(hook).parameters.values()
     except (TypeError, ValueError):
@@ -253,15 +267,18 @@ _KEY, _PREFIX = "callbacks", "callback."
 
 
 class _Carrying:
-    """An adapter whose state has beside the framework's what a user's callbacks remember. So that goes wherever the
-    state goes: to joining engines, to engines that are behind, to the driver, into checkpoints. The driver runs no
-    hooks; it keeps what it has received, and sends it on. What is not here is the inner adapter's."""
+    """An adapter whose state also has what a user's callbacks remember, beside the framework's own state.
+
+    The callbacks' memory therefore goes wherever the state goes: to joining engines, to engines that are behind, to
+    the driver, and into checkpoints. The driver runs no hooks. It keeps the memory that it has received, and sends it
+    on. All other methods are the inner adapter's.
+    """
 
     def __init__(self, inner: EngineAdapter, callbacks: UserCallbacks | None) -> None:
         self._inner, self._callbacks = inner, callbacks
         self._record: Mapping[str, Any] | None = None
         self._tensors: dict[str, torch.Tensor] = {}
-        """As received."""
+        """The callbacks' tensors, as received."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -292,7 +309,12 @@ class _Carrying:
 
 
 def carrying(inner: EngineAdapter, callbacks: UserCallbacks | None) -> EngineAdapter:
-    """``inner`` with the memory of ``callbacks``; None: in the driver, which only keeps that memory."""
+    """An adapter like ``inner`` whose state also has the memory of ``callbacks``.
+
+    Args:
+        inner: the framework's adapter.
+        callbacks: the engine's callbacks; None in the driver, which only keeps their memory.
+    """
     return cast(EngineAdapter, _Carrying(inner, callbacks))
 
 
@@ -300,13 +322,13 @@ _CHANGEABLE = (list, dict, set, deque, np.ndarray, torch.Tensor)
 
 
 class Memory:
-    """The memory of one object.
+    """What one object remembers: its attributes, or its ``state_dict()`` if it has one.
 
     Args:
-        owner: the object; its own attributes are what it remembers, whatever its class.
-        name: by which errors call it.
+        owner: the object, of any class.
+        name: what error messages call the object.
         model_parts: parts of the model and the optimizer, in an order that is the same in every process.
-        but_not: attributes that do not travel: those that the runner sets.
+        but_not: names of attributes that do not travel, because the runner sets them.
     """
 
     def __init__(self, owner: Any, name: str, model_parts: Sequence[Any], but_not: Sequence[str] = ()) -> None:
@@ -314,30 +336,30 @@ class Memory:
         if not has_state_dict(owner):
             _take_over(owner)
         self._frozen: dict[str, Any] | None = None
-        """Resources and objects by their place, which must stay what they are; None: they may change yet."""
+        """Resources and objects by place, which must not be replaced; None before ``freeze``."""
         self._unchanged = self._writer({}).digests
-        """Digests of the large arrays that the script itself has made and no hook has changed, by place."""
+        """Digests, by place, of large arrays that the script made and no hook has changed."""
 
     def freeze(self) -> None:
-        """From now on resources must stay what they are."""
+        """From now on the object's resources must not be replaced."""
         self._frozen = None
         self._frozen = self._writer(self._unchanged).references
 
     def export(self) -> tuple[Any, dict[str, torch.Tensor]]:
-        """What it remembers now, as JSON, and the tensors that belong to it, by reference.
+        """Return what the object remembers now, as JSON, and its tensors, which are not copied.
 
         Raises:
-            UsageError: something cannot travel; names its attribute.
+            UsageError: a value cannot travel; the message names its attribute.
         """
         writer = self._writer(self._unchanged)
         self._note_changed(writer.tensors)
         return writer.record, writer.tensors
 
     def restore(self, record: Any, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Remember what a twin has exported.
+        """Make the object remember what its twin in another process has exported.
 
         Raises:
-            StateMismatch: this process's object is made otherwise than the twin.
+            StateMismatch: this process's object is made differently from the twin.
         """
         self._note_changed(tensors)
         reader = Reader(self._name, self._model_parts, tensors)
@@ -352,8 +374,8 @@ class Memory:
         content.update(found)
 
     def _note_changed(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """What has changed once travels from then on, from every engine: a twin that is behind may have it as it was
-        between."""
+        """Note large arrays that have changed. From then on every engine sends them, because a twin that is behind may
+        have an older value."""
         self._unchanged = {place: digest for place, digest in self._unchanged.items() if place not in tensors}
 
     def _writer(self, unchanged: Mapping[str, str]) -> Writer:
@@ -366,7 +388,7 @@ class Memory:
 
 
 def _take_over(owner: Any) -> None:
-    """What a hook may change in place though it stands in the script's class, ``losses = []``, becomes the object's."""
+    """Copy values of class attributes that a hook may change in place, such as ``losses = []``, to the object."""
     for kind in filter(is_of_the_script, type(owner).__mro__):
         for name, value in vars(kind).items():
             if isinstance(value, _CHANGEABLE) and not name.startswith("__"):

@@ -1,14 +1,15 @@
-"""One object's memory into plain JSON and tensors, and from there into the memory of another process's twin.
+"""Turns the memory of one object into plain JSON and tensors, and writes these into its twin in another process.
 
-Nothing is pickled, and what is shared stays shared. Each attribute is one of
+Nothing is pickled. An object that two attributes share is shared in the twin, too. Each attribute is one of
 
     data        None, numbers, strings, bytes, arrays, tensors, paths, times, members of enumerations, and lists,
-                tuples, dicts, sets and deques of all that
+                tuples, dicts, sets and deques of all these
     an object   with ``state_dict`` and ``load_state_dict`` (a scheduler, a module), with ``get_weights`` and
-                ``set_weights`` (a Keras layer), or of a class of the script's own, attribute by attribute
-    known       a part of the model or the optimizer, which travel by themselves
-    resource    anything else: a function, a logger, an open file. It stays where it is, and so it must be what it was
-                when the memory was frozen; a module's own function or class may be replaced by another such
+                ``set_weights`` (a Keras layer), or of a class that the script defines, attribute by attribute
+    known       a part of the model or the optimizer; these travel separately
+    resource    anything else: a function, a logger, an open file. A resource does not travel, so an attribute must
+                still hold the resource that it held when the memory was frozen. Only a function or class of a module
+                may be replaced by another such function or class
 """
 
 from __future__ import annotations
@@ -63,19 +64,19 @@ _IMMUTABLE: Mapping[str, _Codec] = {
 MISSING: Any = object()
 _LIBRARIES = (
     *(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")),
-    str(Path(__file__).resolve().parents[2]),  # ours, wherever it is installed
+    str(Path(__file__).resolve().parents[2]),  # OpenEDT's own folder, wherever it is installed
 )
 _BASES = ("callbacks", "keras.src.callbacks.callback", "tf_keras.src.callbacks")
-"""Modules whose classes are bases of what a user writes, and have nothing that an attribute does not show."""
+"""Modules of base classes for a user's own classes. These bases keep all that they remember in attributes."""
 
 
 def has_state_dict(value: Any) -> bool:
-    """Whether it has ``state_dict`` and ``load_state_dict``, which then say its state."""
+    """Whether the object describes its own state by ``state_dict`` and ``load_state_dict``."""
     return _is_callable(value, "state_dict", "load_state_dict")
 
 
 def is_of_the_script(kind: type) -> bool:
-    """Whether the class is defined in the user's own code: in no library, and not in the interpreter."""
+    """Whether the class is defined in the user's own code, and neither in a library nor in the interpreter."""
     if kind.__module__ in _BASES:
         return True
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
@@ -83,7 +84,7 @@ def is_of_the_script(kind: type) -> bool:
 
 
 def named_by(value: Any) -> list[str] | None:
-    """[module, qualified name] of what can be found by it in any process that has run the same script."""
+    """[module, qualified name], if every process that has run the same script finds ``value`` by them; else None."""
     named = [getattr(value, "__module__", None) or "", getattr(value, "__qualname__", None) or ""]
     if isinstance(value, np.ufunc):
         named = ["numpy", value.__name__]
@@ -91,7 +92,7 @@ def named_by(value: Any) -> list[str] | None:
 
 
 def look_up(module: str, qualified: str) -> Any:
-    """``MISSING`` where there is nothing of that name, or its module has not been imported."""
+    """The object of that name, or ``MISSING`` if there is none or its module has not been imported."""
     found: Any = sys.modules.get(module, MISSING)
     for part in qualified.split("."):
         found = getattr(found, part, MISSING)
@@ -99,7 +100,7 @@ def look_up(module: str, qualified: str) -> Any:
 
 
 def name_of(kind: type) -> str:
-    """For people, and for comparison."""
+    """The name of a class, for messages and for comparison."""
     module = "" if kind.__module__ in ("__main__", "builtins") else f"{kind.__module__}."
     return module + kind.__qualname__
 
@@ -125,14 +126,17 @@ _RANDOM = (
 
 
 class Writer:
-    """One record of everything that an object remembers.
+    """Writes one record of everything that an object remembers.
 
     Args:
-        name: of the object, for errors.
-        model_parts: parts of the model and the optimizer, as ``Memory`` has them.
-        frozen: what resources and objects must still be, by place; None: they may be anything.
+        name: the object's name in error messages.
+        model_parts: parts of the model and the optimizer, as in ``Memory``.
+        frozen: resources and objects that must not have been replaced, by place; None: any may be replaced.
         unchanged: digests of large arrays that need not travel, by place.
-        content: attributes by name, or an object with ``state_dict``.
+        content: the attributes by name, or an object with ``state_dict``.
+
+    Raises:
+        UsageError: a value cannot travel; the message names its attribute.
     """
 
     def __init__(
@@ -147,10 +151,10 @@ class Writer:
         self._model_parts = {id(part): index for index, part in enumerate(model_parts)}
         storages = [part.untyped_storage() for part in model_parts if isinstance(part, torch.Tensor) and part.numel()]
         self._model_memory = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
-        """Where the model's tensors lie, as far as they are torch's."""
+        """Address ranges of the model's tensors, as far as they are torch tensors."""
         self._seen: dict[int, str] = {}
         self._alive: list[Any] = []
-        """Objects whose ids are noted: no other object may get the same id meanwhile."""
+        """Objects whose ids are noted. Keeping them prevents that another object gets the same id."""
         self.references: dict[str, Any] = {}
         self.tensors: dict[str, torch.Tensor] = {}
         self.digests: dict[str, str] = {}

@@ -1,10 +1,12 @@
-"""Recovery checkpoints: all that a training is, on disk, whatever the number of engines. Files only.
+"""Recovery checkpoints: files that hold the whole state of a training, for any number of engines.
 
-A checkpoint is a folder ``at-<offset>``: ``state.safetensors`` and ``manifest.json``, which is written last and holds
-the digests of the other and of itself. It is written beside its place and renamed into it, so a folder with the right
-name is whole. One that is torn all the same (a full disk, a flipped bit) is found by its digests and passed over.
-Writers of a job may follow each other faster than the disk: each has drafts of its own, and an attempt whose fence is
-shut out writes nothing. Nothing is ever unpickled.
+A checkpoint is a folder ``at-<offset>`` with ``state.safetensors`` and ``manifest.json``. The manifest is written last
+and holds the digests of the state file and of itself. The folder is written under a draft's name and then renamed, so
+a folder with the right name is normally whole. A full disk or a flipped bit can still damage it; then the digests do
+not match, and the checkpoint is skipped.
+
+A job's next writer may begin before the disk has finished for the last one. Each writer therefore has its own drafts,
+and an attempt with a fence that is no longer valid writes nothing. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from edt_contract.durable import MAY_PASS, NO_ROOM, free_bytes, sync, write_whol
 from edt_runner.errors import CheckpointError
 
 FORMAT = 3
-"""Of the manifests that are written. Format 2 is read, too."""
+"""Format of the manifests that are written. Manifests of format 2 can be read, too."""
 _NAMES_OF_FORMAT_2 = {"tick": "offset", "logical_workers": "micro_batches", "tally": "metric_sums"}
-"""What the keys of such a manifest are called now."""
+"""Keys of a manifest of format 2, and what they are called now."""
 KEEP = 3
-"""Newest checkpoints that are kept."""
+"""How many of the newest checkpoints are kept."""
 _STATE, _MANIFEST, _LATEST, _OWN_DIGEST = "state.safetensors", "manifest.json", "latest", "sha256"
 _NAME = re.compile(r"at-(\d{10})")
 _DRAFT = re.compile(r"\.at-(\d{10})\.(\d+)-.*\.tmp")
@@ -38,13 +40,13 @@ _DRAFT = re.compile(r"\.at-(\d{10})\.(\d+)-.*\.tmp")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was found whole."""
+    """A checkpoint whose digests match."""
 
     path: Path
     offset: int
     """How far the training is in its schedule."""
     manifest: Mapping[str, Any]
-    """What was written with it: fence, identity of the training, metadata of the tensors, sums of the epoch."""
+    """What was written with the state: fence, identity of the training, metadata of the tensors, sums of the epoch."""
 
     @property
     def state_file(self) -> Path:
@@ -61,34 +63,35 @@ def write(
     who: str = "",
     equal_at: int | None = None,
 ) -> Path:
-    """Write the checkpoint of ``offset`` durably, under the fence that ``manifest`` names. One that is there already is
-    left as it is: equal offsets hold equal states. On a full disk the older checkpoints make room for this one, down to
-    the newest that is whole and the newest up to ``equal_at``.
+    """Write the checkpoint of ``offset`` durably, under the fence that ``manifest`` names.
+
+    A whole checkpoint of this offset is left as it is, because equal offsets hold equal states. If the disk is full,
+    older checkpoints are removed. The newest whole one stays, and so does the newest whole one up to ``equal_at``.
 
     Args:
-        folder: of the job's checkpoints.
+        folder: the folder of the job's checkpoints.
         offset: how far the training is in its schedule.
         manifest: plain JSON, with ``fence``.
-        write_state: writes the tensors to a path; returns the file's SHA-256 if it knows it.
-        who: the engine that writes.
-        equal_at: the newest offset at which all engines are known to have held the same; of the checkpoints up to there
-            the newest is kept, too.
+        write_state: writes the tensors to a path; returns the file's SHA-256, or None if it does not know it.
+        who: name of the engine that writes.
+        equal_at: the newest offset at which all engines are known to have held equal states. The newest checkpoint up
+            to this offset is kept, too.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
-        CheckpointError: the attempt is shut out by a newer one.
-        OSError: the disk did not take it; nothing is left of the draft.
+        CheckpointError: a newer attempt has shut out this one.
+        OSError: the disk did not take the checkpoint; its draft is removed.
     """
     fence, place = int(manifest["fence"]), folder / _name(offset)
     _refuse_if_shut_out(folder, fence)
     was_there = place.exists()
     if _is_whole(place):
-        sync(folder)  # the disk may have refused to keep its name when it was written
+        sync(folder)  # an earlier sync of the checkpoint's name may have failed
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        if was_there:  # it is torn; one that has appeared since is another engine's, and whole
+        if was_there:  # this one is torn; a folder that has appeared since is another engine's, and whole
             shutil.rmtree(place, ignore_errors=True)
         whole = {**manifest, "format": FORMAT, "offset": offset}
         try:
@@ -103,8 +106,11 @@ def write(
 
 
 def _leave_only_the_newest(folder: Path, equal_at: int | None) -> bool:
-    """Remove all checkpoints but the newest whole one and the newest whole one up to ``equal_at``; False: that would
-    not make room for another one."""
+    """Remove all checkpoints but the newest whole one and the newest whole one up to ``equal_at``.
+
+    Returns:
+        False if that would not make room for another checkpoint; then nothing is removed.
+    """
     kept = newest(folder)
     if kept is None:
         return False
@@ -141,7 +147,7 @@ def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path
         _refuse_if_shut_out(folder, fence)
         draft.rename(place)
     except OSError as error:
-        if error.errno in MAY_PASS or not place.exists():  # else another engine, as it left, was at the same offset
+        if error.errno in MAY_PASS or not place.exists():  # else a leaving engine wrote the same offset before
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -151,8 +157,16 @@ def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path
 def newest(
     folder: Path, *, most: int | None = None, note: Callable[[str], None] = lambda text: None
 ) -> Checkpoint | None:
-    """The whole checkpoint of the highest offset, ``most`` at most; None: there is none. ``note`` is called with a
-    sentence about each that is not whole."""
+    """Find the whole checkpoint of the highest offset.
+
+    Args:
+        folder: the folder of the job's checkpoints.
+        most: the highest offset that is wanted; None: any.
+        note: called with a sentence about each checkpoint that is not whole.
+
+    Returns:
+        The checkpoint, or None if there is none.
+    """
     if not folder.is_dir():
         return None
     for path in reversed(_all(folder)):
@@ -166,7 +180,7 @@ def newest(
 
 
 def forget_after(folder: Path, offset: int) -> None:
-    """Remove the checkpoints of later offsets: the training goes back to ``offset``, and will reach them again."""
+    """Remove the checkpoints of later offsets. The training goes back to ``offset`` and will reach those again."""
     for path in _all(folder):
         if path.name > _name(offset):
             shutil.rmtree(path, ignore_errors=True)
@@ -174,8 +188,13 @@ def forget_after(folder: Path, offset: int) -> None:
 
 
 def set_aside(folder: Path) -> Path:
-    """Move all checkpoints to a new folder beside ``folder``, since they are of another training; returns that. The
-    folder itself stays, with the fence in it."""
+    """Move all checkpoints to a new folder beside ``folder``, because they belong to another training.
+
+    ``folder`` itself stays, with the file of the fence in it.
+
+    Returns:
+        The new folder.
+    """
     number = 1
     while (place := folder.with_name(f"{folder.name}.{number}")).exists():
         number += 1
@@ -204,13 +223,13 @@ def _verify(path: Path) -> Checkpoint:
 
 
 def _of_format_2(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of an earlier release, by the names of now."""
+    """The manifest of an earlier release, with the present names of its keys."""
     identity = {_NAMES_OF_FORMAT_2.get(name, name): value for name, value in manifest["identity"].items()}
     return {_NAMES_OF_FORMAT_2.get(name, name): value for name, value in manifest.items()} | {"identity": identity}
 
 
 def _refuse_if_shut_out(folder: Path, fence: int) -> None:
-    """Raise CheckpointError if a later attempt writes here by now, on a node that this one's messages may not reach."""
+    """Raise CheckpointError if a later attempt writes here now. It may run on a node that this attempt cannot reach."""
     try:
         lowest = int((folder / FENCE_FILE).read_text())
     except FileNotFoundError:
@@ -222,13 +241,14 @@ def _refuse_if_shut_out(folder: Path, fence: int) -> None:
 
 
 def _point_to(folder: Path, name: str) -> None:
-    """Write the newest checkpoint's name to ``latest``, for people and scripts; nothing here reads it."""
+    """Write the newest checkpoint's name to ``latest``, for people and scripts; OpenEDT does not read it."""
     with contextlib.suppress(OSError):
         write_whole(folder / _LATEST, name + "\n", durable=False)
 
 
 def _clear_drafts(folder: Path, offset: int, fence: int) -> None:
-    """Remove drafts that ``offset`` makes useless: most of their writers were killed, the others find them gone."""
+    """Remove drafts of offsets up to ``offset`` or of lower fences. Most of their writers were killed; a writer that
+    still runs fails when it next touches its draft."""
     for path in list(folder.iterdir()):
         found = _DRAFT.fullmatch(path.name)
         if found and (int(found[1]) <= offset or int(found[2]) < fence):
@@ -236,10 +256,10 @@ def _clear_drafts(folder: Path, offset: int, fence: int) -> None:
 
 
 def _prune(folder: Path, offset: int, equal_at: int | None) -> None:
-    """Keep the newest, the newest up to ``equal_at``, and ``offset`` in any case, which was just written and is known
-    to be whole."""
+    """Remove old checkpoints. The newest ``KEEP`` whole ones stay, and the newest whole one up to ``equal_at``. The one
+    of ``offset`` always stays: it was just written and is known to be whole."""
     found = _all(folder)
-    whole = [path for path in found if path.name <= _name(offset) or _is_whole(path)]  # torn ones are not to count
+    whole = [path for path in found if path.name <= _name(offset) or _is_whole(path)]  # do not count torn ones
     equal = [path for path in whole if equal_at is not None and path.name <= _name(equal_at)]
     kept = {*whole[-KEEP:], *equal[-1:]}
     for path in found:
@@ -256,7 +276,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _all(folder: Path) -> list[Path]:
-    """All checkpoints, by their offsets, whole or not."""
+    """All checkpoints in ascending order of offset, whole or not."""
     return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
 
 

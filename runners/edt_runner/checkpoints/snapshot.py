@@ -1,9 +1,10 @@
-"""A training's state in host memory and in a safetensors file, and recovery checkpoints of it in the background.
+"""Copies a training's state to host memory and writes recovery checkpoints in the background.
 
-Between two steps a thread begins to copy the state. Parameters stand still until the end of the next step, so the copy
-is made while that step computes; whoever changes them calls ``wait_copied()`` first. Writing the copy to disk takes as
-long as it takes. Only one is under way at a time, so there is one copy in memory. Copying, hashing and writing whole
-tensors releases the interpreter's lock, so the thread that trains goes on.
+Between two steps a thread begins to copy the state. Parameters do not change before the end of the next step, so the
+thread copies while that step computes. Code that changes the parameters calls ``wait_copied()`` first. The copy is
+then written to disk, which may take longer. Only one checkpoint is under way at a time, so there is one copy in
+memory. Copying, hashing and writing whole tensors releases the interpreter's lock, so the training thread is not
+blocked.
 
 torch's tensors carry the state of every framework.
 """
@@ -29,19 +30,19 @@ _AGAIN_SECONDS = 1.0
 
 
 class Snapshots:
-    """Begins, waits for and finishes recovery checkpoints. All methods belong to the thread that trains.
+    """Begins, waits for and finishes recovery checkpoints. Only the training thread calls its methods.
 
     Args:
-        interval_seconds: between the beginnings of two.
-        export: the state by reference; called between two steps by the thread that trains, since a pass may move what
-            the model holds and put it back.
-        copy: of what ``export`` returned, in another thread, while the state stands still.
-        write: (offset, sums of the epoch, copy) -> writes it durably, in another thread.
-        note: called with a sentence for the user when a checkpoint could not be written, once, and once more when
-            checkpoints are written again; by any thread. A full disk costs the checkpoint, not the training.
+        interval_seconds: seconds between the beginnings of two checkpoints.
+        export: returns the state by reference. The training thread calls it between two steps, since a pass may move
+            what the model holds and put it back.
+        copy: copies what ``export`` returned. Another thread calls it, while the state does not change.
+        write: (offset, sums of the epoch, copy) -> None; writes the checkpoint durably, in another thread.
+        note: called, by any thread, with a sentence for the user: once when checkpoints begin to fail because of the
+            disk, once when they succeed again, and for each other failure. A full disk does not end the training.
         clock: monotonic seconds.
-        patience: seconds for which ``write_now`` tries again where the disk does not take it.
-        sleep: waits so many seconds.
+        patience: seconds for which ``write_now`` tries again if the disk does not take the checkpoint.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -60,22 +61,31 @@ class Snapshots:
         self._note, self._clock = note, clock
         self._patience, self._sleep = patience, sleep
         self._lacks_room = False
-        """Whether the disk did not take the last one."""
+        """Whether the disk did not take the last checkpoint."""
         self._outage = Outage("recovery checkpoints", self._tell, clock=clock)
         self._next = clock() + interval_seconds
         self._thread: threading.Thread | None = None
         self._copied = threading.Event()
         self._copied.set()
         self._waiting: tuple[int, Mapping[str, Any]] | None = None
-        """One that was forced while another was under way; its state has not changed yet."""
+        """Offset and sums of a checkpoint that was forced while another one was under way. The state is still that of
+        this offset."""
 
     def due(self) -> bool:
-        """Whether the interval has passed since the last began, and none is under way."""
+        """Whether the interval has passed since the last checkpoint began, and none is under way."""
         return self._clock() >= self._next and not self.under_way
 
     def begin(self, offset: int, metric_sums: Mapping[str, Any], *, force: bool = False) -> None:
-        """Between two steps: begin a checkpoint if one is due, or if ``force``. If another is under way, a forced one
-        makes the next due at once: the first call that finds none under way begins it, of the state at that time."""
+        """Begin a checkpoint if one is due, or if ``force``. Called between two steps.
+
+        If another checkpoint is under way, ``force`` makes the next one due at once. The first call that finds none
+        under way begins it, with the state of that time.
+
+        Args:
+            offset: how far the training is in its schedule.
+            metric_sums: sums of the epoch.
+            force: begin one before the interval has passed.
+        """
         if self.under_way:
             if force:
                 self._waiting = (offset, metric_sums)
@@ -94,9 +104,9 @@ class Snapshots:
         self._thread.start()
 
     def wait_copied(self) -> None:
-        """Called before the state changes: wait until it has been copied, if it is being copied."""
+        """Wait until a copy that is under way is complete. Call this before the state changes."""
         self._copied.wait()
-        self._waiting = None  # its state is about to change; ``_next`` makes another one due
+        self._waiting = None  # the state is about to change; ``_next`` makes another checkpoint due
 
     def finish(self) -> None:
         """Wait until the checkpoint that was begun is on disk."""
@@ -109,8 +119,11 @@ class Snapshots:
             self._work(offset, metric_sums, self._export_state(offset))
 
     def write_now(self, offset: int, metric_sums: Mapping[str, Any]) -> None:
-        """Write one of the state as it is and return when it is on disk, when there was no room for too long, or when
-        something else than the disk is in the way."""
+        """Write a checkpoint of the present state.
+
+        Returns when the checkpoint is on disk, when the disk has refused it for ``patience`` seconds, or when it has
+        failed for another reason than the disk.
+        """
         deadline = self._clock() + self._patience
         while True:
             self._waiting = (offset, metric_sums)
@@ -125,12 +138,15 @@ class Snapshots:
 
     @property
     def under_way(self) -> bool:
-        """One is being copied or written."""
+        """Whether a checkpoint is being copied or written."""
         return self._thread is not None and self._thread.is_alive()
 
     def _export_state(self, offset: int) -> list[Any]:
-        """[the state], which the copying thread pops: while a reference is held, TensorFlow copies a variable before it
-        writes. Empty if the export failed, which is noted."""
+        """Export the state as a list of one element; an empty list if the export failed, which is noted.
+
+        The copying thread pops the element: while a reference to a variable exists, TensorFlow copies the variable
+        before it writes.
+        """
         try:
             return [self._export()]
         except Exception as error:
@@ -155,7 +171,7 @@ class Snapshots:
             self._no_checkpoint(offset, error)
 
     def _no_checkpoint(self, offset: int, error: Exception) -> None:
-        """Whatever it is, the training goes on without this checkpoint."""
+        """Note that there is no checkpoint, whatever the error is; the training continues without it."""
         self._note(f"no recovery checkpoint at offset {offset}: {str(error) or type(error).__name__}")
 
     def _tell(self, news: News) -> None:
@@ -185,8 +201,11 @@ _NAMES = {
 
 
 class HostCopy:
-    """Copies states to host memory, the same memory each time. What a call returned is overwritten by the next call.
-    Memory for tensors of a CUDA device is pinned where the machine allows that."""
+    """Copies states to host memory, and uses the same memory for each copy.
+
+    The next call overwrites what the last call returned. Memory for tensors of a CUDA device is pinned if the machine
+    allows that.
+    """
 
     def __init__(self) -> None:
         self._places: dict[str, Tensor] = {}
@@ -209,7 +228,7 @@ class HostCopy:
             try:
                 return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             except RuntimeError:
-                pass  # no more memory may be pinned here: the copy takes longer
+                pass  # no more memory can be pinned; the copy only takes longer
         return torch.empty(tensor.shape, dtype=tensor.dtype)
 
     def _copy(self, state: State) -> None:
@@ -218,7 +237,7 @@ class HostCopy:
                 self._places[name].copy_(tensor, non_blocking=True)
 
     def _copy_beside_the_training(self, state: State, device: torch.device) -> None:
-        """On a stream of its own, so that the kernels of the step that has begun need not wait for it."""
+        """Copy on a separate CUDA stream, so that the kernels of the present step need not wait for the copy."""
         if self._stream is None:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream(device))
@@ -228,14 +247,14 @@ class HostCopy:
 
 
 def write_state(path: Path, state: State) -> str:
-    """Write the tensors of a state, which are in host memory, as one safetensors file.
+    """Write the tensors of a state, which are in host memory, to one safetensors file.
 
     Returns:
         The file's SHA-256, hexadecimal.
 
     Raises:
         UnsupportedState: a tensor is of a type that safetensors does not have.
-        OSError: the disk does not take it.
+        OSError: the disk did not take the file.
     """
     digest = hashlib.sha256()
     with path.open("wb") as file:
@@ -246,8 +265,16 @@ def write_state(path: Path, state: State) -> str:
 
 
 def read_state(path: Path, adapter: Adapter, meta: Mapping[str, Any]) -> None:
-    """Fill ``adapter`` with the tensors of a file that ``write_state`` has written, and with ``State.meta`` of that
-    state."""
+    """Fill ``adapter`` with a state from disk.
+
+    Args:
+        path: a file that ``write_state`` has written.
+        adapter: receives the state.
+        meta: ``State.meta`` of that state.
+
+    Raises:
+        StateMismatch: the model or optimizer of this process is made differently.
+    """
     from safetensors.torch import load_file
 
     tensors = load_file(path)

@@ -1,8 +1,8 @@
-"""The files that a user takes away: each is whole, or not there.
+"""Writes the files that a user downloads. Each file is complete or absent.
 
-Two engines may write the same file at the same time: a first engine that leaves when an epoch ends, and the engine that
-is first after it, which writes the file again because it cannot know whether the other has finished. Both write the
-same state. Each has a draft of its own, and it does not matter whose is put in place last.
+Two engines may write the same file at the same time. This happens when the first engine leaves at the end of an epoch:
+the next first engine writes the file again, because it cannot know whether the leaving one has finished. Both write
+the same state. Each has its own draft, so it does not matter which of them puts its draft in place last.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from edt_runner.errors import NoRoom
 _TRIES = 10
 _AGAIN_SECONDS = 1.0
 PLACE = "model"
-"""What the user's files are called in reports."""
+"""Name of the user's files in reports."""
 _MOVED_AWAY = f"{DRAFT_PREFIX}old-"
-"""So begins the name of a folder that was moved away for the draft which takes its place."""
+"""Beginning of the name of an old folder that was moved away so that a draft can take its place."""
 
 
 class UserFiles:
-    """The files of one training, written by its first engine. A full disk costs the files of an epoch; the final ones
-    wait for room.
+    """Writes the files of one training, in its first engine.
+
+    If the disk is full, the files of an epoch are left out; the final files are tried again until there is room.
 
     Args:
-        folder: that they are written to.
-        save: writes the files of a name to a folder.
-        report: reports the disk's error to the platform, or "" where it took the files.
+        folder: the folder that the files are written to.
+        save: (folder, name) -> None; writes the files of that name to the folder.
+        report: reports a disk error to the platform, or "" if the disk took the files.
         note: called with a sentence for the job's log.
         clock: monotonic seconds.
-        sleep: waits so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class UserFiles:
         self._clock, self._sleep = clock, sleep
 
     def write(self, name: str) -> None:
-        """Write the files of an epoch. Where the disk does not take them they are left out, and the log says so."""
+        """Write the files of an epoch. If the disk does not take them, leave them out and note that in the log."""
         error = self._try(name)
         if error is not None:
             self._note(f"{name} is left out, since {self._folder} cannot be written: {self._room(error)}")
@@ -64,7 +65,7 @@ class UserFiles:
         """Write the files of the trained model.
 
         Raises:
-            NoRoom: the disk has not taken them for EDT_ROOM_SECONDS.
+            NoRoom: the disk did not take the files for ``EDT_ROOM_SECONDS`` seconds.
         """
         begun, patience = self._clock(), environment.room_seconds()
         error = self._try(name)
@@ -103,12 +104,12 @@ class UserFiles:
 def draft_of(path: Path) -> Iterator[Path]:
     """Give a path for a draft, a file or a folder, which replaces what is at ``path`` when the block ends.
 
-    The draft is beside ``path``, and its name ends as that does, for writers that derive the format from it. It is
-    synced to the disk before it is put in place. An error in the block leaves ``path`` as it was, and nothing of the
-    draft.
+    The draft is in the same folder as ``path``. Its name has the same ending, for writers that derive the format from
+    the name. The draft is synced to the disk before it is put in place. If the block raises an error, ``path`` stays
+    as it was, and the draft is removed.
 
     Raises:
-        OSError: the disk did not take it, whatever error the writer made of that.
+        OSError: the disk did not take the draft, even if the writer raised another error for that.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     own = f"{uuid.uuid4().hex[:8]}-{path.name}"
@@ -131,8 +132,8 @@ def draft_of(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the drafts of writers that were killed, and put a folder back that one of them had moved away and not
-    replaced. Called while nobody writes: a writer would lose its draft."""
+    """Remove the drafts of writers that were killed, and restore a folder that such a writer moved away but did not
+    replace. Call this only while no engine writes, because a writer would lose its draft."""
     if not folder.is_dir():
         return
     for old in sorted(folder.glob(f"{_MOVED_AWAY}*"), key=lambda path: path.stat().st_mtime, reverse=True):
@@ -144,7 +145,7 @@ def sweep(folder: Path) -> None:
 
 
 def _put_folder(draft: Path, path: Path, old: Path) -> None:
-    """Replace a folder. No system call does that where the old one holds files, so it is moved away first."""
+    """Replace a folder. No system call replaces a folder that holds files, so the old one is moved away first."""
     for left in reversed(range(_TRIES)):
         with contextlib.suppress(FileNotFoundError):
             path.rename(old)
@@ -154,7 +155,7 @@ def _put_folder(draft: Path, path: Path, old: Path) -> None:
             if left and error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another writer was faster
                 shutil.rmtree(old, ignore_errors=True)
                 continue
-            with contextlib.suppress(OSError):  # where there was no old one, or another writer's is there by now
+            with contextlib.suppress(OSError):  # there was no old folder, or another writer's is there by now
                 old.rename(path)
             if path.exists():
                 shutil.rmtree(old, ignore_errors=True)
@@ -164,7 +165,7 @@ def _put_folder(draft: Path, path: Path, old: Path) -> None:
 
 
 def _sync_all(path: Path) -> None:
-    """Sync a file or a folder: a disk may find out only now that it has no room."""
+    """Sync a file or a folder. Some disks report only here that they have no room."""
     for place in (*path.rglob("*"), path) if path.is_dir() else (path,):
         sync(place)
 

@@ -1,11 +1,11 @@
-"""What the runner asks of a framework before there is a model, and the way to it by name.
+"""What the runner needs from a framework before there is a model, and how it gets a framework by name.
 
-``trainable`` is what it asks of a model and its data, ``flat`` the layout of flat vectors, ``pytorch`` and
-``tensorflow`` are the two frameworks' sides.
+``trainable`` defines what the runner needs from a model and its data. ``flat`` defines the layout of flat vectors.
+``pytorch`` and ``tensorflow`` implement both for their frameworks.
 
-Importing this costs nothing, and a framework is only imported when its methods are called: a job in PyTorch never
-imports TensorFlow, and a supervisor sets what libraries read at import before any is there. torch itself is in every
-process that trains, since it carries the bytes of both.
+Importing this package imports no framework; a framework is imported when its methods are called. So a job in PyTorch
+never imports TensorFlow, and a supervisor can set environment variables before any library reads them at import. torch
+itself is imported in every process that trains, since its tensors carry the data of both frameworks.
 """
 
 from __future__ import annotations
@@ -31,20 +31,24 @@ _VARIABLES = (
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
 )
-"""Environment variables that say to libraries which kernels to take."""
+"""Environment variables by which a user chooses the kernels of libraries."""
 _FEATURES = ("avx", "amx", "fma", "f16c", "sse4", "asimd", "sve")
-"""Beginnings of the names of instruction sets by which libraries choose kernels."""
+"""Prefixes of the names of instruction sets by which libraries choose kernels."""
 
 
 class Framework(Protocol):
-    """One framework, as a process needs it before there is a model. Its methods import it: a supervisor chooses by name
-    before it warms up."""
+    """One framework, as a process needs it before there is a model.
+
+    Its methods import the framework, so a supervisor can choose it by name before it imports it.
+    """
 
     name: str
 
     def warm(self) -> None:
-        """Import what children will need, so that they share it. It executes no op and starts no thread, so that the
-        process can be forked."""
+        """Import what child processes will need, so that they share its memory.
+
+        This executes no op and starts no thread, so that the process can be forked.
+        """
         import safetensors.torch  # noqa: F401 - imported for its children
         import torch.distributed
         import torch.utils.data  # noqa: F401
@@ -53,34 +57,42 @@ class Framework(Protocol):
         importlib.import_module(f"edt_runner.frameworks.{self.name}.trainable")
 
     def enter(self, threads: int, seed: int) -> None:
-        """Set threads, seeds and whatever makes results repeatable, in a freshly forked process before user code."""
+        """Set threads, seeds and what makes results repeatable. Called in a newly forked process, before user code.
+
+        Args:
+            threads: threads of the framework on the processor.
+            seed: for the framework's global generators.
+        """
         import torch
 
         torch.set_num_threads(threads)
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        """Seed the framework's global generators, those of all devices included."""
+        """Seed the framework's global generators, on all devices."""
         import torch
 
         torch.manual_seed(seed)
 
     def gpus(self) -> int:
-        """GPUs that this process sees and the framework can use."""
+        """Number of GPUs that this process sees and the framework can use."""
 
     def explain(self, error: BaseException) -> str | None:
-        """One sentence on what ended a user's script, where its own words do not say what would help."""
+        """One sentence on the error that ended a user's script, if the error's own text does not help; else None."""
         return None
 
     def computing(self, *, on_device: bool) -> dict[str, Any]:
-        """What this process computes with, as far as it decides the bits of a result. Plain names to plain values: what
-        two engines both name must be equal in both, or their results may differ in the last bits. It is called after
-        user code has set what it wants to.
+        """What this process computes with, as far as it decides the bits of a result.
 
-        Here is what every framework depends on: the processor, and the libraries that choose kernels by it.
+        Where two engines name the same thing, its value must be equal in both; otherwise their results may differ in
+        the last bits. Called after user code has changed the settings that it wants to change. This base method names
+        what every framework depends on: the processor, and the libraries that choose kernels by it.
 
         Args:
-            on_device: on this process's first GPU, if it sees one.
+            on_device: the process computes on its first GPU, if it sees one.
+
+        Returns:
+            Plain names to plain values.
         """
         import numpy as np
         import torch
@@ -106,7 +118,7 @@ class Framework(Protocol):
         }
 
     def versions(self) -> dict[str, str]:
-        """By package, for a checkpoint's manifest."""
+        """Versions by package, for a checkpoint's manifest."""
         import torch
 
         return {"torch": torch.__version__}
@@ -116,7 +128,7 @@ def by_name(name: str) -> Framework:
     """The framework of that name, one of ``FRAMEWORKS``.
 
     Raises:
-        RunnerError: this release does not run it.
+        RunnerError: this release does not support it.
     """
     if name not in FRAMEWORKS:
         raise RunnerError(f"framework: got {name!r}, takes {' or '.join(map(repr, FRAMEWORKS))}")

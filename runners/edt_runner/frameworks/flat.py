@@ -1,24 +1,24 @@
 """The flat vector that one micro-batch adds to a step's reduction, as the adapters of both frameworks lay it out.
 
-A micro-batch of a training step writes one vector of one dimension, in host memory whatever the device, and the step's
-reduction is the sum of the vectors of all its micro-batches. Its sections, in this order:
+A micro-batch of a training step writes one vector of one dimension. The vector is in host memory, even if the model is
+on a GPU. The step's reduction is the sum of the vectors of all its micro-batches. The sections, in this order:
 
     section     numbers                            what a micro-batch writes there
     gradients   those of all trained parameters    gradient x the micro-batch's share of the step
-    present     one a parameter, or none           1 where the parameter has a gradient
+    present     one per parameter, or none         1 if the parameter has a gradient
     floats      those of all float state           value after forward x share
-    changed     one a tensor of float state        1 where forward has changed it
-    integers    those of all integer state         how far forward has moved it
-    active      1                                  1; their sum counts the micro-batches that were not empty
-    sums        ``width`` of the adapter           samples, loss x samples, then what the metrics are made of
+    changed     one per tensor of float state      1 if forward has changed the tensor
+    integers    those of all integer state         difference that forward has made
+    active      1                                  1; the sum is the number of micro-batches that had samples
+    sums        ``width`` of the adapter           samples, loss x samples, then values that metrics are computed from
 
-A micro-batch of an evaluation step writes ``sums`` alone. State is what forward changes beside gradients: buffers of
-PyTorch, variables of Keras that are not trained. Everything is float32, or float64 where a model has any float64.
+A micro-batch of an evaluation step writes only ``sums``. State is what forward changes beside gradients: buffers in
+PyTorch, variables that are not trained in Keras. All numbers are float32, or float64 if the model has any float64.
 
-The state behind it is also one short text for each setting and each tensor (``checksums``). Equal replicas have equal
-texts. A setting, and a tensor of one number, is given as its value, so that a difference can be read; every other
-tensor by a checksum of its bytes. Hyperparameters come first: where they differ, the weights are about to, and the
-cause is what a user needs to see.
+``checksums`` describes a state by one short text per setting and per tensor. Equal replicas have equal texts. The text
+of a setting, or of a tensor of one number, is its value, so that a user can read a difference. The text of any other
+tensor is a checksum of its bytes. Hyperparameters come first: if they differ, the weights will soon differ too, and
+the user needs to see the cause.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from edt_runner.schedule import StepKind
 
 
 class Sections(NamedTuple):
-    """A flat vector by sections: tensors of one dimension, of torch or of TensorFlow."""
+    """The sections of a flat vector: tensors of one dimension, of torch or of TensorFlow."""
 
     gradients: Any
     present: Any
@@ -53,7 +53,7 @@ class Sections(NamedTuple):
 
 @dataclass(frozen=True)
 class FlatLayout:
-    """Where everything lies in a training step's vector.
+    """The layout of a training step's vector.
 
     Args:
         gradients: numbers of each trained parameter.
@@ -81,7 +81,14 @@ class FlatLayout:
 
 
 def flat_dtype(types: Iterable[str]) -> torch.dtype:
-    """The type of flat vectors of a model whose tensors have these ``types``, named as NumPy names them."""
+    """The dtype of flat vectors.
+
+    Args:
+        types: names of the dtypes of the model's tensors, as NumPy names them.
+
+    Returns:
+        float64 if a tensor has it, else float32.
+    """
     return torch.float64 if "float64" in types else torch.float32
 
 
@@ -91,7 +98,7 @@ def type_name(dtype: torch.dtype) -> str:
 
 
 class FlatAdapter:
-    """What the adapters of both frameworks share: flat vectors, and an account of what ended the exactness guarantee.
+    """What the adapters of both frameworks share: flat vectors, and a list of what ended the exactness guarantee.
 
     A subclass sets ``width`` and ``layout``.
     """
@@ -114,7 +121,7 @@ class FlatAdapter:
         return int(self.layout.sizes.gradients)
 
     def sums(self, kind: StepKind, numbers: Tensor) -> list[float]:
-        """The section ``sums`` of a vector, local or reduced."""
+        """The section ``sums`` of a vector, which is local or reduced."""
         values: list[float] = numbers[-self.width :].tolist()
         return values
 
@@ -135,7 +142,7 @@ class FlatAdapter:
         return digest.hexdigest()
 
     def end_guarantee(self, what: str, why: str) -> None:
-        """The result is no longer exact because of ``what``, for which only the first reason counts."""
+        """Note that the result is no longer exact because of ``what``. Only the first reason for it is kept."""
         self._endings.setdefault(what, why)
 
     def take_warnings(self) -> list[tuple[str, str]]:
@@ -147,18 +154,21 @@ class FlatAdapter:
 
 # ── checksums ─────────────────────────────────────────────────────────────────────────────────────────────────
 Entry = tuple[str, str]
-"""(what it is called, its value or its checksum)"""
+"""(name, value or checksum)"""
 
 _LANES, _ROWS = 1024, 64
-"""Words beside each other, and rows that are folded at a time: 512 KiB stay in a core's cache for both passes."""
+"""Words per row, and rows that are folded at a time. 512 KiB stay in a core's cache for both passes."""
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _MOST_TEXT = 80
-"""Characters of a value that is shown as it is."""
+"""The most characters of a value that is shown as it is."""
 
 
 def checksums(state: State) -> list[Entry]:
-    """Of everything in ``state``, in the same order in every engine: settings, then what an optimizer keeps in single
-    numbers, then the other tensors. Tensors on a device are copied to the host, one after the other."""
+    """Names and checksums of everything in ``state``, in the same order in every engine.
+
+    Settings come first, then single numbers of the optimizer, then the other tensors. Tensors on a device are copied
+    to the host, one after the other.
+    """
     entries = [(_setting(path), _text(value)) for path, value in _leaves(state.meta, ())]
     tensors = [(name, tensor, state.names.get(name) or _tensor(name)) for name, tensor in state.tensors.items()]
     tensors.sort(key=lambda item: not _is_number_of_optimizer(item[0], item[1]))
@@ -166,9 +176,12 @@ def checksums(state: State) -> list[Entry]:
 
 
 def checksum(data: npt.NDArray[np.uint8]) -> str:
-    """16 hexadecimal digits over bytes: they are folded, row by row, into 1024 words that depend on the order of the
-    rows, and those are hashed. Ten times as fast as a cryptographic hash of all of it (about 15 GB/s a core): made to
-    find accidents, not forgeries."""
+    """Checksum of bytes, as 16 hexadecimal digits.
+
+    The bytes are folded, row by row, into 1024 words that depend on the order of the rows; then these words are hashed.
+    This is ten times as fast as a cryptographic hash of all bytes (about 15 GB/s per core). It finds accidents, not
+    forgeries.
+    """
     digest = hashlib.blake2b(str(len(data)).encode(), digest_size=8)
     row = _LANES * 8
     whole = len(data) // row * row
@@ -186,7 +199,7 @@ def checksum(data: npt.NDArray[np.uint8]) -> str:
 
 
 def bytes_of(tensor: Tensor) -> npt.NDArray[np.uint8]:
-    """Those of a tensor, in host memory, without a copy where it lies there in order."""
+    """The bytes of a tensor, in host memory. There is no copy if the tensor is contiguous in host memory."""
     flat: npt.NDArray[np.uint8] = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return flat
 
@@ -199,7 +212,7 @@ def _of_tensor(tensor: Any) -> str:
     if not host.numel():
         return f"{kind} {list(host.shape)}"
     data = bytes_of(host)
-    if data.__array_interface__["data"][0] % 8:  # words are read where they lie
+    if data.__array_interface__["data"][0] % 8:  # ``checksum`` reads words of 8 bytes, which must be aligned
         data = data.copy()
     return f"{kind} {list(host.shape)} {checksum(data)}"
 
@@ -209,7 +222,7 @@ def _is_number_of_optimizer(name: str, tensor: Any) -> bool:
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(path, value) of all plain values; a list of such (an optimizer's betas) is one value."""
+    """(path, value) of all plain values. A list of plain values, such as an optimizer's betas, counts as one value."""
     if isinstance(value, Mapping):
         for key in sorted(value, key=str):
             yield from _leaves(value[key], (*path, str(key)))

@@ -1,10 +1,10 @@
-"""What the runner asks of a user's model and data sets, whatever their framework; and an adapter whose optimizer takes
-each step as a learning-rate rule says (``scaled``).
+"""What the runner needs from a user's model and data sets, whatever their framework; and adapters with a learning-rate
+rule (``scaled``).
 
-With a rule the flat vector of a training step is two numbers longer: the share of its micro-batch times the squared
-norm of its gradient, and a 1 where it had samples. They add up in the reduction with everything else, so that every
-engine sees the same statistics of an update, whoever has computed it. What the rule remembers travels in the state, to
-joining engines and into checkpoints.
+With a rule, the flat vector of a training step has two more numbers: the squared norm of the micro-batch's gradient
+times the micro-batch's share of the step, and a 1 if the micro-batch had samples. The reduction adds them up with
+everything else, so every engine sees the same statistics of an update. What the rule remembers is part of the state,
+which travels to joining engines and into checkpoints.
 """
 
 from __future__ import annotations
@@ -30,62 +30,68 @@ Collate = Callable[[list[Any]], Any]
 
 
 class Samples(Protocol):
-    """A training and a test set as the engine draws from them: by unit, whatever the process, always the same."""
+    """A training and a test set, from which the engine loads units. A unit has the same value in every process."""
 
     train_units: int
-    """What an epoch permutes; a unit is a sample, or a batch where a user's data set gives whole ones."""
+    """How many units an epoch permutes. A unit is a sample, or a batch if the user's data set gives whole batches."""
     test_units: int
-    """0: there is no test set."""
+    """How many units the test set has; 0: there is no test set."""
 
     notes: Sequence[str] = ()
-    """What a user should know of how the data sets are used; none of it ends the guarantee."""
+    """What a user should know about the use of the data sets. None of these notes ends the exactness guarantee."""
 
     def units_per_batch(self, batch_size: int) -> int:
-        """Units of one micro-batch."""
+        """Units of one micro-batch of ``batch_size`` samples."""
         return batch_size
 
     def batch(self, of_train: bool, epoch: int, indices: Sequence[int]) -> Any:
-        """A micro-batch as the adapter takes it; each of its samples is loaded under a seed of its own.
+        """Load a micro-batch, in the form that the adapter takes. Each unit is loaded under its own seed.
 
         Args:
-            of_train: of the training set; else of the test set.
-            epoch: 0-based; it matters where samples are augmented.
-            indices: units, at least one.
+            of_train: take units of the training set; else of the test set.
+            epoch: 0-based; it matters if samples are augmented.
+            indices: the units, at least one.
         """
 
     def probe(self) -> Any:
-        """The first training sample, for comparison between processes."""
+        """The first unit of the training set, which processes compare with each other."""
 
     def probe_batch(self, units: int) -> Any:
-        """The first unit several times over, as a batch to warm up with."""
+        """A batch for the warm-up, made of the first unit ``units`` times."""
 
     def enter_loader(self) -> None:
-        """What a freshly forked loader process does first."""
+        """Prepare a newly forked loader process."""
 
     def take_warnings(self) -> list[tuple[str, str]]:
-        """(what, why) of everything in the data that ends the exactness guarantee, once."""
+        """(what, why) of everything in the data that ends the exactness guarantee. A later call may return nothing."""
         return []
 
 
 class EngineAdapter(Adapter, Protocol):
-    """An adapter as it is set up outside the engine. Its flat vectors are torch tensors of one dimension in host
-    memory, and its optimizer can take a step with other hyperparameters than its own."""
+    """An adapter as it is set up outside the engine.
+
+    Its flat vectors are torch tensors of one dimension in host memory. Its optimizer can take a step with other
+    hyperparameters than its own.
+    """
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of flat vectors, local and reduced: float32 or float64."""
+        """Dtype of flat vectors, local and reduced: float32 or float64."""
 
     @property
     def gradient_size(self) -> int:
-        """How many numbers of a training step's vector are gradients; they are its first."""
+        """How many numbers of a training step's vector are gradients. They come first in the vector."""
 
     @property
     def sums_rows(self) -> bool:
-        """Gradients in vectors are weighted by rows, and a step divides by their number; else by shares of the step."""
+        """Whether gradients in vectors are weighted by rows, so that a step divides by the number of rows.
+
+        If not, they are weighted by the micro-batch's share of the step.
+        """
 
     @property
     def gradient_scale(self) -> float:
-        """Factor on the coming step's gradients in vectors, where the loss is scaled; else 1."""
+        """The factor on the coming step's gradients in vectors if the loss is scaled; else 1."""
 
     @property
     def optimizer_name(self) -> str: ...
@@ -95,67 +101,70 @@ class EngineAdapter(Adapter, Protocol):
         """Whether the optimizer keeps moving averages of its gradients, as Adam and RMSprop do."""
 
     def rescaled(self, scaling: Scaling) -> AbstractContextManager[Sequence[float]]:
-        """Inside the context ``apply`` takes its step with ``scaling``; it yields the learning rates of that step, by
-        parameter group. Afterwards, whatever happened, the optimizer's hyperparameters are what they were."""
+        """A context in which ``apply`` takes its step with ``scaling``.
+
+        The context yields the learning rates of that step, by parameter group. At its end the optimizer has its own
+        hyperparameters again, even after an error.
+        """
 
     def end_guarantee(self, what: str, why: str) -> None:
-        """The result is no longer exact because of ``what``, which is reported once."""
+        """Note that the result is no longer exact because of ``what``. Each ``what`` is reported once."""
 
 
 class Trainable(Protocol):
-    """A user's model with its loss, optimizer and metrics, checked."""
+    """A user's model with its loss, optimizer and metrics, after they have been checked."""
 
     @property
     def framework(self) -> Framework: ...
 
     @property
     def model(self) -> Any:
-        """As a user's callbacks see it."""
+        """The model, as a user's callbacks see it."""
 
     @property
     def optimizer(self) -> Any:
-        """As a user's callbacks see it."""
+        """The optimizer, as a user's callbacks see it."""
 
     def parts(self) -> list[Any]:
-        """Model, optimizer and whatever of them a callback may refer to, in the same order in every process."""
+        """Model, optimizer and those of their parts that a callback may refer to, in the same order in every process."""
 
     def parameters(self) -> list[list[Any]]:
         """[name, type, shape] of each parameter, in order."""
 
     def samples(self, train: Any, test: Any, seed: int, collate: Collate | None) -> Samples:
-        """The data sets, as the engine draws from them.
+        """Wrap the data sets for the engine.
 
         Args:
-            train, test: as the user gives them; ``test`` may be None.
-            seed: of the training.
+            train, test: the data sets that the user gives; ``test`` may be None.
+            seed: the training's seed.
             collate: list of samples -> batch; None: the framework's default.
 
         Raises:
-            UsageError: a data set cannot be drawn from.
+            UsageError: the engine cannot load samples of a data set.
         """
 
     def adapter(self, samples: Samples, *, on_device: bool) -> EngineAdapter:
-        """The model as the engine computes with it.
+        """Wrap the model for the engine.
 
         Args:
-            samples: for models that take their shapes from the data.
-            on_device: on the process's first GPU, if it sees one; else on the processor.
+            samples: the data, for models that take their shapes from the data.
+            on_device: compute on the process's first GPU, if it sees one; else on the processor.
         """
 
     def finish(self) -> None:
-        """In the driver, which has the trained weights now: what the framework's own loop does to a model when it is
-        through."""
+        """Do what the framework's own training loop does to a model after its last step. The driver calls this when it
+        has the trained weights."""
 
 
 # ── learning-rate rules ───────────────────────────────────────────────────────────────────────────────────────────
 _KEY = "scaling"
 _CHUNK = 8192
-"""Numbers that are squared at a time: few enough that no BLAS divides them among threads, whose number would show in
-the last bits of the sum."""
+"""How many numbers are squared at a time. With so few numbers, BLAS uses one thread only; the last bits of the sum
+would depend on the number of threads."""
 
 
 class _Scaled:
-    """The inner adapter with a rule. What is not here is the inner adapter's."""
+    """An adapter that applies a learning-rate rule to an inner adapter. All other methods are the inner adapter's."""
 
     def __init__(
         self, inner: EngineAdapter, rule: Rule, *, reference: int, micro_batch: int, epoch_samples: int
@@ -165,7 +174,7 @@ class _Scaled:
         self._moments = Moments(micro_batch)
         self._updates = self._samples = 0
         self._factor = 1.0
-        """On the learning rate of the last update."""
+        """Factor on the learning rate of the last update."""
         self._details: dict[str, float] = {}
         self._incoming: Mapping[str, Any] = {}
 
@@ -201,8 +210,11 @@ class _Scaled:
         return whole
 
     def _next(self, reduced: Tensor, batch: int) -> Scaling:
-        """How the coming step is to be taken. The rule does not see one whose gradients are not finite: where the loss
-        is scaled, the optimizer will skip it."""
+        """How the optimizer takes the coming step.
+
+        A step whose gradients are not finite is not passed to the rule: the optimizer will skip it if it scales the
+        loss.
+        """
         norms = self._norms(reduced, batch)
         if not (np.isfinite(norms.mean_square).all() and np.isfinite(norms.square_mean).all()):
             return Scaling(self._factor)
@@ -271,9 +283,11 @@ class _Scaled:
 
 
 def scaled(inner: EngineAdapter, rule: Rule, *, reference: int, micro_batch: int, epoch_samples: int) -> EngineAdapter:
-    """``inner``, whose steps are taken as ``rule`` says.
+    """An adapter like ``inner`` that takes its steps with the learning rates of ``rule``.
 
     Args:
+        inner: the framework's adapter.
+        rule: the learning-rate rule.
         reference: samples of the batch that the learning rate was chosen for.
         micro_batch: samples of a full micro-batch.
         epoch_samples: samples of one epoch.

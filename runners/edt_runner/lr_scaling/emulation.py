@@ -1,18 +1,18 @@
-"""EDT_EMULATE: a training on this machine under sizes that somebody else has had.
+"""EDT_EMULATE: repeats a training on this machine with the batch sizes of another training.
 
 The variable names a JSON file that ``edt emulate`` has written (``emulate``):
 
     {"widths": [[0, 4], [120, 2]],   offset -> micro-batches of an update from there on; null: the reference batch's
-     "lr_rule": "linear",            null: none; absent: whatever the script asked for
+     "lr_rule": "linear",            null: none; absent: the script's own rule
      "record": "…/record.jsonl",     null: nothing is recorded
-     "threads": 2}                   of one micro-batch; null: cores / slots
+     "threads": 2}                   threads of one micro-batch; null: cores / slots
 
-A local run's ``train()`` then lets the batch follow these widths and the learning rate that rule, whatever the script
-asked for. An offset counts the micro-batches of the training so far, since its batch follows the widths. Driver and
-engines read the same file.
+In a local run, ``train()`` then takes its batch sizes from these widths and its learning rates from that rule, instead
+of the script's. An offset counts the micro-batches of the training so far, since the batch follows the widths. Driver
+and engines read the same file.
 
-The driver's process records the training line by line, and ``edt emulate`` reads that meanwhile: its shape, every
-update, every validation, the digest of its end.
+The driver's process records the training line by line, and ``edt emulate`` reads the record while it grows. The record
+holds the training's shape, every update, every validation, and the digest of the final state.
 
     {"begin": {"schedule": {…}, "batch_size": 16, "reference": 64, "per_engine": false}}
     {"phase": "train", "step": 4, "epoch": 1, "metrics": {"loss": 2.31, "batch": 64, "learning_rate": 0.1, …}}
@@ -41,15 +41,15 @@ VARIABLE = "EDT_EMULATE"
 
 @dataclass(frozen=True)
 class Emulation:
-    """What the file says.
+    """The contents of the file that EDT_EMULATE names.
 
     Args:
-        widths: (offset, micro-batches an update) in ascending order, the first at offset 0; None: as many as the
-            reference batch has, throughout.
-        lr_rule: what ``rule_named`` knows, or None.
-        keeps_rule: the rule is the script's own, whatever ``lr_rule`` says.
-        record: file that every step is noted in.
-        threads: of one micro-batch; on CPUs the last bits of a result depend on it.
+        widths: (offset, micro-batches per update) in ascending order, the first at offset 0; None: always as many as
+            the reference batch has.
+        lr_rule: a name that ``rule_named`` knows, or None.
+        keeps_rule: the script's own rule is used, whatever ``lr_rule`` is.
+        record: the file that every step is recorded in; None: nothing is recorded.
+        threads: threads of one micro-batch; on CPUs the last bits of a result depend on this number.
     """
 
     widths: tuple[tuple[int, int], ...] | None
@@ -59,11 +59,26 @@ class Emulation:
     threads: int | None = None
 
     def changes(self, reference: int, batch_size: int) -> tuple[tuple[int, int], ...]:
-        """The widths of a training whose learning rate was chosen for ``reference`` samples an update."""
+        """The widths of a training.
+
+        Args:
+            reference: samples per update that the learning rate was chosen for.
+            batch_size: samples of a micro-batch.
+
+        Returns:
+            (offset, micro-batches per update), in ascending order.
+        """
         return self.widths if self.widths is not None else ((0, max(1, reference // batch_size)),)
 
     def rule(self, own: Rule | None) -> Rule | None:
-        """The one to train by; ``own``: the script's."""
+        """The rule to train with, or None.
+
+        Args:
+            own: the script's rule.
+
+        Raises:
+            UsageError: there is no rule named ``lr_rule``, or its arguments are wrong.
+        """
         return own if self.keeps_rule else None if self.lr_rule is None else rule_named(self.lr_rule)
 
     def to_json_object(self) -> dict[str, Any]:
@@ -73,7 +88,7 @@ class Emulation:
 
     @classmethod
     def from_json_object(cls, data: Mapping[str, Any]) -> Emulation:
-        """What ``to_json_object`` has written.
+        """The inverse of ``to_json_object``.
 
         Raises:
             UsageError: the widths are no ascending pairs of whole numbers, or the rule is no name.
@@ -101,10 +116,10 @@ class Emulation:
 
 
 def rule_named(text: str) -> Rule:
-    """A rule by its name, followed by a colon and its arguments: ``linear-warmup:epochs=2``.
+    """Make a rule by its name, which may be followed by a colon and arguments: ``linear-warmup:epochs=2``.
 
     Raises:
-        UsageError: there is none of the name, or it is not made with that.
+        UsageError: there is no rule of that name, or it does not take these arguments.
     """
     name, colon, rest = text.partition(":")
     rule = by_name(name)
@@ -120,7 +135,7 @@ def current() -> Emulation | None:
     """The emulation that this process is part of, or None.
 
     Raises:
-        UsageError: its file cannot be read.
+        UsageError: the file that EDT_EMULATE names cannot be read.
     """
     path = os.environ.get(VARIABLE)
     if not path:
@@ -147,8 +162,8 @@ class Recorder:
     """Writes a record.
 
     Args:
-        path: of the file; None: nothing is written.
-        shape: what ``begin`` holds.
+        path: the file; None: nothing is written.
+        shape: the contents of ``begin``.
     """
 
     def __init__(self, path: Path | None, shape: Mapping[str, Any]) -> None:
@@ -156,7 +171,7 @@ class Recorder:
         self._write({"begin": dict(shape)})
 
     def beside(self, observe: Observe) -> Observe:
-        """A function that records an item of metrics and then calls ``observe`` with it."""
+        """Return a function that records an item of metrics and then calls ``observe`` with it."""
 
         def both(item: MetricItem, metrics: Mapping[str, float]) -> None:
             finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
@@ -166,7 +181,7 @@ class Recorder:
         return both
 
     def end(self, digest: str) -> None:
-        """Record that the training is over."""
+        """Record the end of the training, with the digest of its final state."""
         self._write({"end": {"digest": digest}})
         if self._file is not None:
             self._file.close()
@@ -178,7 +193,8 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Point:
-    """An update, or a validation. ``step``: micro-batches of training behind it. A metric that is no number is NaN."""
+    """An update or a validation. ``step`` is the number of micro-batches trained so far. A metric that is no number is
+    NaN."""
 
     step: int
     epoch: int
@@ -187,7 +203,7 @@ class Point:
 
 @dataclass
 class Record:
-    """A record as far as it has been read."""
+    """A record, as far as it has been read."""
 
     shape: Mapping[str, Any] | None = None
     updates: list[Point] = field(default_factory=list)
@@ -196,12 +212,12 @@ class Record:
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule; only once there is a shape."""
+        """The schedule. Call this only when the shape has been read."""
         assert self.shape is not None
         return Schedule.from_json_object(self.shape["schedule"])
 
     def take(self, line: str) -> None:
-        """Take in one whole line."""
+        """Add one whole line."""
         data = json.loads(line)
         if "begin" in data:
             self.shape = data["begin"]
@@ -214,14 +230,14 @@ class Record:
 
 
 class Reader:
-    """Reads a record while it grows; the file may not be there yet."""
+    """Reads a record while it grows. The file need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
         self.record = Record()
 
     def read(self) -> Record:
-        """Take in what has come since the last call; of a line that is half written, nothing."""
+        """Read the lines that were added since the last call. A line that is only partly written is left for later."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

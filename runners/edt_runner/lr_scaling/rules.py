@@ -1,7 +1,7 @@
-"""How the learning rate follows the batch: the rules, and their names.
+"""Learning-rate rules, which change the learning rate with the batch, and their names.
 
-A rule is asked once for each update, in order, and answers with factors on what the optimizer was given; with
-k = batch / reference batch, both in samples:
+The runner asks a rule once for each update, in order. The rule answers with factors on the optimizer's
+hyperparameters. With k = batch / reference batch, both in samples, the factors are:
 
     constant        1
     linear          k                                               Krizhevsky, arXiv 1404.5997; Goyal, 1706.02677
@@ -12,8 +12,8 @@ k = batch / reference batch, both in samples:
     adascale        gain, from the gradients' noise                 Johnson, arXiv 2007.05105
     adamscale       the square root of the gain, for Adam           Qiao, AdaptDL
 
-Where an optimizer's velocity holds lr x gradient, as Keras's SGD's does and PyTorch's does not, whoever applies a rule
-takes the velocity along with the factor (``Scaling.velocity``; Goyal, section 2.1, momentum correction).
+An optimizer's velocity may hold lr x gradient, as in Keras's SGD but not in PyTorch's. The code that applies a rule then
+also scales the velocity by the change of the factor (``Scaling.velocity``; Goyal, section 2.1, momentum correction).
 """
 
 from __future__ import annotations
@@ -29,37 +29,38 @@ from edt_runner.lr_scaling.update import Moments, Scaling, Update
 
 
 class Rule:
-    """One learning-rate rule, with what it remembers of one training. An object serves one training only."""
+    """One learning-rate rule, and what it remembers of one training. A rule object serves one training only."""
 
     name = ""
     changes_betas = False
-    """Whether it needs an optimizer with moving averages of the gradient, such as Adam."""
+    """Whether the rule needs an optimizer with moving averages of the gradient, such as Adam."""
     remembers: ClassVar[Mapping[str, type]] = {}
-    """By name, what of it travels with the training: attributes that begin with a line before the name."""
+    """Names and types of the attributes that are part of the training's state. The attribute of a name begins with an
+    underscore."""
 
     def __init__(self) -> None:
         self.parameters: Mapping[str, Any] = {}
-        """What it was made with, plain JSON: with ``name`` it says which rule it is."""
+        """The rule's arguments, as plain JSON. They identify the rule, together with ``name``."""
 
     def scaling(self, update: Update, moments: Moments | None) -> Scaling:
-        """The factors of the coming update; called once for each, in order.
+        """The factors of the coming update. Called once for each update, in order.
 
         Args:
-            update: its samples, and what was trained on before.
-            moments: the noise of the gradients, this update's included; None: nothing was measured.
+            update: the update's samples, and what was trained on before.
+            moments: the noise of the gradients, this update's included; None: no noise was measured.
         """
         raise NotImplementedError
 
     def details(self) -> dict[str, float]:
-        """What logs and pages show of the last update, by name (``update.DETAILS``)."""
+        """Values of the last update that logs and pages show, by name (``update.DETAILS``)."""
         return {}
 
     def to_json_object(self) -> dict[str, Any]:
-        """What it remembers, as plain JSON; it travels with the training."""
+        """What the rule remembers, as plain JSON. It is part of the training's state."""
         return {name: getattr(self, f"_{name}") for name in self.remembers}
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Go on from ``to_json_object``'s."""
+        """Continue from what ``to_json_object`` has returned."""
         for name, kind in self.remembers.items():
             setattr(self, f"_{name}", kind(data[name]))
 
@@ -69,7 +70,7 @@ class Rule:
 
 
 class Constant(Rule):
-    """The learning rate stays as it is."""
+    """The learning rate does not change."""
 
     name = "constant"
 
@@ -198,7 +199,7 @@ class AdaScale(Rule):
 
     @property
     def gain(self) -> float:
-        """Of the last update, the mean over parameter groups."""
+        """The gain of the last update, a mean over parameter groups."""
         return self._gain
 
     @property
@@ -236,7 +237,7 @@ class AdamScale(AdaScale):
 
 
 class Own(Rule):
-    """A rule that is a user's function.
+    """A rule that a user has written as a function.
 
     Args:
         function: (batch, reference), both in samples -> factor on the learning rate, finite and at least 0.
@@ -259,16 +260,19 @@ class Own(Rule):
 
 _KINDS: tuple[type[Rule], ...] = (Constant, Linear, Root, LinearWarmup, AdamSqrt, Legw, AdaScale, AdamScale)
 RULES: Mapping[str, Callable[[], Rule]] = {kind.name: kind for kind in _KINDS}
-"""Each name, and what makes a new rule of it with its defaults."""
+"""Rule names, and what makes a new rule of each name with its defaults."""
 _ALIASES = {"sqrt": "root"}
 
 
 def by_name(rule: str | Rule | Callable[[int, int], float]) -> Rule:
-    """A rule by its name, new and with its defaults; a rule as it is; or one made of a function (batch, reference) ->
-    factor.
+    """Make a rule.
+
+    Args:
+        rule: a rule's name, or its class, for a new rule with its defaults; a rule, which is returned as it is; or a
+            function (batch, reference) -> factor, both in samples.
 
     Raises:
-        UsageError: there is none of the name; lists those there are.
+        UsageError: there is no rule of that name; the message lists all names.
     """
     if isinstance(rule, str):
         if (made := RULES.get(_ALIASES.get(rule, rule))) is not None:
@@ -288,7 +292,7 @@ def by_name(rule: str | Rule | Callable[[int, int], float]) -> Rule:
 
 
 def described(rule: Rule, reference: int) -> str:
-    """What makes two trainings under a rule the same: ``reference`` in samples."""
+    """A text that is equal for two trainings if their rules are the same. ``reference`` is in samples."""
     given = ", ".join(f"{name}={value!r}" for name, value in rule.parameters.items())
     return f"{rule.name}({given}) of {reference}"
 

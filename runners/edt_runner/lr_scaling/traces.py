@@ -1,8 +1,8 @@
 """Traces of batch sizes: one global batch, in samples, for each update of a training.
 
-An epoch of a trace is as many of its entries, in turn, as its samples allow: the first that would be more than the
-epoch has left begins the next epoch. What is left over is trained on in no update of that epoch. Where the trace ends,
-the epoch has all it can have if one more entry like the last would have been too many.
+An epoch takes entries of the trace in turn while they fit into its samples. The first entry that has more samples than
+the epoch has left begins the next epoch. The samples that are left over are not trained on in that epoch. If the trace
+ends within an epoch, that epoch is complete if another entry like the last would not have fitted.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ _TAKES = (
 
 
 class TraceEnded(UsageError, IndexError):
-    """The trace has no entry for an update that was asked for."""
+    """The trace has no entry for the step that was asked for."""
 
 
 class Trace:
-    """Batch sizes by step, read as far as they are asked for, and the epochs that they make.
+    """Batch sizes by step, and the epochs that they form. Entries are read when they are needed.
 
     Args:
-        source: the path of a CSV file with a column ``batchsize``; anything with such a column, for example a data
-            frame; a list, a tuple, an array or a generator; a function of the step, None of which ends it; or one
-            number for all steps.
-        micro_batch: samples, of which each entry must be a multiple.
+        source: the path of a CSV file with a column ``batchsize``; an object with such a column, for example a data
+            frame; a list, a tuple, an array or a generator; a function of the step, which returns None to end the
+            trace; or one number for all steps.
+        micro_batch: samples of a micro-batch; each entry must be a multiple of it.
         capacity: the most samples of one epoch; None: no bound.
-        at_end: what comes after the last entry. ``error``: TraceEnded, also where it is in the middle of an epoch.
-            ``hold``: it stays. ``cycle``: the trace from its beginning. ``stop``: nothing, the last epoch may be short
-            and those behind it are empty.
+        at_end: what follows the last entry. ``error``: TraceEnded, also if the trace ends in the middle of an epoch.
+            ``hold``: the last entry is repeated. ``cycle``: the trace is repeated from its beginning. ``stop``:
+            nothing; the last epoch may be short, and the epochs after it are empty.
 
     Raises:
-        UsageError: an entry is no whole number above 0, no multiple of ``micro_batch``, or more than an epoch; names
-            its step. Known entries are checked at once, a generator's and a function's when they are read.
+        UsageError: an entry is no whole number above 0, no multiple of ``micro_batch``, or more than an epoch; the
+            message names its step. Entries that are known are checked at once; those of a generator or a function
+            are checked when they are read.
         FileNotFoundError: there is no such file.
     """
 
@@ -57,7 +58,7 @@ class Trace:
         self._entries: list[int] = []
         self._more: Iterator[Any] | None
         self._starts = [0]
-        """Where each epoch begins whose beginning is known."""
+        """First steps of all epochs whose first step is known."""
         known, self._more = _values(source)
         for value in known:
             self._take(value)
@@ -67,10 +68,11 @@ class Trace:
             raise UsageError("trace: got no entries, takes at least one")
 
     def __getitem__(self, step: int) -> int:
-        """The global batch of a step, which counts over all epochs.
+        """The global batch, in samples, of a step. Steps are counted over all epochs.
 
         Raises:
-            TraceEnded: it has none, by ``at_end``.
+            TraceEnded: the step is behind the last entry, and ``at_end`` gives no entry for it.
+            UsageError: the step is negative.
         """
         if step < 0:
             raise UsageError(f"step: got {step}, takes a whole number, at least 0")
@@ -88,14 +90,15 @@ class Trace:
 
     @property
     def entries(self) -> list[int] | None:
-        """All entries; None while there may be more to be read."""
+        """All entries; None if the source may have more."""
         return None if self._more is not None else list(self._entries)
 
     def epoch_range(self, epoch: int) -> tuple[int, int]:
-        """The steps of an epoch: the first, and the one behind the last.
+        """The steps of an epoch: its first step, and the first step after it.
 
         Raises:
-            TraceEnded: the trace ends before the epoch does and ``at_end`` is ``error``.
+            TraceEnded: the trace ends before the epoch does, and ``at_end`` is ``error``.
+            UsageError: ``capacity`` is None.
         """
         if self.capacity is None:
             raise UsageError("capacity: got None, takes the samples of an epoch")
@@ -104,13 +107,13 @@ class Trace:
         return self._starts[epoch], self._starts[epoch + 1]
 
     def epoch(self, epoch: int) -> list[int]:
-        """The global batches of an epoch's updates."""
+        """The global batches, in samples, of an epoch's updates."""
         start, end = self.epoch_range(epoch)
         return [self[step] for step in range(start, end)]
 
     @property
     def whole_epochs(self) -> int | None:
-        """Epochs that its own entries fill; None: without end, or not known before it is read."""
+        """How many epochs the trace's own entries fill; None: there is no end, or the end is not known yet."""
         if self._more is not None or self.capacity is None or self.at_end in ("hold", "cycle"):
             return None
         epochs, left = 0, self.capacity
@@ -121,7 +124,7 @@ class Trace:
         return epochs + (left < self._entries[-1])
 
     def _behind(self, start: int, epoch: int) -> int:
-        """The step behind the last of the epoch that begins at ``start``."""
+        """The first step after the epoch that begins at step ``start``."""
         assert self.capacity is not None
         left, step = self.capacity, start
         while left >= self.micro_batch:
@@ -140,7 +143,7 @@ class Trace:
         return step
 
     def _read(self, step: int) -> None:
-        """Read on until ``step`` is known, or there is no more."""
+        """Read entries until ``step`` is known or there are no more."""
         while self._more is not None and len(self._entries) <= step:
             try:
                 value = next(self._more)
@@ -164,7 +167,7 @@ class Trace:
 
 
 def _values(source: Any) -> tuple[Iterable[Any], Iterator[Any] | None]:
-    """What a source holds: values that are all there, and values that come one by one."""
+    """The values of a source: those that are known now, and an iterator over those that come later."""
     if isinstance(source, str | Path):
         return _csv(Path(source)), None
     if whole_number(source) is not None:
@@ -204,7 +207,7 @@ def _csv(path: Path) -> list[Any]:
 
 
 def _number(text: str) -> int | str:
-    """A cell that is no whole number stays as it is, for the error to show."""
+    """The cell as a whole number; if it is none, the text itself, for the error message."""
     try:
         return int(text)
     except ValueError:

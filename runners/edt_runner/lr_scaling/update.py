@@ -1,6 +1,6 @@
-"""One update of the weights: what a learning-rate rule may look at, and what it answers.
+"""One update of the weights: what a learning-rate rule may use, and what it answers.
 
-A rule may look at how noisy the gradients are, measured from the micro-batches of each update. Micro-batch i of an
+A rule may use the noise of the gradients, which is measured from the micro-batches of each update. Micro-batch i of an
 update has n_i of its n samples and the mean gradient g_i over them; w_i = n_i / n. With G the true gradient and Sigma
 the covariance of one sample's gradient, E|g_i|^2 = |G|^2 + tr Sigma / n_i and E|sum w_i g_i|^2 = |G|^2 + tr Sigma / n,
 so for m micro-batches, even of different sizes,

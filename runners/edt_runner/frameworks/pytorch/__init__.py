@@ -1,7 +1,7 @@
-"""PyTorch's side of the runner: everything that knows modules, optimizers and data sets of torch.
+"""PyTorch's side of the runner: the code that knows torch's modules, optimizers and data sets.
 
-torch is also what the data plane moves bytes with, in every process; what is here is only used by jobs in PyTorch. In
-this module: PyTorch before there is a model.
+Every process also uses torch to move the bytes of the data plane. This package is only used by jobs in PyTorch. This
+module has what a process needs of PyTorch before there is a model.
 """
 
 from __future__ import annotations

@@ -291,19 +291,21 @@ def _move_optimizer_state(optimizer: torch.optim.Optimizer, device: torch.device
 
 
 class Buffers:
-    """State that a forward pass changes: a model's buffers, combined over micro-batches and committed. A buffer is
-    known by its place, since forward may put another tensor there.
+    """A model's buffers: state that a forward pass changes. Micro-batches are combined, and the result is committed.
 
-    Every micro-batch starts from the committed values. Float buffers (running means) become the weighted mean of what
-    the micro-batches left in them; one that none of them touched stays as it is, to the bit. Integer buffers (a count
-    of batches) must have been moved alike by all, and move once, by as much.
+    A buffer is known by its place in the model, since forward may put another tensor there.
+
+    Every micro-batch starts from the committed values. A float buffer (a running mean) becomes the weighted mean of
+    the values that the micro-batches left in it; if none of them changed it, it keeps its bits. An integer buffer (a
+    count of batches) moves once, by the difference that every micro-batch made; all must have made the same
+    difference.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._places: dict[str, tuple[nn.Module, str]] = {}
         self._tensors: dict[str, Tensor] = {}
         self.refused: list[str] = []
-        """Names of those that cannot be combined."""
+        """Names of buffers that cannot be combined."""
         for name, buffer in model.named_buffers():
             owner, _, key = name.rpartition(".")
             if buffer.is_complex():
@@ -326,13 +328,13 @@ class Buffers:
                 self._tensors[name].copy_(self.committed[name])
 
     def recommit(self) -> None:
-        """Take what is in the model as the committed values."""
+        """Commit the values that are in the model now."""
         for name, committed in self.committed.items():
             committed.copy_(self._now(name))
         self.restore()
 
     def write(self, floats: Tensor, changed: Tensor, integers: Tensor) -> None:
-        """Write what this forward made of them into these sections of a flat vector (``frameworks.flat``)."""
+        """Write what this forward pass made of the buffers into these sections of a flat vector (``frameworks.flat``)."""
         with torch.no_grad():
             for index, (name, part) in enumerate(zip(self.floats, torch.split(floats, self.float_sizes), strict=True)):
                 now = self._now(name)
@@ -344,10 +346,10 @@ class Buffers:
                 integers.copy_(self._own_steps)
 
     def commit(self, floats: Tensor, changed: Tensor, integers: Tensor, active: int) -> str | None:
-        """Take these sections of a reduced vector, the sums over ``active`` micro-batches, as the committed values.
+        """Commit these sections of a reduced vector, which are sums over ``active`` micro-batches.
 
         Returns:
-            The names of integer buffers, if not all micro-batches moved them alike.
+            The names of integer buffers, if not all micro-batches moved them alike; else None.
         """
         odd: str | None = None
         flags = changed.tolist()

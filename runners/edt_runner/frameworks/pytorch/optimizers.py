@@ -1,5 +1,5 @@
-"""What torch's optimizers do not offer: a step with other hyperparameters than their own, and which
-DistributedDataParallel their parameters are in."""
+"""What torch's optimizers do not offer: a step with other hyperparameters than their own, and a way to find the
+DistributedDataParallel that holds their parameters."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from edt_runner.lr_scaling.update import Scaling
 
 
 def has_betas(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it keeps moving averages of its gradients as Adam or RMSprop does."""
+    """Whether the optimizer keeps moving averages of its gradients, as Adam and RMSprop do."""
     return any("betas" in group for group in optimizer.param_groups) or isinstance(optimizer, torch.optim.RMSprop)
 
 
 def scaled_values(optimizer: torch.optim.Optimizer, scaling: Scaling) -> list[dict[str, Any]]:
-    """By parameter group, what of lr, betas (RMSprop's alpha) and eps is another under ``scaling``: new objects, also
-    where it is a tensor. Velocities hold gradients without the learning rate and need nothing."""
+    """The hyperparameters that are different under ``scaling``, by parameter group.
+
+    These are lr, betas (RMSprop's alpha) and eps, as new objects, even if they are tensors. Velocities need no change,
+    because they hold gradients without the learning rate.
+    """
     averages = isinstance(optimizer, torch.optim.RMSprop)
     groups = enumerate(optimizer.param_groups)
     return [_scaled(group, scaling, scaling.of(number), averages=averages) for number, group in groups]
@@ -31,9 +34,12 @@ def scaled_values(optimizer: torch.optim.Optimizer, scaling: Scaling) -> list[di
 
 @contextlib.contextmanager
 def rescaled(optimizer: torch.optim.Optimizer, scaling: Scaling) -> Iterator[list[float]]:
-    """Inside, hyperparameters are the scaled ones; yields the learning rates by group. Outside, whatever happens, they
-    are the very objects that they were, save what the optimizer has itself replaced meanwhile. So they are for hooks
-    that run after the step: a scheduler that is moved by one goes on from the learning rates that it finds."""
+    """A context in which the optimizer has the scaled hyperparameters.
+
+    The context yields the learning rates by group. At its end, even after an error, the groups hold the same objects
+    as before, except those that the optimizer itself has replaced. This is already so for hooks that run after the
+    step: a scheduler that such a hook moves must see the user's learning rates.
+    """
     groups = optimizer.param_groups
     changes = scaled_values(optimizer, scaling)
     before = [{key: group[key] for key in change} for group, change in zip(groups, changes, strict=True)]
@@ -43,7 +49,7 @@ def rescaled(optimizer: torch.optim.Optimizer, scaling: Scaling) -> Iterator[lis
             group.update({key: value for key, value in kept.items() if group.get(key) is change[key]})
 
     hook = optimizer.register_step_post_hook(put_back)
-    hooks: Any = optimizer._optimizer_step_post_hooks  # torch has no public way to be the first of them
+    hooks: Any = optimizer._optimizer_step_post_hooks  # torch has no public way to run a hook before all others
     hooks.move_to_end(hook.id, last=False)
     try:
         for group, change in zip(groups, changes, strict=True):
@@ -63,7 +69,7 @@ def _scaled(group: Mapping[str, Any], scaling: Scaling, lr: float, *, averages: 
             found["betas"] = tuple(_beta(beta, scaling) for beta in group["betas"])
         if averages:
             found["alpha"] = _beta(group["alpha"], scaling)
-    if scaling.eps != 1.0 and isinstance(group.get("eps"), int | float):  # Adafactor has a pair, of another meaning
+    if scaling.eps != 1.0 and isinstance(group.get("eps"), int | float):  # Adafactor's eps is a pair of other meaning
         found["eps"] = group["eps"] * scaling.eps
     return found
 
@@ -75,16 +81,19 @@ def _beta(beta: Any, scaling: Scaling) -> Any:
 
 
 def in_group() -> bool:
-    """Whether this process is one of several of torch.distributed."""
+    """Whether this process is one of several in a torch.distributed group."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def wrapping(parameters: Sequence[Tensor]) -> list[DistributedDataParallel]:
-    """Those that hold one of ``parameters``. Neither parameters nor optimizers know it, so all objects of the process
-    are looked through, which takes some hundredths of a second."""
+    """The DistributedDataParallel models that hold one of ``parameters``.
+
+    Neither parameters nor optimizers refer to such a model, so this looks through all objects of the process, which
+    takes some hundredths of a second.
+    """
     wanted = {id(parameter) for parameter in parameters}
     if _holding(wanted):
-        gc.collect()  # one that nobody uses any more may not have gone yet
+        gc.collect()  # one that is no longer used may still exist
     return _holding(wanted)
 
 

@@ -1,4 +1,4 @@
-"""A PyTorch user's model, loss, optimizer and metrics, as ``fabric_model`` has checked them, and data sets."""
+"""A PyTorch user's data sets, and model, loss, optimizer and metrics, which ``fabric_model`` has checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edt_runner.seeds import sample_seed, seed_python
 
 @dataclass(frozen=True)
 class TorchTrainable:
-    """A user's PyTorch training as a ``Trainable``; its fields are what ``TorchAdapter`` takes."""
+    """A user's PyTorch training as a ``Trainable``; its fields are the arguments of ``TorchAdapter``."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -54,14 +54,14 @@ class TorchTrainable:
         return TorchAdapter(self.model, self.optimizer, self.loss_function, self.metrics, device)
 
     def finish(self) -> None:
-        """Nothing: a PyTorch user's own loop would end with its last step."""
+        """Nothing to do: after its last step, a PyTorch user's own loop changes the model no more."""
 
 
 def _ask_for_determinism(adapter: TorchAdapter) -> None:
-    """On a GPU: deterministic algorithms where there are some; the first op that has none ends the guarantee."""
+    """Ask for deterministic algorithms on a GPU. The first op without one ends the exactness guarantee."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.benchmark = False  # it would let each process choose algorithms by its own timings
+    torch.backends.cudnn.benchmark = False  # with it each process would choose algorithms by its own timings
     warnings.filterwarnings("always", message=".*does not have a deterministic implementation.*")
     show = warnings.showwarning
 
@@ -75,17 +75,17 @@ def _ask_for_determinism(adapter: TorchAdapter) -> None:
 
 
 class TorchSamples(Samples):
-    """``Samples`` out of map-style data sets.
+    """``Samples`` from map-style data sets.
 
     The random state under which a sample is loaded depends on (seed, epoch, index).
 
-    Raises:
-        UsageError: a data set cannot be drawn from.
-
     Args:
         train, test: map-style data sets; test may be None.
-        seed: of the training.
+        seed: the training's seed.
         collate: list of samples -> batch; None: torch's default.
+
+    Raises:
+        UsageError: a data set has no ``__getitem__`` or no ``__len__``.
     """
 
     def __init__(self, train: Any, test: Any, seed: int, collate: Collate | None) -> None:
@@ -98,9 +98,9 @@ class TorchSamples(Samples):
         self.test_units = len(test) if test is not None else 0
 
     def batch(self, of_train: bool, epoch: int, indices: Sequence[int]) -> Any:
-        """Each sample under its own seed, then the collate function under the first one's."""
+        """Load each sample under its own seed, then call the collate function under the first sample's seed."""
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # in an engine as in a loader process: sums over threads have other bits
+        torch.set_num_threads(1)  # as in a loader process: sums over several threads have other bits
         try:
             samples = [self._sample(of_train, epoch, index) for index in indices]
             if self._collate is not default_collate:
@@ -116,7 +116,7 @@ class TorchSamples(Samples):
         return self._collate([self.probe()] * units)
 
     def enter_loader(self) -> None:
-        """One thread, and tensors are stacked as the engine would, not into a file on /dev/shm."""
+        """Use one thread, and stack tensors in memory as the engine does, not in a file on /dev/shm."""
         torch.set_num_threads(1)
         torch_collate.default_collate_fn_map[torch.Tensor] = _stacked
 
@@ -128,7 +128,7 @@ class TorchSamples(Samples):
     def _seed_for(self, of_train: bool, epoch: int, index: int) -> None:
         seed = sample_seed(self._seed, epoch if of_train else -1, index)
         seed_python(seed)
-        torch.default_generator.manual_seed(seed)  # data are made on the host
+        torch.default_generator.manual_seed(seed)  # samples are made on the host
 
 
 def _check(name: str, dataset: Any) -> None:
@@ -143,7 +143,7 @@ _stack: Callable[..., torch.Tensor] = torch_collate.collate_tensor_fn
 
 
 def _stacked(batch: Sequence[torch.Tensor], **more: Any) -> torch.Tensor:
-    """torch's own, which takes a process that is no loader's for one that needs no shared memory."""
+    """torch's own function, in a process that it takes for no loader process, so that it uses no shared memory."""
     known, worker._worker_info = worker._worker_info, None
     try:
         return _stack(batch, **more)
