@@ -126,7 +126,8 @@ class Trainable(Protocol):
         """The optimizer, as a user's callbacks see it."""
 
     def parts(self) -> list[Any]:
-        """Model, optimizer and those of their parts that a callback may refer to, in the same order in every process."""
+        """Model, optimizer and those of their parts that a callback may refer to. The order is the same in every
+        process."""
 
     def parameters(self) -> list[list[Any]]:
         """[name, type, shape] of each parameter, in order."""

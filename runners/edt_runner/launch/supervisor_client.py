@@ -1,8 +1,8 @@
-"""Starts a supervisor, sends it desired states, and reads what it reports.
+"""Starts a supervisor, sends it desired states, and reads its reports.
 
-This is what an agent does on a platform. ``python main.py`` uses it for its local engines, tests and benchmarks to let
-engines come and go. Several supervisors with one coordinator stand for several nodes. ``LocalSlots`` replaces lost
-engines.
+On a platform, the agent does this. ``python main.py`` uses this module for its local engines. Tests and benchmarks use
+it to add and remove engines; several supervisors with one coordinator simulate several nodes. ``LocalSlots`` replaces
+lost engines.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from edt_runner.protocol.channel import LineChannel
 _POLL_SECONDS = 0.25
 _END_SECONDS = 2.0
 _PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Seconds before the first, second, … replacement of an engine."""
+"""Seconds before the first, second, … replacement of an engine; the last number holds for all later ones."""
 
 
 class Process(Protocol):
-    """A supervisor's process, as ``subprocess.Popen`` shows it."""
+    """A supervisor's process, with the interface of ``subprocess.Popen``."""
 
     pid: int
 
@@ -44,7 +44,7 @@ class Process(Protocol):
 
 
 def spawn(spec: AttemptSpec) -> Process:
-    """Start a supervisor from nothing; it imports its framework first."""
+    """Start a supervisor as a new process, which imports its framework first."""
     environ = os.environ | supervisor_environ(spec.framework, chosen=os.environ)
     cold = ["--cold"] if must_be_cold(spec.environ, environ) else []
     with (Path(spec.spool_dir) / "supervisor.log").open("ab") as log:
@@ -70,7 +70,7 @@ class SpoolReader:
         self._path, self._offset = Path(spool_dir) / REPORTS_FILE, 0
 
     def read(self) -> list[Report]:
-        """Reports that have come since the last call."""
+        """Return the reports that were written since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -83,11 +83,11 @@ class SpoolReader:
 
 
 class SupervisorClient:
-    """One supervisor of one attempt. A context manager, which kills the supervisor at its end.
+    """One supervisor of one attempt. As a context manager, it kills the supervisor at the end.
 
     Args:
-        spec: of the attempt.
-        start: how a supervisor is started.
+        spec: the attempt.
+        start: starts a supervisor.
     """
 
     def __init__(self, spec: AttemptSpec, start: Callable[[AttemptSpec], Process] = spawn) -> None:
@@ -95,7 +95,7 @@ class SupervisorClient:
         self.reports: list[Report] = []
         Path(spec.spool_dir).mkdir(parents=True, exist_ok=True)
         self._reader = SpoolReader(spec.spool_dir)
-        self._reader.read()  # what an earlier supervisor has reported
+        self._reader.read()  # skip the reports of an earlier supervisor
         self._channel: LineChannel | None = None
         self._slots: dict[int, DesiredSlot] = {}
         self.process = start(spec)
@@ -108,12 +108,15 @@ class SupervisorClient:
         coordinator: str | None = None,
         device: str = "cpu",
     ) -> None:
-        """Let exactly these engines run. An allocation keeps the slot it had.
+        """Set the desired state to exactly these engines. An allocation that exists keeps its slot.
 
         Args:
-            allocations: an engine each.
+            allocations: numbers of allocations, one engine each.
             coordinator: ``host:port`` of the coordinator on another node; None: this is the head node.
-            device: what new engines compute on.
+            device: the device of new engines.
+
+        Raises:
+            RunnerError: the supervisor cannot be reached.
         """
         self._slots = {
             number: self._slots.get(number, DesiredSlot(number, str(number), device)) for number in allocations
@@ -121,7 +124,11 @@ class SupervisorClient:
         self.set_desired(DesiredState(self.spec.fence, tuple(self._slots.values()), coordinator))
 
     def set_desired(self, desired: DesiredState) -> None:
-        """Send a desired state."""
+        """Send a desired state.
+
+        Raises:
+            RunnerError: the supervisor cannot be reached.
+        """
         self._connect().send_line(dump_line(desired))
 
     def _connect(self) -> LineChannel:
@@ -144,20 +151,23 @@ class SupervisorClient:
 
     # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────
     def poll(self) -> list[Report]:
-        """Reports that have come since the last call."""
+        """Return the reports that were written since the last call."""
         found = self._reader.read()
         self.reports.extend(found)
         return found
 
     def until(self, true: Callable[[Report], bool], seconds: float = 60.0) -> Report:
-        """Wait for a report, past ones included.
+        """Wait for a report. A report that has already been read counts, too.
 
         Args:
-            true: whether it is the one.
+            true: whether a report is the awaited one.
             seconds: how long to wait.
 
+        Returns:
+            The first such report.
+
         Raises:
-            RunnerError: the time is over, or the supervisor has ended without that report.
+            RunnerError: the time is over, or the supervisor has ended without such a report.
         """
         deadline = time.monotonic() + seconds
         checked = 0
@@ -173,13 +183,13 @@ class SupervisorClient:
             time.sleep(0.005)
 
     def ended(self, seconds: float = 60.0) -> dict[str, Any]:
-        """Wait for the attempt's end; returns the body of ATTEMPT_ENDED."""
+        """Wait for the attempt's end, and for the supervisor's. Returns the body of the ATTEMPT_ENDED report."""
         report = self.until(lambda report: report.kind is ReportKind.ATTEMPT_ENDED, seconds)
         self.process.wait(10)
         return dict(report.body)
 
     def kill(self) -> None:
-        """SIGKILL to the supervisor if it lives; its children die with it."""
+        """Send SIGKILL to the supervisor if it still runs. Its child processes then end, too."""
         self.process.kill()
         self.process.wait()
         if self._channel:
@@ -193,12 +203,13 @@ class SupervisorClient:
 
 
 class LocalSlots:
-    """Holds the slots of a local training, and replaces lost engines as a scheduler does on a platform: a slot whose
-    engine was lost gets another one, at first at once, then after growing pauses.
+    """Holds the slots of a local training, and replaces lost engines as the scheduler does on a platform.
+
+    A slot whose engine was lost gets a new engine: the first time at once, later after growing pauses.
 
     Args:
-        supervisor: of the training.
-        devices: what each slot computes on.
+        supervisor: the training's supervisor.
+        devices: the device of each slot.
     """
 
     def __init__(self, supervisor: SupervisorClient, devices: Sequence[str]) -> None:
@@ -217,13 +228,13 @@ class LocalSlots:
         self._thread.start()
 
     def release(self) -> None:
-        """Let all engines leave."""
+        """Ask all engines to leave."""
         self._done.set()
         with self._lock:
             self._supervisor.set_desired(DesiredState(self._supervisor.spec.fence, ()))
 
     def stop(self) -> None:
-        """Replace no engine any more, and end the thread, so that the interpreter can end."""
+        """Stop replacing engines, and end the thread, so that the interpreter can end."""
         self._done.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)

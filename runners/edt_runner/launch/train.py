@@ -1,9 +1,10 @@
-"""``train()``: what it does in each process of a job.
+"""``train()``: what the call does in each process of a job.
 
-A user's script makes the same call in all of them. In the driver it returns with the trained weights. In an engine it
-never returns: the engine trains, and ends its process. In a plain ``python main.py`` this process is the driver itself,
-and its engines are forked by a supervisor of its own on this machine. There Ctrl-C lets the engines leave at a step
-boundary with a checkpoint; the same command goes on from it. A second Ctrl-C kills.
+Every process of a job runs the user's script, and the script makes the same call in each of them. In the driver the
+call returns with the trained weights. In an engine the call never returns: the engine trains and then ends its process.
+In a plain ``python main.py``, this process is the driver. It starts a supervisor on this machine, which forks the
+engines. Ctrl-C there lets the engines leave at a step boundary with a checkpoint, and the same command resumes the
+training from it. A second Ctrl-C kills the engines.
 """
 
 from __future__ import annotations
@@ -46,24 +47,24 @@ from edt_runner.schedule import Schedule, StepKind
 from edt_runner.training import Training, TrainRequest, seed_of
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as in shells."""
 
 
 def train(request: TrainRequest, name: str = "train()") -> None:
-    """Train; returns in the driver only.
+    """Train. The call returns in the driver only.
 
     Args:
         request: what the user asks for.
-        name: of the call, as the user knows it.
+        name: the name of the user's call, for messages.
 
     Raises:
-        UsageError: this process has trained before, or the request does not fit its data; without a platform also: the
+        UsageError: this process has trained before, or the request does not fit its data. Without a platform also: the
             process runs no script file, or another process trains in the same result folder.
-        TrainingFailed: the training failed, and why was printed.
-        Suspended: all engines have left; the training goes on from its checkpoint.
-        PeerLost: the coordinator is gone.
-        SystemExit: Ctrl-C was pressed in a process without a platform; with a checkpoint after the first, without one
-            after the second.
+        TrainingFailed: the training failed, and the reason was printed.
+        Suspended: all engines have left; the training can be resumed from its checkpoint.
+        PeerLost: the connection to the coordinator is lost.
+        SystemExit: Ctrl-C was pressed in a process without a platform. After the first Ctrl-C there is a checkpoint,
+            after the second there is none.
     """
     claim(name)
     process = context.current()
@@ -77,13 +78,13 @@ def train(request: TrainRequest, name: str = "train()") -> None:
 
 
 def claim(name: str) -> None:
-    """Begin this process's one training.
+    """Register this process's only training.
 
     Args:
-        name: of the user's call.
+        name: the name of the user's call, for messages.
 
     Raises:
-        UsageError: there was a training before.
+        UsageError: this process has trained before.
     """
     if context.training:
         raise UsageError(
@@ -94,7 +95,7 @@ def claim(name: str) -> None:
 
 
 def _train_here(request: TrainRequest) -> None:
-    """Train on this machine's slots; returns with the trained weights in the user's model."""
+    """Train on this machine's slots. Returns when the user's model has the trained weights."""
     devices = devices_here(request.trainable.framework)
     training = Training(request, len(devices), seed_of(request, None))
     with _no_traceback_at_interrupt(), tempfile.TemporaryDirectory(prefix="edt-") as run_dir, _only_one(_result_dir()):
@@ -122,7 +123,7 @@ def _train_here(request: TrainRequest) -> None:
 
 
 def _drive(driver: Driver, supervisor: SupervisorClient) -> None:
-    """Run the driver. If the training is suspended, all its reports have been read when Suspended is raised."""
+    """Run the driver. If the training is suspended, read all reports before Suspended is raised."""
     try:
         driver.run()
     except Suspended:
@@ -133,8 +134,8 @@ def _drive(driver: Driver, supervisor: SupervisorClient) -> None:
 
 @contextlib.contextmanager
 def _no_traceback_at_interrupt() -> Iterator[None]:
-    """End with a sentence, not with a traceback of this package, when Ctrl-C is pressed while supervisor and engines
-    are being started. While the driver runs, ``_leaving_at_interrupt`` handles it."""
+    """If Ctrl-C is pressed while supervisor and engines start, end with a sentence instead of a traceback. While the
+    driver runs, ``_leaving_at_interrupt`` handles Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
@@ -144,7 +145,7 @@ def _no_traceback_at_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _leaving_at_interrupt(supervisor: SupervisorClient, slots: LocalSlots) -> Iterator[None]:
-    """Handle SIGINT: at the first all engines leave, at the second all is killed."""
+    """Handle SIGINT: at the first, all engines leave; at the second, all processes are killed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -167,7 +168,7 @@ def _leaving_at_interrupt(supervisor: SupervisorClient, slots: LocalSlots) -> It
 
 
 def devices_here(framework: frameworks.Framework) -> list[str]:
-    """What each slot of this machine computes on: "cpu", or a GPU as CUDA_VISIBLE_DEVICES names it."""
+    """The devices of this machine's slots: "cpu", or a GPU as CUDA_VISIBLE_DEVICES names it."""
     if environment.devices() == "auto" and (gpus := framework.gpus()):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         return visible.split(",")[:gpus] if visible else [str(index) for index in range(gpus)]
@@ -204,7 +205,7 @@ def _spec(training: Training, slots: int, run_dir: str) -> AttemptSpec:
 
 
 def _recorder(training: Training, asked: TrainRequest) -> emulation.Recorder:
-    """Records every step where the file of EDT_EMULATE asks for it. ``asked``: the request as the script made it."""
+    """A recorder of every step, if the file of EDT_EMULATE asks for a record. ``asked`` is the script's own request."""
     emulated, request = emulation.current(), training.request
     shape = {
         "schedule": training.schedule.to_json_object(),
@@ -230,7 +231,7 @@ def _result_dir() -> Path:
 
 @contextlib.contextmanager
 def _only_one(result: Path) -> Iterator[None]:
-    """Lock the result folder: two trainings in it would take each other's checkpoints."""
+    """Lock the result folder, because two trainings in it would use each other's checkpoints."""
     result.mkdir(parents=True, exist_ok=True)
     with (result / "lock").open("w") as lock:
         try:
@@ -243,7 +244,7 @@ def _only_one(result: Path) -> Iterator[None]:
 
 
 def _next_fence(result: Path) -> int:
-    """The number of this attempt, counted in the result folder, so that late messages of an earlier one are refused."""
+    """The fence of this attempt, counted in the result folder, so that late messages of earlier ones are refused."""
     path = result / "attempt"
     try:
         fence = int(path.read_text()) + 1
@@ -260,7 +261,7 @@ def _last_step(supervisor: SupervisorClient, schedule: Schedule) -> str:
 
 
 def _explain(supervisor: SupervisorClient, error: PeerLost, schedule: Schedule) -> None:
-    """Print in one sentence why the coordinator is gone. Raises TrainingFailed."""
+    """Print in one sentence why the connection to the coordinator is lost. Raises TrainingFailed."""
     supervisor.poll()
     gone = [report.body for report in supervisor.reports if report.kind is ReportKind.ENGINE_GONE]
     lost = next((body for body in gone if body["kind"] == ExitKind.LOST.value), None)
@@ -275,16 +276,16 @@ def _explain(supervisor: SupervisorClient, error: PeerLost, schedule: Schedule) 
 
 
 def seed_plain_process() -> None:
-    """Seed Python, NumPy and the frameworks as the supervisor does for its children, in a process that has none, and
-    leave the GPUs to these.
+    """Seed Python, NumPy and the frameworks in a process without a supervisor, and leave its GPU memory to engines.
 
-    Called when ``fabric_model`` is imported, before the user builds a model: engines and driver then see the same
-    data, and a run can be repeated. User code that seeds for itself comes later and wins. A framework that is not
-    imported by now is not imported for this; Keras draws the seeds of its layers from Python's generator.
+    The seeds are those that a supervisor gives its children. Called when ``fabric_model`` is imported, before the user
+    builds a model. Engines and driver then see the same data, and a run can be repeated. User code that sets its own
+    seed runs later and takes effect. A framework that is not imported yet is not imported here; Keras draws the seeds
+    of its layers from Python's generator.
     """
     if context.current() is not None:
         return
-    # TensorFlow would take all of the first GPU for the model of this process, and an engine is to compute there.
+    # TensorFlow would reserve the whole first GPU for this process's model, but an engine must compute there.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     seed = seeds.process_seed(environment.seed())
     seeds.seed_python(seed)
@@ -297,7 +298,7 @@ _PLAIN_SECONDS = 10.0
 
 
 class TrainingProgress:
-    """A bar with throughput and remaining time; without a terminal a line every ten seconds."""
+    """Shows a bar with throughput and remaining time; without a terminal, prints a line every ten seconds."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -306,7 +307,7 @@ class TrainingProgress:
         self._last_plain = time.monotonic()
         self._seconds, self._samples, self._rate = 0.0, 0.0, 0.0
         self._last: float | None = None
-        """When the newest step was committed, by the clock of its engine."""
+        """When the newest step was committed, in seconds, by the clock of the engine that committed it."""
         self._step: int | None = None
         """The newest training step."""
 
@@ -332,7 +333,7 @@ class TrainingProgress:
             self._bar.stop()
 
     def observe(self, item: MetricItem, metrics: Mapping[str, float]) -> None:
-        """Show one item of metrics from the first engine; ``metrics``: its metrics, with NaN for None."""
+        """Show one item of metrics from the first engine. ``metrics`` holds its metrics, with NaN in place of None."""
         values = " ".join(f"{name} {value:{_form(name)}}" for name, value in metrics.items())
         if item.phase != StepKind.TRAIN.value:
             self._last = item.time
@@ -359,11 +360,11 @@ class TrainingProgress:
             )
 
     def _speed(self) -> str:
-        """Throughput in words; empty until a whole second was measured."""
+        """Throughput as text; empty until a whole second has been measured."""
         return f"{self._rate:,.0f} samples/s" if self._rate else ""
 
     def _count(self, item: MetricItem) -> None:
-        """Measure throughput: samples of training steps over the seconds from the step before, of whatever kind."""
+        """Measure throughput: samples of training steps, per second since the previous step of either kind."""
         before = self._step if self._step is not None and self._schedule.follows_engines else item.step - 1
         if self._last is not None:
             self._samples += (item.step - before) * self._schedule.global_batch
@@ -375,5 +376,5 @@ class TrainingProgress:
 
 
 def _form(name: str) -> str:
-    """The format of a value: a metric, or what a learning-rate rule reports, which may be tiny or large."""
+    """The format of a value: of a metric, or of a learning-rate rule's number, which may be very small or large."""
     return ".4g" if name in DETAILS else ".4f"

@@ -1,8 +1,9 @@
-"""A user's own PyTorch loop, trained by as many engines as there are.
+"""A user's own PyTorch loop, which any number of engines can train.
 
-The loop is written once and every process of a job runs it: in an engine its body computes the engine's
-micro-batches and never comes to its end; in the driver the body does not run, and the loop ends when all is trained;
-in a plain process of one device the body computes all micro-batches, one after the other, with the same arithmetic.
+The user writes the loop once, and every process of a job runs it. In an engine, the loop's body computes the engine's
+micro-batches, and the loop never ends. In the driver, the body does not run, and the loop ends when the training is
+complete. In a plain process with one device, the body computes all micro-batches, one after the other, with the same
+arithmetic.
 """
 
 from __future__ import annotations
@@ -37,33 +38,33 @@ from edt_runner.training import Training, TrainRequest, seed_of
 
 
 class LoopOptimizer(Protocol):
-    """The user's optimizer, whose ``step()`` is caught while the loop runs."""
+    """The user's optimizer, whose ``step()`` is replaced while the loop runs."""
 
     @property
     def optimizer(self) -> torch.optim.Optimizer: ...
 
     @property
     def averages(self) -> bool:
-        """The micro-batches' gradients are averaged, as for a mean loss; else added up."""
+        """Whether the micro-batches' gradients are averaged, as for a mean loss; else they are added up."""
 
     def catch(self, loop: UserLoop) -> None:
-        """From now on ``step()`` means ``loop.take_step`` as long as ``loop.in_body``, and else an update."""
+        """Replace ``step()``: while ``loop.in_body``, it calls ``loop.take_step``; otherwise it updates the weights."""
 
     def release(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """What a user asks of a loop, checked.
+    """What a user asks of a loop, after it has been checked.
 
     Args:
-        name: of the loader, for errors.
+        name: the loader's name in error messages.
         global_batch: samples of an update.
         device_batch: the most samples that a device can hold at a time.
         metrics: names of what the loop reports beside the loss.
-        lr_scheduler: a torch scheduler that needs no metric; None: learning rates stay as they are.
+        lr_scheduler: a torch scheduler that needs no metric; None: learning rates do not change.
         per_step: the scheduler moves with the updates; else with the epochs.
-        request: ``TrainRequest`` with all that does not follow from the loop itself.
+        request: makes a ``TrainRequest`` from those of its fields that follow from the loop.
     """
 
     name: str
@@ -76,21 +77,21 @@ class LoopOptions:
 
 
 class UserLoop:
-    """Iterate over it, once.
+    """The loop over a training's batches. It can be iterated once.
 
     Args:
         options: what the user asks for.
-        dataset: map-style.
-        model: on whatever device; an engine moves it to its own.
-        optimizer: the optimizer.
-        observe: called before each step with (engines that share it, micro-batches of this one, the sizes of all
-            micro-batches of a full step, whether this engine is the first).
+        dataset: a map-style data set.
+        model: the user's model, on any device; an engine moves it to its own device.
+        optimizer: the user's optimizer.
+        observe: called before each step with (engines that share the step, micro-batches of this engine, the sizes of
+            all micro-batches of a full step in samples, whether this engine is the first).
     """
 
     epoch = 0
-    """Passes over the data set that are complete. In the body: of the present batch."""
+    """Complete passes over the data set. In the body, the epoch of the present batch."""
     step = 0
-    """Updates that are complete, over all epochs. In the body: before the present batch's."""
+    """Complete updates over all epochs. In the body, the updates before the one of the present batch."""
 
     def __init__(
         self,
@@ -103,16 +104,24 @@ class UserLoop:
         self._options, self._dataset, self._model = options, dataset, model
         self._loop_optimizer, self._observer = optimizer, observe
         self._body_runs: queue.SimpleQueue[BodyRun | BaseException] = queue.SimpleQueue()
-        """From the engine's thread to the main one: the next micro-batch, or what ended the engine."""
+        """From the engine's thread to the main thread: the next micro-batch, or the error that ended the engine."""
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """The body has run: the engine goes on."""
+        """From the main thread to the engine's thread: the body has run."""
         self._run: BodyRun | None = None
         self._schedule: Schedule | None = None
         self._begun = False
 
     # ── for the body ──────────────────────────────────────────────────────────────────────────────────────────
     def report(self, loss: Any, **metrics: Any) -> None:
-        """For logs and pages: this batch's mean loss and the metrics that were named, as numbers or tensors of one."""
+        """Report this batch's mean loss and metrics, for logs and pages. The loop's body calls this.
+
+        Args:
+            loss: a number, or a tensor of one number.
+            metrics: values by name; each name must be one of the ``metrics`` that the loop was made with.
+
+        Raises:
+            UsageError: a metric's name is unknown, or the call is outside of the loop's body.
+        """
         if self._run is None:
             raise UsageError(f"{self._options.name}: report() was called outside of the loop's body")
         unknown = sorted(set(metrics) - set(self._options.metrics))
@@ -126,11 +135,11 @@ class UserLoop:
     # ── for the optimizer ─────────────────────────────────────────────────────────────────────────────────────
     @property
     def in_body(self) -> bool:
-        """Whether the body of the loop runs."""
+        """Whether the body of the loop is running."""
         return self._run is not None
 
     def take_step(self, closure: Callable[[], Any] | None) -> Any:
-        """The user's ``optimizer.step(closure)``; returns what that returns."""
+        """Handle the user's ``optimizer.step(closure)``. Returns what ``closure`` returns, or None."""
         assert self._run is not None
         return self._run.step(closure)
 
@@ -168,15 +177,15 @@ class UserLoop:
         self._loop_optimizer.catch(self)
         threading.Thread(target=live, name="edt-engine", daemon=True).start()
         while True:
-            found = self._body_runs.get()  # signal handlers run meanwhile
+            found = self._body_runs.get()  # while this waits, signal handlers run
             if isinstance(found, BaseException):
                 raise found
             yield from self._body(found)
             self._done.put(None)
 
     def _run_body(self, run: BodyRun) -> None:
-        """In the engine's thread: let the body run; returns when it has. If the body raises, this never returns: the
-        main thread ends the process."""
+        """Let the main thread run the body, and wait until it has. Called in the engine's thread. If the body raises,
+        this never returns, because the main thread ends the process."""
         self._body_runs.put(run)
         self._done.get()
 
@@ -191,7 +200,7 @@ class UserLoop:
         self.epoch, self.step = training.schedule.epochs, training.schedule.steps
 
     def _body(self, run: BodyRun) -> Iterator[Any]:
-        """The body of the loop, once."""
+        """Run the body of the loop once."""
         self._run = run
         try:
             yield run.batch
@@ -202,7 +211,7 @@ class UserLoop:
             self._run = None
         run.close()
 
-    # ── what the engine is asked for ──────────────────────────────────────────────────────────────────────────
+    # ── the request to the engine ─────────────────────────────────────────────────────────────────────────────
     def _request(self, slots: int) -> TrainRequest:
         options = self._options
         micro_batches = min(options.global_batch, max(-(-options.global_batch // options.device_batch), slots))
@@ -235,15 +244,15 @@ class UserLoop:
 
 
 class SoloEngine:
-    """All steps of a training, computed by the body of the loop on the one device of a plain process, without a group
-    and a coordinator.
+    """Computes all steps of a training on the one device of a plain process, without other engines or a coordinator.
 
-    It computes as the engines of a job do: the same samples in the same order under the same seeds, and the gradients
-    summed by the same tree. So the weights are those of any number of engines, to the bit on one kind of device.
+    The loop's body computes the micro-batches. They have the same samples, in the same order and under the same seeds,
+    as in a job's engines, and the same tree adds up the gradients. On one kind of device, the weights are therefore
+    equal, to the bit, to those of any number of engines.
 
     Args:
-        training: what is trained.
-        model: stays on the device on which it is.
+        training: the training.
+        model: the user's model, which stays on its device.
     """
 
     def __init__(self, training: Training, model: nn.Module) -> None:
@@ -254,11 +263,11 @@ class SoloEngine:
         self._adapter = trainable.adapter_on(self._device)
         self._loader = training.loader(training.request.loader_processes)
         self._free: list[Tensor] = []
-        """Flat vectors that may be written again."""
+        """Flat vectors that may be overwritten."""
 
     def body_runs(self) -> Iterator[BodyRun]:
-        """All micro-batches, in order; each is to be closed before the next is asked for. Between the last of a step
-        and the first of the next the optimizer takes its step."""
+        """Yield all micro-batches, in order. The caller closes each one before it asks for the next. After the last
+        micro-batch of a step, the optimizer takes its step."""
         schedule, observe = self._schedule, self._training.request.observe_step
         seed, all_of_step = self._training.seed, range(schedule.micro_batches)
         steps = map(schedule.at, range(schedule.length))
@@ -275,7 +284,7 @@ class SoloEngine:
             self._loader.close()
 
     def _reduced(self, span: Span, offset: int, step: Step) -> Generator[BodyRun, None, Tensor]:
-        """The sum over the micro-batches ``span``, by the tree by which a group sums."""
+        """The sum over the micro-batches ``span``, by the same tree that a group uses."""
         if span[1] - span[0] == 1:
             return (yield from self._local(span[0], offset, step))
         first, second = children(span)
@@ -285,7 +294,7 @@ class SoloEngine:
         return left.add_(right)
 
     def _local(self, index: int, offset: int, step: Step) -> Generator[BodyRun, None, Tensor]:
-        """The flat vector of one micro-batch; zeros where it has no samples."""
+        """The flat vector of one micro-batch; zeros if the micro-batch has no samples."""
         adapter, sizes = self._adapter, self._schedule.step_sizes(step.index)
         if self._free:
             local = self._free.pop()
@@ -299,30 +308,29 @@ class SoloEngine:
 
 
 def seed_for_local_engines() -> None:
-    """Where a plain process will start engines: let them and itself make the same data and the same first weights."""
+    """Seed a plain process that will start engines, so that it and they make the same data and first weights."""
     if context.current() is None and slots_here() > 1:
         train.seed_plain_process()
 
 
 def slots_here() -> int:
-    """Engines that a process without a platform would start: one a GPU, or as many as EDT_CPU_SLOTS says."""
+    """How many engines a process without a platform starts: one per GPU, or the number in EDT_CPU_SLOTS."""
     if environment.devices() == "auto" and torch.cuda.is_available():
         return len(train.devices_here(FRAMEWORK))
     return environment.cpu_slots() if os.environ.get("EDT_CPU_SLOTS") else 1
 
 
 _DROPPING = frozenset({"POP_TOP", "POP_ITER", "SWAP"})
-"""What ``break`` and ``return`` are made of: the loop's iterator is dropped. Instructions that raise are others."""
+"""Instructions of ``break`` and ``return``, which drop the loop's iterator. An exception does not run them."""
 
 
 def _end_engine_that_left(name: str) -> None:
-    """End this process if it is an engine whose user has left the loop ``name`` by ``break`` or ``return``; return
-    otherwise.
+    """End this process if it is an engine and the user's code left the loop ``name`` by ``break`` or ``return``.
 
-    It is called while the loop's generator is closed. Code behind the loop is the driver's, so an engine that comes
-    there has to end. A generator is closed where its loop is left, whether by ``break`` or by an exception on its way
-    out; which of the two it is, only the instruction tells at which the loop's frame stands. An exception needs no
-    help: it ends the process by itself.
+    Called while the loop's generator is closed. The code after the loop is the driver's, so an engine must not reach
+    it. A generator is closed when its loop is left, by ``break`` or by an exception. Only the instruction at which the
+    loop's frame stands shows which of the two happened. After an exception nothing needs to be done here, because the
+    exception ends the process.
     """
     role, frame = context.current(), _dropping(sys._getframe(1))
     if role is None or role.role != "engine" or role.report_failure is None or frame is None:
@@ -339,8 +347,8 @@ def _end_engine_that_left(name: str) -> None:
 
 
 def _dropping(frame: FrameType | None) -> FrameType | None:
-    """The user's frame that has left the loop; None: it was not left so. Between it and the loader may be generators,
-    such as a progress bar's."""
+    """The user's frame that has left the loop by ``break`` or ``return``; None if there is no such frame. Generators,
+    such as a progress bar's, may be between that frame and the loader."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] != __name__.partition(".")[0]:
             if frame.f_lasti >= 0 and dis.opname[frame.f_code.co_code[frame.f_lasti]] in _DROPPING:

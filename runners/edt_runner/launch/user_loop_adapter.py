@@ -1,10 +1,11 @@
-"""A model whose forward and backward pass is the body of its user's loop.
+"""A model whose forward and backward pass is the body of the user's own loop.
 
-All else is ``TorchAdapter``'s: what forward does to buffers, how gradients are weighted and applied, the state.
+``TorchAdapter`` does everything else: it handles buffers, weights and applies gradients, and holds the state.
 
-The engine works in one thread, the user's loop in the main one: its frame cannot be moved, and signal handlers run
-there. Exactly one of them runs at any time: the engine passes a micro-batch to the body and waits until the user's
-``next()`` asks for another one. So neither needs a lock, and what one of them has written the other sees.
+The engine runs in its own thread. The user's loop runs in the main thread, because its frame cannot be moved and
+signal handlers run there. Only one of the two threads runs at any time: the engine passes a micro-batch to the body
+and waits until the user's loop asks for the next one by ``next()``. So no lock is needed, and each thread sees what
+the other has written.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PASSED = "passed"
 
 
 class UserLoopAdapter(TorchAdapter):
-    """``TorchAdapter`` whose gradients the body of the user's loop computes.
+    """A ``TorchAdapter`` whose gradients are computed by the body of the user's loop.
 
     Args:
         trainable: the model, its optimizer and the loop.
@@ -43,8 +44,11 @@ class UserLoopAdapter(TorchAdapter):
 
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
     def warm_up(self, batch: Any) -> None:
-        """The model alone, as far as it can be called with a batch's first part: the body runs for counted batches
-        only. What fails here fails there, too, where its user sees it."""
+        """Run the model alone, if it accepts the first part of a batch.
+
+        The body cannot be used here, because it may run only for batches that count. Errors are ignored: they will
+        occur again in the body, where the user sees them.
+        """
         self.prepare(0)
         with contextlib.suppress(Exception):
             given, _ = self._to_device((batch, ()))
@@ -58,13 +62,13 @@ class UserLoopAdapter(TorchAdapter):
         self._loop.run_body(self.body_run(batch, count, total, seed, local))
 
     def body_run(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> BodyRun:
-        """A micro-batch that is ready for the body of the loop."""
+        """Prepare the model for a micro-batch, and return the micro-batch for the loop's body."""
         self.prepare(seed)
         given, _ = self._to_device((batch, ()))
         return BodyRun(self, self._loop, given, count, total, local)
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """A value that changes if the body changes what it must leave alone: parameters, the optimizer's settings."""
+        """A value that changes if the body changes parameters or the optimizer's settings, which it must not do."""
         versions = tuple(parameter._version for parameter in self._all_parameters.values())
         groups = tuple(
             (key, (id(value), value._version) if isinstance(value, Tensor) else repr(value))
@@ -78,7 +82,7 @@ class UserLoopAdapter(TorchAdapter):
         return any(parameter.grad is not None for parameter in self._parameters)
 
     def write_sums(self, local: Tensor, count: int, values: Mapping[str, float]) -> None:
-        """Write loss and metrics, by name."""
+        """Write the sums of loss and metrics, which are given by name, to the flat vector."""
         own = [count, *(values.get(name, math.nan) * count for name in self._names)]
         local[-self.width :].copy_(torch.tensor(own, dtype=torch.float64))
 
@@ -105,14 +109,16 @@ class UserLoopAdapter(TorchAdapter):
 
 @dataclass(frozen=True)
 class UserLoopTrainable(TorchTrainable):
-    """``TorchTrainable`` for a user's own loop, which reports its loss and its metrics by itself: ``loss_function``
-    and the values of ``metrics`` are ``not_called``.
+    """``TorchTrainable`` for a user's own loop.
+
+    The loop itself reports its loss and its metrics. ``loss_function`` and the values of ``metrics`` are therefore
+    ``not_called``.
 
     Args:
         averages: a gradient is of the mean over its micro-batch; else of the sum.
         rates: the user's learning-rate scheduler, which moves with the updates.
-        run_body: lets the body run on one micro-batch, and returns when it has.
-        name: of the loader, for errors.
+        run_body: runs the body on one micro-batch, and returns when the body has ended.
+        name: the loader's name in error messages.
     """
 
     averages: bool
@@ -129,14 +135,14 @@ def not_called(*values: Any) -> Any:
 
 
 class BodyRun:
-    """The body of the loop on one micro-batch.
+    """One run of the loop's body, on one micro-batch.
 
     Args:
-        model: where gradients are read.
-        loop: that has the body.
-        batch: for the body, on the model's device.
+        model: the adapter that reads the gradients.
+        loop: the loop that the body belongs to.
+        batch: the batch for the body, on the model's device.
         count, total: samples of the micro-batch and of the step.
-        local: the flat vector (``frameworks.flat``) that it fills.
+        local: the flat vector (``frameworks.flat``) that is filled.
     """
 
     def __init__(
@@ -150,16 +156,16 @@ class BodyRun:
         self._fingerprint = model.fingerprint()
 
     def step(self, closure: Callable[[], Any] | None) -> Any:
-        """The user's ``optimizer.step()``: the gradients are written to the flat vector, and nothing is updated yet.
+        """Handle the user's ``optimizer.step()``: write the gradients to the flat vector, without an update.
 
         Args:
-            closure: computes the loss and its gradients; None: the body has done so.
+            closure: computes the loss and its gradients; None: the body has already computed them.
 
         Returns:
             What ``closure`` returns, or None.
 
         Raises:
-            UsageError: it is the second call for this micro-batch, or there are no gradients.
+            UsageError: this is the second call for this micro-batch, or there are no gradients.
         """
         if self._stepped:
             raise UsageError(
@@ -182,14 +188,14 @@ class BodyRun:
         return loss
 
     def report(self, values: Mapping[str, Any]) -> None:
-        """Take loss and metrics by name: numbers, or tensors of one number."""
+        """Note loss and metrics by name: numbers, or tensors of one number."""
         self._values.update({name: _number(value) for name, value in values.items()})
 
     def close(self) -> None:
-        """The body has come to its end.
+        """Check and complete the micro-batch. Called when the body has ended.
 
         Raises:
-            UsageError: it has not called ``step``, or has changed parameters or settings.
+            UsageError: the body has not called ``step``, or has changed parameters or settings.
         """
         if not self._stepped:
             raise UsageError(
@@ -206,34 +212,39 @@ class BodyRun:
 
 
 class Rates:
-    """A learning-rate scheduler that goes along with the updates of a training: it moves after every update, or at the
-    end of every pass over the training set.
+    """A learning-rate scheduler that moves with the updates of a training.
 
-    Every process makes its own, by the same script, and it moves with the updates in each process alike; one that comes
-    later takes the steps that it has missed. So its state need not travel: it follows from what was trained on.
+    It moves after every update, or at the end of every pass over the training set. The same script makes a scheduler
+    in every process, and each moves with the same updates. A process that joins later takes the missing steps at once.
+    The scheduler's state need not travel, because it follows from the number of updates or samples.
 
     Args:
-        scheduler: a torch scheduler that needs no metric; None: there is none.
-        epoch_samples: of a pass; 0: it moves after every update. Updates may differ in their samples, so that passes
-            are counted in these.
+        scheduler: a torch scheduler that needs no metric; None: learning rates do not change.
+        epoch_samples: samples of a pass; 0: the scheduler moves after every update. Passes are counted in samples,
+            because updates may have different numbers of samples.
     """
 
     def __init__(self, scheduler: Any, epoch_samples: int = 0) -> None:
         self._scheduler, self._epoch_samples = scheduler, epoch_samples
         self.passed = 0
-        """Updates, or the samples of all of them."""
+        """Updates so far, or their samples if ``epoch_samples`` is not 0."""
         self._steps = 0
-        """That the scheduler has taken."""
+        """Steps that the scheduler has taken."""
         self._held = False
 
     def updated(self, samples: int) -> None:
-        """The optimizer has taken a step of so many samples."""
+        """Called after the optimizer has taken a step on this number of samples."""
         self.passed += samples if self._epoch_samples else 1
         self._follow()
 
     def go_to(self, passed: int) -> None:
-        """Take the steps of a training that is there already. What it writes into the optimizer is overwritten by
-        that training's own."""
+        """Take the scheduler's missing steps, before a received state is imported.
+
+        The state overwrites the learning rates that the scheduler writes here.
+
+        Args:
+            passed: updates so far, or their samples, of the training that is joined.
+        """
         self.passed = passed
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*lr_scheduler.step.* before .*optimizer.step.*")
@@ -241,8 +252,11 @@ class Rates:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, the optimizer's learning rates are not its user's: the scheduler, which goes on from those that it
-        finds, moves when they are again."""
+        """A context in which the scheduler does not move.
+
+        Inside it, the optimizer has scaled learning rates. The scheduler computes from the learning rates that it
+        finds, so it moves at the end of the context, when the optimizer has the user's learning rates again.
+        """
         self._held = True
         try:
             yield

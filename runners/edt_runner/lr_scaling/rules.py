@@ -12,8 +12,9 @@ hyperparameters. With k = batch / reference batch, both in samples, the factors 
     adascale        gain, from the gradients' noise                 Johnson, arXiv 2007.05105
     adamscale       the square root of the gain, for Adam           Qiao, AdaptDL
 
-An optimizer's velocity may hold lr x gradient, as in Keras's SGD but not in PyTorch's. The code that applies a rule then
-also scales the velocity by the change of the factor (``Scaling.velocity``; Goyal, section 2.1, momentum correction).
+An optimizer's velocity may hold lr x gradient, as in Keras's SGD but not in PyTorch's. The code that applies a rule
+then also scales the velocity by the change of the factor (``Scaling.velocity``; Goyal, section 2.1, momentum
+correction).
 """
 
 from __future__ import annotations
@@ -97,11 +98,11 @@ class Root(Rule):
 
 
 class AdamSqrt(Rule):
-    """The square root for Adam and RMSProp: lr x sqrt(k), 1 - beta_i -> k x (1 - beta_i), epsilon / sqrt(k)
+    """The square-root rule for Adam and RMSProp: lr x sqrt(k), 1 - beta_i -> k x (1 - beta_i), epsilon / sqrt(k)
     (Malladi, arXiv 2205.10287, definition 5.3).
 
-    The optimizer's own correction of its averages' first steps takes the betas of the moment: where k changes within
-    the first 1 / (1 - beta_2) updates, it is off by as much as they differ.
+    The optimizer corrects the bias of its averages' first steps with the present betas. If k changes within the first
+    1 / (1 - beta_2) updates, this correction is wrong by as much as the betas differ.
     """
 
     name = "adam-sqrt"
@@ -113,14 +114,14 @@ class AdamSqrt(Rule):
 
 
 class LinearWarmup(Rule):
-    """lr x k, reached in a straight line over ``epochs`` after each rise of k; a fall is followed at once
+    """lr x k. After each rise of k the factor grows linearly over ``epochs``; after a fall it follows k at once
     (gradual warm-up: Goyal, arXiv 1706.02677, section 2.2).
 
-    A single smaller update, such as an epoch's last, is scaled by its own k and is no fall: the next one goes on where
-    the one before it was. The first update begins at the reference's learning rate, or below where k is below 1.
+    A single smaller update, such as an epoch's last, is scaled by its own k and does not count as a fall: the next
+    update continues where the warm-up was. The first update has the reference's learning rate, or less if k is below 1.
 
     Args:
-        epochs: passes over the training set that a rise takes.
+        epochs: passes over the training set until a rise of k is reached.
     """
 
     name = "linear-warmup"
@@ -131,7 +132,7 @@ class LinearWarmup(Rule):
         self._epochs = float(epochs)
         self._from, self._target, self._since = 1.0, 1.0, 0
         self._before = 1.0
-        """k of the update before."""
+        """k of the previous update."""
 
     def scaling(self, update: Update, moments: Moments | None) -> Scaling:
         scale = update.scale
@@ -152,11 +153,11 @@ class LinearWarmup(Rule):
 
 
 class Legw(Rule):
-    """lr x sqrt(k), warmed up in a straight line from 0 over k x ``epochs``: linear-epoch gradual warm-up (You, arXiv
+    """lr x sqrt(k), which grows linearly from 0 over k x ``epochs``: linear-epoch gradual warm-up (You, arXiv
     1901.08256).
 
     Args:
-        epochs: of the warm-up at the reference batch.
+        epochs: passes over the training set that the warm-up takes at the reference batch.
     """
 
     name = "legw"
@@ -172,19 +173,20 @@ class Legw(Rule):
 
 
 class AdaScale(Rule):
-    """lr x gain, where the gain is what the noise of the gradients allows (Johnson, arXiv 2007.05105).
+    """lr x gain, where the gain follows from the noise of the gradients (Johnson, arXiv 2007.05105).
 
-    gain = (variance + square) / (variance / S + square), S = batch / reference, with the variance of a gradient over
-    the reference batch and the squared norm of the true one (paper, equation 2), both from ``Moments``; it lies between
-    1 and S, and is 1 at the reference itself. The sum of the gains is tau, the scale-invariant iterations: how many
-    steps at the reference the updates so far are worth, which is what the paper would have schedules and the end of
-    training follow.
+    gain = (variance + square) / (variance / S + square), with S = batch / reference. The variance is that of a gradient
+    over the reference batch, and square is the squared norm of the true gradient (paper, equation 2); both come from
+    ``Moments``. The gain lies between 1 and S, and is 1 if the batch is the reference batch.
+
+    The sum of the gains is tau, the scale-invariant iterations: the updates so far are worth tau steps at the
+    reference batch. According to the paper, learning-rate schedules and the end of training should follow tau.
 
     Args:
-        power: of the factor; 0.5: AdamScale, for adaptive optimizers.
-        base: "reference", or "micro_batch": the gain counts from one micro-batch, to which the learning rate is first
-            taken by the linear rule: lr x micro_batch / reference x gain, 1 <= gain <= batch / micro_batch. So does
-            ``variable_batch_size``.
+        power: exponent of the factor; 0.5 gives AdamScale, for adaptive optimizers.
+        base: "reference", or "micro_batch" as in ``variable_batch_size``. With the latter, the linear rule first takes
+            the learning rate to one micro-batch, and the gain counts from there:
+            lr x micro_batch / reference x gain, 1 <= gain <= batch / micro_batch.
     """
 
     name = "adascale"

@@ -2,12 +2,12 @@
 
 A rule may use the noise of the gradients, which is measured from the micro-batches of each update. Micro-batch i of an
 update has n_i of its n samples and the mean gradient g_i over them; w_i = n_i / n. With G the true gradient and Sigma
-the covariance of one sample's gradient, E|g_i|^2 = |G|^2 + tr Sigma / n_i and E|sum w_i g_i|^2 = |G|^2 + tr Sigma / n,
-so for m micro-batches, even of different sizes,
+the covariance of one sample's gradient, E|g_i|^2 = |G|^2 + tr Sigma / n_i and E|sum w_i g_i|^2 = |G|^2 + tr Sigma / n.
+So for m micro-batches, even of different sizes, the estimates
 
     tr Sigma = n / (m - 1) * (sum w_i |g_i|^2 - |sum w_i g_i|^2),        |G|^2 = |sum w_i g_i|^2 - tr Sigma / n
 
-are unbiased (for equal ones: arXiv 2007.05105, appendix B.3; arXiv 1812.06162, appendix A.1).
+are unbiased (for micro-batches of equal size: arXiv 2007.05105, appendix B.3; arXiv 1812.06162, appendix A.1).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 DETAILS = ("batch", "learning_rate", "gradient_noise_scale", "gain", "scale_invariant_iterations")
-"""What logs and pages show of an update beside loss and metrics, as far as it is known: its samples, the learning rate
-of the first parameter group, the noise scale in samples, and AdaScale's two."""
+"""Values of an update that logs and pages show beside loss and metrics, as far as they are known: its samples, the
+learning rate of the first parameter group, the noise scale in samples, and two values of AdaScale."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Update:
     """The update that is about to be made.
 
     Args:
-        batch: its samples, over all engines.
+        batch: samples of the update, over all engines.
         reference: samples of the batch that the learning rate was chosen for.
         micro_batch: samples of a full micro-batch.
         index: updates before this one.
@@ -46,12 +46,12 @@ class Update:
 
     @property
     def scale(self) -> float:
-        """k of the papers: how many reference batches it is."""
+        """The papers' k: how many reference batches the update has."""
         return self.batch / self.reference
 
     @property
     def micro_batches(self) -> float:
-        """S of AdaScale: how many full micro-batches it is; not whole where some were not full."""
+        """AdaScale's S: how many full micro-batches the update has. Not a whole number if some were not full."""
         return self.batch / self.micro_batch
 
 
@@ -63,9 +63,9 @@ class Scaling:
         lr: factor on the learning rate of every parameter group.
         beta: 1 - beta_i becomes beta x (1 - beta_i), at most 1, for each beta_i of a moving average.
         eps: factor on epsilon.
-        groups: factors by parameter group in place of ``lr``, where statistics were taken by group; empty: ``lr``.
-        velocity: factor on velocities that hold lr x gradient, this update's ``lr`` over the last one's. No rule sets
-            it: it is of whoever applies one, and of no concern to optimizers such as PyTorch's.
+        groups: factors by parameter group, used in place of ``lr`` if statistics were taken by group; empty: ``lr``.
+        velocity: factor on velocities that hold lr x gradient: this update's ``lr`` over the last one's. Not set by a
+            rule, but by the code that applies the rule. Optimizers such as PyTorch's do not need it.
     """
 
     lr: float = 1.0
@@ -79,24 +79,24 @@ class Scaling:
         return self.groups[group] if self.groups else self.lr
 
     def betas(self, beta: float) -> float:
-        """What ``beta`` becomes."""
+        """The new value of a ``beta`` of a moving average."""
         return beta if self.beta == 1.0 else max(0.0, 1.0 - self.beta * (1.0 - beta))
 
 
 Array = NDArray[np.float64]
 
 _HORIZON = 1000
-"""Micro-batches over which the running averages reach back."""
+"""How many micro-batches the running averages cover."""
 _LEAST_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Norms:
-    """Squared norms of the gradients of one update, by parameter group or of one element for all groups together.
+    """Squared norms of the gradients of one update: one per parameter group, or a single one for all groups together.
 
     Args:
-        count: m, the micro-batches that had samples.
-        samples: n, their samples.
+        count: m, the number of micro-batches that had samples.
+        samples: n, the number of their samples.
         mean_square: sum_i w_i |g_i|^2.
         square_mean: |sum_i w_i g_i|^2.
     """
@@ -118,17 +118,18 @@ class Norms:
 
 
 class Moments:
-    """Running estimates of the variance of a micro-batch's gradient and of the squared norm of the true one.
+    """Running estimates of the variance of a micro-batch's gradient and of the squared norm of the true gradient.
 
-    Exponential averages with theta = max(0, 1 - m / 1000), divided by the sum of their weights, so that the first
-    update counts in full. An update of one micro-batch says nothing of the variance and is left out.
+    These are exponential averages with theta = max(0, 1 - m / 1000), divided by the sum of their weights, so that the
+    first update counts in full. An update of one micro-batch contains no information about the variance and is left
+    out.
 
     Args:
-        micro_batch: samples of a full micro-batch, whose variance ``variance`` is.
-        compat: the averages of ETH's library instead: they begin at variance 0 and square 1 with all the weight, each
-            update's estimates are clipped, and the variance is multiplied by the old m over the new one wherever m
-            changes, although the variance of a micro-batch does not depend on how many there are. The gain then
-            stays near 1 for hundreds of updates.
+        micro_batch: samples of a full micro-batch; ``variance`` is that of its gradient.
+        compat: use the averages of ETH's library instead. They begin at variance 0 and square 1 with all the weight,
+            and each update's estimates are clipped. If m changes, the variance is multiplied by the old m over the
+            new m, although the variance of a micro-batch does not depend on m. The gain then stays near 1 for hundreds
+            of updates.
     """
 
     def __init__(self, micro_batch: int, *, compat: bool = False) -> None:
@@ -141,7 +142,7 @@ class Moments:
         """Micro-batches of the last update that was measured."""
 
     def add(self, norms: Norms) -> None:
-        """Take in one update's norms."""
+        """Add one update's norms."""
         if norms.count < 2:
             return
         noise, signal = norms.noise, norms.signal
@@ -163,7 +164,7 @@ class Moments:
 
     @property
     def variance(self) -> Array:
-        """tr of the covariance of a full micro-batch's gradient, at least 1e-6; before any measurement that, too."""
+        """Trace of the covariance of a full micro-batch's gradient, at least 1e-6 (at least 0 with ``compat``)."""
         least = 0.0 if self.compat else _LEAST_VARIANCE
         return np.maximum(self._noise / self._divisor / self.micro_batch, least)
 
@@ -175,7 +176,7 @@ class Moments:
     def gain(self, scale: float) -> Array:
         """How many steps at one micro-batch a step of ``scale`` micro-batches is worth: AdaScale's gain.
 
-        (variance + square) / (variance / scale + square), from 1 to ``scale``. 1 where nothing is known yet.
+        The gain is (variance + square) / (variance / scale + square), from 1 to ``scale``; 1 before any measurement.
         """
         if not self.known:
             return np.ones_like(self._noise)
@@ -185,8 +186,11 @@ class Moments:
 
     @property
     def noise_scale(self) -> float:
-        """B_simple = tr Sigma / |G|^2 in samples, all groups together: the batch beyond which larger ones gain little
-        (arXiv 1812.06162). NaN where nothing is known yet, infinite where no gradient shows above the noise."""
+        """B_simple = tr Sigma / |G|^2 in samples, for all groups together (arXiv 1812.06162).
+
+        A batch larger than this gains little. NaN before any measurement; infinite if the gradient cannot be
+        distinguished from the noise.
+        """
         if not self.known:
             return float("nan")
         noise, signal = float(np.sum(self._noise)), float(np.sum(self._signal))
@@ -201,7 +205,7 @@ class Moments:
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Go on from ``to_json_object``'s."""
+        """Continue from what ``to_json_object`` has returned."""
         self._noise = np.asarray(data["noise"], dtype=np.float64)
         self._signal = np.asarray(data["signal"], dtype=np.float64)
         self._weight = float(data["weight"])

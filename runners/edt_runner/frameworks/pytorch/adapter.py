@@ -259,7 +259,7 @@ class TorchAdapter(FlatAdapter):
 
 
 def _write_scaled(gradient: Tensor, share: float, place: Tensor) -> None:
-    """``place`` = gradient x share, in one pass over memory where it can be; the same bits as in two."""
+    """Write gradient x share to ``place``, in one pass over memory if possible. Two passes would give the same bits."""
     if gradient.layout is torch.strided and gradient.dtype is place.dtype and gradient.device == place.device:
         torch.mul(gradient, share, out=place.view(gradient.shape))
     else:
@@ -272,7 +272,7 @@ def _seed(seed: int) -> None:
 
 
 def _move(value: Any, device: torch.device) -> Any:
-    """Tensors inside tuples, lists and dicts to the device."""
+    """Move tensors inside tuples, lists and dicts to the device."""
     if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, Mapping):
@@ -334,7 +334,7 @@ class Buffers:
         self.restore()
 
     def write(self, floats: Tensor, changed: Tensor, integers: Tensor) -> None:
-        """Write what this forward pass made of the buffers into these sections of a flat vector (``frameworks.flat``)."""
+        """Write what this forward pass made of the buffers into sections of a flat vector (``frameworks.flat``)."""
         with torch.no_grad():
             for index, (name, part) in enumerate(zip(self.floats, torch.split(floats, self.float_sizes), strict=True)):
                 now = self._now(name)

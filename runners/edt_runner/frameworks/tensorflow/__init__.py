@@ -1,11 +1,11 @@
-"""TensorFlow's side of the runner: everything that knows Keras models, optimizers and data sets.
+"""TensorFlow's side of the runner: the code that knows Keras models, optimizers and data sets.
 
-Imported only in processes of jobs in TensorFlow. What it gives to the engine lies in torch tensors, which share their
-memory with TensorFlow's where they can. In this module: TensorFlow before there is a model, its threads, its
-determinism and its seeds.
+Only processes of jobs in TensorFlow import this package. It gives the engine torch tensors, which share their memory
+with TensorFlow's tensors where possible. This module has what a process needs before there is a model: TensorFlow's
+threads, determinism and seeds.
 
-Asked for determinism, TensorFlow raises in place of an op that has no deterministic kernel, as some on GPUs have none.
-A training then goes on without determinism, and says so.
+With determinism switched on, TensorFlow raises an error for an op that has no deterministic kernel, such as some ops
+on GPUs. The training then continues without determinism and reports that its result is not exact.
 """
 
 from __future__ import annotations
@@ -25,12 +25,17 @@ class TensorFlow(Framework):
     name = "tensorflow"
 
     def warm(self) -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of itself is no user's concern
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # users do not need TensorFlow's messages about itself
         super().warm()
         importlib.import_module("tf_keras" if keras2() else "keras")
 
     def enter(self, threads: int, seed: int) -> None:
-        """Threads of one op are ``threads``; ops run one after another, so that sums have one order."""
+        """Set threads, determinism and seeds. Ops run one after another, so that sums have one order.
+
+        Args:
+            threads: threads of one op.
+            seed: for the global generators.
+        """
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -39,10 +44,10 @@ class TensorFlow(Framework):
             tf.config.experimental.set_memory_growth(gpu, True)
         tf.config.experimental.enable_op_determinism()
         super().enter(threads, seed)
-        if keras2():  # dropout and its like then draw from generators that a step can set
+        if keras2():  # dropout and similar layers then draw from generators whose state a step can set
             importlib.import_module("tf_keras").backend.experimental.enable_tf_random_generator()
         role = context.current()
-        # A driver that came by itself is a process of the user's own, where ``keras`` is what is installed.
+        # An external driver is a process that the user has started, where ``keras`` is the package that is installed.
         if keras2() and role is not None and role.spec.driver != "external":
             keras2_scripts.call_it_keras()
 
@@ -102,20 +107,20 @@ def lacks_determinism(error: Exception) -> bool:
 
 
 def op_that_raised(error: Exception) -> str:
-    """Name of the op in the user's model, or the first line of the error where it names none."""
+    """Name of the op in the user's model, or the first line of the error if the error names no op."""
     node = getattr(error, "node_def", None)
     return str(node.name) if node is not None else str(error).strip().partition("\n")[0][:200]
 
 
 def give_up_determinism() -> None:
-    """From now on ops run without a promise of determinism."""
+    """From now on, ops need not be deterministic."""
     from tensorflow.python.framework import config  # private: there is no public way back from determinism
 
     config.disable_op_determinism()
 
 
 def determinism_is_asked_for() -> bool:
-    """Whether ops are to be deterministic, or not to be at all."""
+    """Whether TensorFlow must refuse ops that are not deterministic."""
     from tensorflow.python.framework import config
 
     return bool(config.is_op_determinism_enabled())

@@ -1,8 +1,9 @@
 """TensorFlow behind the engine's flat vectors.
 
-Vectors are laid out as ``frameworks.flat`` says, without a section ``present``: which parameters have gradients is
-known when the model is traced. Their sums are [samples, loss x samples, metric states ...]. A metric of Keras is made
-of states that add up; its value comes from their sums, so that those which are no means (AUC, precision) are right too.
+Vectors have the layout of ``frameworks.flat``, without the section ``present``: which parameters have gradients is
+known when the model is traced. The section ``sums`` is [samples, loss x samples, metric states ...]. A Keras metric is
+computed from states that can be added up. Its value is computed from their sums, so metrics that are no means (AUC,
+precision) are correct, too.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ class TensorFlowAdapter(FlatAdapter):
 
     Args:
         keras: the model's version of Keras.
-        model: compiled; built here from the probe where it is not yet.
-        probe: a small batch like those of the training, NumPy arrays: (x, y) or (x, y, sample_weight).
-        by_rows: units of the data are whole batches, perhaps of different numbers of rows: a row counts, not a unit.
+        model: the compiled model; it is built here, from the probe, if it is not built yet.
+        probe: a small batch like those of the training, as NumPy arrays: (x, y) or (x, y, sample_weight).
+        by_rows: units of the data are whole batches, which may have different numbers of rows, so that rows are
+            counted instead of units.
 
     Raises:
-        UsageError: the model has nothing to train.
+        UsageError: the model has no trainable weights.
     """
 
     def __init__(self, keras: KerasVersion, model: Any, probe: Any, *, by_rows: bool = False) -> None:
@@ -65,7 +67,7 @@ class TensorFlowAdapter(FlatAdapter):
         if not self._variables.trainable:
             raise UsageError("model: got a model without trainable weights, takes one that has some")
         self.dtype = flat_dtype(variable.dtype.name for variable in self._variables.weights)
-        """Of flat vectors, local and reduced."""
+        """Dtype of flat vectors, local and reduced."""
         self._type = tf.as_dtype(type_name(self.dtype))
         self.width = 2 + sum(sizes_of(self._variables.metrics))
         self._rescaling = Rescaling(keras, model.optimizer)
@@ -73,12 +75,12 @@ class TensorFlowAdapter(FlatAdapter):
         self._passes = Passes(keras, model, self._variables, self._type)
         self._committing: dict[Averages | None, Any] = {}
         self._own_steps: Tensor | None = None
-        """What the newest micro-batch of this process did to integer variables."""
+        """How far the newest micro-batch of this process moved integer variables."""
 
     # ── layout ────────────────────────────────────────────────────────────────────────────────────────────────
     @functools.cached_property
     def layout(self) -> FlatLayout:  # type: ignore[override]
-        """It is known when the model has been traced, which the first call does."""
+        """The layout of vectors. It is known when the model has been traced, which the first call does."""
         first = self._training.first
         return FlatLayout(
             gradients=sizes_of(self._variables.trainable),
@@ -95,7 +97,7 @@ class TensorFlowAdapter(FlatAdapter):
         for name, value in self._valuing(tf.constant(sums[2:], self._type)).items():
             if name != "loss":
                 numbers = value.numpy().reshape(-1).tolist()
-                several = len(numbers) > 1  # a metric for each class
+                several = len(numbers) > 1  # the metric has a value for each class
                 found |= {f"{name}_{index}" if several else name: number for index, number in enumerate(numbers)}
         return found
 
@@ -105,7 +107,7 @@ class TensorFlowAdapter(FlatAdapter):
         return tf.function(self._metric_values, autograph=False).get_concrete_function(spec)
 
     def _metric_values(self, states: Any) -> Any:
-        """What the metrics say of summed states."""
+        """The metrics' values for summed states."""
         variables = self._variables.metrics
         before = [variable.read_value() for variable in variables]
         for variable, first, part in zip(variables, before, _parts(states, variables), strict=True):
@@ -117,7 +119,7 @@ class TensorFlowAdapter(FlatAdapter):
 
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
     def warm_up(self, batch: Any) -> None:
-        """Trace and run all that a training does, so that a joining engine's first step is no longer than others'."""
+        """Trace and run everything that a training does, so that a joining engine's first step takes no longer."""
         kept = [(variable, variable.read_value()) for variable in self._variables.everything]
         flat = torch.empty(self.size(StepKind.TRAIN), dtype=self.dtype)
         while True:
@@ -176,7 +178,7 @@ class TensorFlowAdapter(FlatAdapter):
         ):
             names = ", ".join(map(_name, self._training.first.integers))
             self.end_guarantee(names, "an integer variable that micro-batches move differently")
-        # A GPU may still be reading it when the next reduction writes over it.
+        # A GPU may still read this memory when the next reduction writes to it.
         commit(to_tensorflow(reduced.clone() if FRAMEWORK.gpus() else reduced))
         return True
 
@@ -192,7 +194,7 @@ class TensorFlowAdapter(FlatAdapter):
         return commit
 
     def _commit(self, reduced: Any) -> None:
-        """One optimizer step, and what the forward passes moved."""
+        """Take one optimizer step, and commit what the forward passes moved."""
         passed, trainable = self._training.first, self._variables.trainable
         gradients, _, floats, changed, integers, active, sums = self.layout.sections(reduced, tf.split)
         if self._by_rows:
@@ -218,8 +220,11 @@ class TensorFlowAdapter(FlatAdapter):
         return self._rescaling.at(scaling)
 
     def _weights(self, batch: Any, count: int, total: int) -> tuple[float, int]:
-        """A micro-batch's share of the step, and what it counts. How many rows a step of whole batches has is only
-        known from its sums: there a share is the rows themselves, and the step divides by them."""
+        """A micro-batch's share of the step, and its number of samples.
+
+        If units are whole batches, the rows of a step are only known from its sums. The share is then the number of
+        rows, and the step divides by the sum.
+        """
         if not self._by_rows:
             return count / total, count
         rows = int(tf.nest.flatten(batch)[0].shape[0])
@@ -263,7 +268,8 @@ class TensorFlowAdapter(FlatAdapter):
         self._variables.rest()
 
     def save_for_user(self, folder: Path, name: str) -> None:
-        """The final files hold what ``fit`` would end with; this process goes on with what the training has."""
+        """Write the user's files. The final files hold the weights as at the end of ``fit``; this process keeps the
+        training's weights."""
         if name != _FINAL:
             _save(self._keras, self.model, folder, name, serving=False)
             return
@@ -277,7 +283,7 @@ class TensorFlowAdapter(FlatAdapter):
 
 
 def _build(keras: KerasVersion, model: Any, probe: Any) -> None:
-    """Give layers, loss, metrics and optimizer their variables, by one evaluation of the probe."""
+    """Create the variables of layers, loss, metrics and optimizer, by one evaluation of the probe."""
     x, y, weights = (*probe, None, None)[:3]
     outputs = keras.call(model, x, training=False)
     keras.compute_loss(model, x, y, outputs, weights, training=False)
@@ -291,7 +297,7 @@ def _name(variable: Any) -> str:
 
 
 def _parts(flat: Any, variables: Sequence[Any], dtype: Any = None) -> list[Any]:
-    """Slices of a flat tensor in the shapes and types of ``variables``."""
+    """Slices of a flat tensor, with the shapes and types of ``variables``."""
     pieces = tf.split(flat, sizes_of(variables)) if variables else []
     return [
         tf.cast(tf.reshape(piece, variable.shape), dtype or variable.dtype)
@@ -300,15 +306,14 @@ def _parts(flat: Any, variables: Sequence[Any], dtype: Any = None) -> list[Any]:
 
 
 _CANNOT_WRITE = (NotImplementedError, TypeError, ValueError)
-"""What Keras raises for a model that it cannot describe."""
+"""Errors that Keras raises for a model that it cannot describe."""
 
 
 def _save(keras: KerasVersion, model: Any, folder: Path, name: str, *, serving: bool) -> None:
-    """The files that a user takes away: ``name``.keras, and for ``serving`` the SavedModel folder ``name``, each whole
-    or not there.
+    """Write the files that a user downloads: ``name``.keras, and for ``serving`` the SavedModel folder ``name``.
 
-    A model that Keras cannot describe is no reason to lose a training: its weights are written instead, and why is
-    printed on standard error.
+    Each is written completely or not at all. If Keras cannot describe the model, the training must not be lost: its
+    weights are written instead, and the reason is printed on standard error.
     """
     path = folder / f"{name}.keras"
     try:
@@ -330,7 +335,7 @@ def _save(keras: KerasVersion, model: Any, folder: Path, name: str, *, serving: 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """TensorFlow logs where it has written what is about to be renamed, and what its own names become."""
+    """Hide messages in which TensorFlow logs the path of the draft, and how it has renamed its own names."""
     logger = tf.get_logger()
     before = logger.level
     logger.setLevel(logging.ERROR)

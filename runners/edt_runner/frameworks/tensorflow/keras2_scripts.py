@@ -1,11 +1,15 @@
-"""Scripts that are written for Keras 2: a hint for one that runs with Keras 3, and ``keras`` for one that asked for 2.
+"""Support for scripts that are written for Keras 2.
 
-Imports no framework. What Keras 3 says of a name that it no longer has, it also says of a name that never was: such an
-error counts where Keras 2, which lies beside it as ``tf_keras``, has the name. The rest are Keras 3's own messages
-about what Keras 2 took.
+``hint`` recognizes errors of a script that needs Keras 2 but runs with Keras 3. ``call_it_keras`` makes ``keras`` mean
+Keras 2 for a script that has asked for it. This module imports no framework.
 
-TF_USE_LEGACY_KERAS is TensorFlow's: it makes ``tf.keras`` Keras 2, which lies on the disk as ``tf_keras``. Scripts of
-that time also say ``import keras``, and would get Keras 3 beside it; ``call_it_keras`` gives them Keras 2.
+Keras 3 raises the same error for a name that it no longer has and for a name that never existed. Such an error counts
+if Keras 2, which is installed beside it as ``tf_keras``, has the name. All other recognized errors are Keras 3's own
+messages about arguments that Keras 2 accepted.
+
+TF_USE_LEGACY_KERAS is a variable of TensorFlow: it makes ``tf.keras`` Keras 2, which is installed as ``tf_keras``.
+Scripts of that time may also contain ``import keras``, which would import Keras 3; ``call_it_keras`` gives them Keras
+2.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from types import ModuleType
 HINT = "this script is written for Keras 2, which it gets when it is submitted with --msd-env TF_USE_LEGACY_KERAS=1"
 
 _MODULE = re.compile(r"(?:tensorflow\.|keras\._tf_keras\.)?keras(?:\.|$)")
-"""How names of Keras's public modules begin; ``tf.keras`` shows itself by each of the three."""
+"""How names of Keras's public modules begin. ``tf.keras`` uses each of the three forms for itself."""
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
@@ -33,7 +37,7 @@ _OF_MODELS_AND_LAYERS = frozenset({
     "get_input_shape_at", "get_output_shape_at", "input_shape", "output_shape", "input_mask", "output_mask",
     "inbound_nodes", "outbound_nodes", "reset_states", "state_updates", "updates", "metrics_tensors",
 })  # fmt: skip
-"""Attributes of Keras 2's objects that those of Keras 3 lack; optimizers lack ``lr``."""
+"""Attributes that Keras 2's objects have and Keras 3's objects do not; Keras 3's optimizers also have no ``lr``."""
 
 _MESSAGES_OF_KERAS3 = (
     r"is not supported in Keras 3",
@@ -60,7 +64,7 @@ _MESSAGE_OF_KERAS3 = re.compile("|".join(_MESSAGES_OF_KERAS3), re.DOTALL)
 
 
 def hint(error: BaseException) -> str | None:
-    """One sentence, where Keras 2 would have taken what Keras 3 raised this for."""
+    """One sentence for the user, if Keras 3 raised ``error`` for something that Keras 2 accepts; else None."""
     if not isinstance(error, (ImportError, AttributeError, TypeError, ValueError, NotImplementedError)):
         return None
     return HINT if _MESSAGE_OF_KERAS3.search(str(error)) or _is_of_keras2(error) else None
@@ -86,7 +90,7 @@ def _is_of_keras2(error: BaseException) -> bool:
 
 
 def _has(module: str, name: str) -> bool:
-    """Whether Keras 2's public module of that name offers ``name``."""
+    """Whether Keras 2's public module ``module`` offers ``name``."""
     folder = _folder(module)
     if folder is None:
         return False
@@ -98,7 +102,7 @@ def _has(module: str, name: str) -> bool:
 
 
 def _folder(module: str) -> Path | None:
-    """Where Keras 2 keeps what a module of Keras is called by users; None: it is none, or there is no Keras 2."""
+    """Keras 2's folder for a public module of Keras; None if the module is not Keras's, or Keras 2 is not installed."""
     beginning, root = _MODULE.match(module), _keras2()
     if beginning is None or root is None:
         return None
@@ -112,8 +116,10 @@ def _keras2() -> Path | None:
 
 
 def call_it_keras() -> None:
-    """From now on ``keras`` is ``tf_keras``, in this process and those it forks. Does nothing where ``keras`` has been
-    imported: its objects are about."""
+    """From now on, ``keras`` is ``tf_keras`` in this process and in the processes that it forks.
+
+    Does nothing if ``keras`` has been imported already, because objects of it may be in use.
+    """
     if "keras" not in sys.modules:
         sys.meta_path.insert(0, _Finder())
 
@@ -125,13 +131,13 @@ class _Finder(MetaPathFinder):
         if fullname.partition(".")[0] != "keras":
             return None
         if importlib.util.find_spec(_real(fullname)) is None:
-            # Not None: others would look for a file in the folder of tf_keras, and load it a second time.
+            # Returning None would let other finders load a file from the folder of tf_keras a second time.
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
         return ModuleSpec(fullname, _Loader())
 
 
 class _Loader(Loader):
-    """Gives the module of the other name, and leaves it as it was."""
+    """Loads the module of the other name, and leaves that module unchanged."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(_real(spec.name))
@@ -139,7 +145,7 @@ class _Loader(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own  # importlib has put the alias's there
+        module.__spec__ = self._own  # importlib has replaced it by the alias's
 
 
 def _real(name: str) -> str:

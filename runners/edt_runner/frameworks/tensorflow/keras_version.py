@@ -1,5 +1,5 @@
-"""What Keras 3 (``keras``) and Keras 2 (``tf_keras``) name or do differently, behind one protocol, and a step of an
-optimizer of either with other hyperparameters than its own."""
+"""The differences between Keras 3 (``keras``) and Keras 2 (``tf_keras``), behind one protocol; and a step of an
+optimizer of either version with other hyperparameters than its own."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from edt_runner.lr_scaling.update import Scaling
 
 
 class KerasVersion(Protocol):
-    """One major version of Keras, computing with TensorFlow. Variables that its methods take are Keras's own, unless
-    they say otherwise."""
+    """One major version of Keras, which computes with TensorFlow. Methods take Keras's own variables, unless their
+    docstrings name another type."""
 
     name: str
     keras: Any
     """The module: ``keras`` or ``tf_keras``."""
     autograph: bool
-    """Whether its own ``fit`` translates a user's Python branches and loops over tensors."""
+    """Whether this version's own ``fit`` translates a user's Python branches and loops over tensors."""
     compile_options: Mapping[str, Any] = {}
-    """Arguments of ``compile`` beside the user's."""
+    """Arguments of ``compile`` in addition to the user's."""
     optimizer_types: tuple[type, ...]
-    """What its optimizers are instances of."""
+    """Classes of which this version's optimizers are instances."""
 
     def value(self, variable: Any) -> Any:
-        """The ``tf.Variable`` behind one of Keras's."""
+        """The ``tf.Variable`` behind a variable of Keras."""
         return variable
 
     def path(self, variable: Any) -> str:
-        """Its name, layers included."""
+        """The variable's name, with the names of its layers."""
 
     def generators(self, model: Any) -> list[Any]:
-        """States of the seed generators that layers hold, as ``tf.Variable``."""
+        """States of the seed generators that layers hold, as ``tf.Variable``s."""
         return []
 
     def means_over_batches(self, model: Any) -> list[Any]:
-        """Metrics that take a batch for one number, whatever its rows."""
+        """Metrics that count a batch as one number, whatever the number of its rows."""
         return []
 
     def build_optimizer(self, optimizer: Any, variables: list[Any]) -> None:
@@ -49,30 +49,37 @@ class KerasVersion(Protocol):
     def optimizer_variables(self, optimizer: Any) -> list[Any]: ...
 
     def compile(self, model: Any, optimizer: Any, loss: Any, metrics: Any) -> None:
-        """Loss weights are those that a user has compiled the model with, who has no other place to say them. The name
-        is private: the public ``get_compile_config`` serializes everything else, too, which not every loss can be."""
+        """Compile the model, with the loss weights that the user has compiled it with.
+
+        A user has no other place for loss weights. ``_compile_config`` is private. The public ``get_compile_config``
+        serializes everything else, too, and not every loss can be serialized.
+        """
         weights = getattr(getattr(model, "_compile_config", None), "config", {}).get("loss_weights")
         model.compile(optimizer=optimizer, loss=loss, loss_weights=weights, metrics=metrics, **self.compile_options)
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """A model's outputs, as ``fit`` asks for them."""
+        """The model's outputs, as ``fit`` asks for them."""
 
     def compute_loss(self, model: Any, x: Any, y: Any, outputs: Any, weights: Any, *, training: bool) -> Any: ...
 
     def scale_loss(self, optimizer: Any, loss: Any) -> Any:
-        """Where small gradients would vanish in half precision."""
+        """Multiply the loss by a factor if small gradients would vanish in half precision."""
 
     def apply(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-        """One step of the optimizer, from gradients of a scaled loss."""
+        """Take one step of the optimizer, from gradients of a scaled loss."""
 
     def loss_scale(self, optimizer: Any) -> float:
-        """What ``scale_loss`` multiplies with now."""
+        """The factor by which ``scale_loss`` multiplies now."""
 
     def learning_rate(self, optimizer: Any) -> float:
-        """Of the coming step. ``optimizer``, here and below: one that scales no loss itself."""
+        """Learning rate of the coming step.
+
+        Args:
+            optimizer: here and in the methods below, an optimizer that does not itself scale the loss.
+        """
 
     def velocities(self, optimizer: Any) -> list[Any]:
-        """``tf.Variable``s that hold learning rate x gradient: Keras's SGD and RMSprop multiply with the learning rate
+        """``tf.Variable``s that hold learning rate x gradient. Keras's SGD and RMSprop multiply by the learning rate
         before they average."""
         if not isinstance(optimizer, self.keras.optimizers.SGD | self.keras.optimizers.RMSprop):
             return []
@@ -80,7 +87,7 @@ class KerasVersion(Protocol):
         return [self.value(each) for several in named for each in several if each is not None]
 
     def betas(self, optimizer: Any) -> tuple[str, ...]:
-        """Names of the decay rates of its moving averages of gradients."""
+        """Names of the decay rates of the optimizer's moving averages of gradients."""
         if isinstance(optimizer, self.keras.optimizers.RMSprop):
             return ("rho",)
         return ("beta_1", "beta_2") if hasattr(optimizer, "beta_1") and hasattr(optimizer, "beta_2") else ()
@@ -88,8 +95,13 @@ class KerasVersion(Protocol):
     def scaled_members(
         self, optimizer: Any, times: Callable[[Any], Any], numbers: Mapping[str, float]
     ) -> dict[str, Any]:
-        """Members of a class between the optimizer and its own, by which a step takes ``times`` of the learning rate,
-        and ``numbers`` in place of the attributes of these names."""
+        """Members of a subclass that an optimizer gets while a step is traced (``Rescaling``).
+
+        Args:
+            optimizer: the optimizer.
+            times: (learning rate) -> the learning rate of the step.
+            numbers: values that the step uses in place of the attributes of these names.
+        """
 
         def rate(own: Any) -> Any:
             above: Any = super(type(own), own)
@@ -98,7 +110,7 @@ class KerasVersion(Protocol):
         return {"learning_rate": property(rate), **_fixed_properties(numbers)}
 
     def finish(self, model: Any) -> None:
-        """What ``fit`` does after its last step: with ``use_ema`` the weights become their averages."""
+        """Do what ``fit`` does after its last step: with ``use_ema`` the weights become their averages."""
         model.optimizer.finalize_variable_values(model.trainable_variables)
 
     def export(self, model: Any, folder: str) -> None:
@@ -110,7 +122,7 @@ class Keras3(KerasVersion):
     """``keras``.
 
     Raises:
-        UsageError: Keras computes with another library than TensorFlow.
+        UsageError: Keras does not compute with TensorFlow here.
     """
 
     name = "keras 3"
@@ -139,8 +151,10 @@ class Keras3(KerasVersion):
         return [self.value(variable) for variable in model.variables if id(variable) not in weights]
 
     def means_over_batches(self, model: Any) -> list[Any]:
-        """The losses of several outputs: a graph for any number of rows does not tell Keras how many there are. The
-        name is private: ``metrics`` does not tell them from a user's."""
+        """The losses of several outputs. In a graph for any number of rows, Keras does not know how many there are.
+
+        ``_compile_loss`` is private. The public ``metrics`` does not distinguish these from a user's metrics.
+        """
         return list(getattr(model._compile_loss, "metrics", []))
 
     def build_optimizer(self, optimizer: Any, variables: list[Any]) -> None:
@@ -151,7 +165,7 @@ class Keras3(KerasVersion):
         return list(optimizer.variables)
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """A model whose ``call`` knows no ``training`` is called without: so are its layers then."""
+        """If the model's ``call`` has no parameter ``training``, it and its layers are called without it."""
         return model(x, training=training) if _takes(model.call, "training") else model(x)
 
     def compute_loss(self, model: Any, x: Any, y: Any, outputs: Any, weights: Any, *, training: bool) -> Any:
@@ -195,13 +209,16 @@ class Keras2(KerasVersion):
 
     def build_optimizer(self, optimizer: Any, variables: list[Any]) -> None:
         if isinstance(optimizer, self.keras.optimizers.legacy.Optimizer):
-            optimizer._create_all_weights(variables)  # private: the public way to have its slots is a step
-        elif not getattr(optimizer, "_built", False):  # private: building twice would begin anew
+            optimizer._create_all_weights(variables)  # private: the only public way to create the slots is a step
+        elif not getattr(optimizer, "_built", False):  # private: a second build would reset its state
             optimizer.build(variables)
 
     def optimizer_variables(self, optimizer: Any) -> list[Any]:
-        """The rate, Nadam's product and a loss scale are in no list of an optimizer's: whatever it holds is looked at.
-        Names with a line before them are private, as there is no other way to these."""
+        """All variables of the optimizer, listed or not.
+
+        The learning rate, Nadam's product and the loss scale are in no list of an optimizer, so all its attributes are
+        searched. Names that begin with an underscore are private, since there is no public way to these variables.
+        """
         listed = optimizer.variables
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         scale = getattr(getattr(optimizer, "_loss_scale", None), "_weights", {})
@@ -211,7 +228,7 @@ class Keras2(KerasVersion):
         return list({id(variable): variable for variable in found}.values())
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """Layers are given ``training`` even where the model's own ``call`` takes none."""
+        """Give layers ``training`` even if the model's own ``call`` has no such parameter."""
         return model(x, training=training)
 
     def compute_loss(self, model: Any, x: Any, y: Any, outputs: Any, weights: Any, *, training: bool) -> Any:
@@ -229,7 +246,7 @@ class Keras2(KerasVersion):
         return float(getattr(optimizer, "loss_scale", 1.0))
 
     def learning_rate(self, optimizer: Any) -> float:
-        """A schedule's, and that of an optimizer of ``legacy``, is what the coming step will compute."""
+        """The learning rate that the coming step computes, also from a schedule or in a ``legacy`` optimizer."""
         if self._is_legacy(optimizer):
             return float(optimizer._decayed_lr("float32"))
         rate = optimizer._learning_rate
@@ -250,7 +267,7 @@ class Keras2(KerasVersion):
     def scaled_members(
         self, optimizer: Any, times: Callable[[Any], Any], numbers: Mapping[str, float]
     ) -> dict[str, Any]:
-        """Compiled steps of single variables would be kept for all classes."""
+        """Compilation is switched off: compiled steps of single variables would be kept for all classes."""
         if self._is_legacy(optimizer):
             return _legacy_members(times, numbers)
         return super().scaled_members(optimizer, times, numbers) | {"jit_compile": property(lambda _: False)}
@@ -259,12 +276,12 @@ class Keras2(KerasVersion):
         return isinstance(optimizer, self.keras.optimizers.legacy.Optimizer)
 
     def finish(self, model: Any) -> None:
-        if isinstance(model.optimizer, self.keras.optimizers.Optimizer):  # those of ``legacy`` keep no averages
+        if isinstance(model.optimizer, self.keras.optimizers.Optimizer):  # ``legacy`` optimizers keep no averages
             super().finish(model)
 
 
 def _legacy_members(times: Callable[[Any], Any], numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Optimizers of ``legacy`` read their numbers by a function, which returns a schedule as it is."""
+    """Members for optimizers of ``legacy``, which read their numbers by a function. It returns a schedule as it is."""
 
     def get_hyper(self: Any, name: str, dtype: Any = None) -> Any:
         value = super(type(self), self)._get_hyper(name, dtype)
@@ -281,14 +298,17 @@ def _legacy_members(times: Callable[[Any], Any], numbers: Mapping[str, float]) -
 
 
 def keras_version_of(model: Any) -> KerasVersion:
-    """Imports the version that the model is of. Raises UsageError where Keras computes with another library than
-    TensorFlow."""
+    """Import the version of Keras that ``model`` belongs to.
+
+    Raises:
+        UsageError: Keras does not compute with TensorFlow here.
+    """
     is_keras2 = any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(model).__mro__)
     return Keras2() if is_keras2 else Keras3()
 
 
 def _fixed_properties(numbers: Mapping[str, float]) -> dict[str, Any]:
-    """They come before an instance's own attributes."""
+    """Properties with fixed values. They take precedence over an instance's own attributes."""
 
     def fixed(number: float) -> property:
         return property(lambda _: number)
@@ -297,7 +317,7 @@ def _fixed_properties(numbers: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _takes(function: Any, argument: str) -> bool:
-    """Whether a user's function can be called with it."""
+    """Whether ``function`` has a parameter ``argument``."""
     return argument in inspect.signature(function).parameters
 
 
@@ -308,27 +328,29 @@ Averages = tuple[float, float]
 class Rescaling:
     """Steps of one optimizer, whose variables are built, with other hyperparameters than its own.
 
-    A step is a graph. While one is traced, the optimizer is of a class of its own for a moment, whose learning rate is
-    the user's times a variable of ours and whose betas and epsilon are the scaled ones; so nothing of the user's
-    optimizer ever changes, schedules are followed, and a new learning rate needs no new graph. New betas do: they are
-    constants of it.
+    A step is a graph. While a graph is traced, the optimizer temporarily belongs to a new class. In this class, the
+    learning rate is the user's times a variable of the runner, and betas and epsilon are the scaled ones. So the
+    user's optimizer never changes, schedules are respected, and a new learning rate needs no new graph. New betas or a
+    new epsilon need a new graph, because they are constants in it.
     """
 
     def __init__(self, keras: KerasVersion, optimizer: Any) -> None:
         self._keras, self._optimizer = keras, getattr(optimizer, "inner_optimizer", optimizer)
         self._factor: Any = None
         self.averages: Averages | None = None
-        """Which graph to take, or to trace; None: the user's own."""
+        """Which graph to use or to trace; None: the one with the user's own betas and epsilon."""
 
     @property
     def has_betas(self) -> bool:
-        """Whether it keeps moving averages of its gradients as Adam or RMSprop does."""
+        """Whether the optimizer keeps moving averages of its gradients, as Adam and RMSprop do."""
         return bool(self._keras.betas(self._optimizer))
 
     @contextlib.contextmanager
     def at(self, scaling: Scaling) -> Iterator[list[float]]:
-        """Inside, steps are taken with ``scaling``; yields their learning rate. Velocities that hold learning rate x
-        gradient go along with the learning rate."""
+        """A context in which steps are taken with ``scaling``. It yields their learning rate, in a list.
+
+        Velocities that hold learning rate x gradient are scaled with the learning rate.
+        """
         if self._factor is None:
             self._factor = tf.Variable(1.0, trainable=False, dtype=tf.float32, name="edt_learning_rate_factor")
         rate = self._keras.learning_rate(self._optimizer) * scaling.lr
@@ -349,7 +371,7 @@ class Rescaling:
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
-        """Around the tracing of a step."""
+        """A context in which a step is traced, with the present ``averages``."""
         if self.averages is None:
             yield
             return

@@ -1,8 +1,8 @@
-"""Nested NumPy: what a sample or a batch of TensorFlow's side is made of.
+"""Nested NumPy arrays: the form of samples and batches on TensorFlow's side.
 
-A leaf is an array; dicts, tuples and lists of leaves, nested, keep the form that the user gave them, since Keras
-compares it with that of the model's inputs and outputs. A list of numbers is no structure but an array. A batch's
-leaves have one row a sample, and as many as each other.
+A leaf is an array. Leaves may be nested in dicts, tuples and lists. They keep the form that the user gave them, since
+Keras compares it with the form of the model's inputs and outputs. A list of numbers is an array, not a structure. All
+leaves of a batch have the same number of rows, one per sample.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tensorflow as tf
 from edt_runner.errors import UsageError
 
 Nested = Any
-"""An array, or a dict, tuple or list of nested."""
+"""An array, or a dict, tuple or list of ``Nested``."""
 Array = npt.NDArray[Any]
 
 _PLAIN = bool | int | float | complex | str | bytes
@@ -26,11 +26,16 @@ _PLAIN = bool | int | float | complex | str | bytes
 def to_numpy(value: Any, floats: str, where: str) -> Nested:
     """``value`` with an array for each leaf.
 
-    Arrays and tensors keep their type. Python's numbers become int64, bool and ``floats`` (Keras' ``floatx``), words
-    become objects, as TensorFlow takes them. ``where`` names the value in errors.
+    Arrays and tensors keep their type. Python's numbers become int64, bool or ``floats``. Strings become objects, as
+    TensorFlow takes them.
+
+    Args:
+        value: a user's sample or batch.
+        floats: type of Python's floats, Keras's ``floatx``.
+        where: names the value in error messages.
 
     Raises:
-        UsageError: a leaf is no array, tensor, number or word.
+        UsageError: a leaf is no array, tensor, number or string.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -54,17 +59,26 @@ def to_numpy(value: Any, floats: str, where: str) -> Nested:
 
 
 def stack(samples: Sequence[Nested], where: str) -> Nested:
-    """Samples of one form as a batch."""
+    """Samples of one form as a batch.
+
+    Raises:
+        UsageError: their forms or shapes differ.
+    """
     return _together(samples, np.stack, where)
 
 
 def concatenate(batches: Sequence[Nested], where: str) -> Nested:
-    """Batches of one form as one, which shares no memory with them: a sequence may give views of what it shuffles."""
+    """Batches of one form as one batch. It shares no memory with them, because a sequence may return views of an array
+    that it shuffles later.
+
+    Raises:
+        UsageError: their forms or shapes differ.
+    """
     return _together(batches, np.concatenate, where)
 
 
 def take(batch: Nested, rows: Any) -> Nested:
-    """Some rows; ``rows`` as an array takes them."""
+    """Some rows of a batch. ``rows`` is an index of an array: a number, a slice or an array of numbers."""
     return tf.nest.map_structure(lambda leaf: leaf[rows], batch)
 
 
@@ -72,7 +86,7 @@ def rows(batch: Nested, where: str) -> int:
     """How many samples a batch holds.
 
     Raises:
-        UsageError: its leaves differ.
+        UsageError: its leaves have different numbers of rows, or none.
     """
     lengths = lengths_of(batch)
     if len(lengths) != 1 or 0 in lengths:
@@ -81,18 +95,18 @@ def rows(batch: Nested, where: str) -> int:
 
 
 def lengths_of(batch: Nested) -> list[int]:
-    """The different numbers of rows of its leaves, ascending."""
+    """The different numbers of rows of a batch's leaves, in ascending order."""
     return sorted({len(leaf) if leaf.ndim else 0 for leaf in tf.nest.flatten(batch)})
 
 
 def equal(ours: Nested, theirs: Nested) -> bool:
-    """Whether two values of one form are the same, bit for bit."""
+    """Whether two values of one form are equal, bit for bit."""
     pairs = zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True)
     return all(a.dtype == b.dtype and a.shape == b.shape and _words(a) == _words(b) for a, b in pairs)
 
 
 def described(value: Any) -> str:
-    """A value by its type, for errors."""
+    """The type of a value, for error messages."""
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
@@ -126,7 +140,7 @@ def _form(value: Nested) -> str:
 
 
 def _is_array(value: list[Any]) -> bool:
-    """Whether it holds numbers or words only, in lists or not."""
+    """Whether a list, or a list of lists, holds only numbers or strings."""
     return bool(value) and all(_is_number(item) or (isinstance(item, list) and _is_array(item)) for item in value)
 
 
@@ -142,7 +156,7 @@ def _of_python(value: Any, floats: str) -> Array:
 
 
 def _has_doubles(value: Any) -> bool:
-    """Whether NumPy's own, not Python's, make it double."""
+    """Whether the numbers are doubles because of NumPy's own types, and not only because they are Python floats."""
     if isinstance(value, list):
         return any(map(_has_doubles, value))
     return isinstance(value, np.generic | np.ndarray)

@@ -1,13 +1,14 @@
-"""A model's forward and backward pass as TensorFlow graphs, one for each form that batches have.
+"""A model's forward and backward pass as TensorFlow graphs, one for each form of batches.
 
-Each is two graphs, one in the other. The inner one is what Keras's own train_step does, save the optimizer's step;
-tracing it shows which variables a pass moves. The outer one sets the seed generators, runs the inner one, reads what
-was moved and puts everything back: between two micro-batches all variables hold the committed values.
+Each pass is two graphs, one inside the other. The inner graph does what Keras's own train_step does, except the
+optimizer's step. Tracing it shows which variables a pass changes. The outer graph sets the seed generators, runs the
+inner graph, reads the changed variables, and restores all variables. Between two micro-batches all variables therefore
+hold the committed values.
 
-A graph is made for the shapes of the first sample, with any number of rows. A batch of other shapes has a graph of its
-own, which leaves open what is different; which graph a batch goes through depends on the batch alone, as exactness
-asks. Which variables a traced function writes, and which random ops it has, is read from its graph's definition,
-functions that it calls included.
+A graph is made for the shapes of the first sample, with any number of rows. A batch of other shapes has its own graph,
+in which the dimensions that differ are open. Which graph a batch uses depends on the batch alone; otherwise results
+would not be exact. The definition of a traced function's graph shows which variables it writes and which random ops it
+has, in the functions that it calls, too.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ _SEED_STATE = "seed_generator_state"
 class Pass:
     """One traced pass.
 
-    ``run(leaves, share, count, seeds)`` takes the batch's arrays, the micro-batch's share of the step, its count of
-    samples and ``seeds``, and returns the gradients that there are, and one flat tensor: in training
+    ``run(leaves, share, count, seeds)`` takes the batch's arrays, the micro-batch's share of the step, its number of
+    samples, and ``seeds``. It returns the gradients that exist, and one flat tensor. In training that tensor is
 
-        float variables x share | a flag each: it changed | integer steps | 1 | count | loss x count | metric states
+        float variables x share | a flag each: changed | integer steps | 1 | count | loss x count | metric states
 
-    and in evaluation what follows the 1.
+    and in evaluation it is only what follows the 1.
     """
 
     run: Any
     used: tuple[bool, ...]
-    """Of each trainable variable: the loss depends on it."""
+    """Of each trainable variable, whether the loss depends on it."""
     floats: tuple[Any, ...]
-    """Variables that the pass moves."""
+    """Floating-point variables that the pass changes."""
     integers: tuple[Any, ...]
     generators: tuple[Any, ...]
     foreign: tuple[str, ...]
-    """Variables that the pass writes and that are none of the model's."""
+    """Names of variables that the pass writes but that do not belong to the model."""
     random: tuple[str, ...]
-    """Ops that draw from a hidden state."""
+    """Names of ops that draw from a hidden state."""
 
     def seeds(self, seed: int) -> Any:
-        """The numbers that its generators begin with, a pure function of ``seed``."""
+        """The states with which the pass's generators begin, a pure function of ``seed``."""
         keys = [key_of(seed, index) for index in range(len(self.generators))]
         return np.array([[key & 0x7FFFFFFF, key >> 32 & 0x7FFFFFFF] for key in keys], np.int64).reshape(-1, 2)
 
@@ -68,7 +69,7 @@ class Passes:
         self._keras, self._model, self._variables, self._dtype = keras, model, variables, dtype
 
     def train(self, signature: Any) -> Pass:
-        """``signature``: a batch of ``tf.TensorSpec``."""
+        """Trace a training pass. ``signature`` is a batch of ``tf.TensorSpec``."""
         used: list[bool] = []
 
         def forward_and_backward(x: Any, y: Any = None, weights: Any = None) -> Any:
@@ -142,7 +143,7 @@ class Passes:
         )
 
     def _generators(self, effects: Effects) -> list[Any]:
-        """Those of the layers, then those that only tracing shows: the global one, and whatever a user keeps."""
+        """The generators of the layers, then those that only tracing finds: the global one, and a user's own."""
         known = self._keras.generators(self._model)
         found = [v for v in effects.written if _SEED_STATE in v.name and v.shape.as_list() == [2]]
         drawn = [v for v in effects.drawn if v.dtype.is_integer]
@@ -158,7 +159,8 @@ class Passes:
 
 
 def _set_generator(generator: Any, pair: Any) -> None:
-    """Keras's states are [seed, counter]; those of ``tf.random.Generator`` end in their key, after counters."""
+    """Set a generator's state. Keras's states are [seed, counter]; those of ``tf.random.Generator`` are counters
+    followed by a key."""
     if _SEED_STATE in generator.name:
         generator.assign(tf.cast(pair, generator.dtype))
     else:
@@ -168,7 +170,11 @@ def _set_generator(generator: Any, pair: Any) -> None:
 
 
 def as_tensors(batch: Any, float_type: str) -> Any:
-    """``batch`` with tensors in the place of arrays; numbers with a point become ``float_type``, as in ``fit``."""
+    """``batch`` with tensors in place of arrays; floating-point numbers become ``float_type``, as in ``fit``.
+
+    Raises:
+        UsageError: the batch is not (x, y) or (x, y, sample_weight).
+    """
     if not isinstance(batch, tuple) or not 1 <= len(batch) <= 3:
         raise UsageError(
             f"datasets_function: a batch is a {type(batch).__name__}, takes (x, y) or (x, y, sample_weight)"
@@ -186,11 +192,11 @@ def _tensor(leaf: Any, float_type: str) -> Any:
 
 
 class ByShape:
-    """One traced pass for each way in which batches differ from the first sample.
+    """Traced passes: one for each way in which the shapes of batches differ from those of the first sample.
 
     Args:
-        first: a batch of tensors.
-        make: a batch of ``tf.TensorSpec`` -> pass.
+        first: a batch of tensors, whose shapes are those of the first sample.
+        make: (a batch of ``tf.TensorSpec``) -> pass.
     """
 
     def __init__(self, first: Any, make: Callable[[Any], Pass]) -> None:
@@ -200,7 +206,11 @@ class ByShape:
         self.first = self.of(first)
 
     def of(self, batch: Any) -> Pass:
-        """The pass that ``batch`` goes through."""
+        """The pass that computes ``batch``.
+
+        Raises:
+            UsageError: the batch has another number of arrays than the first sample.
+        """
         leaves = tf.nest.flatten(batch)
         key = tuple((leaf.dtype, self._open(index, leaf)) for index, leaf in enumerate(leaves))
         if len(self._shapes) != len(leaves):
@@ -213,7 +223,7 @@ class ByShape:
         return self._made[key]
 
     def _open(self, index: int, leaf: Any) -> tuple[int | None, ...]:
-        """Its shape, with None for the rows and for what is different in the first sample."""
+        """The shape of an array of a batch. Rows, and sizes that differ from the first sample's, are None."""
         shape = tuple(leaf.shape)
         first = self._shapes[index] if index < len(self._shapes) else ()
         if len(first) != len(shape):
@@ -234,22 +244,22 @@ _RANDOM = frozenset(
         "LearnedUnigramCandidateSampler", "FixedUnigramCandidateSampler", "ThreadUnsafeUnigramCandidateSampler",
     }
 )  # fmt: skip
-"""Ops that draw from a state inside the kernel, where nobody can set it."""
+"""Ops that draw from a state inside their kernel, which cannot be set from outside."""
 
 
 class Effects(NamedTuple):
-    """Of one traced function."""
+    """What one traced function does to variables."""
 
     written: list[Any]
-    """Variables, in the order in which tracing met them."""
+    """Variables that it writes, in the order in which tracing met them."""
     drawn: list[Any]
-    """Variables that are the state of a ``tf.random.Generator``, in that order."""
+    """Variables that hold the state of a ``tf.random.Generator``, in the same order."""
     random: list[str]
     """Names of ops that draw from a hidden state."""
 
 
 def effects_of(concrete: Any) -> Effects:
-    """``concrete``: a ``ConcreteFunction``."""
+    """Find the effects of ``concrete``, a ``ConcreteFunction``."""
     graph = concrete.graph
     definition = graph.as_graph_def()
     scan = _Scan({function.signature.name: function for function in definition.library.function})
@@ -271,7 +281,12 @@ class _Scan:
         self.drawn: set[str] = set()
 
     def follow(self, nodes: Iterable[Any], known: Mapping[str, tuple[str, ...]]) -> None:
-        """``known``: name of a node or an argument -> captures of the outermost graph that its output may be."""
+        """Follow variables through ``nodes``.
+
+        Args:
+            nodes: the nodes of one function.
+            known: name of a node or an argument -> names of the captures of the outermost graph that it may hold.
+        """
         aliases = dict(known)
         for node in nodes:
             inputs = [source.partition(":")[0] for source in node.input if not source.startswith("^")]

@@ -1,10 +1,10 @@
-"""Keras sequences: data sets whose item is a whole batch, as IBM's older samples return them.
+"""Keras sequences: data sets whose items are whole batches, as in IBM's older samples.
 
-An item is a unit. The engine itself shuffles the units anew each epoch, so a sequence's own shuffling is off: an image
-iterator (``ImageDataGenerator.flow`` and its kin) that would shuffle has its *rows* shuffled anew by the engine, as a
-function of (seed, epoch), and a sequence with an ``on_epoch_end`` of its own is called at every epoch's end under a
-seed that follows from the epoch. What an item's loading draws from Python's, NumPy's and TensorFlow's global generators
-follows from (seed, epoch, index), as for any other unit.
+An item is a unit. The engine itself shuffles the units anew each epoch, so a sequence's own shuffling is switched off.
+If an image iterator (``ImageDataGenerator.flow`` and similar ones) would shuffle, the engine shuffles its *rows* in
+each epoch, as a function of (seed, epoch). If a sequence has its own ``on_epoch_end``, this is called at the end of
+every epoch, under a seed that follows from the epoch. As for any other unit, the random numbers that an item draws
+from Python's, NumPy's and TensorFlow's global generators follow from (seed, epoch, index).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from edt_runner.frameworks.tensorflow.sources import TEST, Seeding, Source, as_s
 from edt_runner.seeds import Permutation, key_of
 
 _MOST_KEPT = 256 << 20
-"""Bytes of a sequence that is copied, so that an engine may go back to an epoch."""
+"""The largest sequence, in bytes, that is copied. An engine needs a copy to go back to an earlier epoch."""
 _BEGINS, _ENDS = -1, -2
-"""In the place of an index: the seeds under which a sequence's epoch hooks are called."""
+"""Used in place of an index, for the seeds of a sequence's epoch hooks."""
 _SHUFFLES = -3
-"""… and that of its rows' order."""
+"""Used in place of an index, for the seed of the order of an image iterator's rows."""
 _EPOCH_HOOKS = ("on_epoch_begin", "on_epoch_end")
 _KERAS = ("keras", "tf_keras", "tensorflow", "keras_preprocessing")
 _OF_IMAGES = ("_get_batches_of_transformed_samples", "index_array", "total_batches_seen", "n", "seed", "shuffle")
-"""What image iterators of Keras 2 and 3 have in common: partly private, but there is no public way to say which rows an
-iterator's item holds, nor which number its augmentation is seeded with."""
+"""Attributes that the image iterators of Keras 2 and 3 have in common. Some are private, because there is no public way
+to set which rows an item holds, or the seed of its augmentation."""
 
 
 def is_sequence(dataset: object) -> bool:
-    """A Keras ``Sequence`` or ``PyDataset``, or an image iterator of any Keras."""
+    """Whether the data set is a Keras ``Sequence`` or ``PyDataset``, or an image iterator of any Keras."""
     return _base_of(dataset) is not None or _is_images(dataset)
 
 
@@ -44,16 +44,20 @@ class Batches(Source):
     """The items of a Keras sequence, as a ``Source``.
 
     Args:
-        sequence: is changed: its own shuffling is switched off.
-        floats: type of Python's own floats, Keras' ``floatx``.
-        trains: False: a test set, whose items are the same in every epoch.
+        sequence: the user's sequence; its own shuffling is switched off.
+        floats: type of Python's own floats, Keras's ``floatx``.
+        seeding: the random state under which items are loaded.
         where: the data set's name in errors and notes.
+        trains: whether it is the training set; the items of a test set are the same in every epoch.
+
+    Raises:
+        UsageError: the sequence has no known length.
     """
 
     def __init__(self, sequence: Any, floats: str, seeding: Seeding, where: str, *, trains: bool) -> None:
         self._floats, self._seeding, self._where, self._trains = floats, seeding, where, trains
         self.notes: list[str] = []
-        """What a user should know of how it is used."""
+        """Sentences for the user about how the sequence is used."""
         self.units = _length(sequence, where)
         self._note_processes(sequence)
         self._epochs = _Epochs(sequence, self._copy_with_hooks(sequence), seeding)
@@ -86,7 +90,7 @@ class Batches(Source):
         return item
 
     def _copy_with_hooks(self, sequence: Any) -> Any:
-        """A copy whose epoch hooks can be called; None: it has none, or cannot be copied."""
+        """A copy whose epoch hooks can be called; None if the sequence has no hooks or cannot be copied."""
         hooks = [name for name in _EPOCH_HOOKS if _is_own(sequence, name)]
         if not hooks or not self._trains:
             return None
@@ -112,14 +116,15 @@ class Batches(Source):
 
 
 class _Epochs:
-    """A sequence whose epoch hooks are called as ``fit`` would, in every process that loads, in order.
+    """Calls a sequence's epoch hooks in order, as ``fit`` does, in every process that loads.
 
-    Each time under a seed that follows from the epoch. Whoever needs an earlier epoch than the one he is at, as after a
-    resize between two epochs, begins again.
+    Each call is made under a seed that follows from the epoch. If an earlier epoch is needed, as after a resize
+    between two epochs, the calls begin again from the first epoch.
 
     Args:
-        sequence: stays as it is.
-        copied: a copy of it, whose hooks are called; None: none are.
+        sequence: the user's sequence, which is not changed.
+        copied: a copy of the sequence, whose hooks are called; None: no hooks are called.
+        seeding: the random state under which hooks are called.
     """
 
     def __init__(self, sequence: Any, copied: Any, seeding: Seeding) -> None:
@@ -143,13 +148,13 @@ class _Epochs:
 
     def _call_hook(self, name: str, seed_index: int) -> None:
         assert self._epoch is not None
-        if hasattr(self._copy, name):  # Keras 2 knows no on_epoch_begin
+        if hasattr(self._copy, name):  # Keras 2 has no on_epoch_begin
             self._seeding.start(self._epoch, seed_index)
             getattr(self._copy, name)()
 
 
 class _Images:
-    """An image iterator, in whose state nothing is left that depends on what was loaded before."""
+    """An image iterator whose state is set before each item, so that it does not depend on earlier items."""
 
     def __init__(self, iterator: Any, seeding: Seeding, *, trains: bool) -> None:
         self._iterator, self._seeding = iterator, seeding
@@ -158,21 +163,21 @@ class _Images:
         self._rows, self._epoch = np.arange(iterator.n), TEST
 
     def prepare(self, epoch: int, index: int) -> None:
-        """Before the item ``index`` is loaded."""
+        """Set the iterator's state before the item ``index`` is loaded."""
         iterator = self._iterator
         if self._shuffles and epoch != self._epoch:
             order = Permutation(iterator.n, key_of(self._seeding.seed_of(epoch, _SHUFFLES)))
             self._rows, self._epoch = order(np.arange(iterator.n)), epoch
-        iterator.index_array = self._rows  # each time: it may serve as training and test set
+        iterator.index_array = self._rows  # set each time, because one iterator may be training and test set
         if iterator.seed is not None:
-            # It seeds NumPy by itself, with the sum of the two; two iterators of one seed, as for images and their
-            # masks, go on drawing the same.
+            # The iterator seeds NumPy with the sum of the two. Two iterators with one seed, as for images and their
+            # masks, therefore draw the same numbers.
             seen = self._seeding.seed_of(epoch, index) % ((1 << 32) - int(iterator.seed))
             iterator.total_batches_seen = seen
 
 
 def _base_of(dataset: object) -> type | None:
-    """Keras' own class that it derives from."""
+    """Keras's own base class of the data set; None if there is none."""
     for base in type(dataset).__mro__:
         if base.__name__ in ("PyDataset", "Sequence") and base.__module__.split(".")[0] in _KERAS:
             return base
@@ -184,7 +189,7 @@ def _is_images(dataset: object) -> bool:
 
 
 def _images_in(sequence: Any) -> Iterator[Any]:
-    """The image iterators that it is, or draws from."""
+    """The sequence itself if it is an image iterator, or else the image iterators among its attributes."""
     if _is_images(sequence):
         yield sequence
         return
@@ -196,7 +201,7 @@ def _images_in(sequence: Any) -> Iterator[Any]:
 
 
 def _is_own(sequence: Any, name: str) -> bool:
-    """Whether it has a method of its own where Keras' does nothing."""
+    """Whether the sequence overrides a method that does nothing in Keras's own class."""
     kind = type(sequence)
     return not _is_images(sequence) and getattr(kind, name, None) is not getattr(_base_of(sequence), name, None)
 
@@ -211,7 +216,7 @@ def _length(sequence: Any, where: str) -> int:
 
 
 def _bytes(value: Any, depth: int = 4) -> int:
-    """About what a copy of it takes."""
+    """Roughly how many bytes a copy of ``value`` takes."""
     if isinstance(getattr(value, "nbytes", None), int):
         return int(value.nbytes)
     inner: list[Any] = []

@@ -1,6 +1,7 @@
-"""Where units of data come from, and how those of a test set are cut to the size of the training set's.
+"""Sources of units of data, and how the units of a test set are adapted to the size of the training set's.
 
-A unit is what the engine's schedule permutes and counts: one sample, or one item of a Keras sequence, which is a batch.
+The engine's schedule permutes and counts units. A unit is one sample, or one item of a Keras sequence, which is a
+batch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from edt_runner.frameworks.tensorflow.nested import Nested
 from edt_runner.seeds import sample_seed, seed_python
 
 TEST = -1
-"""The epoch under which test data are loaded: each time the same."""
+"""The epoch under which test data are loaded, so that they are the same each time."""
 
 
 class Source(Protocol):
@@ -28,22 +29,26 @@ class Source(Protocol):
     units: int
 
     def rows(self) -> int:
-        """Samples in a unit; the last one may have fewer."""
+        """Samples in a unit. The last unit may have fewer."""
         return 1
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Nested:
-        """(x, y) or (x, y, sample weight) of some units."""
+        """(x, y) or (x, y, sample weight) of the units ``indices`` in ``epoch``, 0-based or ``TEST``."""
 
     def first(self, times: int) -> Nested:
-        """A batch of the first unit, over and over."""
+        """A batch of the first unit, ``times`` times."""
         return self.batch(TEST, [0] * times)
 
     def probe(self) -> Nested:
-        """The first unit by itself."""
+        """The first unit."""
 
 
 class Arrays(Source):
-    """All samples in arrays, one row each: nothing is drawn, so nothing is seeded."""
+    """All samples in arrays, with one row each. No random numbers are drawn, so nothing is seeded.
+
+    Raises:
+        UsageError: the arrays have different numbers of rows, or none.
+    """
 
     def __init__(self, arrays: Nested, where: str) -> None:
         self._arrays = arrays
@@ -57,12 +62,14 @@ class Arrays(Source):
 
 
 class Singles(Source):
-    """Samples one by one out of ``dataset[index]``.
+    """Single samples of ``dataset[index]``.
 
     Args:
-        floats: type of Python's own floats, Keras' ``floatx``.
-        collate: list of samples -> batch; None: leaf by leaf.
-        where: the data set's name in errors.
+        dataset: the user's map-style data set.
+        floats: type of Python's own floats, Keras's ``floatx``.
+        collate: list of samples -> batch; None: samples are stacked leaf by leaf.
+        seeding: the random state under which samples are loaded.
+        where: the data set's name in error messages.
     """
 
     def __init__(
@@ -87,7 +94,7 @@ class Singles(Source):
         with self._seeding.loading():
             sample = self._sample(0, 0)
         if self._collate is not None:
-            with suppress(UsageError):  # what a function of the user's own makes a batch of may be anything
+            with suppress(UsageError):  # samples for a user's collate function may have any form
                 return nested.to_numpy(sample, self._floats, self._where)
         return sample
 
@@ -108,7 +115,7 @@ class Singles(Source):
 
 
 class Grouped(Source):
-    """Several units of ``inner`` as one: a test set beside a training set whose units are larger."""
+    """``size`` units of ``inner`` as one unit: for a test set whose units are smaller than the training set's."""
 
     def __init__(self, inner: Source, size: int) -> None:
         self._inner, self._size = inner, size
@@ -129,7 +136,7 @@ class Grouped(Source):
 
 
 class ByRow(Source):
-    """The rows of ``inner`` as units: a test set of whole batches beside a training set of samples."""
+    """The rows of ``inner`` as units: for a test set of whole batches if the training set's units are samples."""
 
     def __init__(self, inner: Source, where: str) -> None:
         self._inner, self._where, self._size = inner, where, inner.rows()
@@ -147,7 +154,7 @@ class ByRow(Source):
         return self._inner.probe()
 
     def _item(self, epoch: int, item: int) -> Nested:
-        """Neighbouring rows are asked for one after the other, so the newest item is kept."""
+        """Load an item. Neighbouring rows are asked for one after the other, so the newest item is kept."""
         if self._held is None or self._held[:2] != (epoch, item):
             batch = self._inner.batch(epoch, [item])
             found = nested.rows(batch, self._where)
@@ -159,10 +166,10 @@ class ByRow(Source):
 
 
 def as_sample(value: Any, floats: str, where: str) -> Nested:
-    """A sample or a batch as the user's code gives it, in NumPy: (x, y) or (x, y, sample weight).
+    """A sample or a batch of the user's code as NumPy arrays: (x, y) or (x, y, sample weight).
 
     Raises:
-        UsageError: it is neither.
+        UsageError: ``value`` has another form.
     """
     if not isinstance(value, tuple | list) or len(value) not in (2, 3):
         size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
@@ -177,30 +184,30 @@ def as_sample(value: Any, floats: str, where: str) -> Nested:
 
 
 class Seeding:
-    """The random state under which a unit of data is loaded: one for the training set, one for the test set.
+    """The random state under which units of one data set are loaded.
 
-    It follows from (seed, epoch, index) alone. Python's and NumPy's global generators are seeded each time, which is
-    cheap. Seeding TensorFlow's empties its cache of kernels, so that the next training step takes milliseconds longer:
-    it is done when a data set first draws from that generator, and only then.
+    The state follows from (seed, epoch, index) alone. Python's and NumPy's global generators are seeded for each unit,
+    which is cheap. Seeding TensorFlow empties its cache of kernels, so that the next training step takes milliseconds
+    longer. TensorFlow is therefore seeded only when the data set first draws from its generator.
 
     Args:
-        seed: of the training.
+        seed: the training's seed.
     """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self.always = False
-        """Seed TensorFlow for every unit, whether or not it is seen to draw."""
+        """Seed TensorFlow for every unit, even if no draw has been noticed."""
         self.with_ops = True
-        """False in loader processes, which run no op of TensorFlow."""
+        """Whether ops of TensorFlow may run here; False in loader processes."""
 
     def seed_of(self, epoch: int, index: int) -> int:
-        """A number of 63 bits."""
+        """The seed of a unit, a number of 63 bits."""
         return sample_seed(self._seed, epoch, index)
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Around what loads: TensorFlow's generator goes on afterwards as if nothing had been loaded."""
+        """A context for loading. Afterwards TensorFlow's generator continues as if nothing had been loaded."""
         context = _context() if self.with_ops else None
         if context is None:
             yield
@@ -212,7 +219,7 @@ class Seeding:
             context._seed, context._rng = seed, generator
 
     def start(self, epoch: int, index: int) -> None:
-        """Inside ``loading``: what is loaded now is this unit."""
+        """Set the random state for a unit. Call this inside ``loading``, before the unit is loaded."""
         seed = self.seed_of(epoch, index)
         seed_python(seed)
         if not self.with_ops:
@@ -226,23 +233,25 @@ class Seeding:
 
 
 class _Seeds:
-    """In the place of the generator that gives eager ops their seeds: seeds all when it is first asked."""
+    """Replaces the generator that gives eager ops their seeds. The first draw seeds TensorFlow."""
 
     def __init__(self, context: Any, seed: int) -> None:
         self._context, self._seed = context, seed
 
     def randint(self, low: int, high: int) -> int:
-        tf.random.set_seed(self._seed)  # puts a generator of its own here
+        tf.random.set_seed(self._seed)  # this replaces ``self`` by TensorFlow's own generator
         number: int = self._context._rng.randint(low, high)
         return number
 
 
 def _context() -> Any:
-    """TensorFlow's eager context, or None if it is not as we know it: its seed and the generator of its ops' seeds are
-    private, and there is no public way to learn that an op has drawn."""
+    """TensorFlow's eager context, or None if it has another structure than expected.
+
+    Its seed and the generator of its ops' seeds are private. There is no public way to notice that an op has drawn.
+    """
     from tensorflow.python.eager import context
 
     found = context.context()
-    if getattr(found, "_seed", 0) is None:  # nobody has seeded it yet
+    if getattr(found, "_seed", 0) is None:  # TensorFlow has not been seeded yet
         return found
     return found if isinstance(getattr(found, "_rng", None), random.Random | _Seeds) else None

@@ -1,11 +1,11 @@
 """A Keras user's model, compiled with its loss, optimizer and metrics, and the user's data sets.
 
 A data set is one of
-* an object with ``__getitem__`` and ``__len__`` (EDTTensorFlowDataset's form): item i is sample i, (x, y) or
+* an object with ``__getitem__`` and ``__len__`` (as in EDTTensorFlowDataset): item i is sample i, (x, y) or
   (x, y, sample_weight), each a number, an array, a tensor, or dicts and tuples of those;
-* arrays themselves, as Keras' ``load_data`` gives them: a *tuple* of x, y and perhaps sample weights, each an array or
-  a dict or list of arrays, with a row for every sample (a tuple of tuples, or any list, is a row of samples);
-* a Keras sequence (``sequences``), whose item is a batch.
+* arrays, as from Keras's ``load_data``: a *tuple* of x, y and perhaps sample weights, each an array or a dict or list
+  of arrays, with one row for each sample (a tuple of tuples, or any list, is a sequence of samples instead);
+* a Keras sequence (``sequences``), whose items are batches.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from edt_runner.frameworks.trainable import Collate, Samples
 
 @dataclass(frozen=True)
 class KerasTrainable:
-    """A user's Keras training as a ``Trainable``, checked by ``fabric_model``."""
+    """A user's Keras training as a ``Trainable``, which ``fabric_model`` has checked."""
 
     keras: KerasVersion
     model: Any
-    """Compiled; not yet built, perhaps: then it has no parameters before there is an adapter."""
+    """The compiled model. It may not be built yet; then it has no parameters until there is an adapter."""
     framework: ClassVar[Framework] = FRAMEWORK
 
     @property
@@ -54,7 +54,7 @@ class KerasTrainable:
         return TensorFlowSamples(train, test, seed, collate)
 
     def adapter(self, samples: Samples, *, on_device: bool) -> TensorFlowAdapter:
-        """The model is where TensorFlow has put it: on the GPU, if this process sees one."""
+        """Wrap the model. The model is where TensorFlow has put it: on the GPU, if this process sees one."""
         probe = samples.probe_batch(2)
         whole_batches = nested.lengths_of(probe)[0] > 2
         return TensorFlowAdapter(self.keras, self.model, probe, by_rows=whole_batches)
@@ -64,25 +64,25 @@ class KerasTrainable:
 
 
 def _layers(model: Any) -> Iterator[Any]:
-    """All of a model, those inside of others included."""
+    """All layers of a model, including those inside other layers."""
     for layer in getattr(model, "layers", ()):
         yield layer
         yield from _layers(layer)
 
 
 class TensorFlowSamples(Samples):
-    """``Samples`` of Keras users. Batches are nested NumPy: (x, y) or (x, y, sample weight).
+    """``Samples`` from Keras users' data sets. Batches are nested NumPy arrays: (x, y) or (x, y, sample weight).
 
-    What is loaded depends on (seed, epoch, index). A data set that gives another value when it is asked for the same
-    sample again ends the guarantee; that is tried here, on a few samples.
+    What is loaded depends on (seed, epoch, index). The exactness guarantee ends if a data set returns another value
+    when the same sample is loaded again; this is tested here, on a few samples.
 
     Args:
-        train, test: one of the forms that this module takes; test may be None.
-        seed: of the training.
+        train, test: data sets in one of the forms that this module takes; test may be None.
+        seed: the training's seed.
         collate: list of samples -> batch; None: arrays are stacked leaf by leaf.
 
     Raises:
-        UsageError: a data set cannot be drawn from.
+        UsageError: samples cannot be loaded from a data set.
     """
 
     def __init__(self, train: Any, test: Any, seed: int, collate: Collate | None) -> None:
@@ -90,7 +90,7 @@ class TensorFlowSamples(Samples):
         self._seed, self._collate, self._floats = seed, collate, str(tf.keras.backend.floatx())
         self._warnings: list[tuple[str, str]] = []
         self.notes: list[str] = []
-        """Sentences about how the data are used that a user should read."""
+        """Sentences for the user about how the data are used."""
         self._train = self._source("train", train)
         self.train_units = self._train.units
         self._test = self._source("test", test) if test is not None and self.train_units else None
@@ -99,7 +99,7 @@ class TensorFlowSamples(Samples):
         self.test_units = self._test.units if self._test is not None else 0
 
     def units_per_batch(self, batch_size: int) -> int:
-        """A unit of a Keras sequence counts as many samples as its first one has rows."""
+        """Units of one micro-batch. A unit of a Keras sequence counts as many samples as its first item has rows."""
         rows = self._train.rows() if self.train_units else 1
         if rows > batch_size:
             self.notes.append(
@@ -121,7 +121,7 @@ class TensorFlowSamples(Samples):
         return self._train.first(units)
 
     def enter_loader(self) -> None:
-        """No op of TensorFlow runs here."""
+        """From now on this process runs no op of TensorFlow."""
         for seeding in self._seedings:
             seeding.with_ops = False
         refuse_ops()
@@ -164,7 +164,7 @@ class TensorFlowSamples(Samples):
 
 
 class _Rows:
-    """Arrays as a row of samples, for a collate function."""
+    """Arrays as a sequence of samples, for a collate function."""
 
     def __init__(self, arrays: Nested, length: int) -> None:
         self._arrays, self._length = arrays, length
@@ -177,9 +177,9 @@ class _Rows:
 
 
 def _repeats(source: Source, seeding: Seeding, epoch: int) -> bool:
-    """Whether the same units come again when they are loaded again, with others between.
+    """Whether the same units have the same values when they are loaded again, with other units in between.
 
-    Where seeding TensorFlow on demand is not enough, as with ops that have a seed of their own, it is done always.
+    If seeding TensorFlow on demand is not enough, as for ops with their own seed, TensorFlow is seeded for every unit.
     """
     indices = sorted({0, source.units // 2, source.units - 1}) if source.rows() == 1 else [0, source.units - 1]
 
@@ -196,7 +196,8 @@ def _repeats(source: Source, seeding: Seeding, epoch: int) -> bool:
 
 
 def _cut_as(train: Source, test: Source) -> Source:
-    """The test set in units of about the training set's size, since both go by one number of units a micro-batch."""
+    """The test set in units of about the training set's size, because a micro-batch has the same number of units in
+    both."""
     ours, theirs = train.rows(), test.rows()
     if theirs < ours:
         return Grouped(test, ours // theirs) if ours // theirs > 1 else test
@@ -206,7 +207,11 @@ def _cut_as(train: Source, test: Source) -> Source:
 
 
 def _arrays(dataset: Any, floats: str, where: str) -> Nested | None:
-    """(x, y) or (x, y, sample weight) in arrays, if that is what it is."""
+    """(x, y) or (x, y, sample weight) as arrays; None if the data set has another form.
+
+    Raises:
+        UsageError: the data set is a tuple of lists, or its arrays have different numbers of rows.
+    """
     if type(dataset) is not tuple or len(dataset) not in (2, 3) or all(isinstance(part, tuple) for part in dataset):
         return None
     if not any(isinstance(part, Mapping) or _is_array(part) for part in dataset):
@@ -250,17 +255,18 @@ def _check(name: str, dataset: Any) -> None:
 
 
 _WAYS = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
-"""All that is executed goes one of them: eager ops the first, tf.functions and the rest the others."""
+"""All ways to execute ops: eager ops use the first, tf.functions and the rest use the others."""
 
 
 def refuse_ops() -> None:
-    """In this process every op of TensorFlow raises UsageError from now on.
+    """From now on, every op of TensorFlow raises UsageError in this process.
 
-    A loader process is forked from an engine whose TensorFlow has threads already. Threads do not survive a fork, so
-    that a tf.function, or an op large enough to be shared among threads, waits for one for ever, while a small op
-    happens to work. Reading a tensor that was made before the fork is no op, and works.
+    A loader process is forked from an engine in which TensorFlow already has threads. Threads do not survive a fork.
+    A tf.function, or an op large enough for several threads, would therefore wait forever, while a small op might work
+    by chance. Reading a tensor that was made before the fork is no op, and works.
 
-    The names are private: TensorFlow offers nothing that makes ops fail. Where one is missing nothing is refused by it.
+    The names are private, because TensorFlow has no public way to make ops fail. If TensorFlow lacks one of them, ops
+    are not refused in that way.
     """
     from tensorflow.python import pywrap_tfe
 

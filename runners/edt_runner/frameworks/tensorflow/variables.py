@@ -1,7 +1,8 @@
-"""All variables of a training, by what they are to it, and their values as torch tensors.
+"""All variables of a training, by their role, and their values as torch tensors.
 
-Tensors of TensorFlow and of torch share their memory where they can. TensorFlow replaces what a variable holds instead
-of writing over it as long as somebody else has it: a view of a variable stays what it was when it was taken.
+Tensors of TensorFlow and of torch share their memory where possible. While another object holds a variable's value,
+TensorFlow replaces the value instead of overwriting it. So a view of a variable keeps the value that it had when the
+view was made.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _COUNTED = re.compile(r"_\d+$")
 
 
 class Variables:
-    """Of one compiled model whose layers, loss and metrics are built and whose optimizer has its variables.
+    """The variables of one compiled model. Its layers, loss and metrics are built, and its optimizer has variables.
 
-    All are given as ``tf.Variable``. Seed generators and metrics are no state: between two micro-batches they stand at
-    their first values, whatever the training has seen.
+    All are ``tf.Variable``s. Seed generators and metrics are not part of the state: between two micro-batches they have
+    their first values, at any point of the training.
     """
 
     def __init__(self, keras: KerasVersion, model: Any) -> None:
@@ -47,49 +48,56 @@ class Variables:
             )
             for shown in (False, True)
         )
-        """Shown: of the mean loss that ``fit`` would show; ours is kept apart."""
+        """``shown`` are those of the mean loss that ``fit`` would show. The runner computes its own mean loss."""
         self.by_batch = {
             id(keras.value(variable)) for metric in keras.means_over_batches(model) for variable in metric.variables
         }
-        """Of ``metrics``, those that a micro-batch moves as one row would."""
+        """Ids of those of ``metrics`` that a micro-batch changes as if it were one row."""
         self._named = {f"model.{i}.{role_of(keras, v)}": keras.value(v) for i, v in enumerate(weights)}
         self._named |= {f"optimizer.{index}": variable for index, variable in enumerate(self.optimizer)}
         self._paths = dict(zip(self._named, map(keras.path, [*weights, *of_optimizer]), strict=True))
         self._incoming: dict[str, Tensor] = {}
         self.settings_taken = 0
-        """How often a setting of the optimizer was another engine's: graphs with the one before are of no more use."""
+        """How often another engine's value of an optimizer setting was taken. Older graphs are then out of date."""
         self._first = [(variable, variable.numpy()) for variable in (*self.metrics, *keras.generators(model))]
 
     def rest(self) -> None:
-        """Put seed generators and metrics back to their first values: user code may have evaluated the model."""
+        """Put seed generators and metrics back to their first values. User code may have evaluated the model."""
         for variable, value in self._first:
             variable.assign(value)
 
     @property
     def everything(self) -> list[Any]:
-        """Seed generators included."""
+        """All variables, including those of seed generators."""
         generators = self._keras.generators(self._model)
         return _unique([*self.weights, *self.optimizer, *self.metrics, *self.shown, *generators])
 
     # ── out and in ────────────────────────────────────────────────────────────────────────────────────────────
     def export(self) -> State:
-        """Views of the values: they stay what they are now."""
+        """The state, as views of the present values. The views do not change when the variables do."""
         tensors = {name: to_torch(variable.read_value()) for name, variable in self._named.items()}
         meta = {"keras": self._keras.name, "optimizer": type(self._model.optimizer).__qualname__}
         return State({**meta, "settings": self._settings()}, tensors, self._paths)
 
     def _settings(self) -> dict[str, Any]:
-        """What the optimizer was made with, as far as it is plain: a step's graph holds it as constants."""
+        """The optimizer's settings, as far as they are plain values. A step's graph holds them as constants."""
         optimizer = self._model.optimizer
         try:
             config = getattr(optimizer, "inner_optimizer", optimizer).get_config()
-        except NotImplementedError:  # an optimizer of the user's own that does not give it
+        except NotImplementedError:  # a user's own optimizer without a config
             return {}
-        plain = {name: _plain(value) for name, value in config.items() if name != "name"}  # Keras counts those
+        plain = {name: _plain(value) for name, value in config.items() if name != "name"}  # Keras numbers the names
         return {name: value for name, value in plain.items() if isinstance(value, bool | int | float | str | None)}
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """Raises StateMismatch for a state of another model, optimizer or version of Keras."""
+        """Begin to receive a state.
+
+        Returns:
+            Tensors by name, which the caller fills before ``end_import``.
+
+        Raises:
+            StateMismatch: the state is of another model, optimizer or version of Keras.
+        """
         own = {"keras": self._keras.name, "optimizer": type(self._model.optimizer).__qualname__}
         for what, mine in own.items():
             if meta[what] != mine:
@@ -118,7 +126,7 @@ class Variables:
         for name, value in settings.items():
             if name in own and own[name] != value and not isinstance(value, str):
                 setattr(optimizer, name, value)
-                self.settings_taken += name != "learning_rate"  # which is a variable
+                self.settings_taken += name != "learning_rate"  # the learning rate is a variable, not a constant
 
     def end_import(self) -> None:
         for name, tensor in self._incoming.items():
@@ -127,7 +135,7 @@ class Variables:
 
 
 def _plain(value: Any) -> Any:
-    """A number that NumPy holds, as Python has it; a schedule as JSON text, where it has such."""
+    """A NumPy number as a Python number; a schedule as JSON text, if it can be written as such; else ``value``."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
@@ -137,14 +145,17 @@ def _plain(value: Any) -> Any:
 
 
 def role_of(keras: KerasVersion, variable: Any) -> str:
-    """``kernel`` of ``sequential_2/dense_7/kernel``, ``variable`` of ``own/variable_3``: Keras counts layers, and
-    weights without a name, by process, so that the rest of a name says nothing; which variable it is, its place says.
+    """The last part of a variable's name without its number: ``kernel`` of ``sequential_2/dense_7/kernel``,
+    ``variable`` of ``own/variable_3``.
+
+    Keras numbers layers, and weights without a name, in each process, so the rest of a name differs between processes.
+    A variable is identified by its place.
     """
     return _COUNTED.sub("", keras.path(variable).rpartition("/")[2])
 
 
 def sizes_of(variables: Sequence[Any]) -> list[int]:
-    """Numbers in each of them."""
+    """How many numbers each variable has."""
     return [variable.shape.num_elements() for variable in variables]
 
 
@@ -153,11 +164,11 @@ def _unique(variables: Any) -> list[Any]:
 
 
 _ALIGNMENT = 64
-"""Bytes; TensorFlow aborts the process over a tensor in host memory that begins elsewhere."""
+"""Bytes. TensorFlow aborts the process if a tensor in host memory does not begin at a multiple of this."""
 
 
 def to_torch(tensor: Any) -> Tensor:
-    """A torch tensor of the same memory; a tensor on a GPU is copied to the host first."""
+    """A torch tensor with the same memory. A tensor on a GPU is copied to the host first."""
     host = tensor if "CPU" in tensor.device else on_host(tensor)
     view: Tensor = torch.utils.dlpack.from_dlpack(tf.experimental.dlpack.to_dlpack(host))
     return view
@@ -170,7 +181,7 @@ def on_host(tensor: Any) -> Any:
 
 
 def to_tensorflow(tensor: Tensor) -> Any:
-    """A TensorFlow tensor of the same memory, which must stay as it is while that lives."""
+    """A TensorFlow tensor with the same memory. That memory must not change while the tensor is in use."""
     if tensor.data_ptr() % _ALIGNMENT or not tensor.is_contiguous():
         tensor = tensor.clone(memory_format=torch.contiguous_format)
     return tf.experimental.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))  # type: ignore[attr-defined]
