@@ -1,15 +1,16 @@
 """Planned changes of the membership: engines join and leave. No input or output.
 
-A change passes through:
+A change has these stages:
 
 * building: all engines of the old and the new membership build the new group in the background and acknowledge it.
   Training goes on meanwhile.
 * committed: members announce the new number inside their reductions. They switch at the step after the first
   reduction in which *all* announced it, so all switch at the same step.
-* settled: all have switched, and joining engines have the state. Leaving engines may exit, the next change may begin.
+* settled: all have switched, and the joining engines have the state. The leaving engines may exit, and the next change
+  may begin.
 
-Until somebody has seen the announcements of all, a change can be taken back: a member that has not announced promises
-that it never will (``RetractGeneration``). One promise is enough, since the switch needs all.
+The coordinator can take a change back as long as one member has not announced it: that member promises that it never
+will (``RetractGeneration``). One promise is enough, because the switch needs the announcements of all members.
 """
 
 from __future__ import annotations
@@ -30,38 +31,38 @@ from edt_runner.protocol.engine_messages import (
 )
 
 BUILD_SECONDS = 10.0
-"""A generation that not all have built within this time is cancelled."""
+"""Seconds within which all engines must build the group of a generation. Otherwise the change is cancelled."""
 RETRY_SECONDS = 1.0
-"""Pause before the next try after a cancelled change."""
+"""Seconds between a cancelled change and the next try."""
 
 
 class ChangeStage(enum.Enum):
-    """How far a change has come."""
+    """The stage of a change."""
 
     BUILDING = "building"
     COMMITTED = "committed"
-    RETRACTING = "retracting"  # members were asked whether it can be taken back
+    RETRACTING = "retracting"  # members were asked to promise that they will not announce the change
 
 
 @dataclass
 class Change:
-    """The one change under way. The sets hold names of engines."""
+    """The change under way. The sets contain names of engines."""
 
     new: Generation
     old: Generation
     deadline: float
-    """Monotonic seconds by which all must have built the group."""
+    """Time by which all engines must have built the group, in monotonic seconds."""
     stage: ChangeStage = ChangeStage.BUILDING
     built: set[str] = field(default_factory=set)
     switched: set[str] = field(default_factory=set)
     received: set[str] = field(default_factory=set)
     """Joining engines that have the state."""
     asked_to_retract: set[str] = field(default_factory=set)
-    """Members that have not answered ``RetractGeneration``."""
+    """Members that have not answered ``RetractGeneration`` yet."""
     given_up: set[str] = field(default_factory=set)
-    """Joining engines that are gone, or have waited too long."""
+    """Joining engines that are gone or have waited too long for the state."""
     offset: int | None = None
-    """Where the members have switched; None: nobody has said so."""
+    """The offset at which the members have switched; None: no member has reported its switch."""
 
     @property
     def surviving(self) -> tuple[str, ...]:
@@ -81,13 +82,14 @@ class Change:
 
 
 def target(members: Members) -> tuple[str, ...] | None:
-    """The membership to aim at. None: wait, since an engine is being started that can carry the training on."""
+    """Return the membership that the coordinator should aim at. None: wait for an engine that is being started, because
+    all members shall leave and that engine can continue the training."""
     assert members.definition is not None
     cap = members.definition.max_engines
     staying = tuple(name for name in members.current.members if not members[name].leaving)
     waiting = tuple(name for name in members.waiting if not members[name].leaving)
     if not staying:
-        if waiting:  # somebody must send them the state: first they join, then the others leave
+        if waiting:  # a member must send them the state: first they join, then the members leave
             return members.current.members + waiting[:cap]
         coming = members.expected - set(members.current.members) - members.leaving
         return None if any(not members.is_released(name) for name in coming) else ()
@@ -95,19 +97,19 @@ def target(members: Members) -> tuple[str, ...] | None:
 
 
 class Changes:
-    """The one change under way, if any. ``now`` is monotonic seconds."""
+    """Makes planned changes of the membership, one at a time. ``now`` is monotonic seconds."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
         self.change: Change | None = None
         self.not_before = 0.0
-        """When the next change may begin."""
+        """Time before which no change begins, in monotonic seconds."""
         self._received_early: set[tuple[str, int]] = set()
-        """(engine, generation): joining engines that are known to have the state, though their own message has not
-        been read."""
+        """Pairs (engine, generation) of joining engines that are known to have the state although their own message has
+        not been read."""
 
     def propose(self, new_members: tuple[str, ...], now: float) -> None:
-        """Publish the next generation."""
+        """Begin a change to the membership ``new_members``: let all engines of it build the next generation's group."""
         members = self._members
         crash_point(CrashPoint.COORDINATOR_PREPARE)
         change = Change(Generation(members.next_generation(), new_members), members.current, now + BUILD_SECONDS)
@@ -119,7 +121,8 @@ class Changes:
             members.send(name, message)
 
     def group_built(self, name: str, generation: int) -> None:
-        """Engine ``name`` has built the group of this generation. When all have, it is committed."""
+        """Note that engine ``name`` has built the group of ``generation``. Commit the change when all engines have
+        built it."""
         change = self.change
         if change is None or change.new.number != generation or change.stage is not ChangeStage.BUILDING:
             return
@@ -135,7 +138,8 @@ class Changes:
             self.cancel(now)
 
     def switching(self, name: str, generation: int, offset: int) -> None:
-        """Member ``name`` has left the old group: it works by ``generation`` from ``offset`` on."""
+        """Note that member ``name`` has left the old group and works in ``generation`` from ``offset`` on, or has left
+        the training. After the first such message, let the joining engines receive the state."""
         change = self.change
         if change is None or change.new.number != generation:
             return
@@ -146,7 +150,8 @@ class Changes:
         change.switched.add(name)
 
     def state_received(self, name: str, generation: int) -> bool:
-        """Joining engine ``name`` has the state. Returns False if it is not part of this change."""
+        """Note that joining engine ``name`` has the state. Returns False if the engine is not part of a change to
+        ``generation``."""
         if (name, generation) in self._received_early:
             self._received_early.discard((name, generation))
             return True
@@ -158,7 +163,8 @@ class Changes:
         return True
 
     def pull_failed(self, name: str, now: float) -> None:
-        """Joining engine ``name`` has waited too long for the state and wants to be left out of its change."""
+        """Answer joining engine ``name``, which has waited too long for the state. Take its change back if that is
+        possible."""
         if self.change and name in self.change.joining and self.change.offset is None:
             self.take_back(name, now)
         elif self.change and name in self.change.joining:
@@ -168,10 +174,17 @@ class Changes:
             self._members.send(name, JoinCancelled())
 
     def retract_answer(self, name: str, generation: int, promised: bool, now: float) -> set[str]:
-        """Member ``name`` has said whether it has never announced this generation, and promises that it never will.
+        """Handle the answer of member ``name`` to ``RetractGeneration``.
+
+        Args:
+            name: the member.
+            generation: the generation that should be taken back.
+            promised: whether the member has not announced the generation and promises that it never will.
+            now: monotonic seconds.
 
         Returns:
-            Joining engines that are gone though all have announced them: the switch is certain, and they are missing.
+            Joining engines that are gone although all members have announced the generation. The switch is certain, so
+            these engines will be missing from the new group.
         """
         change = self.change
         if change is None or change.new.number != generation or change.stage is not ChangeStage.RETRACTING:
@@ -180,14 +193,15 @@ class Changes:
         if promised:
             self.cancel(now)
         elif not change.asked_to_retract:
-            change.stage = ChangeStage.COMMITTED  # all have announced: the switch is certain, and so is the state
+            change.stage = ChangeStage.COMMITTED  # all have announced: the switch is certain, and the state will come
             for engine in change.given_up & self._members.expected:
                 self._members.send(engine, JoinContinues())
             return change.given_up - self._members.expected
         return set()
 
     def take_back(self, name: str, now: float) -> bool:
-        """Try to undo the change that joining engine ``name`` is part of. Returns False if a member has switched."""
+        """Try to take back the change under way, of which joining engine ``name`` is part. Returns False if a member
+        has already switched."""
         change = self.change
         assert change is not None
         change.given_up.add(name)
@@ -204,8 +218,11 @@ class Changes:
         return True
 
     def training_finished(self, generation: int) -> None:
-        """An engine has finished the training as a member of ``generation``. Then all have switched to it and its
-        joining engines have the state, or the last reduction would not have come about."""
+        """Handle the message of an engine that has finished the training as a member of ``generation``.
+
+        If the change under way makes this generation, all members have switched to it and its joining engines have the
+        state; otherwise the last reduction could not have completed. A change to any other generation is dropped.
+        """
         change = self.change
         if change and change.new.number == generation:
             early = set(change.joining) - change.received
@@ -218,7 +235,7 @@ class Changes:
             self.drop()
 
     def settle(self) -> Change | None:
-        """Release leaving engines once all have switched. Returns the change when it is over."""
+        """Release the leaving engines once all members have switched. Returns the change when it is over, else None."""
         change, members = self.change, self._members
         if change is None or not change.switched >= set(change.old.members):
             return None
@@ -233,16 +250,16 @@ class Changes:
         return change
 
     def check_deadline(self, now: float) -> None:
-        """End the change under way if it has not been built in time."""
+        """Cancel the change under way if its group has not been built in time."""
         if self.change and self.change.stage is ChangeStage.BUILDING and now > self.change.deadline:
             self.cancel(now)
 
     def cancel(self, now: float) -> None:
-        """End the change under way, to which nobody has switched and nobody will."""
+        """Cancel the change under way. No member has switched to it, and none will."""
         change = self.drop()
         assert change is not None
         members = self._members
-        if not change.given_up:  # it was not built in time: the next try waits
+        if not change.given_up:  # the group was not built: pause before the next try
             self.not_before = now + RETRY_SECONDS
         for name in change.joining:
             if members[name].leaving:
@@ -253,7 +270,7 @@ class Changes:
                 members.wait(name)
 
     def drop(self) -> Change | None:
-        """Tell all engines of the change under way to forget it, and return it."""
+        """Tell all engines of the change under way to forget the change. Returns the change; None: there was none."""
         change, self.change = self.change, None
         if change:
             for name in change.everybody:

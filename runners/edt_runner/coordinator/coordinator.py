@@ -1,8 +1,9 @@
-"""The coordinator's state machine: which engines train together, and when that changes. No input or output.
+"""The coordinator's state machine. It decides which engines train together and when the membership changes.
 
-``Coordinator`` takes what processes have said and gives the messages to be sent. ``server`` has the sockets. A
-membership is a numbered generation: the engines in rank order. Planned changes are in ``changes``, losses in
-``regroup``; a regroup ends the change under way, which is planned anew afterwards.
+The module does no input or output: ``Coordinator`` takes the messages of other processes and returns the messages to
+send. The sockets are in ``server``. A membership has a number, its generation, and lists its engines in rank order.
+``changes`` makes planned changes of the membership. ``regroup`` handles the loss of an engine. A regroup cancels the
+change under way; the coordinator plans that change again afterwards.
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ _FAST = 'reduction="fast" adds gradients in an order that depends on the number 
 
 
 class Coordinator(Lifecycle):
-    """Decides which engines train together. Methods take events, and ``members.take_sends`` gives the messages
-    that follow from them; ``now`` is monotonic seconds."""
+    """Decides which engines train together.
+
+    Each method handles one event. ``members.take_sends`` returns the messages that follow from the events. The argument
+    ``now`` is the time in monotonic seconds.
+    """
 
     # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────
     def from_engine(self, name: str, message: Message, now: float) -> None:
-        """Engine ``name`` has sent a message. Reports are not for this class."""
+        """Handle a message from engine ``name``. Reports do not reach this class; the server sends them on."""
         match message:
             case EngineConnected():
                 self.engine_connected(name, message, now)
@@ -94,7 +98,7 @@ class Coordinator(Lifecycle):
                 self.failures.fail(why)
 
     def from_driver(self, message: Message, now: float) -> None:
-        """The driver has sent a message."""
+        """Handle a message from the driver."""
         match message:
             case BeginTraining():
                 self.begin(message, now)
@@ -102,7 +106,7 @@ class Coordinator(Lifecycle):
                 self.ending.delivered()
 
     def from_supervisor(self, message: Message, now: float) -> None:
-        """A supervisor has sent a message."""
+        """Handle a message from a supervisor."""
         match message:
             case EngineExpected(engine):
                 self.members[engine].expected = True
@@ -119,7 +123,8 @@ class Coordinator(Lifecycle):
 
     # ── what supervisors say ──────────────────────────────────────────────────────────────────────────────────
     def leave(self, names: Sequence[str], now: float) -> None:
-        """Engines ``names`` shall leave at the next boundary between steps."""
+        """Let the engines ``names`` leave at the next boundary between steps. Discard those on which no other engine
+        counts."""
         members = self.members
         for name in names:
             members[name].leaving = True
@@ -129,8 +134,14 @@ class Coordinator(Lifecycle):
         self.proceed(now)
 
     def engine_gone(self, name: str, now: float, micro_batch: MicroBatch | None = None, how: str = "") -> None:
-        """The process of engine ``name`` was seen gone. ``micro_batch``: what it was computing; ``how``: how it
-        ended."""
+        """Handle the end of the process of engine ``name``, which its supervisor has seen.
+
+        Args:
+            name: the engine.
+            now: monotonic seconds.
+            micro_batch: the micro-batch that the engine was computing, if that may have ended it.
+            how: how the process ended, in words.
+        """
         members = self.members
         had_state, released = members.has_state(name), members.is_released(name)
         members.forget(name)
@@ -143,22 +154,23 @@ class Coordinator(Lifecycle):
         self.proceed(now)
 
     def engine_stuck(self, name: str) -> None:
-        """Member ``name`` waits in a reduction for much longer than one takes, and every process lives."""
+        """Start a regroup, because member ``name`` waits far too long in a reduction although every process lives."""
         if self.members.has_state(name) and not self.regrouping and not self.members.over:
             self.begin_regroup()
 
     def supervisor_idle(self) -> None:
-        """A supervisor has nothing left to do. Where no engine is left either, the training is suspended."""
+        """Suspend the training if no engine is left. A supervisor has said that it has nothing left to do."""
         members = self.members
         if not members.expected and not members.current.members and members.phase in (Phase.WAITING, Phase.STARTING):
             self.suspend()
 
     def engine_raised(self, name: str, message: str, traceback: str) -> None:
-        """User code raised in engine ``name``, which ends by that: ``engine_gone`` follows.
+        """Handle an exception that user code raised in engine ``name``. The engine ends; ``engine_gone`` follows.
 
-        A joining engine's exception is its own (a GPU in use, a stale copy of the data): it goes, and the training
-        goes on without it. A member's may be its own: the others compute its share, and it is the script's failure
-        only if the same micro-batch ends another one, or no engine is left.
+        The exception of a joining engine may have a cause in that engine alone, for example a GPU in use or an old copy
+        of the data. Such an engine exits, and the training continues without it. The exception of a member may have
+        such a cause, too: the other members compute its micro-batches. The training fails only if the same micro-batch
+        ends a second engine, or if no engine is left.
         """
         members = self.members
         if members.has_state(name):
@@ -173,12 +185,15 @@ class Coordinator(Lifecycle):
 
     # ── what the driver says ──────────────────────────────────────────────────────────────────────────────────
     def begin(self, message: BeginTraining, now: float) -> None:
-        """The driver has reached train(). Where the driver or this coordinator was started again, it says so again;
-        then it must be the same training."""
+        """Handle the driver's message that the user's script is in train().
+
+        The driver sends the message again after the driver or this coordinator was started again. The training must
+        then be the same; otherwise it fails.
+        """
         members, definition = self.members, message.definition
         before, members.definition = members.definition, definition
         members.driver_connected = True
-        if members.phase is Phase.STARTING:  # by the driver before this one, which has not sent all of the state
+        if members.phase is Phase.STARTING:  # the previous driver began to send the state, and did not finish
             members.send_back(members.current.members[0], members.next_regroup())
             self.start_over()
         members.report(
@@ -211,20 +226,20 @@ class Coordinator(Lifecycle):
         self.proceed(now)
 
     def driver_disconnected(self) -> None:
-        """The connection to the driver has ended. Its supervisor starts another."""
+        """Note that the connection to the driver has ended. The supervisor starts another driver."""
         self.members.driver_connected = False
         if self.members.phase is Phase.ENDING and self.ending.complete:
-            self.begin_regroup()  # the first engine may be waiting for it with the trained state
+            self.begin_regroup()  # the first engine may be waiting for the driver, to send the trained state
 
     # ── what engines say ──────────────────────────────────────────────────────────────────────────────────────
     def engine_connected(self, name: str, message: EngineConnected, now: float) -> None:
-        """Engine ``name`` has connected, and says where it stands."""
+        """Handle the first message of engine ``name`` after it has connected, which contains its status."""
         members, member, status = self.members, self.members[name], message.status
         again = members.has_state(name) or name in self.counted_on
         if members.phase is Phase.WAITING and status.generation > 0 and not members.current.number:
             members.phase = Phase.RECOVERING  # the previous coordinator died before it could report a join
         member.connected = member.expected = True
-        members.newest_regroup = max(members.newest_regroup, status.regroup)  # it would drop the next one as stale
+        members.newest_regroup = max(members.newest_regroup, status.regroup)  # it drops lower numbers as stale
         if message.computing:
             member.computing = message.computing
         if message.history is not None:
@@ -239,9 +254,9 @@ class Coordinator(Lifecycle):
             members.release(name)
         elif again:
             self.engine_reconnected(name, status)
-        elif status.generation > 0:  # nobody counts on it any more
+        elif status.generation > 0:  # no engine counts on this one any more
             members.discard(name)
-        elif status.regroup < member.sent_back:  # it was not connected when it was told
+        elif status.regroup < member.sent_back:  # it was not connected when ``JoinAgain`` was sent
             members.send_back(name, members.next_regroup())
         self.proceed(now)
 
@@ -250,12 +265,13 @@ class Coordinator(Lifecycle):
         return self.members.is_released(name) or leaves or self.members.phase is Phase.ENDING
 
     def engine_disconnected(self, name: str) -> None:
-        """The connection to engine ``name`` has ended. It connects again, or its supervisor says that it is gone."""
+        """Note that the connection to engine ``name`` has ended. The engine connects again, or its supervisor reports
+        its end."""
         self.members[name].connected = False
 
     def join_request(self, name: str, message: JoinRequest, now: float) -> None:
-        """Engine ``name`` asks to join. A request older than the last ``JoinAgain`` is ignored, since the engine sends
-        another."""
+        """Handle the request of engine ``name`` to join. A request older than the last ``JoinAgain`` is ignored,
+        because the engine sends another."""
         members, member = self.members, self.members[name]
         member.addresses = message.addresses
         if members.is_released(name) or message.regroup < member.sent_back:
@@ -264,8 +280,8 @@ class Coordinator(Lifecycle):
             self.start_over()  # it did not receive the state from the driver
         elif self.change and name in self.change.joining:
             if self.change.offset is None:
-                return  # it has asked before
-            self.begin_regroup()  # the others count on it, and it has no state
+                return  # the engine has asked before
+            self.begin_regroup()  # the others count on this engine, but it has no state
         if members.phase is Phase.RECOVERING:  # if the previous coordinator sent it back, it has no state now
             self.takeover.change_status(name, state=EngineState.JOINING, generation=0, members=())
         members.wait(name)
@@ -275,7 +291,8 @@ class Coordinator(Lifecycle):
         self.proceed(now)
 
     def _check_engine(self, name: str) -> None:
-        """Refuse engine ``name`` if it has other data than the driver, or may not compute with what it has."""
+        """Refuse engine ``name`` if its data differ from the driver's, or if the result must be exact and the engine's
+        hardware or libraries differ from the other engines'."""
         members = self.members
         assert members.definition is not None
         if why := _other_data(members.definition, members[name].facts):
@@ -284,9 +301,16 @@ class Coordinator(Lifecycle):
             self.replicas.refuse_unlike(name)
 
     def state_received(self, name: str, generation: int, step: int, now: float) -> None:
-        """Engine ``name`` has the state, as a member of ``generation``. ``step``: committed training steps."""
+        """Handle the message that engine ``name`` has received the state.
+
+        Args:
+            name: the engine.
+            generation: the membership to which the engine now belongs.
+            step: number of committed training steps.
+            now: monotonic seconds.
+        """
         members = self.members
-        if members.phase is Phase.RECOVERING:  # it was on its way when the coordinator before this one died
+        if members.phase is Phase.RECOVERING:  # the state was being sent when the previous coordinator died
             self.takeover.change_status(
                 name, state=EngineState.REGROUPING, generation=generation, members=(name,), step=step
             )
@@ -310,7 +334,7 @@ class Coordinator(Lifecycle):
         self.settle(now)
 
     def retract_answer(self, name: str, generation: int, promised: bool, now: float) -> None:
-        """Member ``name`` has answered ``RetractGeneration``."""
+        """Handle the answer of member ``name`` to ``RetractGeneration``."""
         missing = self.changes.retract_answer(name, generation, promised, now)
         if missing:
             self.regroups.lost.update(missing)
@@ -318,27 +342,27 @@ class Coordinator(Lifecycle):
         self.proceed(now)
 
     def training_finished(self, name: str, generation: int, result: EngineResult, now: float) -> None:
-        """Engine ``name`` has committed the last step, as a member of ``generation``."""
+        """Handle the message that engine ``name`` has committed the last step as a member of ``generation``."""
         regroup = self.regroups.regroup
         valid = self.working_generations if regroup is None else (regroup.generation,)
         if self.members.phase is Phase.RECOVERING:
             self.takeover.change_status(name, state=EngineState.ENDED, result=result)
         elif self.members.has_state(name) and generation in valid:
-            self.ending.results[name] = result  # first, or what was planned would be planned again
+            self.ending.results[name] = result  # before ``settle``, which would otherwise plan another change
             if regroup is None:
                 self.changes.training_finished(generation)
                 self.settle(now)
             self.check_end()
 
     def group_lost(self, name: str, message: GroupLost, now: float) -> None:
-        """The group of engine ``name`` is broken, or was not built."""
+        """Handle the message that the group of engine ``name`` is broken or was not built."""
         regroup, members = self.regroups.regroup, self.members
         if members.phase is Phase.RECOVERING:
             self.takeover.change_status(name, state=EngineState.REGROUPING)
         elif members.over or members.is_released(name):
             return
         elif not members.has_state(name):
-            if message.regroup >= members[name].sent_back:  # it lives, but was counted as gone with its supervisor
+            if message.regroup >= members[name].sent_back:  # it lives, but counted as gone
                 members.discard(name)
         elif regroup is not None and regroup.plan is not None and message.regroup == regroup.number:
             self.regroups.group_lost(name, message.unreachable, now, built=message.built)
@@ -348,16 +372,16 @@ class Coordinator(Lifecycle):
         self.proceed(now)
 
     def survivor_status(self, name: str, message: SurvivorStatus) -> None:
-        """Engine ``name`` has answered ``StartRegroup``."""
+        """Handle the answer of engine ``name`` to ``StartRegroup``."""
         member = self.members[name]
         member.addresses, member.probe_address = message.addresses, message.probe_address
         self.regroups.add_status(name, message.regroup, message.status)
         self.check_agreement()
 
     def regrouped(self, name: str, regroup: int, now: float) -> None:
-        """Engine ``name`` works in the new group."""
+        """Handle the message that engine ``name`` works in the new group of the regroup numbered ``regroup``."""
         if self.regroups.regrouped(name, regroup):
-            if self.regroups.repair_needed:  # a difference was found when this regroup was planned already
+            if self.regroups.repair_needed:  # replicas were found to differ after this regroup was planned
                 self.begin_regroup()
             self.check_end()
             self.proceed(now)
@@ -365,8 +389,8 @@ class Coordinator(Lifecycle):
             self.try_again(now)
 
     def checksums_taken(self, name: str, message: ChecksumsTaken, now: float) -> None:
-        """Engine ``name`` has taken checksums of its state. They do not count where all are about to go back to a
-        checkpoint: they are of states that will be given up."""
+        """Handle the checksums that engine ``name`` has taken of its state. Ignore them if all engines are about to go
+        back to a checkpoint, because that replaces the states."""
         if self.regroups.restore is not None:
             return
         self.replicas.add(name, message)
@@ -374,15 +398,19 @@ class Coordinator(Lifecycle):
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
     def check_deadlines(self, now: float) -> None:
-        """To be called several times a second."""
+        """Do what depends on time alone. The server calls this several times a second."""
         self.changes.check_deadline(now)
         self.try_again(now)
         self.proceed(now)
 
 
 def _other_data(definition: TrainingDefinition, facts: Mapping[str, Any]) -> str:
-    """How an engine's data differ from the driver's; empty: they do not. ``facts`` is empty where they were compared
-    before."""
+    """Return how an engine's data differ from the driver's; an empty string if they are equal.
+
+    Args:
+        definition: what the driver has sent.
+        facts: the engine's facts about its data; empty if they were compared before.
+    """
     for fact, value in definition.facts.items():
         if facts and facts.get(fact) != value:
             return (
@@ -393,6 +421,7 @@ def _other_data(definition: TrainingDefinition, facts: Mapping[str, Any]) -> str
 
 
 def _other_training(before: TrainingDefinition, now: TrainingDefinition) -> str:
-    """What the training of a driver that was started again differs in from the one before; empty: nothing."""
+    """Return the first difference between the training ``before`` and the training ``now`` of a restarted driver; an
+    empty string if they are equal."""
     old, new = vars(before), vars(now)
     return next((f"{name} was {old[name]} and is {new[name]}" for name in old if old[name] != new[name]), "")

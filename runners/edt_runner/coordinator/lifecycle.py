@@ -1,13 +1,13 @@
-"""The life of a training: it starts, changes, regroups after losses, ends, or goes on under a new coordinator. No input
+"""The life of a training: start, planned changes, regroups after losses, takeover by a new coordinator, end. No input
 or output.
 
-``Lifecycle`` holds the parts of the coordinator's state machine and decides what begins next. ``Coordinator`` adds what
-the processes' messages mean.
+``Lifecycle`` holds the parts of the coordinator's state machine and decides what begins next. Its subclass
+``Coordinator`` adds the reactions to the messages of other processes.
 
-A coordinator that is not the attempt's first learns from the engines where they are (``Takeover``). Engines train on
-without a coordinator, connect to the new one and send it their status. If all members of the newest generation are
-there and nothing was half done, the new coordinator goes on. Else they regroup, which is right whatever they were in
-the middle of.
+A coordinator that is not the attempt's first learns the state of the training from the engines (``Takeover``). Engines
+train without a coordinator. They connect to the new coordinator and send it their statuses. If all members of the
+newest generation have connected and no change or regroup was half done, the new coordinator continues from there.
+Otherwise the engines regroup. A regroup is correct in every situation.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from edt_runner.protocol.messages import (
 )
 
 SUCCESSOR_SECONDS = 15.0
-"""How long the last engines that shall leave wait for one that is being started; half of the default grace of
-30 s."""
+"""Seconds that the last engines that shall leave wait for an engine that is being started. It is half of the default
+grace period of 30 s."""
 
 _DISAGREE = (
     "user_callback: the hooks in engine {} have ended the training, those in engine {} have not; takes callbacks that "
@@ -51,11 +51,11 @@ _DISAGREE = (
 
 
 class Lifecycle:
-    """The parts of the coordinator's state machine, and what begins next. ``now`` is monotonic seconds.
+    """Holds the parts of the coordinator's state machine and decides what begins next. ``now`` is monotonic seconds.
 
     Args:
-        store: address of the TCPStore, over which groups find each other.
-        recovering: there was another coordinator before this one, so engines may be training.
+        store: address (``host:port``) of the TCPStore, through which the engines of a group find each other.
+        recovering: whether this attempt had another coordinator before, so that engines may be training.
     """
 
     def __init__(self, store: str = "", *, recovering: bool = False, now: float = 0.0) -> None:
@@ -67,7 +67,8 @@ class Lifecycle:
         self.failures = ScriptFailures(self.members)
         self.replicas = Replicas(self.members, self.failures, self.regroups, self.begin_regroup)
         self._waiting_since: float | None = None
-        """Since when the last engines wait for one that can carry the training on."""
+        """Time since which the last engines wait for an engine that can continue the training; None: they do not
+        wait."""
         if recovering:
             self.members.phase = Phase.RECOVERING
 
@@ -81,18 +82,20 @@ class Lifecycle:
 
     @property
     def working_generations(self) -> tuple[int, int]:
-        """The numbers of the membership and of the one that the change under way makes; 0: there is no change."""
+        """The number of the current membership, and the number of the membership that the change under way makes (0:
+        there is no change)."""
         return self.members.current.number, self.change.new.number if self.change else 0
 
     @property
     def counted_on(self) -> set[str]:
-        """Engines that others count on: in this generation, in the change under way, in the regroup under way."""
+        """Engines on which other engines count, because they are part of the current generation, of the change under
+        way or of the regroup under way."""
         change, regroup = self.change, self.regroups.regroup
         planned = change.everybody if change else ()
         return {*self.members.current.members, *planned, *(regroup.participants if regroup else ())}
 
     def proceed(self, now: float) -> None:
-        """Begin what can begin now: the takeover, the training, or the next change."""
+        """Begin the takeover, the training or the next change, if it can begin now."""
         members = self.members
         if members.phase is Phase.RECOVERING:
             self._take_over(now)
@@ -112,7 +115,7 @@ class Lifecycle:
                 self.changes.propose(wanted, now)
 
     def _take_over(self, now: float) -> None:
-        """Take over from the coordinator before this one, if that is possible by now."""
+        """Take over from the previous coordinator, if enough engines have sent their statuses."""
         situation = self.takeover.conclude(now)
         if situation is None:
             return
@@ -127,7 +130,7 @@ class Lifecycle:
             self.replicas.answer()
 
     def _start(self) -> None:
-        """Let the driver send its state to the first engine that has asked."""
+        """Let the driver send its state to the first engine that has asked to join."""
         members = self.members
         first = next(iter(members.waiting), None)
         if first is None:
@@ -141,12 +144,13 @@ class Lifecycle:
         members.send(first, ReceiveStateFromDriver(key, generation, members.store))
 
     def start_over(self) -> None:
-        """The first engine or the driver was lost while the state was sent."""
+        """Wait for a first engine again, because the first engine or the driver was lost during the transfer of the
+        state."""
         self.members.phase = Phase.WAITING
         self.members.current = Generation(self.members.current.number, ())
 
     def settle(self, now: float) -> None:
-        """End the change under way if all have switched and joined."""
+        """End the change under way if all members have switched and all joining engines have the state."""
         change = self.changes.settle()
         if change is not None and change.joining and len(change.old.members) == 1 and change.offset is not None:
             # Until this join one engine trained alone, so at that offset all replicas were equal.
@@ -156,7 +160,8 @@ class Lifecycle:
         self.proceed(now)
 
     def begin_regroup(self) -> None:
-        """Start a regroup of all that have the state. The change under way is planned anew afterwards."""
+        """Start a regroup of all engines that have the state. The change under way is cancelled and planned again
+        later."""
         if self.members.over:
             return
         change = self.changes.drop()
@@ -164,18 +169,19 @@ class Lifecycle:
         self.regroups.begin(change)
 
     def check_end(self) -> None:
-        """End the training if all have committed the last step and nothing else is under way."""
+        """End the training if all members have committed the last step and no change or regroup is under way."""
         if not self.regrouping and self.change is None:
             self.ending.proceed(lambda: self.replicas.ended_equal(self.ending.results))
 
     def suspend(self) -> None:
-        """No engine is left, and the state is in a checkpoint or the driver's: the attempt ends."""
+        """End the attempt, because no engine is left. The state is in a checkpoint, or the driver has it."""
         self.members.phase = Phase.SUSPENDED
         self.members.send(DRIVER, TrainingSuspended())
         self.members.send(SUPERVISORS, TrainingSuspended())
 
     def try_again(self, now: float) -> None:
-        """Begin the next regroup if this one has failed, without the engine that the others cannot reach."""
+        """Begin the next regroup if the current one has failed. Leave out the engine that the others cannot reach, if
+        any."""
         if not self.regroups.has_failed(now) or self.regroups.regroup is None:
             return
         worst = self.regroups.regroup.least_reachable()
@@ -185,12 +191,21 @@ class Lifecycle:
         self.begin_regroup()
 
     def check_agreement(self) -> None:
-        """Fail the training if only some engines have ended it: they would wait for each other for ever."""
+        """Fail the training if it has ended in some engines only. Otherwise the engines would wait for each other for
+        ever."""
         if pair := self.regroups.disagreement:
             self.failures.fail(_DISAGREE.format(*pair))
 
     def engine_lost(self, name: str, had_state: bool, micro_batch: MicroBatch | None, how: str, now: float) -> None:
-        """Engine ``name`` is gone, and was not told to exit. ``had_state``: whether it had the state."""
+        """Handle the loss of engine ``name``, which was not told to exit.
+
+        Args:
+            name: the engine.
+            had_state: whether the engine had the state.
+            micro_batch: the micro-batch that it was computing; None: its end counts against no micro-batch.
+            how: how its process ended, in words.
+            now: monotonic seconds.
+        """
         members, change = self.members, self.change
         if had_state:
             if not self.failures.is_the_scripts(name, micro_batch, how):
@@ -207,8 +222,11 @@ class Lifecycle:
             self.start_over()
 
     def engine_reconnected(self, name: str, status: EngineStatus) -> None:
-        """Messages that were under way on its connection are lost, in either direction. A regroup makes up for all of
-        them."""
+        """Handle a new connection of engine ``name``, on which the training counts.
+
+        Messages on the old connection may be lost, in both directions. A regroup replaces all of them, so a regroup
+        begins unless the engine and this coordinator both see the same undisturbed training.
+        """
         calm = not self.regrouping and self.change is None and self.members.phase is Phase.RUNNING
         if self.members.phase is Phase.STARTING:
             self.members.send_back(name, self.members.next_regroup())
@@ -218,17 +236,19 @@ class Lifecycle:
 
 
 class Ending:
-    """Which engines have committed the last step, and whether the trained state is on its way."""
+    """The end of the training: which engines have committed the last step, and whether the trained state is being
+    sent."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
         self.results: dict[str, EngineResult] = {}
-        """Of the engines that have committed the last step, by name. If there is one, no other switch will come."""
+        """The results of the engines that have committed the last step, by name. If there is a result, no member will
+        switch to another generation."""
         self.sending = False
-        """Whether first engine and driver have been told to build their group of two."""
+        """Whether the first engine and the driver have been told to build their group of two."""
 
     def clear(self) -> None:
-        """The engines regroup, and all of them will say again that they have finished."""
+        """Forget all results, because the engines regroup. Each engine will report again that it has finished."""
         self.results.clear()
         self.sending = False
         if self._members.phase is Phase.ENDING:
@@ -240,11 +260,11 @@ class Ending:
         return bool(self.results) and set(self.results) >= set(self._members.current.members)
 
     def proceed(self, replicas_equal: Callable[[], bool]) -> None:
-        """End the training if all members have committed the last step. To be called when no change and no regroup is
+        """End the training if all members have committed the last step. Call this only when no change and no regroup is
         under way.
 
         Args:
-            replicas_equal: asked when all have finished. False: this is not the end after all.
+            replicas_equal: is called when all members have finished. If it returns False, the training does not end.
         """
         members = self._members
         if not self.results:
@@ -261,7 +281,8 @@ class Ending:
 
     @property
     def trained_state(self) -> tuple[str, int]:
-        """Digest of the trained state and number of committed training steps, from the first engine's result."""
+        """The digest of the trained state and the number of committed training steps, from the first engine's
+        result."""
         result = self.results[self._members.current.members[0]]
         assert result.digest is not None and result.step is not None
         return result.digest, result.step
@@ -274,7 +295,7 @@ class Ending:
         members.send(DRIVER, ReceiveStateFromEngine(key, self.trained_state[0], members.store))
 
     def delivered(self) -> None:
-        """The driver has the trained state: engines may exit."""
+        """Let the engines exit, because the driver has the trained state."""
         members = self._members
         members.phase = Phase.DONE
         members.send(OWN_SUPERVISOR, TrainedStateReceived())
@@ -288,29 +309,30 @@ class Ending:
 
 
 SETTLE_SECONDS = 5.0
-"""How long after the first status of an engine with the state the coordinator waits for the other engines: those that
-a status names as members, and those that a supervisor expects."""
+"""Seconds that the coordinator waits for other engines after the first status of an engine that has the state. It waits
+for engines that a status names as members, and for engines that a supervisor has announced."""
 SILENT_SECONDS = 10.0
-"""How long to wait for the first status. After a change of head node, engines keep the old coordinator until it
-dies."""
+"""Seconds that the coordinator waits for the first status. After a change of the head node, engines stay connected to
+the old coordinator until it dies."""
 NUMBERS_APART = 1000
-"""A new coordinator's generations begin so far above all known ones, so that old generation numbers cannot collide."""
+"""A new coordinator adds this number to the highest known generation number, so that its generations cannot collide
+with generations of the previous coordinator."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """Where the engines are that a new coordinator takes over."""
+    """The situation of the engines when a new coordinator takes over."""
 
     missing: frozenset[str]
-    """Members of the newest generation that have not said anything."""
+    """Members of the newest generation that have sent no status."""
     clean: bool
-    """Whether all members work by the newest generation, and no other was announced."""
+    """Whether all members work in the newest generation, and no later generation was announced."""
     results: Mapping[str, EngineResult]
-    """Of members that have committed the last step."""
+    """The results of the members that have committed the last step, by name."""
 
 
 class Takeover:
-    """The statuses of engines so far, and until when more are waited for. ``now`` is monotonic seconds."""
+    """Collects the engines' statuses for a new coordinator until it can take over. ``now`` is monotonic seconds."""
 
     def __init__(self, members: Members, now: float) -> None:
         self._members = members
@@ -319,13 +341,14 @@ class Takeover:
         self._deadline = now + SILENT_SECONDS
 
     def add_status(self, name: str, status: EngineStatus, now: float) -> None:
-        """Engine ``name`` has connected."""
+        """Keep the status of engine ``name``, which has connected."""
         self._statuses[name] = status
         if status.generation > 0:
             self._deadline = min(self._deadline, now + SETTLE_SECONDS)
 
     def change_status(self, name: str, **fields: Any) -> None:
-        """Engine ``name`` has said something since. ``fields``: those of ``EngineStatus`` that are new."""
+        """Update the status of engine ``name`` after a later message. ``fields`` are the changed fields of
+        ``EngineStatus``."""
         if name in self._statuses:
             self._statuses[name] = replace(self._statuses[name], **fields)
 
@@ -334,8 +357,13 @@ class Takeover:
         self._gone.add(name)
 
     def conclude(self, now: float) -> Situation | None:
-        """Take over once all engines have sent their status, or ``SETTLE_SECONDS`` after the first status of an engine
-        with the state, and change the phase. None: the wait goes on, or it is over and no engine has the state."""
+        """Take over and change the phase, once all engines have sent their statuses, or ``SETTLE_SECONDS`` after the
+        first status of an engine that has the state.
+
+        Returns:
+            The situation. None: the coordinator still waits, or the wait is over and no engine has the state; the
+            attempt then ends.
+        """
         members, statuses = self._members, self._statuses
         with_state = {name: status for name, status in statuses.items() if status.generation > 0}
         newest = max(with_state.values(), key=lambda status: status.generation, default=None)
@@ -360,7 +388,7 @@ class Takeover:
         for name in newest.members if clean else sorted(with_state):
             members[name].state = MemberState.WITH_STATE
         for name, status in statuses.items():
-            if members.has_state(name) and not status.settled:  # the coordinator before may have died over it
+            if members.has_state(name) and not status.settled:  # the previous coordinator may have died before it
                 members.report_joined(name, status.generation, status.step)
             if name not in with_state:
                 members.send_back(name, members.next_regroup())
@@ -371,6 +399,6 @@ class Takeover:
 
 
 def _works_in(generation: int, status: EngineStatus) -> bool:
-    """Whether an engine works by this generation, and has not announced another."""
+    """Return whether an engine works in this generation and has announced no later generation."""
     working = status.state in (EngineState.TRAINING, EngineState.ENDED)
     return working and status.generation == generation and status.announced <= generation

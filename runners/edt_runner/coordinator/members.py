@@ -1,9 +1,8 @@
-"""What the coordinator knows of each engine, also of how it ended, and the messages that it wants to have sent. No
-input or output.
+"""What the coordinator knows about each engine, and the messages that it wants to send. No input or output.
 
-All parts of the state machine share one ``Members``: ``changes`` (engines join and leave), ``regroup`` (after a loss)
-and ``replicas``. ``lifecycle`` decides what begins next, also where this coordinator is not the attempt's first;
-``coordinator`` dispatches messages.
+All parts of the state machine share one ``Members`` object. ``changes`` lets engines join and leave. ``regroup``
+handles losses. ``replicas`` compares the engines' states. ``lifecycle`` decides what begins next, also for a
+coordinator that replaces an earlier one. ``coordinator`` dispatches messages.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from edt_runner.protocol.messages import DiscardEngine, Message, ScriptFailed, S
 from edt_runner.schedule import Schedule
 
 DRIVER, OWN_SUPERVISOR, SUPERVISORS = "driver", "own supervisor", "supervisors"
-"""Receivers of a ``Send`` that are no engines."""
+"""Receivers of a ``Send`` that are not engines."""
 MOST_DEATHS = 2
-"""If a micro-batch ends so many engines, the script is to blame."""
+"""If one micro-batch ends this many engines, the training fails and the script is to blame."""
 
 
 class Phase(enum.Enum):
     """Where the training of this attempt stands."""
 
-    RECOVERING = "recovering"  # this coordinator is not the first: it waits for all to say where they are
+    RECOVERING = "recovering"  # this coordinator is not the first: it waits for the engines' statuses
     WAITING = "waiting"  # for the driver to reach train(), or for a first engine that has asked to join
     STARTING = "starting"  # the driver sends the initial state to the first engine
     RUNNING = "running"
@@ -39,37 +38,38 @@ class Phase(enum.Enum):
 
 
 class MemberState(enum.Enum):
-    """What an engine is to the training."""
+    """What part an engine has in the training."""
 
     WITHOUT_STATE = "without state"  # it runs the user's script up to train(), or is part of a change
     WAITING = "waiting"  # it has asked to join
     WITH_STATE = "with state"  # a member, or an engine that has left and may not exit yet
-    RELEASED = "released"  # it was told to exit, and nobody counts on it
+    RELEASED = "released"  # it was told to exit, and no engine counts on it
 
 
 @dataclass
 class Member:
-    """What is known of one engine. It is kept when the process is gone: messages that name it may still arrive."""
+    """What the coordinator knows about one engine. The record stays after the process has ended, because messages that
+    name the engine may still arrive."""
 
     name: str
     state: MemberState = MemberState.WITHOUT_STATE
     expected: bool = False
-    """Its process was forked, and was not seen gone."""
+    """Its supervisor has announced its process and has not reported its end."""
     connected: bool = False
     leaving: bool = False
     """Its slot is not desired any more."""
     request: int = 0
     """The place of its request among all requests to join; requests are served in this order."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Of its data, as it has said when it asked to join."""
+    """Facts about its data, from its request to join (``TrainingDefinition.facts``)."""
     sent_back: int = 0
-    """The regroup in which it was told to ask again."""
+    """Number of the newest ``JoinAgain`` that was sent to it. An older request to join is stale."""
     addresses: tuple[str, ...] = ()
     """``host:port`` at which its data sockets listen."""
     probe_address: str = ""
-    """At which others can see whether it can be reached."""
+    """``host:port`` at which other engines test whether they can reach this engine."""
     computing: Mapping[str, Any] = field(default_factory=dict)
-    """What it computes with, by name (``frameworks``)."""
+    """Its hardware, libraries and their settings, by name (``frameworks``)."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Send:
 
 
 class Members:
-    """All engines of the attempt by name. ``members[name]`` is a record for every name, also for a new one.
+    """All engines of the attempt by name. ``members[name]`` makes a record if there is none.
 
     Args:
         store: address of the TCPStore, over which the engines' groups find each other; empty in tests.
@@ -99,12 +99,12 @@ class Members:
         self.store = store
         self.phase = Phase.WAITING
         self.definition: TrainingDefinition | None = None
-        """None: no driver has begun."""
+        """What the driver has sent about the training; None: no driver has begun."""
         self.driver_connected = False
         """The driver has begun, and its connection has not ended since."""
         self.current = Generation(0, ())
         self.newest_generation = 0
-        """The highest number of a generation so far."""
+        """The highest generation number so far."""
         self.newest_regroup = 0
         self._by_name: dict[str, Member] = {}
         self._requests = 0
@@ -127,7 +127,8 @@ class Members:
 
     @property
     def with_state(self) -> set[str]:
-        """Members, joining engines that have received the state, and engines that have left and may not exit yet."""
+        """Engines that have the state: members, joining engines that have received it, and engines that have left and
+        may not exit yet."""
         return {member.name for member in self._by_name.values() if member.state is MemberState.WITH_STATE}
 
     @property
@@ -144,35 +145,36 @@ class Members:
 
     @property
     def over(self) -> bool:
-        """Whether the training has ended for this attempt: nothing that happens to an engine matters any more."""
+        """Whether the training has ended for this attempt. After that, no event of an engine changes the outcome."""
         return self.phase in (Phase.DONE, Phase.SUSPENDED, Phase.FAILED)
 
     @property
     def schedule(self) -> Schedule | None:
-        """Of the training; None: no driver has begun."""
+        """The schedule of the training; None: no driver has begun."""
         return None if self.definition is None else Schedule.from_json_object(dict(self.definition.schedule))
 
     @property
     def all_addresses(self) -> tuple[str, ...]:
-        """At which an engine may be blocked: the data sockets of all engines, and the store."""
+        """The addresses (``host:port``) on which an engine may be blocked: the data sockets of all engines, and the
+        store."""
         sockets = {address for member in self._by_name.values() for address in member.addresses}
         return (*sorted(sockets), self.store)
 
     # ── changes of a record ───────────────────────────────────────────────────────────────────────────────────
     def wait(self, name: str) -> None:
-        """Engine ``name`` has asked to join. One that waits already keeps its place."""
+        """Note that engine ``name`` has asked to join. An engine that waits already keeps its place."""
         member = self[name]
         if member.state is not MemberState.WAITING:
             self._requests += 1
             member.state, member.request = MemberState.WAITING, self._requests
 
     def stop_waiting(self, name: str) -> None:
-        """Engine ``name`` is part of a change, or has to ask again."""
+        """Take engine ``name`` out of the queue: it is part of a change now, or has to ask again."""
         if self[name].state is MemberState.WAITING:
             self[name].state = MemberState.WITHOUT_STATE
 
     def forget(self, name: str) -> None:
-        """The process of engine ``name`` is gone."""
+        """Note that the process of engine ``name`` is gone."""
         member = self[name]
         member.expected = member.connected = False
         member.addresses, member.computing = (), {}
@@ -180,7 +182,7 @@ class Members:
             member.state = MemberState.WITHOUT_STATE
 
     def settle(self, generation: Generation) -> None:
-        """All engines of this generation work by it."""
+        """Make ``generation`` the current membership, because all its engines work in it, and tell them so."""
         self.current = generation
         for name in generation.members:
             self.send(name, GenerationSettled(generation.number))
@@ -198,36 +200,37 @@ class Members:
         self._sends.append(Send(to, message))
 
     def report(self, kind: str, **body: Any) -> None:
-        """Send a report to the platform, by the coordinator's own supervisor."""
+        """Send a report to the platform through the coordinator's own supervisor. ``kind`` is a ``ReportKind``."""
         self.send(OWN_SUPERVISOR, TrainingReport(kind, body))
 
     def report_joined(self, name: str, generation: int, step: int | None) -> None:
         self.report("engine-joined", allocation=int(name), generation=generation, step=step)
 
     def take_sends(self) -> list[Send]:
-        """Messages to be sent since the last call, in order."""
+        """Return the messages to send that were added since the last call, in order."""
         sends, self._sends = self._sends, []
         return sends
 
     def release(self, name: str) -> None:
-        """Tell engine ``name`` to exit, which it does when its script lets it."""
+        """Tell engine ``name`` to exit. The engine exits once it is in train() and reads the message."""
         self[name].state = MemberState.RELEASED
         if self[name].connected:
             self.send(name, ExitEngine())
 
     def discard(self, name: str) -> None:
-        """Let the supervisors kill engine ``name`` at once, whatever its script is doing: nobody counts on it."""
+        """Let the supervisors kill engine ``name`` at once, even in the middle of user code. No engine counts on it."""
         self.release(name)
         self.send(SUPERVISORS, DiscardEngine(name))
 
     def send_back(self, name: str, regroup: int) -> None:
-        """Engine ``name`` has no state, and those it waits for will not send it: it asks to join again."""
+        """Tell engine ``name`` to ask to join again. It has no state, and the engines that it waits for will not send
+        it."""
         self.stop_waiting(name)
         self[name].sent_back = regroup
         self.send(name, JoinAgain(regroup, self.all_addresses))
 
     def lose(self, why: str) -> None:
-        """No engine is left that has the state: the attempt is over, and the next one goes on from the newest
+        """End the attempt, because no engine is left that has the state. The next attempt starts from the newest
         checkpoint."""
         if not self.over:
             self.phase = Phase.FAILED
@@ -235,22 +238,21 @@ class Members:
 
 
 class ScriptFailures:
-    """When the user's script is to blame for an engine's end: what engines have raised and how they ended, and the
-    failure of the training once there is one.
+    """Decides whether the user's script is to blame for the end of an engine, and keeps the failure of the training.
 
-    An exception or a crash in one engine may be that engine's own: the others compute its share, and the training goes
-    on. It is the script's failure if the same micro-batch ends a second engine, or if it raised and no engine is left.
-    An engine that was killed from outside was ended by no micro-batch, however often that happens: its supervisor names
-    none.
+    An exception or a crash in one engine may have a cause in that engine alone. Then the other engines compute its
+    micro-batches, and the training continues. The script is to blame if the same micro-batch ends a second engine, or
+    if user code raised and no engine is left. For an engine that was killed from outside, the supervisor names no
+    micro-batch, so such deaths never count against the script.
     """
 
     def __init__(self, members: Members) -> None:
         self._members = members
         self._failure: ScriptFailed | None = None
         self._raised: dict[str, tuple[str, str]] = {}
-        """By engine: message and traceback."""
+        """The message and the traceback of the exception in each engine, by name."""
         self._deaths: defaultdict[MicroBatch, list[str]] = defaultdict(list)
-        """How engines ended in each micro-batch."""
+        """For each micro-batch, how the engines that computed it ended, in words."""
 
     @property
     def failed(self) -> bool:
@@ -258,11 +260,20 @@ class ScriptFailures:
         return self._failure is not None
 
     def raised(self, name: str, message: str, traceback: str) -> None:
-        """User code raised in member ``name``, which ends by that."""
+        """Keep the exception that user code raised in member ``name``. The engine ends by that exception."""
         self._raised[name] = (message, traceback)
 
     def is_the_scripts(self, name: str, micro_batch: MicroBatch | None, how: str) -> bool:
-        """Member ``name`` is gone. Returns True if the training has failed by that."""
+        """Note that member ``name`` is gone, and fail the training if the script is to blame.
+
+        Args:
+            name: the engine.
+            micro_batch: the micro-batch that it was computing; None: its end counts against no micro-batch.
+            how: how its process ended, in words.
+
+        Returns:
+            Whether the training has failed.
+        """
         deaths: list[str] = []
         if micro_batch is not None:
             deaths = self._deaths[micro_batch]
@@ -277,13 +288,20 @@ class ScriptFailures:
         return True
 
     def fail(self, message: str, traceback: str = "", step: int | None = None) -> None:
-        """End the training by a failure. The driver shows it once it is in train()."""
+        """End the training with a failure, which the driver shows once it is in train(). Only the first failure counts.
+
+        Args:
+            message: the sentence that the user sees.
+            traceback: traceback of user code; empty: there is none.
+            step: training steps committed before the step that failed; None: the failure is not in a step.
+        """
         if self._failure is None and not self._members.over:
             self._failure = ScriptFailed(message, traceback, step)
             self.send()
 
     def send(self) -> None:
-        """Send the failure, if there is one, to driver and supervisor, once the driver is in train()."""
+        """Send the failure, if there is one, to the driver and to the coordinator's own supervisor. This waits until
+        the driver is in train()."""
         members = self._members
         if self._failure is not None and members.definition is not None and members.phase is not Phase.FAILED:
             members.phase = Phase.FAILED

@@ -1,13 +1,15 @@
-"""Regroups: how the engines that are left after a loss form one group again. No input or output.
+"""Regroups: after a loss, the remaining engines form one group again. No input or output.
 
-A regroup wakes all engines that have the state, wherever they are blocked, collects each engine's status and sends all
-one plan (``plan_regroup``). It is over when all work in the new group. Nothing is decided before all statuses are here,
-so an engine that dies before that is left out of the plan: the other engines often notice a death before its supervisor
-does. Whatever fails later begins the next regroup; messages of an older number are stale.
+A regroup interrupts all engines that have the state, even if they are blocked in an operation. It collects the status
+of each engine and then sends one plan to all (``plan_regroup``). The regroup is over when all engines work in the new
+group. The coordinator makes the plan only when all statuses have arrived. An engine that dies before that is left out
+of the plan. This is common, because other engines often notice a death before the supervisor does. A failure after the
+plan begins the next regroup. Messages with an older regroup number are stale.
 
-No engine can be more than one step behind another, since nobody completes a reduction without all. So either all stand
-at the same offset, and the lost micro-batches of that step are computed again, or some have committed a step that
-others have not: then those receive its reduced gradients, and nothing is computed again.
+No engine can be more than one step behind another, because a reduction completes only with all engines. So there are
+two cases. Either all engines are at the same offset: then they compute the lost micro-batches of that step again. Or
+some engines have committed a step that others have not: then the others receive the reduced gradients of that step, and
+nothing is computed again.
 """
 
 from __future__ import annotations
@@ -23,17 +25,18 @@ from edt_runner.protocol.engine_messages import ApplyRegroupPlan, StartRegroup
 from edt_runner.schedule import even_split
 
 VIEWS_SECONDS = 20.0
-"""How long after the latest ``GroupLost`` the regroup waits for the other engines. Building a group and probing the
-others takes less: an engine that has sent nothing by then has built the group, or hangs."""
+"""Seconds that the regroup waits for the other engines after the latest ``GroupLost``. Building a group and probing the
+other engines takes less time. So an engine that has sent nothing by then has built the group, or hangs."""
 
 
 @dataclass
 class Regroup:
-    """One try to form a group. A death after its plan was made, or a group that was not built, begins a new one.
+    """One try to form a group. If an engine dies after the plan was made, or if the group is not built, a new try
+    begins.
 
     Args:
-        number: grows over the attempt.
-        participants: engines that have the state and live, in rank order.
+        number: number of the try; it grows over the attempt.
+        participants: living engines that have the state, in rank order.
     """
 
     number: int
@@ -41,33 +44,40 @@ class Regroup:
     statuses: dict[str, RegroupStatus] = field(default_factory=dict)
     plan: RegroupPlan | None = None
     generation: int = 0
-    """Of the new group; 0: there is no plan yet."""
+    """The generation of the new group; 0: there is no plan yet."""
     regrouped: set[str] = field(default_factory=set)
     """Participants that work in the new group."""
     unreachable: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By participant that could not build the group, or lost it again: the others that it cannot reach."""
+    """For each participant that could not build the group or lost it again: the other engines that it cannot reach."""
     built: set[str] = field(default_factory=set)
-    """Which of these had built the group and lost it again, for example because another engine gave up building it."""
+    """The keys of ``unreachable`` that had built the group and lost it again, for example because another engine gave
+    up building it."""
     trouble_at: float = 0.0
-    """When the latest of these sent ``GroupLost``, in monotonic seconds."""
+    """Time at which the latest ``GroupLost`` of this regroup came, in monotonic seconds."""
 
     @property
     def answered(self) -> bool:
-        """Whether all have said where they stand."""
+        """Whether all participants have sent their statuses."""
         return set(self.statuses) >= set(self.participants)
 
     @property
     def failed(self) -> bool:
-        """Whether an engine could not build or keep the group, and no further message can tell why: all have built it
-        or failed to, or one could not build it and no engine names another that it cannot reach."""
+        """Whether the regroup has failed and no further message can explain why.
+
+        There are two cases. All participants have built the group or failed to. Or a participant could not build the
+        group, and no participant names an engine that it cannot reach.
+        """
         tried = self.regrouped | set(self.unreachable) >= set(self.participants)
         had_it = self.regrouped | self.built
         plain = any(not others and name not in had_it for name, others in self.unreachable.items())
         return bool(self.unreachable) and (tried or (plain and not any(self.unreachable.values())))
 
     def least_reachable(self) -> str | None:
-        """The engine that is in most pairs of engines that cannot reach each other; of several the last in rank. Both
-        of a pair may name the other, which counts once. None: all reach all."""
+        """Return the engine that occurs in the most pairs of engines that cannot reach each other.
+
+        If several engines occur equally often, the last in rank order is returned. A pair counts once, even if each of
+        the two names the other. None: every engine reaches every other.
+        """
         pairs = {frozenset((name, other)) for name, others in self.unreachable.items() for other in others}
         count = {name: sum(name in pair for pair in pairs) for name in self.participants}
         worst = max(reversed(self.participants), key=lambda name: count[name])
@@ -81,14 +91,16 @@ class Regroups:
         self._members = members
         self.regroup: Regroup | None = None
         self.lost: set[str] = set()
-        """Engines that were lost since the last group worked; the next one is made without them."""
+        """Engines that were lost since the last group worked. The next group is made without them."""
         self.distrusted: set[str] = set()
-        """Engines that hold another state than the first one, and are to be sent its state."""
+        """Engines whose state differs from that of the first engine. They will receive the state of the first
+        engine."""
         self.restore: int | None = None
-        """All are to go back to a checkpoint of this offset or before; None: they are not."""
+        """All engines will go back to a checkpoint of this offset or an earlier one; None: they will not."""
 
     def begin(self, change: Change | None) -> None:
-        """Start a regroup of all that have the state. ``change``: the planned one that is given up for it."""
+        """Start a regroup of all engines that have the state. ``change`` is the planned change that was given up for
+        this regroup, if any."""
         members = self._members
         number = members.next_regroup()
         crash_point(CrashPoint.COORDINATOR_REGROUP)
@@ -107,7 +119,14 @@ class Regroups:
             members.send(name, StartRegroup(number, members.all_addresses))
 
     def group_lost(self, name: str, unreachable: Sequence[str], now: float, *, built: bool) -> None:
-        """Engine ``name`` could not build the group of this regroup, or has ``built`` it and lost it again."""
+        """Note that engine ``name`` could not build the group of this regroup, or lost it again.
+
+        Args:
+            name: the engine.
+            unreachable: the other engines that it cannot reach.
+            now: monotonic seconds.
+            built: whether the engine had built the group and lost it again.
+        """
         if self.regroup is not None:
             self.regroup.unreachable[name] = tuple(unreachable)
             self.regroup.trouble_at = now
@@ -115,16 +134,19 @@ class Regroups:
                 self.regroup.built.add(name)
 
     def has_failed(self, now: float) -> bool:
-        """Whether the next regroup should begin. If an engine names others that it cannot reach, or had built the group
-        and lost it, the coordinator first waits until all engines have built the group or failed to, but at most
-        ``VIEWS_SECONDS``."""
+        """Return whether the next regroup should begin.
+
+        If an engine names other engines that it cannot reach, or has built the group and lost it, the coordinator first
+        waits until all engines have built the group or failed to. It waits at most ``VIEWS_SECONDS``.
+        """
         regroup = self.regroup
         if regroup is None or not regroup.unreachable:
             return False
         return regroup.failed or now > regroup.trouble_at + VIEWS_SECONDS
 
     def add_status(self, name: str, number: int, status: RegroupStatus) -> None:
-        """Engine ``name`` has said where it stands. When all have, all are told how to go on."""
+        """Keep the status of engine ``name`` for regroup ``number``. When all statuses are there, send the plan to
+        all."""
         regroup = self.regroup
         if regroup is None or regroup.number != number or name not in regroup.participants:
             return
@@ -132,8 +154,12 @@ class Regroups:
         self._decide(regroup)
 
     def goes_on_without(self, name: str) -> bool:
-        """Engine ``name`` is gone. Returns True if the regroup under way had no plan yet and goes on with the others
-        alone."""
+        """Take engine ``name``, which is gone, out of the regroup under way.
+
+        Returns:
+            True if the regroup had no plan yet and continues with the other engines. False if another regroup is
+            needed.
+        """
         regroup = self.regroup
         if regroup is None or regroup.plan is not None or not set(regroup.participants) - {name}:
             return False
@@ -143,7 +169,7 @@ class Regroups:
         return True
 
     def _decide(self, regroup: Regroup) -> None:
-        """Send all the plan, once all have spoken."""
+        """Make the plan and send it to all participants, once all have sent their statuses."""
         members = self._members
         if not regroup.answered or regroup.plan is not None:
             return
@@ -168,8 +194,8 @@ class Regroups:
 
     @property
     def disagreement(self) -> tuple[str, str] | None:
-        """Of the engines in front, one for which the training has ended and one for which it has not; None also as long
-        as not all have spoken."""
+        """Two engines at the highest offset that disagree: for the first the training has ended, for the second it has
+        not. None: there is no such pair, or not all statuses have arrived."""
         if self.regroup is None or not self.regroup.answered:
             return None
         statuses = self.regroup.statuses
@@ -178,7 +204,11 @@ class Regroups:
         return (ended[True], ended[False]) if len(ended) > 1 else None
 
     def regrouped(self, name: str, number: int) -> bool:
-        """Engine ``name`` works in the new group. Returns True if all do now: then the regroup is over."""
+        """Note that engine ``name`` works in the new group of regroup ``number``.
+
+        Returns:
+            True if all participants now work in the new group, so that the regroup is over.
+        """
         regroup = self.regroup
         if regroup is None or regroup.number != number:
             return False
@@ -196,7 +226,8 @@ class Regroups:
 
     @property
     def repair_needed(self) -> bool:
-        """Whether a member holds another state than the others, or all should have gone back to a checkpoint."""
+        """Whether a member's state differs from the first engine's, or all engines still have to go back to a
+        checkpoint."""
         return self.restore is not None or bool(self.distrusted & set(self._members.current.members))
 
 
@@ -207,19 +238,21 @@ def plan_regroup(
     distrusted: Collection[str] = (),
     restore: int | None = None,
 ) -> RegroupPlan:
-    """Plan how the survivors go on.
+    """Plan how the survivors continue.
 
-    Engines at the highest offset are *in front*: the coming step is theirs. All others are *behind*, by one step.
+    Engines at the highest offset are *in front*; the coming step is the step at that offset. All other engines are
+    *behind*, by one step.
 
-    Where the batch follows the engines, the coming step keeps the width with which engines have begun it, so that no
-    micro-batch of it is lost or computed twice. If no engine has begun the step, the width of the first engine in front
-    applies: engines that switched to another group before the loss see another width than those that did not.
+    If the batch follows the engines, the coming step keeps the width with which engines have begun it, so that none of
+    its micro-batches is lost or computed twice. If no engine has begun the step, the width of the first engine in front
+    applies: engines that switched to another group before the loss see another width than engines that did not.
 
     Args:
-        order: engines by rank; those without a status are left out.
-        statuses: where each survivor stands.
-        distrusted: engines that hold another state than the first engine; what they have summed is not used.
-        restore: all go back to a checkpoint of this offset or before.
+        order: engines in rank order; engines without a status are left out.
+        statuses: the status of each survivor, by name.
+        distrusted: engines whose state differs from that of the first engine; the micro-batches that they have summed
+            are not used.
+        restore: all engines go back to a checkpoint of this offset or an earlier one; None: they do not.
     """
     members = tuple(name for name in order if name in statuses)
     if restore is not None:
@@ -247,7 +280,7 @@ def _catch_up(
     statuses: Mapping[str, RegroupStatus],
     distrusted: Collection[str],
 ) -> tuple[CatchUp, tuple[str, ...]]:
-    """What those behind receive, and from whom."""
+    """Return what the engines behind receive, and the engines that send it."""
     if not behind:
         return CatchUp.NOTHING, ()
     offset = statuses[front[0]].offset
@@ -259,15 +292,18 @@ def _catch_up(
 
 
 def _offset_after(status: RegroupStatus) -> int:
-    """Where the training stands after the coming step."""
+    """Return the offset after the coming step."""
     return status.offset + 1 if status.offset_after is None else status.offset_after
 
 
 def _repair(
     members: Sequence[str], front: Sequence[str], catch_up: CatchUp, distrusted: Collection[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Who sends its state to whom, once those behind have caught up: the first trusted engine to all that are not.
-    Where all that could send a state are distrusted, the first of them is as good as another."""
+    """Return the engine that sends its state after the catch-up, and the engines that receive it.
+
+    The first trusted engine sends to all engines that are not trusted. If all engines that could send a state are
+    distrusted, the first of them sends: none of them is better than another.
+    """
     if not any(name in distrusted for name in members):
         return "", ()
     lost = catch_up is CatchUp.STATE and all(name in distrusted for name in front)
@@ -278,7 +314,8 @@ def _repair(
 
 
 def _kept(front: Sequence[str], statuses: Mapping[str, RegroupStatus]) -> dict[str, set[int]]:
-    """The micro-batches that each engine keeps: the largest subtrees first, and no micro-batch twice."""
+    """Return the micro-batches that each engine keeps. The largest subtrees are chosen first; no micro-batch is kept
+    twice."""
     kept: dict[str, set[int]] = {}
     taken: set[int] = set()
     every = [(span, name) for name in front for span in statuses[name].summed]
@@ -293,7 +330,8 @@ def _kept(front: Sequence[str], statuses: Mapping[str, RegroupStatus]) -> dict[s
 def _split(
     members: Sequence[str], kept: Mapping[str, Collection[int]], lost: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
-    """Deal the lost micro-batches out evenly, neighbours together, since they are summed before they are sent."""
+    """Split the lost micro-batches evenly over the members. Neighbours stay together, because a rank sums them before
+    it sends them."""
     parts = even_split(len(lost), len(members))
     return tuple(
         tuple(sorted({*kept.get(name, ()), *lost[part.start : part.stop]}))

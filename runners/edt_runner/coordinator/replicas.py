@@ -1,10 +1,13 @@
-"""Whether the result is exact: checksums of the engines' states are compared, what is known is kept, and what the user
-has asked for is done when engines differ or compute with something else. No input or output.
+"""Whether the result is exact. No input or output.
 
-Engines send checksums of their state at the same committed steps (``engine.checksum_sender``). Once all members of a
-generation have, they are compared. What some of them never send, because they were lost or the engines regrouped, is
-forgotten. The history goes to the driver, which says it at the end and gives it to a coordinator that is new, and to
-the engines, which write it into checkpoints.
+The coordinator compares checksums of the engines' states and keeps a history of the comparisons. If engines differ, or
+if their hardware or libraries differ, the coordinator does what the user has chosen for that case.
+
+Engines send checksums of their states at the same committed steps (``engine.checksum_sender``). The coordinator
+compares them when all members of a generation have sent theirs. It forgets checksums of a step for which some engines
+never send theirs, because an engine was lost or the engines regrouped. The coordinator sends the history to the driver
+and to the engines. The driver shows it at the end and sends it to a new coordinator. The engines write it into
+checkpoints.
 """
 
 from __future__ import annotations
@@ -21,14 +24,16 @@ from edt_runner.protocol.engine_messages import ChecksumsTaken, RefuseEngine, Re
 from edt_runner.protocol.messages import Note
 
 _SHARE = 0.01
-"""Of the time between two comparisons at epochs' ends, the most that the checksums of an engine may take."""
+"""The largest part of the time between two comparisons at epochs' ends that the checksums of one engine may take."""
 _LEAST_SECONDS = 1.0
-"""Between two such comparisons: each is also a report, which is written to disk and into a database."""
+"""The shortest time between two such comparisons. Each comparison is also a report, which is written to disk and into a
+database."""
 _MOST_IN_A_ROW = 3
-"""Each of so many comparisons in a row that find a difference is followed by one at the next epoch's end, since a user
-needs to know whether the engines are equal by then. After one more, the next comparison waits as after an equal one."""
+"""After a comparison that finds a difference, the next one follows at the next epoch's end, because the user needs to
+know whether the engines are equal by then. After more than this number of differences in a row, the next comparison
+waits as long as after an equal one."""
 _MOST_WAITING = 4
-"""Comparisons of which not all checksums are here; older ones are given up."""
+"""How many incomplete comparisons are kept. Older ones are given up."""
 _ALL_PARTS = "the tensors and settings that there are"
 
 CALLBACKS_WHY = (
@@ -39,14 +44,15 @@ CALLBACKS_WHY = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of one comparison.
+    """The result of one comparison.
 
     Args:
-        step: committed training steps.
-        offset: where the training stood.
+        step: number of committed training steps.
+        offset: offset of the training at that step.
         members: engines that were compared, in rank order.
-        differing: those that differ from the first.
-        difference: the first thing that differs, with both values; empty: nothing does.
+        reason: why the engines were compared.
+        differing: engines that differ from the first.
+        difference: the first tensor or setting that differs, with both values; empty: all are equal.
         user_callbacks: whether user callbacks run in the engines.
     """
 
@@ -64,7 +70,7 @@ class Comparison:
 
     @property
     def what(self) -> str:
-        """The part that is to blame, as GUARANTEE_ENDED names it."""
+        """The cause of a difference, as the report GUARANTEE_ENDED names it."""
         return "user_callback" if self.user_callbacks else "replicas"
 
     @property
@@ -82,10 +88,10 @@ def compare(members: Sequence[str], checksums: Mapping[str, ReplicaChecksums]) -
 
     Args:
         members: engines in rank order.
-        checksums: of each; those of the first have names.
+        checksums: the checksums of each engine; those of the first engine have names.
 
     Returns:
-        The members that differ from the first, and the first thing that differs, with both values.
+        The members that differ from the first, and the first tensor or setting that differs, with both values.
     """
     first, *others = members
     values, names = checksums[first].values, checksums[first].names
@@ -102,15 +108,24 @@ def compare(members: Sequence[str], checksums: Mapping[str, ReplicaChecksums]) -
 
 
 def unlike(reference: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The first thing that two engines compute with and that is not the same; empty: there is none. What only one of
-    them has said is ignored: it may be of another release."""
+    """Return the name of the first fact about hardware or libraries in which two engines differ; empty: they are alike.
+
+    A fact that only one of them has sent is ignored, because the engines may be of different releases.
+
+    Args:
+        reference: facts of one engine, by name.
+        other: facts of the other engine, by name.
+    """
     return next((what for what in reference if what in other and reference[what] != other[what]), "")
 
 
 class Replicas:
-    """The checksums that engines have sent, the history of comparisons, and whether the result is still exact.
+    """Keeps the checksums that engines have sent, the history of comparisons, and whether the result is still exact.
 
     Args:
+        members: all engines of the attempt.
+        failures: fails the training where the user wants that.
+        regroups: where a repair of replicas is requested.
         regroup: starts a regroup.
     """
 
@@ -119,19 +134,21 @@ class Replicas:
     ) -> None:
         self._members, self._failures, self._regroups, self._regroup = members, failures, regroups, regroup
         self._waiting: dict[tuple[int, int], dict[str, ChecksumsTaken]] = {}
-        """By (generation, offset), then by engine."""
+        """Checksums that wait for the other members', by (generation, offset) and then by engine."""
         self._reported: set[str] = set()
-        """What has ended the guarantee, each reported once."""
+        """Causes that have ended the guarantee of exactness. Each is reported once."""
         self._compare_from = self._in_a_row = 0
         self._unanswered: Comparison | None = None
-        """Engines differ, and the driver has not sent ``on_mismatch`` to this coordinator yet."""
+        """A comparison that found a difference and waits until ``on_mismatch`` of the driver is known; None: there is
+        none."""
         self.history = ReplicaHistory()
         self.resumed_at: int | None = None
-        """The offset of the checkpoint that the first engine receives, as long as no engine has trained."""
+        """Offset of the checkpoint from which the driver has loaded the state for the first engine; None: the state is
+        the script's initial one, or engines were already training."""
 
     # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────
     def merge(self, history: ReplicaHistory) -> None:
-        """Add what the driver or an engine knows: of a checkpoint, or of the coordinator before this one."""
+        """Merge a history that the driver or an engine has, from a checkpoint or from the previous coordinator."""
         own, self.history = self.history, history
         self.history = replace(
             history,
@@ -144,18 +161,20 @@ class Replicas:
             restored=own.restored or history.restored,
             computing=own.computing or history.computing,
         )
-        if not self.history == own == history:  # if all are equal, everybody has it
+        if not self.history == own == history:  # if all are equal, every process has it
             self.send_history()
 
     def learn(self, **fields: Any) -> None:
-        """Change fields of the history and send it to all."""
+        """Change fields of the history and send the history to the driver and the engines."""
         self.history = replace(self.history, **fields)
         self.send_history()
 
     def training_began(self) -> None:
-        """The first engine has the driver's state, and no other has any: all engines begin from that. It is not known
-        to be right where several engines had trained since they were last found equal: they may have differed when
-        the checkpoint was written."""
+        """Note that the first engine has the driver's state. All other engines will receive their states from it.
+
+        The state of a checkpoint counts as equal in all engines. There is one exception: if several engines had trained
+        since they were last found equal, they may have differed when the checkpoint was written.
+        """
         if self.resumed_at is not None and not (self.history.several and self.history.equal_at < self.resumed_at):
             self.learn(equal_at=self.resumed_at)
 
@@ -166,12 +185,18 @@ class Replicas:
             self.send_history_to(name)
 
     def send_history_to(self, name: str) -> None:
-        """Send the history to an engine that has just received the state, or has connected again."""
+        """Send the history to engine ``name``, which has just received the state or has connected again."""
         self._members.send(name, ReplicasChanged(self.history, self._compare_from))
 
     # ── the guarantee ─────────────────────────────────────────────────────────────────────────────────────────
     def end_guarantee(self, what: str, why: str, **where: Any) -> None:
-        """The result is no longer exact because of ``what``; reported once. ``where``: more of the report's body."""
+        """Note that the result is no longer exact, and report the cause once.
+
+        Args:
+            what: the cause.
+            why: a sentence for the user.
+            where: further fields of the report.
+        """
         if what in self._reported or self.history.ended.startswith(f"{what}: "):
             return
         self._reported.add(what)
@@ -182,24 +207,26 @@ class Replicas:
         self.require_exact()
 
     def report_ended_again(self) -> None:
-        """If the guarantee had ended before this coordinator began, report it once more, in the same words: the
-        coordinator or the attempt before may have died before its report was written. The platform makes one event of
-        equal reports."""
+        """Report once more, in the same words, that the guarantee has ended, if that was before this coordinator began.
+
+        The previous coordinator or attempt may have died before its report was written. The platform stores equal
+        reports as one event.
+        """
         what, _, why = self.history.ended.partition(": ")
         if what and not self._reported:
             self._reported.add(what)
             self._members.report("guarantee-ended", what=what, why=why, **(self.history.ended_where or {}))
 
     def require_exact(self) -> None:
-        """Fail the training if its result must be exact and is not."""
+        """Fail the training if its result must be exact and is not exact any more."""
         definition, ended = self._members.definition, self.history.ended
         if ended and definition is not None and definition.require_exact:
             self._failures.fail(f"require_exact=True, and the result is no longer exact because of {ended}")
 
     # ── comparing ─────────────────────────────────────────────────────────────────────────────────────────────
     def add(self, name: str, message: ChecksumsTaken) -> None:
-        """Keep the checksums of engine ``name``, and compare once all members of its generation have sent theirs of
-        that step."""
+        """Keep the checksums of engine ``name``. Compare when all members of its generation have sent theirs of that
+        step."""
         key = (message.generation, message.offset)
         messages = self._waiting.setdefault(key, {})
         messages[name] = message
@@ -222,8 +249,14 @@ class Replicas:
             self._judge(comparison)
 
     def ended_equal(self, results: Mapping[str, EngineResult]) -> bool:
-        """Compare the trained state, where all have sent checksums of it. Returns False if the engines go back to a
-        checkpoint, or the training has failed."""
+        """Compare the trained states, if all members have sent checksums of them.
+
+        Args:
+            results: the result of each engine, by name.
+
+        Returns:
+            False if the engines go back to a checkpoint or the training has failed; else True.
+        """
         members = self._members.current.members
         checksums = {
             name: found for name in members if name in results and (found := results[name].checksums) is not None
@@ -231,13 +264,14 @@ class Replicas:
         if len(members) > 1 and len(checksums) == len(members):
             step, schedule = results[members[0]].step, self._members.schedule
             assert step is not None
-            # a coordinator that does not know the training yet says where replicas were last equal
+            # a coordinator that does not know the schedule yet uses the offset at which replicas were last equal
             offset = self.history.equal_at if schedule is None else schedule.length
             self._judge(_comparison(members, checksums, step, offset, ComparisonReason.END))
         return self._members.phase is Phase.ENDING
 
     def _judge(self, comparison: Comparison) -> None:
-        """Report a comparison and remember it. If engines differ, do what the user has asked for."""
+        """Report a comparison and add it to the history. If engines differ, do what the user has chosen
+        (``on_mismatch``)."""
         self._members.report(
             "replicas-compared",
             step=comparison.step,
@@ -257,8 +291,8 @@ class Replicas:
         self.answer()
 
     def answer(self) -> None:
-        """Do what the user has asked for when engines differ. It waits until this coordinator knows who trains and
-        what the user has said."""
+        """Do what the user has chosen for engines that differ (``on_mismatch``). Do nothing until this coordinator
+        knows which engines train and what the user has chosen."""
         comparison, members = self._unanswered, self._members
         if comparison is None or members.definition is None or members.phase is Phase.RECOVERING:
             return
@@ -280,8 +314,17 @@ class Replicas:
 
     # ── engines that compute with something else ──────────────────────────────────────────────────────────────
     def joined(self, name: str, step: int, *, first: bool) -> None:
-        """Engine ``name`` has the state. The ``first`` of an attempt says what the others should compute with; a
-        training that goes on from a checkpoint was computed with something, too."""
+        """Check the hardware and libraries of engine ``name``, which has the state. If they differ from the reference,
+        the guarantee ends.
+
+        The reference is the first engine of the attempt. For that engine itself, it is the engine that wrote the
+        checkpoint.
+
+        Args:
+            name: the engine.
+            step: number of committed training steps.
+            first: whether the engine is the first of the attempt.
+        """
         if not first and not self.history.several:
             self.learn(several=True)
         if found := self._unlike(name):
@@ -291,8 +334,11 @@ class Replicas:
             self.learn(computing=computing)
 
     def refuse_unlike(self, name: str) -> None:
-        """If the result must be exact and engine ``name`` computes with something else, it exits, and the training goes
-        on without it. If no other engine trains, the training cannot go on with this machine."""
+        """Refuse engine ``name`` if the result must be exact and the engine's hardware or libraries differ.
+
+        The engine then exits, and the training continues without it. If no other engine trains, the training fails,
+        because it cannot continue on this machine.
+        """
         members, definition = self._members, self._members.definition
         if definition is None or not definition.require_exact or not (found := self._unlike(name)):
             return
@@ -305,7 +351,8 @@ class Replicas:
             self._failures.fail(f"{why}; the training can go on where the engines are like those before")
 
     def _unlike(self, name: str) -> str:
-        """What engine ``name`` computes with that others do not, or did not; empty: nothing."""
+        """Return how the hardware or libraries of engine ``name`` differ from those of the other or earlier engines;
+        empty: they are alike."""
         members, reference = self._members, self.history.computing
         first = next((other for other in members.current.members if members[other].computing), None)
         if first is not None and first != name:
@@ -331,7 +378,7 @@ def _comparison(
 
 
 def _worthwhile_from(offset: int, messages: Mapping[str, ChecksumsTaken]) -> int:
-    """The offset from which on an epoch's end is far enough off to be worth the time of a comparison."""
+    """Return the first offset at which an epoch's end is worth the time of a comparison again."""
     cost = max(message.seconds for message in messages.values())
     seconds_per_offset = min(message.seconds_per_offset for message in messages.values())
     if seconds_per_offset <= 0:

@@ -1,8 +1,9 @@
 """The coordinator's process: sockets around the state machine of ``coordinator``.
 
-A child of the supervisor on the head node; it runs no user code. It hosts the TCPStore over which groups find each
-other (a group does not need its store once it is built). It may be killed at any time: its supervisor, which owns the
-listening socket, forks another, and all processes connect again. All time is its own monotonic clock.
+The process is a child of the supervisor on the head node and runs no user code. It hosts the TCPStore through which the
+engines of a group find each other; a group does not need the store once it is built. The process may be killed at any
+time: the supervisor owns the listening socket and forks another coordinator, and all processes connect again. All times
+are monotonic seconds of this process.
 """
 
 from __future__ import annotations
@@ -47,39 +48,41 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
 _HELLO_SECONDS = 10.0
 _MOST_BACKLOG = 16 * 1024 * 1024
-"""Bytes of metrics that wait for a driver which does not read (stopped, or its logger hangs); more are dropped."""
+"""The most bytes of metrics that wait for a driver that does not read, because it is stopped or its logger hangs.
+Further metrics are not sent to it."""
 _MOST_UNLOGGED = 100_000
-"""Bundles of metrics that are kept until a driver says that they are logged."""
+"""The most bundles of metrics that are kept until a driver acknowledges them."""
 _ORPHAN_SECONDS = 1.0
-"""A supervisor whose connection breaks may connect again; its engines count as gone only after this, or once their own
-connections have broken too."""
+"""A supervisor whose connection breaks may connect again. Its engines count as gone only after this time, or when their
+own connections have broken, too."""
 _UNKNOWN_SECONDS = 5.0
-"""An engine whose connection ends, and of which no supervisor has said anything, counts as gone after this."""
+"""An engine that no supervisor has announced counts as gone this long after its connection has ended."""
 
 
 @dataclass
 class _Engine:
-    """What the server knows of one engine."""
+    """What the server knows about one engine."""
 
     channel: Channel | None = None
     supervisor: Channel | None = None
-    """Of a supervisor that will say when the engine is gone."""
+    """The connection of the supervisor that will report the engine's end."""
     lost_at: float | None = None
-    """It has no supervisor that is connected: when it counts as gone; None: it has one, or is known to be gone."""
+    """Time at which the engine counts as gone, because no supervisor of it is connected; None: a supervisor is
+    connected, or the engine is known to be gone."""
     gone: bool = False
-    """Its supervisor has said so. It may have connected while there was no coordinator, so that its messages are read
-    only now."""
+    """Whether its supervisor has reported its end. The engine may have connected while there was no coordinator, so
+    that its messages are read after that report."""
 
 
 class CoordinatorServer:
     """Serves one attempt until its own supervisor's connection ends.
 
     Args:
-        listener: where all processes connect; it outlives this process.
-        token: the attempt's secret, which every hello must contain.
-        own_supervisor: socket of the coordinator's own supervisor, which is its parent.
-        recovering: there was a coordinator before this one.
-        clock: monotonic seconds.
+        listener: the socket to which all processes connect; it outlives this process.
+        token: the attempt's secret, which every ``Hello`` must contain.
+        own_supervisor: socket to the coordinator's own supervisor, which is its parent process.
+        recovering: whether this attempt had a coordinator before this one.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -98,26 +101,26 @@ class CoordinatorServer:
         self._selector = selectors.DefaultSelector()
         self._listener = listener
         self._before_hello: dict[Channel, float] = {}
-        """Connections that have not sent a hello, and since when."""
+        """Connections that have not sent a ``Hello`` yet, and the times at which they were accepted."""
         self._engines: defaultdict[str, _Engine] = defaultdict(_Engine)
         self._driver: Channel | None = None
         self._kept_for_driver: list[Message] = []
-        """What is sent to the driver when it connects."""
+        """Messages that will be sent to the driver when it connects."""
         self._unlogged: deque[MetricsBundle] = deque(maxlen=_MOST_UNLOGGED)
         self._bundles = 0
         self._newest_regroup = 0
-        """The newest regroup in the log."""
+        """The newest regroup that was written to the log."""
         self._newest_resize = 0
-        """The newest generation whose ``Resized`` has arrived; every engine sends it."""
+        """The newest generation for which a ``Resized`` has arrived. Every engine sends one; only the first counts."""
         self._reported_lost: set[int] = set()
-        """Engines that a ``resized`` report has named as lost."""
+        """Engines that a ``resized`` report has already named as lost."""
         self._supervisors: list[Channel] = []
         self._own_supervisor = Channel(own_supervisor)
         self._done = False
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def serve(self) -> None:
-        """Run until the socket of the coordinator's own supervisor ends."""
+        """Serve until the connection to the coordinator's own supervisor ends."""
         self._own_supervisor.send(CoordinatorListening())
         crash_point(CrashPoint.COORDINATOR_START)
         self._add_supervisor(self._own_supervisor, ())
@@ -149,7 +152,7 @@ class CoordinatorServer:
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._greet(channel))
 
     def _greet(self, channel: Channel) -> None:
-        """Read the hello of a new connection, and what came with it."""
+        """Read the ``Hello`` of a new connection and the messages that came with it."""
         messages = channel.read()
         if channel.closed:
             self._refuse(channel)
@@ -211,7 +214,8 @@ class CoordinatorServer:
         on_message: Callable[[Message], None],
         on_close: Callable[[], None],
     ) -> None:
-        """Handle ``messages``, which came with the hello of a connection, and all that come until it ends."""
+        """Handle ``messages``, which came with the ``Hello`` of a connection, and all later messages until the
+        connection ends."""
 
         def handle(arrived: Sequence[Message]) -> None:
             for message in arrived:
@@ -255,8 +259,8 @@ class CoordinatorServer:
 
     # ── messages that arrive ──────────────────────────────────────────────────────────────────────────────────
     def _from_engine(self, name: str, message: Message) -> None:
-        """Send on what an engine has said to the driver or to the platform, also if the engine is gone by now. Nothing
-        else counts then."""
+        """Handle a message of engine ``name``. Messages for the driver or the platform are sent on, even if the engine
+        is gone by now. All other messages of a gone engine are ignored."""
         match message:
             case Metrics(items):
                 self._bundles += 1
@@ -266,7 +270,7 @@ class CoordinatorServer:
             case Note():
                 self._to_driver(message)
             case Resized():
-                if message.generation > self._newest_resize:  # else another engine has said it
+                if message.generation > self._newest_resize:  # else another engine has sent it
                     self._newest_resize = message.generation
                     self._pass_on_resize(message)
             case GuaranteeEnded(what, why):
@@ -284,8 +288,11 @@ class CoordinatorServer:
                 self._coordinator.from_engine(name, message, self._clock())
 
     def _pass_on_resize(self, message: Resized) -> None:
-        """Some engines may have come through a regroup of which others have not said so when the next one begins; that
-        one's report names all engines that were lost since all came through. Each is reported once."""
+        """Send a ``resized`` report to the platform. It names each lost engine only once.
+
+        If a regroup begins before all engines have completed the previous one, the report of the later regroup names
+        the lost engines of both. Engines that an earlier report has named are removed here.
+        """
         lost = set(message.lost)
         new = lost - self._reported_lost
         self._reported_lost |= lost
@@ -311,7 +318,7 @@ class CoordinatorServer:
 
     # ── messages that are sent ────────────────────────────────────────────────────────────────────────────────
     def flush(self) -> None:
-        """Send what the coordinator wants to have sent."""
+        """Send the messages that the state machine has produced."""
         regroup = self._coordinator.regroups.regroup
         if regroup is not None and regroup.number > self._newest_regroup:
             self._newest_regroup = regroup.number
@@ -329,7 +336,7 @@ class CoordinatorServer:
 
     def _to_driver(self, message: Message) -> None:
         if self._driver is None:
-            # metrics are kept elsewhere; a transfer is begun again when the driver says that it is in train()
+            # metrics are kept in ``_unlogged``; a transfer begins again when the driver sends ``BeginTraining``
             if not isinstance(message, MetricsBundle | SendStateToEngine | ReceiveStateFromEngine):
                 self._kept_for_driver.append(message)
         elif not isinstance(message, MetricsBundle) or self._driver.backlog < _MOST_BACKLOG:
@@ -337,7 +344,14 @@ class CoordinatorServer:
 
 
 def _serve_store(host: str) -> tuple[object, str]:
-    """A TCPStore on ``host`` alone, which the constructor by itself would open on every address."""
+    """Open a TCPStore that listens on ``host`` only; the constructor alone would listen on every address.
+
+    Args:
+        host: the address to listen on.
+
+    Returns:
+        The store, and its address as ``host:port``.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = socket.create_server((host, 0), backlog=128)
