@@ -1,17 +1,18 @@
-"""Connections of gloo, as this process's own TCP sockets: found, shut, tried; and waiting for what runs over them.
+"""Finds, shuts and tests gloo's TCP connections in this process, and waits for the operations that use them.
 
-gloo gives no handle of its connections, and cannot wake a thread that waits on one. So this module finds connections by
-their addresses, as /proc/self/fd shows them, and shuts them (measured: gloo's operation fails within 1 ms). It leaves
-listening sockets and user code's sockets alone. It compares host and port: the port alone could be another host's, or
-another address's of this one.
+gloo gives no access to its connections and cannot wake a thread that waits on a connection. So this module finds the
+connections by their addresses, among the descriptors in /proc/self/fd, and shuts them. (Measured: gloo's operation then
+fails within 1 ms.) It does not touch listening sockets or the sockets of user code. It compares host and port, because
+the same port may be in use on another host or on another address of this host.
 
-gloo also forgets operations: a receive of which a part was here when its peer died, a send that was about to begin
-(measured: each waits until its timeout, with its connection closed; neither ``abort`` nor ``shutdown`` of the group
-wakes it, nor does another operation's end). So a thread of its own waits, and whoever needs the result looks every
-20 ms whether the connections have been shut. A thread that is stuck is left behind with the one operation that it waits
-for and with the group, whose destructor would wait for that; it lets go of both when the operation's timeout is over.
-Any other thread ends with its group: one that lets go of torch's objects while the interpreter ends is ended in the
-middle of C++, and the process by SIGABRT.
+gloo also forgets operations: a receive that had partly arrived when its peer died, or a send that was about to begin.
+(Measured: each of these waits until its timeout, although its connection is closed. Neither ``abort`` nor ``shutdown``
+of the group wakes it, and neither does the end of another operation.) So a separate thread waits for the operations.
+The thread that needs the result checks every 20 ms whether the connections have been shut. A waiting thread that is
+stuck is left alone, with the operation for which it waits and with the group, whose destructor would wait for that
+operation, too. It releases both when the operation's timeout is over. Every other waiting thread ends with its group. A
+thread that releases torch's objects while the interpreter ends would be ended in the middle of C++ code, and SIGABRT
+would end the process.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from edt_runner.errors import PeerLost
 
 
 def listening() -> dict[int, str]:
-    """Addresses (``host:port``) of the TCP sockets of this process that listen, by inode number."""
+    """Return the addresses (``host:port``) of this process's listening TCP sockets, by inode number."""
     return {
         inode: _address(own.getsockname())
         for inode, own in _tcp()
@@ -42,16 +43,16 @@ def listening() -> dict[int, str]:
 def shut(*, own: Collection[str], peers: Collection[str]) -> int:
     """Shut connections for reading, which wakes every thread that reads from them.
 
-    They stay open for writing: where writing fails gloo forgets a send that was about to begin, and whoever waits for
-    that send waits for ever.
+    They stay open for writing. If writing failed, gloo would forget a send that was about to begin, and the thread that
+    waits for that send would wait for ever.
 
     Args:
         own: connections that were accepted at these addresses are shut. Addresses are ``host:port`` as ``listening``
-            gives them: hosts as numbers, IPv4 within IPv6 as IPv4.
+            returns them: the host is a number, and an IPv4 address inside IPv6 is written as IPv4.
         peers: connections to these addresses are shut.
 
     Returns:
-        How many connections were shut.
+        The number of connections that were shut.
     """
     number = 0
     for _, connection in _tcp():
@@ -65,14 +66,14 @@ def shut(*, own: Collection[str], peers: Collection[str]) -> int:
 
 
 class ProbePort:
-    """A port that shows others whether they reach this process. The kernel accepts the connections, so no thread is
-    needed.
+    """A port at which other processes test whether they can reach this process. The kernel accepts the connections, so
+    no thread is needed.
 
     Args:
-        host: the address to listen at.
+        host: the address to listen on.
 
     Raises:
-        OSError: this machine has no such address, or no free port.
+        OSError: this machine does not have the address, or has no free port.
     """
 
     def __init__(self, host: str) -> None:
@@ -81,7 +82,7 @@ class ProbePort:
         self.address = f"{host}:{self._listener.getsockname()[1]}"
 
     def clear(self) -> None:
-        """Close the connections that were accepted, before the backlog is full."""
+        """Close the connections that were accepted, so that the backlog does not become full."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._listener.accept()[0].close()
@@ -92,7 +93,7 @@ class ProbePort:
 
 
 def can_connect(address: str, seconds: float = 1.0) -> bool:
-    """Whether a connection to ``address`` (``host:port``) is accepted within ``seconds``."""
+    """Return whether a connection to ``address`` (``host:port``) is accepted within ``seconds``."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=seconds).close()
@@ -102,19 +103,20 @@ def can_connect(address: str, seconds: float = 1.0) -> bool:
 
 
 def _address(name: tuple[Any, ...]) -> str:
-    """``host:port`` of what ``getsockname`` or ``getpeername`` returns for a TCP socket."""
+    """Return, as ``host:port``, the value that ``getsockname`` or ``getpeername`` returned for a TCP socket."""
     host, port, *_ = name
-    number = ipaddress.ip_address(str(host).partition("%")[0])  # the interface of a link-local one is no peer's
+    number = ipaddress.ip_address(str(host).partition("%")[0])  # a peer does not know the interface of a link-local one
     return f"{getattr(number, 'ipv4_mapped', None) or number}:{port}"
 
 
 def _tcp() -> Iterator[tuple[int, socket.socket]]:
-    """Each TCP socket with its inode, by a descriptor that is closed again."""
+    """Yield the inode number and the socket of each TCP socket of this process. The socket uses a copy of the
+    descriptor, which is closed again."""
     for entry in Path("/proc/self/fd").iterdir():
         try:
             descriptor = os.dup(int(entry.name))
         except OSError:
-            continue  # the directory's own descriptor, or one that another thread has closed
+            continue  # the directory's own descriptor, or a descriptor that another thread has closed
         try:
             found = socket.socket(fileno=descriptor)
         except OSError:
@@ -126,21 +128,23 @@ def _tcp() -> Iterator[tuple[int, socket.socket]]:
 
 
 OPERATION_TIMEOUT = timedelta(minutes=30)
-"""A step may take as long as it likes: a dead peer is reported by its supervisor, not by a timeout. gloo takes the time
-in which a group must be built for that of every operation in it, unless the operation brings its own."""
+"""Timeout of each operation. It is long, because a step may take any time: a supervisor reports a dead peer, not a
+timeout. Without its own timeout, an operation would get the timeout with which its group was built."""
 _POLL_SECONDS = 0.02
 _LAST_SECONDS = 0.05
-"""How long an operation may still take once the connections are shut: gloo does notice most of that."""
+"""Seconds that an operation may still take after the connections were shut. Most operations of gloo fail by themselves
+within that time."""
 _END_SECONDS = 2.0
-"""How long the thread may take to end, which it does at once unless it is stuck."""
+"""Seconds that the thread may take to end. It ends at once unless it is stuck."""
 
 
 class Watchdog:
     """Waits for the operations of one group. Only one thread calls its methods.
 
     Args:
-        shut: is set once the group's connections have been shut.
-        group: is held until ``close``, or as long as the thread is stuck in one of its operations.
+        shut: an event that is set when the group's connections have been shut.
+        group: the process group. The watchdog holds a reference to it until ``close``, or as long as the thread is
+            stuck in one of its operations.
     """
 
     def __init__(self, shut: threading.Event, group: Any) -> None:
@@ -148,13 +152,14 @@ class Watchdog:
         self._waits: queue.SimpleQueue[_Wait | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.stuck = False
-        """Whether its thread waits for an operation that does not end. It waits for no other any more."""
+        """Whether the thread waits for an operation that does not end. The watchdog then waits for no other
+        operation."""
 
     def wait(self, works: Sequence[Any]) -> None:
         """Wait until all operations ``works`` (``torch.distributed.Work``) are done.
 
         Raises:
-            PeerLost: one of them failed, or the connections have been shut. It is never an error of user code.
+            PeerLost: an operation failed, or the connections have been shut. User code never causes this error.
         """
         if not works:
             return
@@ -176,7 +181,7 @@ class Watchdog:
 
     def _give_up(self, wait: _Wait) -> None:
         self.stuck = True
-        wait.works.clear()  # the memory of all operations but the one that it is stuck in is free
+        wait.works.clear()  # frees the memory of all operations except the stuck one
         self._waits.put(None)
 
     def close(self) -> None:
@@ -200,7 +205,7 @@ class Watchdog:
 
 
 class _Wait:
-    """Operations that are waited for, and what came of them."""
+    """Operations to wait for, and the error of the first that failed, if any."""
 
     def __init__(self, works: Sequence[Any]) -> None:
         self.works = list(works)

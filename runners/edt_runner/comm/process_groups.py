@@ -1,9 +1,10 @@
 """Groups of engines over torch.distributed: reductions and state transfer, for both frameworks.
 
-Raw process groups stand beside each other: the old one trains while the next is built. The global default group is
-never used. Reduction buffers lie in host memory and gloo moves them. With ``reduction="exact"`` the order of every
-addition is that of ``schedule``, on any device; with ``"fast"`` it is gloo's. NCCL would be a second plane and
-group here; ``engine.main`` and ``driver`` choose.
+Several process groups can exist at the same time: the old group trains while the next one is built. torch's global
+default group is never used. Reduction buffers are in host memory, and gloo sends them. With ``reduction="exact"`` the
+order of every addition is the order of ``schedule``, on any device. With ``reduction="fast"`` it is gloo's. An
+implementation over NCCL would be a second plane and a second group in this package; ``engine.main`` and ``driver``
+choose the plane.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ _TAG_SPANS, _TAG_PIECES = 1 << 10, 1 << 16
 
 @dataclass(frozen=True)
 class _Endpoint:
-    """What a plane listens with between two ``renew``."""
+    """The sockets with which a plane listens between two calls of ``renew``."""
 
     device: Any
-    """gloo's, through which its groups connect to each other."""
+    """gloo's device, through which the processes of a group connect."""
     addresses: tuple[str, ...]
     shut: threading.Event
-    """Set once the connections of all groups that were built on it have been shut."""
+    """Set when the connections of all groups of this endpoint have been shut."""
 
 
 class GlooPlane:
-    """Builds groups over the network interface that has ``host``. The data plane.
+    """The data plane. It builds groups over the network interface that has the address ``host``.
 
     Args:
         host: this node's address in the job.
-        dtype: of locals and sums: float32, or float64 where the model has such parameters.
-        interface: name of the network interface; None: it is found by ``host``.
+        dtype: dtype of locals and sums: float32, or float64 if the model has float64 parameters.
+        interface: name of the network interface; None: gloo finds it from ``host``.
 
     Raises:
         RuntimeError: gloo finds no such interface.
@@ -77,26 +78,27 @@ class GlooPlane:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """``host:port`` at which others connect to this process, until ``renew``."""
+        """The addresses (``host:port``) at which other processes connect to this process, until ``renew``."""
         return self._endpoint.addresses
 
     def solo(self) -> GlooGroup:
-        """A group of one, which needs no network."""
+        """Return a group of one process, which needs no network."""
         return GlooGroup(None, 0, 1, self._dtype, self._endpoint.shut)
 
     def build(self, store: str, key: str, rank: int, size: int) -> GlooGroup:
-        """Connect with the others that build the same group. All of them call this at about the same time.
+        """Build a group with other processes. All of them call this at about the same time.
 
         Args:
-            store: ``host:port`` of the TCPStore at which they find each other.
-            key: name of the group there; never used twice.
-            rank: of this process in the group.
-            size: processes in the group.
+            store: ``host:port`` of the TCPStore through which the processes find each other.
+            key: name of the group in the store; each name is used only once.
+            rank: rank of this process in the group.
+            size: number of processes in the group.
 
         Raises:
-            PeerLost: the others did not come within 10 seconds (or EDT_HANG_SECONDS, if less), or a connection broke.
+            PeerLost: the other processes did not connect within 10 seconds (or EDT_HANG_SECONDS, if that is less), or a
+                connection broke.
         """
-        endpoint = self._endpoint  # the plane may be renewed while this builds; the group is of the endpoint before
+        endpoint = self._endpoint  # the plane may be renewed meanwhile; the group belongs to the old endpoint
         host, _, port = store.rpartition(":")
         timeout = timedelta(seconds=min(_BUILD_SECONDS, max(1.0, environment.hang_seconds())))
         try:
@@ -110,38 +112,38 @@ class GlooPlane:
         return GlooGroup(group, rank, size, self._dtype, endpoint.shut)
 
     def shut(self, peers: Collection[str]) -> None:
-        """Break every connection of every group, so that whatever waits on one raises PeerLost within 0.1 seconds.
-        Called by another thread than the one that waits.
+        """Break every connection of every group. An operation that waits on a connection raises PeerLost within 0.1
+        seconds. A thread calls this to interrupt another thread that waits.
 
         Args:
-            peers: addresses (``host:port``) of the others' planes and of the store.
+            peers: addresses (``host:port``) of the other processes' planes and of the store.
         """
         connections.shut(own=self._endpoint.addresses, peers=peers)
         self._endpoint.shut.set()
 
     def renew(self) -> None:
-        """Listen at new addresses: what is built from now on shares nothing with what was shut, of which a peer may
-        still hold an address."""
+        """Listen at new addresses, so that later groups share nothing with the groups that were shut. A peer may still
+        use an old address."""
         self._probe.clear()
         self._endpoint = self._listen()
 
     def close(self) -> None:
-        """Stop listening for probes. None of its groups is used any more."""
+        """Stop listening for probes. Call this when no group of this plane is in use any more."""
         self._probe.close()
 
 
 class GlooGroup:
-    """The engines of one generation, connected. One thread works with it, and somebody closes it: until then its
-    watchdog holds it.
+    """The connected processes of one group, for example the engines of a generation.
 
-    Every operation raises PeerLost where a connection broke or was shut; the group is of no more use then.
+    Only one thread uses the group. The group must be closed; until then its watchdog keeps it alive. Every operation
+    raises PeerLost if a connection broke or was shut. The group cannot be used after that.
 
     Args:
-        group: ``ProcessGroupGloo``; None: of a group of one.
-        rank: of this process.
-        size: ranks.
-        dtype: of locals and sums.
-        shut: is set once the group's connections have been shut.
+        group: the ``ProcessGroupGloo``; None: a group of one process.
+        rank: rank of this process.
+        size: number of ranks.
+        dtype: dtype of locals and sums.
+        shut: an event that is set when the group's connections have been shut.
     """
 
     def __init__(self, group: Any, rank: int, size: int, dtype: torch.dtype, shut: threading.Event) -> None:
@@ -153,10 +155,10 @@ class GlooGroup:
 
     @property
     def _group(self) -> Any:
-        """The process group; None: a group of one.
+        """The process group; None: a group of one process.
 
         Raises:
-            PeerLost: it is closed.
+            PeerLost: the group is closed.
         """
         group = self._open_group
         if self._closed:
@@ -168,9 +170,10 @@ class GlooGroup:
         """Begin to sum a step.
 
         Args:
-            length: numbers in a local.
-            exact: sum in the order of the canonical tree; else a plain all-reduce, whose bits depend on ``size``.
-            previous: of a try of this step that failed; what it has summed is used again, if ``exact``.
+            length: how many numbers a local has.
+            exact: whether to sum in the order of the canonical tree; otherwise a plain all-reduce, whose bits depend on
+                ``size``.
+            previous: the sums of a failed try of this step; they are used again if ``exact``.
         """
         if length not in self._buffers:
             self._buffers[length] = Buffers(length, self.size, self._dtype)
@@ -180,10 +183,10 @@ class GlooGroup:
         """Sum this rank's micro-batches into ``sums``.
 
         Args:
-            plan: of the step.
-            sums: of ``begin``.
-            fill: called with the index of each own micro-batch that is not summed yet, ascending, and with a tensor of
-                shape (length,) that it fills with that micro-batch's local.
+            plan: plan of the step's reduction.
+            sums: what ``begin`` returned.
+            fill: is called with the index of each own micro-batch that is not summed yet, in ascending order, and with
+                a tensor of shape (length,). It fills the tensor with the micro-batch's local.
         """
         buffers = self._buffers[sums.length]
         if sums.total is not None:
@@ -200,13 +203,17 @@ class GlooGroup:
         """Sum over all ranks.
 
         Args:
-            plan: of the step.
-            sums: with all of this rank's micro-batches. It is used up when this returns, and whole until then.
-            announce: called as late as possible; the number that this rank announces to all others.
+            plan: plan of the step's reduction.
+            sums: the sums of all of this rank's micro-batches. This uses them up when it returns. If it raises, those
+                of an exact reduction are still complete.
+            announce: returns the number that this rank announces to all other ranks. It is called as late as possible.
 
         Returns:
             The sum, of shape (length,), which stays valid until the next reduction of this length has returned; and the
-            number that all ranks announced alike, or 0 where they differ.
+            number that all ranks announced, or 0 if they announced different numbers.
+
+        Raises:
+            PeerLost: a connection broke or was shut.
         """
         buffers = self._buffers[sums.length]
         if sums.total is not None:
@@ -225,8 +232,11 @@ class GlooGroup:
     def _finish_tree(
         self, plan: ReductionPlan, held: Mapping[Span, torch.Tensor], buffers: Buffers
     ) -> tuple[torch.Tensor, list[Any]]:
-        """Exchange shards of the subtrees, then sum this rank's shard over the rest of the tree. Returns that, and the
-        sends, which may still be going on."""
+        """Exchange shards of the subtrees, then sum this rank's shard over the rest of the tree.
+
+        Returns:
+            The summed shard, and the send operations, which may not have finished.
+        """
         assert self._group is not None
         owners = plan.owners
         arriving = {span: buffers.shard(index) for index, span in enumerate(owners) if owners[span] != self.rank}
@@ -246,13 +256,15 @@ class GlooGroup:
     def _all_gather(
         self, shard: torch.Tensor, sent: Sequence[Any], buffers: Buffers, announced: int
     ) -> tuple[Reduced, int]:
-        """Send this rank's shard and announcement to all, and receive theirs in their places. gloo's own all-gather
-        takes four times as long (25 million numbers between two, over lo). ``sent``: operations that may still be going
-        on."""
+        """Send this rank's shard and announcement to all other ranks, and receive theirs.
+
+        gloo's own all-gather takes four times as long (measured with 25 million numbers between two processes, over
+        lo). ``sent`` contains send operations that may not have finished; this waits for them, too.
+        """
         group, result = self._group, buffers.next_result()
         own = buffers.slice_of(result, self.rank).copy_(shard)
         numbers = torch.full((self.size,), announced)
-        peers = [(self.rank + distance) % self.size for distance in range(1, self.size)]  # each begins with another
+        peers = [(self.rank + distance) % self.size for distance in range(1, self.size)]  # each starts with another
         works = [*sent]
         for peer in peers:
             works.append(_post(group.recv, [buffers.slice_of(result, peer)], peer, _TAG_SHARD))
@@ -264,7 +276,7 @@ class GlooGroup:
         return result[: buffers.length], _unanimous(numbers)
 
     def _all_reduce(self, total: torch.Tensor, length: int, announce: Callable[[], int]) -> tuple[Reduced, int]:
-        """A plain sum, in which each rank's announcement has a place of its own."""
+        """Sum by a plain all-reduce. Each rank has its own place for its announcement in the summed tensor."""
         total[length + self.rank] = announce()
         if self._group is not None:
             options = c10d.AllreduceOptions()
@@ -278,7 +290,7 @@ class GlooGroup:
         self._watchdog.wait([_post(self._group.send, [reduced.contiguous()], peer, _TAG_REDUCED) for peer in to])
 
     def receive_reduced(self, length: int, source: int) -> Reduced:
-        """What rank ``source`` sends with ``send_reduced``: a new tensor of shape (length,)."""
+        """Receive the tensor that rank ``source`` sends with ``send_reduced``: a new tensor of shape (length,)."""
         assert self._group is not None
         reduced = torch.empty(length, dtype=self._dtype)
         self._watchdog.wait([_post(self._group.recv, [reduced], source, _TAG_REDUCED)])
@@ -288,16 +300,17 @@ class GlooGroup:
     def send_state(
         self, state: State, extra: Mapping[str, Any], sources: Sequence[int], to: Sequence[int]
     ) -> Callable[[], None]:
-        """Begin to send a state, whose tensors must stand still until it has been sent.
+        """Begin to send a state. Its tensors must not change until it has been sent.
 
         Args:
-            state: equal in all ``sources``; tensors on any device, each of which is sent as its bytes.
-            extra: plain JSON that goes with it.
-            sources: ranks that send, this one among them: each sends every so many-th piece of 8 MB.
+            state: the state, which is equal in all ``sources``. Its tensors may be on any device; each is sent as its
+                bytes.
+            extra: plain JSON that is sent with the state.
+            sources: ranks that send, including this rank. The pieces of 8 MiB are dealt out to the sources in turn.
             to: ranks that receive.
 
         Returns:
-            A function that waits until all has been sent, and raises PeerLost where that fails.
+            A function that waits until everything has been sent. It raises PeerLost if a connection broke.
         """
         group = self._group
         assert group is not None
@@ -316,8 +329,14 @@ class GlooGroup:
         return lambda: self._watchdog.wait(works)
 
     def receive_state(self, adapter: Adapter, sources: Sequence[int]) -> Mapping[str, Any]:
-        """Fill ``adapter`` with the state that the ranks ``sources`` send with ``send_state``; returns its ``extra``.
-        Where this raises PeerLost the adapter's state is torn."""
+        """Receive the state that the ranks ``sources`` send with ``send_state``, and fill ``adapter`` with it.
+
+        Returns:
+            The ``extra`` of the state.
+
+        Raises:
+            PeerLost: a connection broke. The adapter's state is incomplete then.
+        """
         group = self._group
         assert group is not None
         size = torch.zeros(1, dtype=torch.int64)
@@ -346,28 +365,32 @@ class GlooGroup:
         return extra
 
     def close(self) -> None:
-        """Drop the connections, which takes about 10 ms a peer. May be called by another thread."""
+        """Close the connections. This takes about 10 ms for each peer. Another thread may call it."""
         self._closed = True
-        group, self._open_group = self._open_group, None  # this thread drops it, and not the one that waits for it
+        group, self._open_group = self._open_group, None  # this thread releases it, not the thread that waits in it
         self._watchdog.close()
         del group
 
 
 def _pieces(tensors: Any) -> list[torch.Tensor]:
-    """All bytes of contiguous tensors, as views of at most 8 MB: different sources can send them."""
+    """Return all bytes of contiguous tensors as views of at most 8 MiB, so that different sources can send different
+    pieces."""
     flat = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
     return [piece for each in flat for piece in torch.split(each, _PIECE_BYTES)]
 
 
 def _unanimous(announced: torch.Tensor) -> int:
-    """The generation that every rank announced; 0: they differ. Then nobody switches: the lower one may have been taken
-    back since, and the higher one will be announced by all soon."""
+    """Return the generation that every rank announced; 0: the ranks announced different ones.
+
+    In that case no rank switches. The lower generation may have been taken back, and all ranks will soon announce the
+    higher one.
+    """
     lowest = int(announced.min())
     return lowest if lowest == int(announced.max()) else 0
 
 
 def _post(operation: Any, *arguments: Any) -> Any:
-    """Start an operation, which fails at once where the connection has broken."""
+    """Start an operation. Raises PeerLost if the connection has already broken."""
     try:
         return operation(*arguments)
     except RuntimeError as error:

@@ -1,9 +1,9 @@
-"""When an engine takes checksums of its replica, and that it sends them. Threads, framework-neutral.
+"""Takes checksums of an engine's replica and sends them to the coordinator. Framework-neutral; uses a thread.
 
-All engines of a generation decide alike, by the step alone, so that the coordinator gets the checksums of one committed
-step from all of them. They are taken beside the next step's forward and backward passes, while the state stands still,
-as the copy for a checkpoint is; whoever changes the state calls ``wait()`` first. The training does not wait for what
-the coordinator makes of them.
+All engines of a generation decide from the step alone when they take checksums. So the coordinator gets the checksums
+of the same committed step from all of them. A thread takes the checksums during the next step's forward and backward
+passes, while the state does not change. The copy for a checkpoint is made in the same way. Code that changes the state
+calls ``wait()`` first. The training does not wait for the coordinator's comparison.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from edt_runner.protocol.messages import Note
 from edt_runner.schedule import Step, StepKind
 
 NEVER = 0
-"""Of ``compare_interval``: replicas are not compared."""
+"""The value of ``compare_interval`` that turns comparisons off."""
 
 
 class ChecksumSender:
-    """Takes checksums and sends them. All methods belong to the thread that trains.
+    """Takes checksums and sends them. Only the thread that trains calls its methods.
 
     Args:
-        link: to the coordinator.
-        export: gives the state by reference; called between two steps by the thread that trains, since a pass may move
-            what the model holds and put it back.
-        take: makes (name, value or checksum) of everything in a state; called by another thread, while it stands still.
-        interval: training steps from one comparison to the next; None: each epoch's end, as far as the coordinator
-            finds it worth its time; ``NEVER``: none at all. Joins and the end come on top of the first two.
-        hooks: whether user callbacks run in the engines, which may be why replicas differ.
-        clock: monotonic seconds.
+        link: the connection to the coordinator.
+        export: returns the state by reference. The thread that trains calls it between two steps, because a forward or
+            backward pass may move the model's tensors and put them back.
+        take: returns (name, value or checksum) for each part of a state. Another thread calls it while the state does
+            not change.
+        interval: training steps from one comparison to the next. None: the end of each epoch that the coordinator has
+            not excluded to save time. ``NEVER``: no comparisons. Except with ``NEVER``, replicas are also compared
+            after joins and at the end.
+        hooks: whether user callbacks run in the engines; they can make replicas differ.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -53,15 +55,21 @@ class ChecksumSender:
         self._thread: threading.Thread | None = None
         self._joined = False
         self._since: tuple[float, int] | None = None
-        """When the last comparison began, and at which offset."""
+        """Time (monotonic seconds) and offset at which the last comparison began."""
 
     def joined(self) -> None:
-        """The engines of this generation have not trained together before: the next training step is compared."""
+        """Let the next training step be compared, because the engines of this generation have not trained together
+        before."""
         self._joined = True
 
     def committed(self, step: Step, offset: int, membership: Membership) -> None:
-        """``step`` is committed, which brought the training to ``offset``; others follow. Begin a comparison if all
-        engines of the membership begin one here."""
+        """Begin to take checksums if the step that was just committed is one after which replicas are compared.
+
+        Args:
+            step: the committed step; it is not the last of the training.
+            offset: the offset after it.
+            membership: the membership that committed it.
+        """
         if self._since is None:
             self._since = (self._clock(), offset)
         reason = self._reason(step, offset) if len(membership.members) > 1 else None
@@ -93,8 +101,14 @@ class ChecksumSender:
         self._thread.start()
 
     def at_end(self, *, names: bool) -> ReplicaChecksums | None:
-        """Checksums of the trained state, for the message that the training is over. None where none are wanted or
-        none can be taken. ``names``: with what each is called, which the first engine sends."""
+        """Return checksums of the trained state, for ``TrainingFinished``.
+
+        Args:
+            names: whether to include the name of each value; only the first engine sends names.
+
+        Returns:
+            The checksums; None: comparisons are turned off, or the checksums could not be taken.
+        """
         self.wait()
         if self._interval == NEVER and not self._hooks:
             return None
@@ -105,7 +119,7 @@ class ChecksumSender:
             return None
 
     def wait(self) -> None:
-        """Called before the state changes."""
+        """Wait until the checksums are taken. Code that changes the state calls this first."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -132,12 +146,13 @@ class ChecksumSender:
         self._link.send(replace(taken, checksums=checksums, seconds=self._clock() - begun))
 
     def _no_checksums(self, when: str, error: Exception) -> None:
-        """Whatever it is, the training goes on without this comparison, or has ended well."""
+        """Send a note to the user about checksums that could not be taken. The training continues without this
+        comparison."""
         self._link.send(Note(f"no checksums {when}: {str(error) or type(error).__name__}"))
 
     def _checksums(self, exported: list[State], *, names: bool) -> ReplicaChecksums:
-        """``exported``: [the state], which is popped: while a reference is held, TensorFlow copies a variable before it
-        writes."""
+        """Take the checksums of the state in ``exported``, a list of one state. This removes the state from the list,
+        because TensorFlow copies a variable before each write as long as a reference to it exists."""
         entries = self._entries(exported.pop())
         called = tuple(name for name, _ in entries) if names else ()
         return ReplicaChecksums(tuple(value for _, value in entries), called, self._hooks)

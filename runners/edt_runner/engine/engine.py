@@ -1,9 +1,10 @@
-"""The life of one engine: join, train, switch, regroup, finish. The methods stand in the order of the protocol.
+"""The life of one engine: join, train, switch, regroup, finish. The methods are in the order of the protocol.
 
-Each stage of the life is a method that returns the next stage, or the kind of the exit. A reduction also carries the
-newest committed generation of every engine: once all have announced the same newer one, the next step is computed in
-it. When the data plane breaks off, wherever that is, the engine stands still, says where it is, and goes on in the
-group that the coordinator makes of the survivors. ``docs/protocol.md`` shows the messages in order.
+Each stage of the life is a method. It returns the next stage, or the kind of the exit (``ExitKind``). In each
+reduction, every engine also announces the newest generation that the coordinator has committed. When all engines have
+announced the same newer generation, they compute the next step in it. If the data plane breaks, the engine stops its
+step and sends the coordinator its status. Then it continues in the group that the coordinator forms of the survivors.
+``docs/protocol.md`` shows the messages in order.
 """
 
 from __future__ import annotations
@@ -59,34 +60,39 @@ Stage = Callable[[], "Stage | ExitKind"]
 
 
 class Engine:
-    """One engine."""
+    """One engine, as the protocol sees it.
+
+    Args:
+        parts: what the engine consists of.
+    """
 
     def __init__(self, parts: EngineParts) -> None:
         self._schedule, self._parts, self._link = parts.training.schedule, parts, parts.link
         self._steps = StepRunner(parts)
         self._membership: Membership | None = None
-        """None: it has no state yet, or has to receive it anew."""
+        """The membership in which this engine works; None: it has no state yet, or has to receive it again."""
         self._announced = 0
         """The generation that all engines announced in the last reduction; 0: they differed."""
         self._unreachable: list[str] = []
-        """The engines that it could not reach when the group of a regroup was not built."""
+        """The engines that this engine could not reach when the group of a regroup was not built."""
         self._built: int | None = None
-        """The newest regroup whose group it has built. ``_unreachable`` is empty where such a group was lost again, the
-        cause of which another engine knows, and where it was never built: this tells the coordinator which it was."""
+        """The newest regroup whose group this engine has built; None: there was none. ``_unreachable`` is empty in two
+        cases: the group was built and lost again, or it was never built. This number lets the coordinator distinguish
+        them."""
         self._requested_after = 0
-        """The newest regroup that it knew of when it sent its join request."""
+        """The newest regroup that this engine knew when it sent its request to join."""
         self._pull_failures = 0
         self._result = EngineResult()
-        """Of the training, once this engine has committed the last step."""
+        """The result of the training, once this engine has committed the last step."""
 
     def run(self) -> ExitKind:
-        """Join, train, and leave one way or another.
+        """Run the engine until its process should end.
 
         Returns:
-            The kind of the exit, which the process then ends with.
+            The kind of the exit. The process ends with the exit status that belongs to it.
 
         Raises:
-            StateMismatch: the script called train() with other arguments here than in the driver.
+            StateMismatch: the script called train() with different arguments in this engine and in the driver.
         """
         stage: Stage = self._join
         while True:
@@ -101,7 +107,7 @@ class Engine:
 
     # ── joining ───────────────────────────────────────────────────────────────────────────────────────────────
     def _join(self) -> Stage | ExitKind:
-        """Ask to join until the state is here. An ExitKind: this engine will not join."""
+        """Ask to join, and wait until the state can be received. Returns an ExitKind if this engine will not join."""
         patience = environment.pull_weight_timeout()
         context.page.write(ActivityKind.WAITING, 0)
         self._request_to_join()
@@ -111,7 +117,7 @@ class Engine:
             match message:
                 case None:
                     self._pull_failed()
-                    deadline = None  # until the coordinator has answered
+                    deadline = None  # there is no limit until the coordinator has answered
                 case TrainingDefined(definition=definition):
                     self._check_definition(definition)
                     deadline = time.monotonic() + patience
@@ -131,11 +137,11 @@ class Engine:
                 case RefuseEngine(why=why):
                     print(f"edt: this engine does not join: {why}", flush=True)
                     return ExitKind.PULL_FAILED
-                case ExitEngine():  # its supervisor knows whether it was asked to leave
+                case ExitEngine():  # the supervisor knows whether the engine was asked to leave
                     return ExitKind.FINISHED
 
     def _request_to_join(self) -> None:
-        self._requested_after = self._link.acknowledge_regroup()  # one that is started later makes the request stale
+        self._requested_after = self._link.acknowledge_regroup()  # a later regroup makes the request stale
         self._link.set_status(EngineStatus(EngineState.JOINING))
         self._link.send(JoinRequest(self._parts.facts, self._parts.plane.addresses, self._requested_after))
 
@@ -155,7 +161,7 @@ class Engine:
                 )
 
     def _receive_from_driver(self, message: ReceiveStateFromDriver) -> Stage:
-        """The first engine of an attempt receives the driver's state and trains alone."""
+        """Receive the driver's state, as the first engine of an attempt, and train alone."""
         with contextlib.closing(self._parts.plane.build(message.store, message.key, rank=1, size=2)) as group:
             self._steps.transfer(group, sources=[0], receivers=[1])
         crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
@@ -166,8 +172,8 @@ class Engine:
         return self._train
 
     def _receive_from_members(self, generation: int) -> Stage:
-        """A joining engine receives the state while the members compute a step. It takes part in that step's reduction
-        with nothing of its own, and computes from the next step on."""
+        """Receive the state, as a joining engine, while the members compute a step. This engine takes part in that
+        step's reduction without micro-batches of its own. It computes from the next step on."""
         prepared, steps = self._link.prepared(generation), self._steps
         change, group = prepared.message, prepared.group
         assert group is not None
@@ -184,7 +190,7 @@ class Engine:
 
     # ── training ──────────────────────────────────────────────────────────────────────────────────────────────
     def _train(self) -> Stage | ExitKind:
-        """Run steps until the training is over, or until this engine has left the group."""
+        """Run steps until the training is over or this engine has left the group."""
         while not self._steps.done:
             if self._announced > self.membership.generation and not self._switch(self._announced):
                 return lambda: self._await_coordinator(ExitKind.LEFT)
@@ -192,14 +198,15 @@ class Engine:
         return self._finish
 
     def _switch(self, generation: int) -> bool:
-        """Work in ``generation`` from the coming step on. False: this engine is not part of it."""
+        """Work in ``generation`` from the coming step on. Returns False if this engine is not part of that
+        generation."""
         prepared, steps, name = self._link.prepared(generation), self._steps, self._link.name
         change, group, old = prepared.message, prepared.group, self.membership
         self._steps.reach(CrashPoint.ENGINE_SWITCH)
         if not change.members and old.leads:
             steps.write_checkpoint()
         if name not in change.members:
-            steps.flush()  # before Switching, after which training may be suspended
+            steps.flush()  # before ``Switching``: after that message the training may be suspended
             self._set_status(EngineState.SWITCHED_OUT, next_generation=generation)
             self._link.send(Switching(generation, steps.offset))
             self._steps.reach(CrashPoint.ENGINE_LEAVE)
@@ -224,7 +231,7 @@ class Engine:
 
     # ── after a loss ──────────────────────────────────────────────────────────────────────────────────────────
     def _report_loss(self) -> Stage | ExitKind:
-        """The data plane broke off: tell the coordinator, unless it has started a regroup itself."""
+        """Tell the coordinator that the data plane broke, unless the coordinator itself has started a regroup."""
         context.page.write(ActivityKind.REGROUPING, self._steps.offset)
         self._set_status(EngineState.REGROUPING)
         if not self._link.regroup_started:
@@ -235,8 +242,11 @@ class Engine:
         return lambda: self._await_coordinator(ExitKind.LEFT)
 
     def _await_coordinator(self, at_exit: ExitKind) -> Stage | ExitKind:
-        """Out of the group, or at the end: do what the coordinator says. ``at_exit``: what ``ExitEngine`` means
-        here."""
+        """Do what the coordinator says while this engine is in no working group, or has committed the last step.
+
+        Args:
+            at_exit: the kind of the exit if the coordinator sends ``ExitEngine`` now.
+        """
         while True:
             message = self._link.wait()
             match message:
@@ -262,7 +272,8 @@ class Engine:
         context.page.write(ActivityKind.REGROUPING, status.offset)
 
     def _regroup(self, message: ApplyRegroupPlan) -> Stage | ExitKind:
-        """Go on with the survivors: those that are a step behind catch up, then the broken step is tried again."""
+        """Continue with the survivors: engines that are one step behind catch up, then all try the broken step
+        again."""
         self._steps.reach(CrashPoint.ENGINE_REGROUP)
         name, plan, led = self._link.name, message.plan, self.membership.leads
         receives = name in plan.repaired or (plan.catch_up is CatchUp.STATE and name in plan.behind)
@@ -291,7 +302,7 @@ class Engine:
         self._steps.pauses.begin(resized)
         if self.membership.leads and not led:
             self._steps.lead()
-        if not plan.repair_source:  # engines that were just made equal are compared when the others would be
+        if not plan.repair_source:  # engines that were just made equal need no extra comparison
             self._parts.checksum_sender.joined()
         return self._train
 
@@ -306,7 +317,8 @@ class Engine:
         return group
 
     def _catch_up(self, plan: RegroupPlan, group: GlooGroup) -> None:
-        """Engines that have not committed the last step receive its reduced tensor, or the whole state."""
+        """Let the engines behind catch up: they receive the reduced tensor of the step that they lack, or the whole
+        state."""
         steps, ranks = self._steps, _ranks(plan.members)
         sources, behind = ranks(plan.sources), ranks(plan.behind)
         if plan.catch_up is CatchUp.STATE:
@@ -319,8 +331,8 @@ class Engine:
             group.send_reduced(steps.reduced, behind)
 
     def _repair(self, plan: RegroupPlan, group: GlooGroup, generation: int) -> bool:
-        """Replicas differed: one engine sends its state to the others, after it has loaded a checkpoint where the plan
-        says so. False: there is no such checkpoint."""
+        """Make replicas equal that differed: one engine sends its state to the engines that the plan names. If the plan
+        contains a restore, that engine first loads a checkpoint. Returns False if there is no such checkpoint."""
         name, parts, steps = self._link.name, self._parts, self._steps
         if name != plan.repair_source and name not in plan.repaired:
             return True
@@ -343,7 +355,7 @@ class Engine:
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────
     def _finish(self) -> Stage | ExitKind:
-        """The last step is committed: say so, and what came of it."""
+        """Tell the coordinator that the last step is committed, and send the result."""
         steps, member = self._steps, self.membership
         steps.flush()
         if member.leads:
@@ -359,7 +371,7 @@ class Engine:
         return lambda: self._await_coordinator(ExitKind.FINISHED)
 
     def _send_to_driver(self, message: SendStateToDriver) -> None:
-        """Send the trained state to the driver. If that dies meanwhile, the coordinator asks again."""
+        """Send the trained state to the driver. If the driver dies during the transfer, the coordinator asks again."""
         self._steps.reach(CrashPoint.ENGINE_HAND_OVER)
         self._set_status(EngineState.SENDING)
         try:
@@ -372,7 +384,7 @@ class Engine:
     # ── what the stages share ─────────────────────────────────────────────────────────────────────────────────
     @property
     def membership(self) -> Membership:
-        """The engine works in it; there is one once it has a state."""
+        """The membership in which this engine works. It exists only while the engine has a state."""
         assert self._membership is not None
         return self._membership
 
@@ -389,10 +401,10 @@ class Engine:
 
 
 def _ranks(members: tuple[str, ...]) -> Callable[[Iterable[str]], list[int]]:
-    """What gives the ranks of engines in ``members``."""
+    """Return a function that returns the ranks of the given engines in ``members``."""
     return lambda engines: [members.index(engine) for engine in engines]
 
 
 def _allocations(engines: Iterable[str]) -> tuple[int, ...]:
-    """The allocation ids that the names of ``engines`` are."""
+    """Return the names of ``engines`` as numbers; a name is an allocation id."""
     return tuple(int(engine) for engine in engines)

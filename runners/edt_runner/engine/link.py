@@ -1,10 +1,10 @@
 """An engine's connection to the coordinator: sockets and threads, no framework.
 
-A control thread reads messages while the main thread trains. It builds groups in the background, and keeps the newest
-generation that is committed, which the main thread announces in each reduction. When the coordinator starts a regroup
-it shuts the data plane, which ends whatever the main thread is blocked in. When the connection breaks it connects
-again, to the address in the supervisor's note: training needs no coordinator, only changes of the membership wait for
-one.
+A control thread reads messages while the main thread trains. The control thread builds groups in the background. It
+keeps the newest committed generation, which the main thread announces in each reduction. When the coordinator starts a
+regroup, the control thread shuts the data plane; this ends any operation in which the main thread is blocked. When the
+connection breaks, the control thread connects again, to the address in a file that the supervisor writes. Steps need no
+coordinator; only changes of the membership wait for one.
 """
 
 from __future__ import annotations
@@ -46,27 +46,29 @@ from edt_runner.protocol.messages import GuaranteeEnded, Message, Metrics, Note,
 _RECONNECT_SECONDS = 0.02
 _RECONNECT_MOST_SECONDS = 0.5
 _SHUT_AGAIN_SECONDS = 0.02
-"""A main thread that is building a group opens connections all the time: they are shut until it has given up."""
+"""Seconds between two shuts of the data plane. A main thread that builds a group keeps opening connections, so the
+control thread shuts them again until the main thread has given up."""
 _HELD_MESSAGES = 4096
 _HELD = Metrics | Note | Progress | Resized | GuaranteeEnded | TrainingReport
-"""Messages that are kept while the connection is broken. The others are dropped: they are superseded after
-reconnecting, by the status and join request that are sent then or by a regroup, or the training can do without them."""
+"""Messages that are kept while the connection is broken. Other messages are dropped. After reconnecting, the status,
+the join request or a regroup replaces them, or the training does not need them."""
 
 
 _ANSWER_SECONDS = 0.5
-"""Pause after a connection that ended without a message: a coordinator of another release refuses each at once."""
+"""Pause after a connection that ended without a message. A coordinator of another release refuses every connection at
+once."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """A generation as one of its engines has it."""
+    """A generation, as one of its engines sees it."""
 
     generation: int
     members: tuple[str, ...]
     """Names of the engines, in rank order."""
     group: GlooGroup
     name: str
-    """Of this engine."""
+    """Name of this engine."""
 
     @property
     def leads(self) -> bool:
@@ -76,15 +78,15 @@ class Membership:
 
 @dataclass
 class PreparedGeneration:
-    """A generation that the coordinator has announced."""
+    """A generation that the coordinator has told this engine to prepare."""
 
     message: PrepareGeneration
     group: GlooGroup | None = None
-    """None: it is not built yet, or this engine is no member."""
+    """The group of the generation; None: it is not built yet, or this engine is not a member."""
 
 
 class EngineLink:
-    """Connection of engine ``name`` to the coordinator.
+    """The connection of engine ``name`` to the coordinator.
 
     Args:
         address: ``host:port`` of the coordinator when the engine starts.
@@ -92,10 +94,10 @@ class EngineLink:
         token: the attempt's secret.
         name: of this engine.
         plane: builds groups, and is shut when the coordinator starts a regroup.
-        computing: what this engine computes with, by name (``edt_runner.frameworks``).
+        computing: this engine's hardware, libraries and their settings, by name (``edt_runner.frameworks``).
 
     Raises:
-        OSError: nobody listens at ``address``.
+        OSError: no process listens at ``address``.
     """
 
     def __init__(
@@ -111,12 +113,14 @@ class EngineLink:
         self._address, self._note, self._token, self._plane = address, note, token, plane
         self._computing = dict(computing)
         self.history: ReplicaHistory | None = None
-        """What the coordinator has said of the engines' replicas, for checkpoints. None: nothing yet."""
+        """The history of the engines' replicas that the coordinator has sent, for checkpoints; None: it has sent none
+        yet."""
         self.guarantee_ended = False
-        """Whether the result has ceased to be exact since the first history came. A checkpoint should hold that soon:
-        an attempt that goes on from an older one would not know of it. Set to False by whoever writes one."""
+        """Whether the result has stopped being exact since the first history came. Then a checkpoint should be written
+        soon, because an attempt that resumes from an older checkpoint would not know it. The code that writes the
+        checkpoint sets this to False."""
         self.compare_from = 0
-        """Epochs that end before this offset are not worth a comparison."""
+        """No comparison is made at an epoch's end before this offset."""
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._inbox: queue.Queue[Message] = queue.Queue()
@@ -124,21 +128,22 @@ class EngineLink:
         self._prepared: dict[int, PreparedGeneration] = {}
         self._old_groups: list[GlooGroup] = []
         self._current = 0
-        """The generation that the main thread works in."""
+        """The generation in which the main thread works."""
         self._committed = 0
         """The newest generation that the coordinator has committed."""
         self._announced = 0
         """The newest generation that this engine has announced."""
         self._settled = 0
-        """The newest generation in which all members work, as the coordinator has said."""
+        """The newest generation in which all members work, according to the coordinator."""
         self.regroup = 0
         """The newest regroup that the coordinator has started; 0: none."""
         self._acknowledged = 0
         """The newest regroup that the main thread has acknowledged."""
         self._request: JoinRequest | None = None
-        """Sent again to a new coordinator, until the engine has the state."""
+        """The newest request to join. It is sent again to a new coordinator until the engine has the state."""
         self.reconnected = False
-        """Whether it has connected again: what was sent before may be lost. Set to False by whoever sends it again."""
+        """Whether this engine has connected again, so that earlier messages may be lost. The code that sends them again
+        sets this to False."""
         self._status = EngineStatus(EngineState.JOINING)
         self._channel = Channel(connect(address, role=Role.ENGINE, token=token, name=name))
         self._introduce()
@@ -146,7 +151,8 @@ class EngineLink:
 
     # ── for the main thread ───────────────────────────────────────────────────────────────────────────────────
     def send(self, message: Message) -> None:
-        """Send one message to the coordinator. While the connection is broken, metrics, notes and reports are kept."""
+        """Send one message to the coordinator. While the connection is broken, metrics, notes and reports are kept, and
+        other messages are dropped."""
         if isinstance(message, JoinRequest):
             self._request = message
         with self._writing:
@@ -156,33 +162,34 @@ class EngineLink:
                 self._held.append(message)
 
     def report(self, report: str, **body: Any) -> None:
-        """Send one report to the platform, by way of coordinator, supervisor and agent. ``report`` is a
+        """Send one report to the platform through the coordinator, its supervisor and the agent. ``report`` is a
         ``ReportKind``."""
         self.send(TrainingReport(report, body))
 
     def wait(self, seconds: float | None = None) -> Message | None:
-        """The next message for the main thread; None: none came within ``seconds``."""
+        """Return the next message for the main thread; None: no message came within ``seconds``."""
         try:
             return self._inbox.get(timeout=seconds)
         except queue.Empty:
             return None
 
     def set_status(self, status: EngineStatus) -> None:
-        """Keep what a new coordinator should know of this engine. This link knows ``announced``, ``settled`` and
-        ``regroup`` by itself."""
+        """Keep the status that this engine sends to a new coordinator. The link itself fills in ``announced``,
+        ``settled`` and ``regroup``."""
         with self._lock:
             if status.state is not EngineState.JOINING:
                 self._request = None
             self._status = status
 
     def announce(self) -> int:
-        """The newest committed generation, for a reduction. From now on this engine does not take it back."""
+        """Return the newest committed generation, to announce it in a reduction. From now on this engine refuses to
+        retract it."""
         with self._lock:
             self._announced = max(self._announced, self._committed)
             return self._committed
 
     def check(self) -> None:
-        """Let the main thread leave what it does when a regroup has been started.
+        """Interrupt the main thread if a regroup has been started.
 
         Raises:
             PeerLost: the coordinator has started a regroup that the main thread has not acknowledged.
@@ -196,10 +203,13 @@ class EngineLink:
         return self.regroup > self._acknowledged
 
     def acknowledge_regroup(self, number: int | None = None) -> int:
-        """The main thread has left the data plane and acknowledges regroup ``number`` (None: the newest). Returns it.
+        """Acknowledge regroup ``number`` (None: the newest), after the main thread has left the data plane.
 
-        If the number is new, the plane was shut and is renewed. The control thread shuts the plane under the same lock
-        and only for a regroup that is not acknowledged, so it never shuts the renewed plane for an old regroup.
+        If the number is new, the plane was shut, and this renews it. The control thread shuts the plane under the same
+        lock, and only for a regroup that is not acknowledged. So it never shuts the renewed plane for an old regroup.
+
+        Returns:
+            The number of the regroup.
         """
         with self._lock:
             number = self.regroup if number is None else number
@@ -209,10 +219,10 @@ class EngineLink:
             return number
 
     def prepared(self, number: int) -> PreparedGeneration:
-        """The prepared generation ``number``.
+        """Return the prepared generation ``number``.
 
         Raises:
-            PeerLost: a regroup has made it void.
+            PeerLost: a regroup has made the generation void.
         """
         with self._lock:
             found = self._prepared.get(number)
@@ -221,18 +231,27 @@ class EngineLink:
         return found
 
     def build_group(self, store: str, key: str, members: tuple[str, ...]) -> GlooGroup:
-        """The group of ``members``, of which this engine is one. Called by any thread.
+        """Build the group of ``members``, which include this engine. Any thread may call this.
+
+        Args:
+            store: ``host:port`` of the TCPStore.
+            key: name of the group in the store.
+            members: names of the engines, in rank order.
 
         Raises:
-            PeerLost: the others did not come in time.
+            PeerLost: the other engines did not connect in time.
         """
         if len(members) == 1:
             return self._plane.solo()
         return self._plane.build(store, key, members.index(self.name), len(members))
 
     def enter(self, number: int, old: GlooGroup | None) -> None:
-        """The main thread works in generation ``number`` from now on. ``old``: the group that it worked in, which is
-        closed when all members have switched."""
+        """Note that the main thread works in generation ``number`` from now on.
+
+        Args:
+            number: the generation.
+            old: the group in which the main thread worked before, if any. It is closed when all members have switched.
+        """
         with self._lock:
             self._current = number
             self._committed = max(self._committed, number)
@@ -256,8 +275,8 @@ class EngineLink:
             self._reconnect()
 
     def _reconnect(self) -> None:
-        """Connect to the coordinator that there is now. Generations that this engine has not announced are void: only
-        the coordinator before knew of them."""
+        """Connect to the current coordinator. Generations that this engine has not announced become void, because only
+        the previous coordinator knew them."""
         with self._lock:
             for number in [number for number in self._prepared if number > self._announced]:
                 self._withdraw(number)
@@ -319,7 +338,7 @@ class EngineLink:
                 self._inbox.put(message)
 
     def _shut(self, message: StartRegroup | JoinAgain) -> None:
-        """Get the main thread out of the data plane. Every prepared generation is void."""
+        """Interrupt the main thread in the data plane. Every prepared generation becomes void."""
         regroup, addresses = message.regroup, message.addresses
         with self._lock:
             if regroup <= self.regroup and isinstance(message, StartRegroup):
@@ -338,7 +357,8 @@ class EngineLink:
                 self._shut_for(regroup, addresses)
 
     def _shut_for(self, regroup: int, addresses: tuple[str, ...]) -> None:
-        """Shut the plane, unless ``regroup`` has been acknowledged: then it is another plane. Called under the lock."""
+        """Shut the plane, unless ``regroup`` has been acknowledged, because then the plane is a new one. The caller
+        holds the lock."""
         if self._acknowledged < regroup:
             self._plane.shut(addresses)
 
@@ -368,8 +388,8 @@ class EngineLink:
             group.close()
 
     def _withdraw(self, number: int, *, announced: bool = False) -> None:
-        """Forget a generation that will not come. ``announced``: also where this engine has announced it, since a
-        regroup has made that void for all."""
+        """Forget generation ``number``, which will not come. ``announced``: also take back this engine's announcement,
+        because a regroup has made the generation void for all."""
         if number <= self._current:
             return
         dropped = self._prepared.pop(number, None)
@@ -385,8 +405,8 @@ def _in_thread(work: Callable[[], None], name: str) -> None:
 
 
 def leave_process(code: int) -> NoReturn:
-    """End this engine's process with exit status ``code``: output is flushed, no destructor and no atexit function of
-    user code runs."""
+    """End this engine's process with exit status ``code``. Standard output and standard error are flushed. No
+    destructor and no atexit function of user code runs."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -33,13 +33,16 @@ from edt_runner.training import Training, model_dir
 
 _BACKGROUND_NICENESS = 10
 _PART_OF_GRACE = 0.6
-"""Of the time that a leave may take: how long the first-ranked engine of a membership that empties waits for room for
-its checkpoint."""
+"""The part of the grace period for which the first engine waits for room on the disk for its checkpoint, when all
+engines leave."""
 
 
 def prepared(training: Training, role: Context) -> EngineParts:
-    """What engine ``role.name`` is made of: everything that needs no other engine. Made at low priority where this
-    process may raise its priority again. Called by the main thread, since no other may set signal handlers."""
+    """Make the parts of engine ``role.name``. This needs no other engine.
+
+    The work runs at low priority if this process may raise its priority again. The main thread calls this, because only
+    the main thread may set signal handlers.
+    """
     if os.geteuid() != 0:
         return _prepare(training, role)
     before = os.nice(0)
@@ -47,12 +50,12 @@ def prepared(training: Training, role: Context) -> EngineParts:
     try:
         return _prepare(training, role)
     finally:
-        for thread in Path("/proc/self/task").iterdir():  # those started meanwhile have inherited it
+        for thread in Path("/proc/self/task").iterdir():  # threads started meanwhile have inherited it
             os.setpriority(os.PRIO_PROCESS, int(thread.name), before)
 
 
 def live(parts: EngineParts) -> NoReturn:
-    """Join, train, leave, and end the process. Called by any thread."""
+    """Join, train, leave, and end the process. Any thread may call this."""
     logger = parts.training.request.worker_logger
     if logger is not None:
         logger.on_train_begin()
@@ -64,7 +67,7 @@ def live(parts: EngineParts) -> NoReturn:
 
 
 def _prepare(training: Training, role: Context) -> EngineParts:
-    """As ``prepared``, in the order that forking asks for: loader processes come first."""
+    """Make the parts of an engine. Loader processes are forked first, before this process has threads or a network."""
     spec = role.spec
     loader = training.loader(_loader_processes(training.request.loader_processes, spec.cores, spec.max_engines))
     adapter = training.adapter(on_device=role.device != "cpu")
@@ -102,7 +105,8 @@ def _prepare(training: Training, role: Context) -> EngineParts:
 
 
 def _warm_up(training: Training, adapter: EngineAdapter) -> None:
-    """Take a small batch through the model before the training needs it. What the model raises at that says so."""
+    """Compute a small batch before the training begins. An exception of the model gets a note that it came from this
+    trial."""
     size = training.schedule.batch_size
     units = min(2, size)
     try:
@@ -116,7 +120,14 @@ def _warm_up(training: Training, adapter: EngineAdapter) -> None:
 
 
 def _restore(folder: Path, most: int, adapter: EngineAdapter) -> Mapping[str, Any]:
-    """``EngineParts.restore``: load the newest checkpoint of offset ``most`` or before."""
+    """Load the newest checkpoint of offset ``most`` or an earlier one, for ``EngineParts.restore``.
+
+    Returns:
+        The offset of the checkpoint, and the sums of loss and metrics of its epoch.
+
+    Raises:
+        CheckpointError: there is no such checkpoint.
+    """
     found = checkpoint.newest(folder, most=most)
     if found is None:
         raise CheckpointError(
@@ -129,12 +140,13 @@ def _restore(folder: Path, most: int, adapter: EngineAdapter) -> Mapping[str, An
 
 
 def _ask_to_leave(link: EngineLink) -> None:
-    """Send the request from a thread: the signal may have come while this one was writing to the link."""
+    """Ask to leave, from a new thread: the signal may have interrupted this thread while it was writing to the link."""
     threading.Thread(target=link.send, args=(LeaveEngines((link.name,)),), daemon=True).start()
 
 
 def _loader_processes(wanted: int, cores: int, engines: int) -> int:
-    """Loader processes of one engine: those of all engines are at most as many as the node has cores."""
+    """Return the number of loader processes of one engine. All engines together have at most one loader process for
+    each core, but each engine may have one."""
     most = max(1, cores // engines)
     if wanted > most:
         print(
@@ -148,7 +160,7 @@ def _loader_processes(wanted: int, cores: int, engines: int) -> int:
 def _snapshots(
     training: Training, adapter: EngineAdapter, role: Context, link: EngineLink, computing: Mapping[str, Any]
 ) -> Snapshots:
-    """Recovery checkpoints of this training."""
+    """Make the object that writes the recovery checkpoints of this training."""
     identity = training.identity(role.spec.arguments)
 
     def write(offset: int, metric_sums: Mapping[str, Any], state: State) -> None:

@@ -1,8 +1,9 @@
 """Steps of the training as one engine runs them: compute, reduce, commit. Framework-neutral.
 
-A step loads batches, runs forward and backward on this engine's micro-batches, is reduced with the other engines, and
-is committed. A reduction may break off at any instant: what is summed by then is kept for the next try. The newest
-reduced tensor is kept, too, for engines that were lost to the reduction before they could commit it.
+In each step, the engine loads batches, runs forward and backward passes on its micro-batches, reduces the local
+gradients with the other engines, and commits the step. A reduction may fail at any instant. The sums of this engine's
+own micro-batches are then kept for the next try. The newest reduced tensor is kept, too: some engines may not have
+received all of it before the reduction failed.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from edt_runner.training import Training
 
 @dataclass(frozen=True)
 class EngineParts:
-    """What an engine is made of."""
+    """The parts of an engine."""
 
     training: Training
     facts: Mapping[str, Any]
-    """Of this engine's data, which the coordinator compares with the driver's."""
+    """Facts about this engine's data, which the coordinator compares with the driver's."""
     adapter: Adapter
     plane: GlooPlane
     loader: SampleLoader
@@ -49,39 +50,41 @@ class EngineParts:
     hooks: UserCallbacks | None
     files: UserFiles
     restore: Callable[[int], Mapping[str, Any]]
-    """Loads the newest checkpoint of this offset or before into the adapter, and removes those after it. Returns what
-    belongs to the state besides the adapter's. Raises CheckpointError where there is none."""
+    """Loads the newest checkpoint of the given offset or an earlier one into the adapter, and removes later
+    checkpoints. It returns the part of the state that is not in the adapter. It raises CheckpointError if there is no
+    such checkpoint."""
 
 
 class StepRunner:
-    """Runs the steps of a training, and holds what belongs to its state besides the adapter's.
+    """Runs the steps of a training, and holds the part of the training's state that is not in the adapter.
 
     Args:
-        parts: of the engine.
+        parts: the parts of the engine.
     """
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts, self._training, self._schedule = parts, parts.training, parts.training.schedule
         self._adapter, self._link, self._loader = parts.adapter, parts.link, parts.loader
         self.offset = 0
-        """Of the coming step."""
+        """Offset of the coming step."""
         self.reduced: Reduced | None = None
-        """The reduced tensor of the step that was committed last, as long as others can apply it."""
+        """The reduced tensor of the step that was committed last; None: there is none that other engines could
+        apply."""
         self._sums: PartialSums | None = None
-        """What is summed of the coming step."""
+        """The sums of this engine's micro-batches of the coming step; None: there are none yet."""
         self.torn = False
-        """Whether the state is incomplete: another engine's was being received over it."""
+        """Whether the state is incomplete, because the receiving of another engine's state has not finished."""
         self._split: Split | None = None
-        """Of the coming step; None: an even split over all members."""
+        """The split of the coming step; None: an even split over all members."""
         self._summed_width = 0
-        """Micro-batches of the step that ``_sums`` are of."""
+        """Number of micro-batches of the step to which ``_sums`` belong."""
         self.pauses = PauseTimer(parts.link)
         self._telemetry = Telemetry(parts.link, parts.adapter.values)
         self.finish_sending: Callable[[], None] | None = None
         """Waits until the joining engines have received the state."""
         self._epoch_sums = MetricSums(parts.adapter.width)
         self._tried_in = 0
-        """Generation in which the coming step was tried last."""
+        """The generation in which the coming step was tried last."""
         self._reported_first_step = False
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,7 +103,7 @@ class StepRunner:
         return self._parts.hooks is not None and self._parts.hooks.stopped
 
     def status(self, engines: int) -> RegroupStatus:
-        """How far this one of so many engines is, for a regroup."""
+        """Return how far this engine is, for a regroup. ``engines`` is the number of engines in its membership."""
         micro_batches, offset_after = self._schedule.micro_batches, None
         if self._schedule.follows_engines:
             micro_batches = 0 if self.done else _width_of(self._coming_split(engines))
@@ -115,10 +118,21 @@ class StepRunner:
         )
 
     def transfer(self, group: GlooGroup, sources: Sequence[int], receivers: Sequence[int]) -> Callable[[], None]:
-        """Move the whole state from some ranks of ``group``, where it is equal, to others.
+        """Move the whole state from some ranks of ``group`` to other ranks. The state is equal in all sources.
 
-        A receiver has it when this returns. A source has begun to send; the function that is returned waits until its
-        part has been sent, and the state must stand still until then.
+        On a receiver, the state has arrived when this returns. On a source, the sending has begun when this returns,
+        and the state must not change until the returned function has returned.
+
+        Args:
+            group: the group that connects the engines.
+            sources: ranks that send.
+            receivers: ranks that receive.
+
+        Returns:
+            A function that waits until this rank's part has been sent.
+
+        Raises:
+            PeerLost: a connection broke.
         """
         if group.rank in receivers:
             self._parts.snapshots.wait_copied()
@@ -131,7 +145,8 @@ class StepRunner:
         return lambda: None
 
     def accept(self, extra: Mapping[str, Any]) -> None:
-        """Go on from a state that the adapter has been filled with. ``extra``: of that state."""
+        """Continue from a state that is already in the adapter. ``extra`` is the part of that state that is not in the
+        adapter."""
         self.offset = int(extra["offset"])
         self._epoch_sums = MetricSums(self._adapter.width, extra["metric_sums"])
         self.reduced = self._sums = self.finish_sending = None
@@ -141,11 +156,11 @@ class StepRunner:
 
     # ── batches ───────────────────────────────────────────────────────────────────────────────────────────────
     def enter(self) -> None:
-        """Another membership goes on with the state that is here."""
+        """Note that this engine has entered another membership with a complete state."""
         self._split, self.torn = None, False
 
     def split_over(self, computing: tuple[str, ...], members: tuple[str, ...]) -> None:
-        """Only some of the members compute the coming step."""
+        """Split the coming step over the engines ``computing`` only, which are some of ``members`` (in rank order)."""
         parts = iter(self._even_split(len(computing)))
         self._split = tuple(next(parts) if member in computing else range(0) for member in members)
 
@@ -153,15 +168,18 @@ class StepRunner:
         return self._split or self._even_split(engines)
 
     def _even_split(self, engines: int) -> Split:
-        """The coming step's micro-batches, split evenly over so many engines."""
+        """Return the coming step's micro-batches, split evenly over ``engines`` engines."""
         return even_split(self._step_at(self.offset, engines).micro_batches, engines)
 
     def _step_at(self, offset: int, engines: int) -> Step:
         return self._schedule.at(offset, self._training.widths.at(offset, engines))
 
     def request_batches(self, group: GlooGroup, kept: Collection[int] = ()) -> None:
-        """Let the loader prepare what this engine will compute: of the coming step all but the micro-batches that are
-        ``kept``; of later steps its part of an even split."""
+        """Let the loader prepare the micro-batches that this engine will compute.
+
+        In the coming step, these are this engine's micro-batches without ``kept``, which are summed already. In later
+        steps, they are its part of an even split.
+        """
         if self.done:
             return
         parts = self._coming_split(group.size)
@@ -179,10 +197,17 @@ class StepRunner:
             part = even_split(step.micro_batches, group.size)[group.rank]
 
     def try_again(self, parts: Split, group: GlooGroup) -> None:
-        """Before another try of the coming step, which is split into ``parts``: of what is summed keep the
-        micro-batches that are this engine's, and request the batches of the others."""
+        """Prepare another try of the coming step.
+
+        The sums of micro-batches that are this engine's in the new split are kept; the batches of its other
+        micro-batches are requested from the loader.
+
+        Args:
+            parts: the new split of the step.
+            group: the new group.
+        """
         self.finish_sending, self._split = None, parts
-        if _width_of(parts) != self._summed_width:  # it is another step than the one that they were summed for
+        if _width_of(parts) != self._summed_width:  # the sums belong to a step of another width
             self._sums = None
         if self._sums is not None:
             self._sums.restrict(parts[group.rank])
@@ -195,7 +220,7 @@ class StepRunner:
         """Compute, reduce and commit the coming step.
 
         Returns:
-            The generation that all engines announced in the reduction, or 0 where they differ.
+            The generation that all engines announced in the reduction, or 0 if they announced different ones.
 
         Raises:
             PeerLost: the group broke, or a regroup was started. The step is not committed.
@@ -213,7 +238,7 @@ class StepRunner:
         self._sums = group.begin(self._adapter.size(step.kind), exact=exact, previous=self._sums)
         group.sum_own(plan, self._sums, lambda index, local: self._compute(step, index, local))
         own = self._own_sums(step) if self._training.request.worker_logger else []
-        if self.finish_sending is not None:  # nothing may change the parameters before joining engines have them
+        if self.finish_sending is not None:  # joining engines must have the parameters before anything changes them
             self.finish_sending()
             self.finish_sending = None
         if trains:
@@ -256,7 +281,13 @@ class StepRunner:
         context.page.write(ActivityKind.APPLYING, self.offset)
 
     def commit(self, reduced: Reduced, membership: Membership, step: Step) -> None:
-        """Make the reduced tensor of the coming step part of the state. Nothing in here waits for another engine."""
+        """Make the reduced tensor of the coming step part of the state. This method does not wait for any other engine.
+
+        Args:
+            reduced: the reduced tensor of the step.
+            membership: the membership in which the step was reduced.
+            step: the step.
+        """
         before, trains, leads = self.offset, step.kind is StepKind.TRAIN, membership.leads
         context.page.write(ActivityKind.APPLYING, self.offset)
         self._parts.snapshots.wait_copied()
@@ -284,7 +315,7 @@ class StepRunner:
             self._schedule, step, self._epoch_sums, int(sums[0]), size, leads=leads, details=details
         )
         if leads:
-            if self._link.reconnected:  # bundles of metrics may be lost with the coordinator before this one
+            if self._link.reconnected:  # bundles of metrics may have been lost with the previous coordinator
                 self._link.reconnected = False
                 self._telemetry.lead()
             self._write_files(step)
@@ -303,19 +334,20 @@ class StepRunner:
         self._parts.hooks.end_epoch(step.epoch, values, last=last, saves=saves)
 
     def flush(self) -> None:
-        """Send what is known of metrics, progress and pauses: this engine is about to leave, or to end."""
+        """Send all collected metrics, progress and pauses, because this engine is about to leave or to end."""
         self.pauses.finish()
         self._telemetry.flush()
 
     # ── what the first engine does besides ────────────────────────────────────────────────────────────────────
     def lead(self) -> None:
-        """This engine is the first in rank order from now on: it does again what the one before may not have done."""
+        """Take over the work of the first engine in rank order. This repeats work that the previous first engine may
+        not have finished."""
         self._telemetry.lead()
-        if self.offset:  # also where the state has come from another engine, or from a checkpoint
+        if self.offset:  # also if the state has come from another engine or from a checkpoint
             self._write_files(self._schedule.at(self.offset - 1))
 
     def _write_files(self, step: Step) -> None:
-        """Begin a recovery checkpoint where one is due, and write the user's files at the end of an epoch."""
+        """Begin a recovery checkpoint if one is due, and write the user's files at the end of an epoch."""
         ended, self._link.guarantee_ended = self._link.guarantee_ended, False
         self._parts.snapshots.begin(self.offset, self._epoch_sums.to_json_object(), force=step.ends_epoch or ended)
         if step.ends_epoch:
@@ -330,13 +362,13 @@ class StepRunner:
         return bool(every) and epoch % every == 0
 
     def write_checkpoint(self) -> None:
-        """Write a recovery checkpoint of the state as it is; returns when it is on disk."""
+        """Write a recovery checkpoint of the current state. Returns when the checkpoint is on disk."""
         context.page.write(ActivityKind.EXPORTING, self.offset)
         self._parts.snapshots.write_now(self.offset, self._epoch_sums.to_json_object())
 
     # ── this engine's own values ──────────────────────────────────────────────────────────────────────────────
     def _own_sums(self, step: Step) -> list[float]:
-        """Samples, loss and metrics summed over this engine's micro-batches."""
+        """Return samples, loss and metrics, summed over this engine's micro-batches."""
         assert self._sums is not None
         found = [self._adapter.sums(step.kind, tensor) for tensor in self._sums.tensors()]
         return [sum(column) for column in zip(*found, strict=True)]
@@ -352,19 +384,25 @@ class StepRunner:
             logger.log_test_metrics(values, iteration, epoch)
 
     def reach(self, point: CrashPoint) -> None:
-        """Where a test may end this engine."""
+        """Mark a point at which a test may end this engine."""
         crash_point(point, at=self.offset, who=self._link.name)
 
 
 def _width_of(parts: Split) -> int:
-    """Micro-batches of the step that is split so."""
+    """Return the number of micro-batches of the step whose split is ``parts``."""
     return sum(map(len, parts))
 
 
 def _drops(training_step: int, micro_batch: int) -> bool:
-    """Whether a fault is wanted here, to see that it is noticed. ``EDT_FAULT=drop:STEP``: the engine that has
-    micro-batch 0 skips it at that training step; ``EDT_FAULT=raise:STEP``: it raises RuntimeError, as user code
-    would."""
+    """Return whether this micro-batch should be skipped, to test that the fault is noticed.
+
+    ``EDT_FAULT=drop:STEP``: the engine that has micro-batch 0 skips it at that training step. ``EDT_FAULT=raise:STEP``:
+    the engine raises RuntimeError, as user code would.
+
+    Raises:
+        UsageError: EDT_FAULT has another form.
+        RuntimeError: EDT_FAULT asks for it at this step.
+    """
     fault = environment.fault()
     if fault is None or micro_batch != 0:
         return False

@@ -1,11 +1,11 @@
-"""What an engine says of its steps: metrics, progress, pauses of resizes, and the sample record.
+"""What an engine sends and writes about its steps: metrics, progress, the pauses of resizes, and the sample record.
 
-The first engine sends metrics and progress. Metrics of every step go to the driver, whose logger writes them; they
-travel in small bundles. Progress goes to the platform as a report, about twice a second. All engines have the numbers
-and keep the newest of them: if the first dies before it has sent some, the next first sends them, and the driver drops
-what it has.
+The first engine sends metrics and progress. Metrics of every step go to the driver in small bundles; the driver's
+logger writes them. Progress goes to the platform as a report, about twice a second. All engines have the same numbers
+and keep the newest ones. If the first engine dies before it has sent some, the next first engine sends them. The driver
+drops metrics that it has already received.
 
-Samples per second are those of training: the time of a validation does not count.
+Samples per second count training only: the time of a validation does not count.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ _PROGRESS_SECONDS = 0.5
 _KEPT_SECONDS = 5.0
 _KEPT_MOST = 4096
 _AROUND = 3
-"""Intervals that count as around a change: the one in which the switch fell and the two after it."""
+"""Number of intervals between commits that count as part of a change: the interval with the switch and the next two."""
 _STEADY = 8
-"""Intervals after those that make a steady step."""
+"""Number of later intervals whose median is the duration of a steady step."""
 
 
 class MetricSums:
-    """Sums of loss and metrics over the epoch so far, of training and of validation. A step's commit adds to them.
+    """Sums of loss and metrics over the current epoch, for training and for validation. Each commit of a step adds to
+    them.
 
     Args:
-        length: numbers in each.
-        data: of ``to_json_object``; None: nothing is counted yet.
+        length: how many numbers each of the two has (``Adapter.width``).
+        data: what ``to_json_object`` returned; None: begin with zeros.
     """
 
     def __init__(self, length: int, data: Mapping[str, Any] | None = None) -> None:
@@ -56,29 +57,29 @@ class MetricSums:
                 self._sums[kind] = [float(value) for value in stored]
 
     def add(self, kind: StepKind, sums: Sequence[float]) -> None:
-        """Add those of a step."""
+        """Add the sums of one step, of shape (length,)."""
         self._sums[kind] = [old + new for old, new in zip(self._sums[kind], sums, strict=True)]
 
     def reset(self, kind: StepKind) -> None:
-        """An epoch begins."""
+        """Set the sums of one kind of step to zero, because an epoch begins."""
         self._sums[kind] = [0.0] * len(self._sums[kind])
 
     def of(self, kind: StepKind) -> list[float]:
-        """The sums so far."""
+        """Return the current sums of one kind of step."""
         return list(self._sums[kind])
 
     def to_json_object(self) -> dict[str, list[float]]:
-        """For a checkpoint."""
+        """Return all sums as JSON, for a checkpoint or a state transfer."""
         return {kind.value: list(sums) for kind, sums in self._sums.items()}
 
 
 class Telemetry:
-    """Collects and sends.
+    """Collects metrics and progress, and sends them.
 
     Args:
-        link: to the coordinator.
-        values: makes loss and metrics, by name, of sums; called only for what is sent.
-        clock: monotonic seconds.
+        link: the connection to the coordinator.
+        values: computes loss and metrics, by name, from sums. It is called only for items that are sent.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -90,12 +91,13 @@ class Telemetry:
     ) -> None:
         self._link, self._values, self._clock = link, values, clock
         self._items: list[Callable[[], MetricItem]] = []
-        """Each is made when it is sent: most progress is not, and values cost time."""
+        """Functions that make the collected items. An item is made only when it is sent, because computing its values
+        takes time."""
         self._kept: deque[tuple[float, Callable[[], MetricItem]]] = deque(maxlen=_KEPT_MOST)
         self._sent = self._reported = self._last = clock()
         self._samples, self._seconds = 0, 0.0
         self._progress: Callable[[float], Progress] | None = None
-        """Of the newest training step, by samples per second."""
+        """Makes the progress of the newest training step from the samples per second; None: there is nothing new."""
 
     def committed(
         self,
@@ -108,16 +110,16 @@ class Telemetry:
         leads: bool,
         details: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """A step was committed.
+        """Collect the values of a committed step, and send what is due.
 
         Args:
-            schedule: of the training.
-            step: that was committed.
-            sums: of the epoch so far, with this step's.
-            samples: of the step.
-            workers: engines that shared it.
-            leads: whether this engine sends.
-            details: values of a training step beside loss and metrics, by name.
+            schedule: schedule of the training.
+            step: the committed step.
+            sums: sums of the epoch so far, including this step.
+            samples: number of samples of the step.
+            workers: number of engines that shared the step.
+            leads: whether this engine is the first, which sends.
+            details: further values of a training step besides loss and metrics, by name.
         """
         now, wall = self._clock(), time.time()
         took, self._last = now - self._last, now
@@ -126,7 +128,7 @@ class Telemetry:
         also = dict(details) if trains else {}
 
         def metrics() -> dict[str, float]:
-            """Loss, the user's metrics, and what else there is to say of the step under names that are still free."""
+            """Return loss, the user's metrics, and the details whose names are not taken by these."""
             found = self._values(values)
             return {**found, **also, **found}
 
@@ -156,13 +158,14 @@ class Telemetry:
             self._send_progress(now)
 
     def lead(self) -> None:
-        """This engine is the first from now on; the one before may have died before it had sent a bundle."""
+        """Begin to send, as the new first engine. The previous first engine may have died before it had sent a bundle,
+        so the kept items are sent now."""
         self._items = [item for _, item in self._kept]
         self._last = self._reported = self._clock()
         self._send_items(self._last)
 
     def flush(self) -> None:
-        """Send what has been collected: the engine is about to stop being the first, or to end."""
+        """Send everything that has been collected, because this engine is about to leave or to end."""
         now = self._clock()
         self._send_items(now)
         self._send_progress(now)
@@ -180,33 +183,34 @@ class Telemetry:
 
 
 class PauseTimer:
-    """Measures how long changes of the membership hold the training up, and sends that.
+    """Measures how long changes of the membership delay the training, and sends the result.
 
-    The pause of a change is the longest interval between two commits around it, less a steady step at the new size. It
-    is known some steps later, and an engine may be dead by then. So each engine measures and sends, and the coordinator
-    drops what it has.
+    The pause of a change is the longest interval between two commits around the change, minus the duration of a steady
+    step at the new size. It is known only some steps later, and an engine may be dead by then. So every engine measures
+    and sends, and the coordinator uses the first message for each generation.
 
     Args:
-        link: to the coordinator.
-        clock: monotonic seconds.
+        link: the connection to the coordinator.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, link: EngineLink, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._link, self._clock = link, clock
         self._resized: Resized | None = None
-        """The change that is measured; None: none is."""
+        """The change that is being measured; None: no change is."""
         self._intervals: list[float] = []
-        """Between commits since it began."""
+        """Intervals between commits since the change began, in seconds."""
         self._last: float | None = None
-        """When the last training step was committed; None: something else took time since."""
+        """Time at which the last training step was committed, in monotonic seconds; None: something other than training
+        has taken time since then."""
 
     def begin(self, resized: Resized) -> None:
-        """The membership is about to change. What is known of the change before is sent."""
+        """Begin to measure the change ``resized``, and send the result of the previous measurement."""
         self.finish()
         self._resized, self._intervals = resized, []
 
     def committed(self) -> None:
-        """A training step was committed."""
+        """Note the time of the commit of a training step."""
         now = self._clock()
         if self._resized is not None and self._last is not None:
             self._intervals.append(now - self._last)
@@ -215,12 +219,11 @@ class PauseTimer:
             self.finish()
 
     def interrupted(self) -> None:
-        """Something else than training takes time before the next commit: a validation, a checkpoint."""
+        """Ignore the current interval, because a validation or a checkpoint takes time before the next commit."""
         self._last = None
 
     def finish(self) -> None:
-        """End the measurement that is running, with what is known. There is no pause where too few steps came after
-        the change."""
+        """End the current measurement and send its result. The pause is None if too few steps followed the change."""
         around, steady = self._intervals[:_AROUND], self._intervals[_AROUND:]
         pause = max(0.0, max(around) - median(steady)) if steady else None
         if self._resized is not None:
@@ -232,10 +235,10 @@ _HELD_BYTES = 16 << 20
 
 
 class Recorder:
-    """The sample record: which samples each committed step was made of. It holds the micro-batches of the step being
-    computed, and writes down what becomes of them.
+    """Writes the sample record: which samples each committed step consists of.
 
-    Off unless EDT_SAMPLE_RECORD names a folder. Each engine appends JSON lines to ``samples-<fence>-<engine>.jsonl``:
+    The recorder keeps the micro-batches of the current step and writes whether the step was tried and committed. It is
+    off unless EDT_SAMPLE_RECORD names a folder. Each engine appends JSON lines to ``samples-<fence>-<engine>.jsonl``:
 
         ["try", epoch, step, generation, index, [samples]]  one for each of its micro-batches, before the reduction
         ["commit", step, generation]                        after it has committed the step
@@ -244,9 +247,14 @@ class Recorder:
                                                             from this step on, in an earlier generation or attempt, is
                                                             void
 
-    A step that is reduced again, because an engine died in it, has another, higher generation. Where the batch follows
-    the engines, steps count micro-batches and a line's is the first of ``width``.
-    ``examples/demo/edt_demo/sample_record.py`` reads it.
+    A step that is reduced again, because an engine died during it, has a higher generation. If the batch follows the
+    engines, steps count micro-batches: ``step`` is the first of the ``width`` micro-batches. The program
+    ``examples/demo/edt_demo/sample_record.py`` reads the record.
+
+    Args:
+        folder: the folder; None: no record is written.
+        fence: fence of the attempt.
+        name: name of this engine.
     """
 
     def __init__(self, folder: str | None, fence: int, name: str) -> None:
@@ -258,16 +266,23 @@ class Recorder:
             self._log.write(b"")
 
     def hold(self, epoch: int, step: int, index: int, samples: npt.NDArray[np.int64]) -> None:
-        """A micro-batch of the step being computed; replaces an earlier one of the same index."""
+        """Keep a micro-batch of the current step. It replaces an earlier one with the same index.
+
+        Args:
+            epoch: 0-based.
+            step: training steps committed before the step.
+            index: number of the micro-batch in the step.
+            samples: sample indices, of shape (samples,).
+        """
         if self._log is not None:
             self._held[index] = (epoch, step, samples)
 
     def keep(self, indices: Collection[int]) -> None:
-        """Forget all other micro-batches."""
+        """Keep only the micro-batches with these indices."""
         self._held = {index: held for index, held in self._held.items() if index in indices}
 
     def trying(self, step: int, generation: int) -> None:
-        """The step is about to be reduced in this generation: write down its micro-batches."""
+        """Write the micro-batches of the step, which is about to be reduced in this generation."""
         if self._held:
             self._write(
                 ["try", epoch, step, generation, index, samples.tolist()]
@@ -276,19 +291,21 @@ class Recorder:
             )
 
     def commit(self, step: int, generation: int, width: int | None = None) -> None:
-        """The training step is committed as it was reduced in this generation. ``width``: of a step whose
-        micro-batches are as many as there are engines."""
+        """Write that the training step, as reduced in this generation, is committed. ``width`` is the number of its
+        micro-batches if the batch follows the engines, else None."""
         self._held.clear()
         self._write([["commit", step, generation] if width is None else ["commit", step, generation, width]])
 
     def go_back(self, step: int, generation: int) -> None:
-        """All engines go back to a checkpoint after which ``step`` is the next, and go on in ``generation``."""
+        """Write that all engines go back to a checkpoint after which ``step`` is the next step, and continue in
+        ``generation``."""
         self._held.clear()
         self._write([["commit-void", step, generation]])
 
     def _write(self, lines: Iterable[list[Any]]) -> None:
-        """Write in one call: what the kernel has taken outlives this process. What a full disk does not take is kept;
-        if that becomes too much the record ends and shows a gap, and the training goes on."""
+        """Write lines in one call, since data that the kernel has accepted survive this process. Lines that do not fit
+        on a full disk are kept in memory. If they become too many, the record ends with a gap, and the training
+        continues."""
         if self._log is None:
             return
         self._log.write("".join(json.dumps(line) + "\n" for line in lines).encode())
