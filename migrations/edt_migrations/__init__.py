@@ -1,9 +1,9 @@
-"""The schema's history. Touches the database's schema; imports nothing of the other packages.
+"""Migrations of the database's schema. Changes the schema; imports nothing of the other packages.
 
-``migrate(url)`` brings a database, empty or old, to the newest schema that this code knows; called by every
-process that opens one, by as many at once as like: one does it, under the writer's lock, the others find it done.
-The steps lie in ``versions``. A new one is written by hand, numbered, and held against
-``edt_scheduler.store.tables`` by a test on both databases.
+``migrate(url)`` brings an empty or older database to the newest schema that this code knows. Every process that opens a
+database calls it, also many processes at once. One process migrates under the writer's lock, and the others find the
+work done. The migrations are in ``versions``. A new migration is written by hand and numbered. A test compares the
+result with ``edt_scheduler.store.tables`` on both databases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool
 LOCK = 0x454455
 """Key of PostgreSQL's advisory lock for migrating."""
 _WAIT_MS = 60_000
-"""So long SQLite's users wait for who migrates already; the driver's own 5 s are too few on a slow disk."""
+"""How many ms a process waits on SQLite while another one migrates. The driver's own 5 s are too few on a slow disk."""
 
 
 class DatabaseTooNew(RuntimeError):
@@ -40,20 +40,24 @@ class DatabaseTooNew(RuntimeError):
 
 
 def migrate(url: str, check: Callable[[Connection], None] | None = None, *, to: str = "head") -> None:
-    """Bring the database at ``url`` to the newest schema, all steps in one transaction.
+    """Bring the database at ``url`` to the newest schema, with all migrations in one transaction.
 
-    ``check`` is asked before the first step, under the lock; what it raises leaves the database as it is. Where the
-    schema is the newest already, it is asked without the lock: it may look at files of another machine.
-    ``to``: stop at this older revision (``0003``), as a test of what comes after it wants.
+    Args:
+        url: URL of the database.
+        check: called before the first migration, under the lock. If it raises, the database stays as it is. If the
+            schema is the newest already, ``check`` is called without the lock, because it may read files of another
+            machine.
+        to: an older revision (``0003``) at which to stop, for tests of later migrations.
 
-    Raises DatabaseTooNew, with the database untouched, where a newer version of this code has been at work.
+    Raises:
+        DatabaseTooNew: if a newer version of this code has migrated the database; the database stays as it is.
     """
     if to == "head" and _is_newest(url, check):
         return
     engine = _engine(url)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", lambda connection, _: connection.execute(f"PRAGMA busy_timeout={_WAIT_MS}"))
-        # The driver would begin only at the first INSERT, and not at all before CREATE TABLE.
+        # The driver itself would begin a transaction only at the first INSERT, and none before CREATE TABLE.
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     with engine.connect() as connection, connection.begin():
@@ -64,24 +68,32 @@ def migrate(url: str, check: Callable[[Connection], None] | None = None, *, to: 
 
 @cache
 def revisions() -> tuple[str, ...]:
-    """The numbers of all schemas, oldest first. Read once: each is a module."""
+    """The numbers of all schemas, oldest first. The result is cached, since each schema is a module to import."""
     script = ScriptDirectory.from_config(_config())
     return tuple(step.revision for step in script.walk_revisions())[::-1]
 
 
 def at_head(url: str) -> bool:
-    """Whether the database at ``url`` has the newest schema; changes nothing. Raises DatabaseTooNew as ``migrate``."""
+    """Whether the database at ``url`` has the newest schema. Changes nothing.
+
+    Raises:
+        DatabaseTooNew: if a newer version of this code has migrated the database.
+    """
     with _engine(url).connect() as connection:
         return is_newest(connection)
 
 
 def is_newest(connection: Connection) -> bool:
-    """The same of an open database."""
+    """Whether the database of an open connection has the newest schema.
+
+    Raises:
+        DatabaseTooNew: if a newer version of this code has migrated the database.
+    """
     return _found(connection) == revisions()[-1]
 
 
 def _is_newest(url: str, check: Callable[[Connection], None] | None) -> bool:
-    """Whether nothing is to be migrated. Then ``check`` has been asked."""
+    """Whether the schema is the newest already. If it is, ``check`` has been called."""
     with _engine(url).connect() as connection:
         if not is_newest(connection):
             return False
@@ -110,7 +122,7 @@ def _config(connection: Connection | None = None) -> Config:
 
 
 def _found(connection: Connection) -> str | None:
-    """The database's revision, if this code knows it."""
+    """The database's revision, if this code knows it; None: the database is empty. Raises DatabaseTooNew."""
     found = MigrationContext.configure(connection).get_current_revision()
     if found is not None and found not in revisions():
         raise DatabaseTooNew(found, revisions()[-1])

@@ -1,7 +1,7 @@
-"""``python -m edt_migrations [URL]``: migrate, or say in one sentence why not (exit code 2). Room: migrations.
+"""``python -m edt_migrations [URL]``: migrate, or print one sentence why not (exit code 2).
 
-Without a URL: the platform's database as EDT_ variables say, so that a password stands on no command line; refused
-where it does not belong to EDT_HOME, as by whoever starts.
+Without a URL, the EDT_ variables name the platform's database, so that no password stands on a command line. The
+command refuses a database that does not belong to EDT_HOME, as every start of the platform does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from edt_migrations import DatabaseTooNew, migrate
 
 
 def main(arguments: list[str]) -> int:
-    """0: the database has the newest schema."""
+    """Migrate the database.
+
+    Args:
+        arguments: the command line without the program's name.
+
+    Returns:
+        The exit status. 0: the database has the newest schema. 2: it could not be migrated.
+    """
     if len(arguments) > 1:
         sys.stderr.write("usage: python -m edt_migrations [DATABASE_URL]\n")
         return 2
@@ -38,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _platforms() -> int:
-    # Only here: that package itself imports the schema's history.
+    # Imported only here, because edt_scheduler itself imports edt_migrations.
     from edt_scheduler.errors import HomeUnusable, Unavailable
     from edt_scheduler.platform import prepare
     from edt_scheduler.settings import Settings

@@ -1,4 +1,4 @@
-"""Alembic's own entry: runs the steps on the connection it was handed. Room: migrations."""
+"""Alembic's entry point: runs the migrations on the connection that it is given."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""``python -m edt_scheduler``: the process that decides.
+"""``python -m edt_scheduler``: the scheduler's process, which decides what every job holds.
 
-A loop on its own monotonic timer, and when a notification comes. One of several decides at a time, the others stand
-by. SIGTERM ends it between two decisions; a SIGKILL at any instant loses nothing, since what was decided is in
-the database and what was not is decided again.
-Exit code 2, with one sentence: it cannot start (home, settings, database).
+The process runs a loop, which looks by its own monotonic timer and when a notification comes. Of several schedulers one
+decides at a time, and the others stand by. SIGTERM ends the process between two decisions. A SIGKILL at any time loses
+nothing: decisions are in the database, and the next scheduler decides what is left.
+
+If the process cannot start (home, settings, database), it prints one sentence and exits with code 2.
 """
 
 from __future__ import annotations
@@ -26,12 +27,18 @@ from edt_scheduler.settings import Settings
 log = logging.getLogger("edt.scheduler")
 
 STAND_BY_SECONDS = 1.0
-"""A scheduler that stands by tries to lead so often, or every EDT_TICK_SECONDS where that is shorter. It ignores the
-notifications that come meanwhile: whoever begins to lead looks at everything."""
+"""A scheduler that stands by tries to lead every this many seconds, or every EDT_TICK_SECONDS if that is shorter.
+
+It ignores notifications until then, because it looks at everything when it begins to lead.
+"""
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT.
+
+    Returns:
+        The exit status: 0 after a signal, 2 if the process cannot start.
+    """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     for library in ("alembic", "celery"):
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -57,7 +64,7 @@ def _refuse(sentence: str) -> int:
 
 
 def _stand_by(platform: Platform, listener: Listener) -> None:
-    """Decide, or wait until the one who decides is gone, or the database is back."""
+    """Lead and decide; while another scheduler leads or the database does not answer, wait and try again."""
     shown = ""
     while not listener.stopped:
         try:
@@ -71,7 +78,7 @@ def _stand_by(platform: Platform, listener: Listener) -> None:
                     listener.wait(platform.settings.tick_seconds)
                 if not listener.stopped:
                     log.warning("the session that held the lock is lost: no longer deciding")
-        except (AlreadyLeading, Unavailable, OSError) as error:  # the last: a full disk, say
+        except (AlreadyLeading, Unavailable, OSError) as error:  # an OSError comes from a full disk, for example
             if isinstance(error, AlreadyLeading):
                 _show_life(platform)
             if shown != str(error):
@@ -84,7 +91,7 @@ def _stand_by(platform: Platform, listener: Listener) -> None:
 
 def _show_life(platform: Platform) -> None:
     if platform.settings.alive_file is not None:
-        with suppress(OSError):  # a full disk: whoever looks at the file sees that it is old
+        with suppress(OSError):  # on a full disk the file's old time shows that something is wrong
             platform.settings.alive_file.touch()
 
 

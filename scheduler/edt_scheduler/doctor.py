@@ -1,13 +1,13 @@
-"""``python -m edt_scheduler.doctor``: what an administrator asks of a home and its database.
+"""``python -m edt_scheduler.doctor``: an administrator's commands for a home and its database.
 
-    python -m edt_scheduler.doctor                       look: one JSON object, nothing is changed or made
-    python -m edt_scheduler.doctor --adopt [--keep-jobs] have home and database belong together from now on
+    python -m edt_scheduler.doctor                       print one JSON object; change and create nothing
+    python -m edt_scheduler.doctor --adopt [--keep-jobs] make home and database belong together from now on
     python -m edt_scheduler.doctor --remove NAME …       delete entries of lost+found for good
     python -m edt_scheduler.doctor --seal                seal all environments with the newest key of the file
 
-``edt doctor`` types these, asks before it adopts or deletes, and shows the JSON as a table. Exit code 2, with one
-sentence: it cannot be done. Touches the home's folders and the database; the platform may run meanwhile, but not for
-``--adopt``.
+``edt doctor`` runs these commands, asks before it adopts or deletes, and shows the JSON as a table. If a command cannot
+do its work, it prints one sentence and exits with code 2. The commands use the home's folders and the database. The
+platform may run meanwhile, except during ``--adopt``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,15 @@ _LOOK_AGAIN_SECONDS = 1.0
 
 
 def main(words: list[str] | None = None) -> int:
-    """Exit status: 0 done, 1 the two do not belong together or a database does not answer, 2 it cannot be done."""
+    """Run one command.
+
+    Args:
+        words: the command line without the program's name; None: ``sys.argv``.
+
+    Returns:
+        The exit status. 0: done. 1: home and database do not belong together, the database does not answer, or
+        ``--seal`` found environments whose key the file does not hold. 2: the command cannot do its work.
+    """
     parser = argparse.ArgumentParser(prog="python -m edt_scheduler.doctor", description="Look after a home.")
     parser.add_argument("--adopt", action="store_true", help="have home and database belong together from now on")
     parser.add_argument("--keep-jobs", action="store_true", help="with --adopt: folders of jobs it knows stay")
@@ -70,10 +78,22 @@ def main(words: list[str] | None = None) -> int:
 
 
 def look(settings: Settings) -> dict[str, object]:
-    """Home, database, whether they belong together, the secret key, folders that no row knows, lost+found.
+    """Describe the home, the database, whether they belong together, the secret key, unknown folders and lost+found.
 
-    ``problem`` is None or a sentence. ``unknown``: job folders that lie among the others still. Raises as the database
-    does; changes and makes nothing.
+    Changes and creates nothing.
+
+    Args:
+        settings: the platform's settings.
+
+    Returns:
+        A JSON object. ``problem`` is None or a sentence. ``unknown`` lists job folders that no row knows and that are
+        not in lost+found.
+
+    Raises:
+        HomeUnusable: if the home's id cannot be read.
+        OSError: if the home's folders cannot be read.
+        sqlalchemy.exc.ArgumentError: if EDT_DATABASE_URL is no database URL.
+        sqlalchemy.exc.DBAPIError: if the database cannot be opened.
     """
     seen: dict[str, object] = {
         "home": str(settings.home),
@@ -103,10 +123,11 @@ def look(settings: Settings) -> dict[str, object]:
 
 
 def _secret_key(settings: Settings, sealed: Mapping[str | None, int] | None) -> dict[str, object]:
-    """Where the keys lie, their ids, and what of the database they open; ``sealed``: None where it was not asked.
+    """Where the keys lie, their ids, and which environments of the database they open.
 
-    ``older``: environments that another key than the newest has sealed, or none yet. ``unneeded``: keys that nothing
-    is sealed with any more. ``problem`` is None or a sentence.
+    ``sealed``: key id to the number of environments that it has sealed; None: the database was not asked. In the
+    result, ``older`` counts environments that are not sealed with the newest key. ``unneeded`` lists keys with which no
+    environment is sealed any more. ``problem`` is None or a sentence.
     """
     file, counts = KeyFile(settings), sealed or {}
     ids: tuple[str, ...] = ()
@@ -135,22 +156,24 @@ def _secret_key(settings: Settings, sealed: Mapping[str | None, int] | None) -> 
 
 
 def _is_missing(settings: Settings) -> bool:
-    """Whether it is a file that is not there. Looking at it would make it."""
+    """Whether the database is a SQLite file that does not exist. To open the file would create it."""
     url = make_url(settings.database)
     return url.get_backend_name() == "sqlite" and not Path(url.database or "").exists()
 
 
 def _adopt(settings: Settings, *, keep_jobs: bool) -> int:
-    """Move the folders that are not this database's to lost+found, then give both a new id.
+    """Move job folders to lost+found, then give home and database a new id, the same for both.
 
-    Whatever ends this in the middle leaves a home and a database that are refused as before; it can be typed again.
+    ``keep_jobs``: folders of jobs that the database knows stay where they are.
+
+    If this ends in the middle, home and database still do not belong together. The command can then be run again.
     """
     if _is_missing(settings):
         place = pairing.database_place(settings)
         return _refuse(f"there is no database {place}: EDT_DATABASE_URL names another, or start once to make this one")
     settings.home.mkdir(parents=True, exist_ok=True)
     (settings.home / "run").mkdir(exist_ok=True)
-    # No scheduler decides for either of the two meanwhile.
+    # Meanwhile no scheduler decides for this home or this database.
     with closing(Database(settings.database)) as database, lead(settings, home_alone=True):
         migrate(settings.database)
         with database.snapshot() as tx:
@@ -166,7 +189,7 @@ def _adopt(settings: Settings, *, keep_jobs: bool) -> int:
 
 
 def _set_aside(settings: Settings, stay: set[int]) -> int:
-    """Move all other job folders to lost+found, each when nothing of it lives; how many there were."""
+    """Move all job folders but those in ``stay`` to lost+found, each when nothing of it lives; return how many."""
     folders = {number: folder for number, folder in lost_found.job_folders(settings.jobs).items() if number not in stay}
     quiet = lost_found.Quiet(settings, time.monotonic)
     for folder in folders.values():
@@ -200,7 +223,10 @@ def _remove(settings: Settings, names: list[str]) -> int:
 
 
 def _seal(settings: Settings) -> int:
-    """The platform may run meanwhile. Exit status 1: some are sealed with a key that the file does not hold."""
+    """Seal all environments with the newest key. The platform may run meanwhile.
+
+    Returns 1 if some environments are sealed with a key that the file does not hold.
+    """
     if _is_missing(settings):
         return _refuse(f"there is no database {pairing.database_place(settings)}, and nothing to seal")
     keys = KeyFile(settings).known()

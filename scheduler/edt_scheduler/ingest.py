@@ -1,8 +1,9 @@
-"""What each kind of report does to the truth. Called inside the transaction that takes it.
+"""What each kind of report changes in the database. Call it inside the transaction that takes the report.
 
-Two kinds of effects, told apart by the fence. What a report says of processes (an engine that is gone, a
-supervisor that has ended) is true whatever the fence, and frees what it held. What it says of the job (its state, E,
-progress) counts only while its attempt is the job's live one; a late report changes nothing.
+Reports have two kinds of effects, and the fence separates them. What a report says about processes (an engine that is
+gone, a supervisor that has ended) is true for every fence, and frees the slots that were held. What a report says about
+the job (its state, E, progress) counts only while its attempt is the job's live one. A late report about the job
+changes nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from edt_scheduler.store import allocations, attempts, jobs, metrics, outbox, re
 log = logging.getLogger("edt.reports")
 
 NEVER_SKIPPED = frozenset({ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED})
-"""Reports that give slots back: without them a slot would stay booked for ever."""
+"""Kinds of reports that give slots back: without these reports a slot would stay booked for ever."""
 CHECKPOINTS_APART_SECONDS = 600.0
-"""Of checkpoints that nothing else comes between, one in this time stands in the job's history."""
+"""If no other event comes between checkpoints, the job's history gets one checkpoint event in this many seconds."""
 _CLOCKS_APART_SECONDS = 86_400.0
-"""A time that lies further ahead of ours is no time."""
+"""A report's time that is more than this many seconds ahead of this machine's clock is replaced by the present time."""
 
 
 @dataclass(frozen=True)
 class _Context:
-    """One report, in the transaction that takes it, with the rows that it is about."""
+    """One report and the rows that it is about, inside the transaction that takes it."""
 
     tx: Connection
     node: Row[Any]
@@ -46,32 +47,32 @@ class _Context:
 
     @property
     def body(self) -> Mapping[str, Any]:
-        """As it fits the report's kind: fields that it needs are there, each has its type, others may be None."""
+        """The report's body, fitted to its kind. Required fields have their type, and other fields may be None."""
         return self.report.body
 
     @property
     def current(self) -> bool:
-        """Its attempt is the job's live one and nothing has ended it."""
+        """Whether the report's attempt is the job's live one and has not ended."""
         return self.attempt.ended_at is None and self.attempt.kind is None
 
     @property
     def kind(self) -> ExitKind:
-        """How something ended. Unknown counts as lost: the kind that only tries again."""
+        """How the engine or the attempt ended. A missing kind counts as LOST, after which the job only tries again."""
         return ExitKind(self.body.get("kind", ExitKind.LOST))
 
     def text(self, key: str) -> str:
         return self.body.get(key) or ""
 
     def own(self) -> Row[Any] | None:
-        """The allocation that the body names, if it is this supervisor's."""
+        """The allocation that the body names, if it belongs to this supervisor."""
         return allocations.find(self.tx, self.body["allocation"], self.job.id, self.report.fence, self.node.id)
 
     def of_attempt(self, number: int) -> Row[Any] | None:
-        """An allocation of the attempt, on whatever node: the coordinator speaks of all engines."""
+        """An allocation of the attempt, on any node, because a coordinator reports about all engines."""
         return allocations.find(self.tx, number, self.job.id, self.report.fence)
 
     def named(self, key: str) -> list[Row[Any]]:
-        """The allocations of the attempt in a list of the body."""
+        """The allocations of the attempt that the body lists under ``key``."""
         found = [self.of_attempt(number) for number in self.body.get(key) or ()]
         return [row for row in found if row is not None]
 
@@ -80,8 +81,18 @@ class _Context:
 
 
 def take(tx: Connection, node: Row[Any], job_id: int, report: Report, now: float) -> None:
-    """Apply one report whose number is next. What it says may be odd; it is never refused for that: of its body only
-    what ``reports.BODIES`` knows is looked at, and a report that lacks what its kind needs says nothing."""
+    """Apply one report.
+
+    A report is never refused for odd content. Only the fields that ``reports.BODIES`` knows count, and a report that
+    lacks a field that its kind needs changes nothing.
+
+    Args:
+        tx: the transaction that takes the report.
+        node: row of the node whose supervisor wrote the report.
+        job_id: number of the job.
+        report: the report; its number must be the next of its supervisor.
+        now: the current time, in seconds since the epoch.
+    """
     fitted = fit(report.kind, report.body)
     if fitted.faults:
         log.debug("%s/%d: report %d: %s", report.job, report.fence, report.seq, "; ".join(fitted.faults))
@@ -98,7 +109,7 @@ def take(tx: Connection, node: Row[Any], job_id: int, report: Report, now: float
         log.info("%s/%d: late %s ignored", report.job, report.fence, report.kind)
 
 
-# Of processes: true whatever the fence.
+# Reports about processes: true for every fence.
 
 
 def _engine_started(context: _Context) -> None:
@@ -121,7 +132,11 @@ def _engine_joined(context: _Context) -> None:
 
 
 def _joined(context: _Context, allocation: int, step: int | None) -> None:
-    """An attempt's first engine tells where the attempt begins; all others have their state from another engine."""
+    """Note where an engine has its state from.
+
+    The first engine of an attempt begins at ``step``, from a checkpoint. All others get their state from another
+    engine.
+    """
     known = jobs.compared(context.job)
     if allocations.others_joined(context.tx, context.job.id, context.report.fence, allocation):
         known = known.joined(step if step is not None else known.compared_step or 0)
@@ -137,11 +152,11 @@ def _engine_counted(context: _Context) -> None:
         resizes.mark(context.tx, allocation.grown_by, first_step_at=context.report.time)
 
 
-# Of what is gone: that frees what was held. What follows for the job is asked only of its live attempt.
+# Reports of ends: they free slots for every fence. Consequences for the job follow only from its live attempt.
 
 
 def _engine_gone(context: _Context) -> None:
-    """An engine's process was seen gone. Where nobody had asked for that, the attempt goes on without it."""
+    """An engine's process was seen gone. If the engine was not asked back, the attempt goes on without it."""
     tx, kind, row = context.tx, context.kind, context.own()
     if row is None or row.released_at is not None:
         return
@@ -171,7 +186,7 @@ def _engine_gone(context: _Context) -> None:
 
 
 def _attempt_ended(context: _Context) -> None:
-    """A supervisor's last report, its own or its agent's: its children died with it, nothing of them can be left."""
+    """The last report of a supervisor, from itself or its agent. Its child processes died with it, so none are left."""
     tx, job_id, fence = context.tx, context.job.id, context.report.fence
     whole = _is_whole(context)
     end = End(context.kind, context.text("message"), context.body.get("code"), context.body.get("failed_step"))
@@ -183,7 +198,7 @@ def _attempt_ended(context: _Context) -> None:
         if context.body.get("digest"):
             jobs.change(tx, job_id, digest=context.text("digest"))
         if context.kind is ExitKind.FINISHED and (step := context.body.get("step")) is not None:
-            # Reports of progress may have been given up on a full disk; this one never is.
+            # On a full disk reports of progress may be dropped, but this report never is.
             known = context.job.progress.get("step") or 0
             jobs.change(tx, job_id, progress={**context.job.progress, "step": max(known, step)})
         if not context.attempt.oom and _is_second_oom(context):
@@ -198,10 +213,11 @@ def _attempt_ended(context: _Context) -> None:
 
 
 def _is_whole(context: _Context) -> bool:
-    """Whether this is the end of the attempt, not only of its part on this node.
+    """Whether this report means the end of the whole attempt, not only of its part on this node.
 
-    That is for whom to say who hosts the coordinator. That the script came to its end is true whoever says it.
-    How a script ends is nothing that an agent could know: without a word on it, it is the supervisor that speaks.
+    Only the node that hosts the coordinator decides this. But a report that the script came to its end counts from any
+    node. If the body has no field ``whole``, the supervisor wrote the report and not the agent, since an agent cannot
+    know how a script ended.
     """
     hosts = context.node.id in {context.attempt.head_node_id, context.attempt.coordinator_node_id}
     if "whole" not in context.body:
@@ -210,7 +226,10 @@ def _is_whole(context: _Context) -> bool:
 
 
 def _is_second_oom(context: _Context) -> bool:
-    """Counts a kill for memory. The first may be a neighbour's fault, the second is the script's."""
+    """Count a kill for memory; return whether it counts as the script's fault.
+
+    The first kill may be the fault of another process, the second (OOM_LIMIT) counts as the script's fault.
+    """
     if not context.body.get("oom"):
         return False
     return losses.count_oom(context.tx, context.job.id, context.report.fence) >= OOM_LIMIT
@@ -236,16 +255,16 @@ def _describe_end(context: _Context, engine: int) -> str:
     return f"{who} was lost" + (f" by signal {number}" if number else "") + (f": {message}" if message else "")
 
 
-# Of the job: only from its live attempt.
+# Reports about the job: they count only from its live attempt.
 
 
 def _attempt_started(context: _Context) -> None:
-    """Its first supervisor has started. The start of others, and of a later head node's, changes nothing here."""
+    """The attempt's first supervisor has started. Later starts, on other nodes or a new head node, change nothing."""
     if context.attempt.started_at is None:
         attempts.change(context.tx, context.job.id, context.report.fence, started_at=context.now)
     if JobState(context.job.state) is JobState.PENDING:
         message = f"attempt {context.report.fence} runs on {context.node.name}"
-        jobs.change(context.tx, context.job.id, message=None)  # what became of the attempt before is history
+        jobs.change(context.tx, context.job.id, message=None)  # the end of the attempt before is in the history
         jobs.move(context.tx, context.job.id, JobState.RUNNING, message, context.now)
 
 
@@ -274,8 +293,10 @@ def _engines_known(context: _Context) -> None:
 
 
 def _resized(context: _Context) -> None:
-    """The engines work in another group. Which of them left or died the coordinator may know before their supervisor
-    says so."""
+    """The engines form another membership.
+
+    The coordinator may report engines that left or died before their supervisor does.
+    """
     workers = context.body.get("workers")
     if workers is not None:
         jobs.change(context.tx, context.job.id, workers=workers)
@@ -306,7 +327,7 @@ def _progress(context: _Context) -> None:
 
 
 def _checkpointed(context: _Context) -> None:
-    """Steps that are safe are what ends a row of losses: from here the next attempt has something to gain."""
+    """A new checkpoint ends a series of losses, because the next attempt can go on from this checkpoint."""
     step = context.body.get("step")
     if step is None:
         return
@@ -321,7 +342,11 @@ def _checkpointed(context: _Context) -> None:
 
 
 def _guarantee_ended(context: _Context) -> None:
-    """The first reason stands, unless it said no more than that the engines differ. A reason known is no event."""
+    """Store why the result is no longer exact, and record an event.
+
+    The first reason stays, unless it says only that the engines differ. A reason that is stored already is not recorded
+    again.
+    """
     engine, step = context.body.get("engine"), context.body.get("step")
     texts = {key: cut(context.text(key)) for key in ("what", "why", "difference")}
     reason = why_not_exact(texts["what"], texts["why"], engine, step, texts["difference"])
@@ -334,7 +359,11 @@ def _guarantee_ended(context: _Context) -> None:
 
 
 def _replicas_compared(context: _Context) -> None:
-    """All equal: the row says so, and no event, since there are many. Not equal: an event, where it is news."""
+    """Engines were compared.
+
+    If all are equal, only the job's row is changed: an event for each comparison would be too many. If they differ, the
+    first such report is an event.
+    """
     step, engines = context.body["step"], context.body["engines"]
     if context.body["equal"]:
         of_join = context.body.get("reason") == "join"
@@ -347,7 +376,7 @@ def _replicas_compared(context: _Context) -> None:
 
 
 def _storage(context: _Context) -> None:
-    """A place of the job on some disk cannot be written, or can be again. Its training goes on."""
+    """A folder of the job cannot be written, or can be written again. The training goes on."""
     place, error, seconds = context.text("place") or "a place", context.text("error"), context.body.get("seconds")
     if error:
         context.record(
@@ -366,7 +395,7 @@ def _pull_failed(context: _Context) -> None:
 
 
 def _left_out(context: _Context) -> None:
-    """Its agent did not carry some reports of the job, which came too often or could not be so."""
+    """The agent left out some reports of the job, because they came too often or had bad content."""
     counts = context.body.get("counts") or {}
     kinds = ", ".join(f"{number:.0f} of kind {kind}" for kind, number in counts.items() if number)
     if kinds:

@@ -1,8 +1,8 @@
 """An attempt's head node: the node on which its coordinator and driver run.
 
-Called inside somebody's write transaction. Another node becomes the head node when the present one is drained or lost
-and engines of the attempt are left elsewhere. Until the new one reports its coordinator's address, the coordinator of
-the old one goes on if it lives (``attempts.coordinator_node_id``), and so does the training.
+Call these functions inside a write transaction. When the head node is drained or lost and engines of the attempt are
+left on other nodes, one of those nodes becomes the head node. If the old coordinator still lives, it and the training
+go on until the new head node reports its coordinator's address (``attempts.coordinator_node_id``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,20 @@ from edt_scheduler.store import allocations, attempts, jobs, nodes, outbox
 
 
 def keep(tx: Connection, job_id: int, fence: int, why: str, now: float) -> bool:
-    """See to it that somebody carries the attempt on. False: nobody can, it is lost.
+    """Make sure that the attempt can go on, and move its head node if needed.
 
-    A successor must hold an engine that has the weights: one that has yet to get them has nobody to ask. Once an
-    engine has finished nothing moves any more: the trained weights are with the driver.
+    The new head node must hold an engine that has the weights, because an engine without weights would have no source.
+    Once an engine has finished, the head node does not move any more, since the driver has the trained weights.
+
+    Args:
+        tx: the write transaction.
+        job_id: number of the job.
+        fence: number of the attempt.
+        why: the reason for a move, for the job's history.
+        now: the current time, in seconds since the epoch.
+
+    Returns:
+        Whether the attempt can go on; False: it is lost.
     """
     attempt = attempts.get(tx, job_id, fence)
     if attempt.ended_at is not None or attempt.kind is not None:
@@ -37,7 +47,7 @@ def keep(tx: Connection, job_id: int, fence: int, why: str, now: float) -> bool:
     able = {row.node_id for row in kept if row.joined_at is not None}
     at_head_node = any(row.node_id == attempt.head_node_id for row in kept)
     if at_head_node or attempt.trained_at is not None or not able:
-        # A head node that lives, without an engine and without a successor, goes on and reports the end.
+        # A living head node goes on even without an engine and without a successor, and reports the end.
         return attempt.head_node_id in living
     names = {row.id: row.name for row in nodes.every(tx)}
     successor = head_node_of(Counter(names[row.node_id] for row in kept if row.node_id in able))
@@ -46,7 +56,7 @@ def keep(tx: Connection, job_id: int, fence: int, why: str, now: float) -> bool:
 
 
 def move(tx: Connection, job_id: int, fence: int, node_id: int, why: str, now: float) -> None:
-    """Make another node the head node, and notify all nodes of the attempt."""
+    """Make another node the head node, record why, and notify all nodes of the attempt."""
     attempt = attempts.get(tx, job_id, fence)
     if attempt.head_node_id == node_id:
         return
@@ -58,9 +68,9 @@ def move(tx: Connection, job_id: int, fence: int, node_id: int, why: str, now: f
 
 
 def listens(tx: Connection, job_id: int, fence: int, node_id: int, address: str, now: float) -> None:
-    """A node of the attempt has reported where its coordinator listens.
+    """Store the address at which a node of the attempt reported its coordinator.
 
-    Only the head node's report counts and, until it has come, that of the one before it.
+    Only a report of the head node counts, or one of the node that runs the present coordinator.
     """
     attempt = attempts.get(tx, job_id, fence)
     if attempt is None or node_id not in {attempt.head_node_id, attempt.coordinator_node_id}:

@@ -1,9 +1,12 @@
-"""What happens to a job between its decisions: attempts that end, slots that are asked back.
+"""Changes to a job outside of planning: attempts end, and slots are asked back.
 
-Called inside somebody's write transaction, by operations (a report, a stop) and by ``reconcile`` (a lost node).
-Two rules keep it safe. A slot is given back only when its process was seen gone, or when no agent can ever
-have heard of it. And a job moves on from an attempt only when all of that attempt is gone, as far as its nodes
-can be asked: a lost node's part stays booked there, fenced (``fences``), until the node comes back and says so.
+Operations (a report, a stop) and ``reconcile`` (a lost node) call these functions inside a write transaction. Two rules
+keep the functions safe:
+
+* A slot is free again only when its process was seen gone, or when no agent can have heard of the slot.
+* A job moves on from an attempt only when the whole attempt is gone on all nodes that can be asked. What the attempt
+  had on a lost node stays booked there and is fenced (``home.fence_files``). It is released when the node reports that
+  it is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class End:
     message: str = ""
     code: int | None = None
     failed_step: int | None = None
-    """At which the script raised."""
+    """The step at which the script raised."""
 
 
 _NOT_ELASTIC = (
@@ -47,7 +50,17 @@ def take_back(
     detail: str,
     now: float,
 ) -> None:
-    """Ask for these open allocations of a job. What no agent has heard of is free at once."""
+    """Ask for open allocations of a job. If no agent has heard of an allocation, its slot is free at once.
+
+    Args:
+        tx: the write transaction.
+        job_id: number of the job.
+        fence: number of the attempt.
+        asked: rows of the allocations; those that were asked back before are skipped.
+        cause: why the job shrinks.
+        detail: the cause in words, for people.
+        now: the current time, in seconds since the epoch.
+    """
     asked = [row for row in asked if row.release_asked_at is None]
     if not asked:
         return
@@ -64,7 +77,10 @@ def take_back(
 
 
 def stop(tx: Connection, job: Row[Any], now: float) -> None:
-    """Its user wants it gone. Whatever runs is killed; KILLED follows when the last process is gone."""
+    """Stop a job for its user: end every process of the job. The job becomes KILLED when the last process is gone.
+
+    Does nothing if the job's stop was requested before, or if the job is over.
+    """
     if job.stop_requested_at is not None or JobState(job.state).terminal:
         return
     jobs.change(tx, job.id, stop_requested_at=now)
@@ -82,7 +98,10 @@ def stop(tx: Connection, job: Row[Any], now: float) -> None:
 
 
 def end_attempt(tx: Connection, job_id: int, fence: int, end: End, now: float) -> None:
-    """It is known how the attempt ended; what is left of it anywhere is to go. The first word stands."""
+    """Record how an attempt ended, and ask its nodes to end what is left of it.
+
+    Only the first call for an attempt counts.
+    """
     attempt = attempts.get(tx, job_id, fence)
     if attempt.kind is not None:
         return
@@ -96,7 +115,7 @@ def end_attempt(tx: Connection, job_id: int, fence: int, end: End, now: float) -
 
 
 def settle(tx: Connection, job_id: int, now: float) -> None:
-    """Move the job on if its attempt has ended and nothing of it is left on any node that can be asked."""
+    """Move the job on if its attempt has ended and nothing of the attempt is left on any node that can be asked."""
     attempt = attempts.live(tx, job_id)
     if attempt is None:
         return
@@ -110,18 +129,18 @@ def settle(tx: Connection, job_id: int, now: float) -> None:
     if attempt.kind is not None:
         end = End(ExitKind(attempt.kind), attempt.message or "", attempt.code, attempt.failed_step)
     else:
-        # Every supervisor left and none of them said why the attempt as a whole ended.
+        # Every supervisor left, and no report says why the whole attempt ended.
         end = End(ExitKind.STOPPED if stop_requested else ExitKind.LEFT)
     attempts.change(tx, job_id, attempt.fence, kind=end.kind, ended_at=now)
     if any(row.ended_at is None for row in supervisors):
-        # On a lost node something of it may still live: it is shut out before anything else of the job starts.
+        # Processes of the attempt may still live on a lost node. They are fenced before the job's next attempt starts.
         jobs.change(tx, job_id, fence_due=attempt.fence + 1)
     _move_on(tx, job, end, now)
     outbox.put_scheduler(tx, now)
 
 
 def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
-    """The attempt is over and gone; the exit's own rule says where the job goes."""
+    """Move the job to the state that follows from how its attempt ended. Nothing of the attempt is left."""
     stop_requested, kind, message = job.stop_requested_at is not None, end.kind, end.message
     values: dict[str, Any] = {"workers": 0}
     again, times = False, 0
@@ -142,7 +161,7 @@ def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
         message = message or _NOT_ELASTIC
     wait = backoff_seconds(kind, times)
     values["not_before"] = now + wait if wait else None
-    # Of the last attempt: what was lost before it is history. Who asked for the end knows why it came.
+    # The message is about the last attempt; earlier losses are in the history. A user who stopped the job knows why.
     values["message"] = None if after is JobState.KILLED and kind is ExitKind.LEFT else message or None
     jobs.change(tx, job.id, **values)
     sentence, data = _sentence(after, kind, message), {"kind": kind, "wait_seconds": wait}
@@ -161,8 +180,19 @@ def conclude(
     now: float,
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Move a job of which nothing runs to a terminal state. ``message``: what people need to know of its end;
-    ``sentence``: what its history says. In place of the rate of its last moment it tells its usual one."""
+    """Move a job to a terminal state. No process of the job runs any more.
+
+    The stored progress then shows the job's usual samples per second, not those of its last moment.
+
+    Args:
+        tx: the write transaction.
+        job: the job's row.
+        after: the terminal state.
+        message: what people need to know of the end; None: nothing.
+        sentence: the text of the event in the job's history.
+        now: the current time, in seconds since the epoch.
+        data: data of the event.
+    """
     values: dict[str, Any] = {"message": message}
     rate = usual_rate(metrics.rates(tx, job.id))
     if rate is not None:
@@ -182,7 +212,7 @@ def _sentence(after: JobState, kind: ExitKind, message: str) -> str:
 
 
 def _end_unknown(tx: Connection, job_id: int, fence: int, now: float) -> None:
-    """End the supervisors that hold nothing any more, or never should have, and that no agent has heard of."""
+    """End supervisors that keep no slot and that no agent has heard of."""
     held = {row.node_id for row in allocations.open_of(tx, job_id, fence) if row.release_asked_at is None}
     for row in attempts.supervisors_of(tx, job_id, fence):
         if row.ended_at is None and row.handed_at is None and row.node_id not in held:

@@ -1,7 +1,7 @@
-"""What is lost unasked while its attempt goes on: engines, memory, weights that did not come.
+"""Losses of an attempt that goes on: engines that end, kills for memory, weights that do not reach a joining engine.
 
-Called inside the transaction that takes a report. A loss is a resize like any other, so that its cost is seen; the
-slot is asked for again after a wait that follows from the losses on record.
+Call these functions inside the transaction that takes a report. A loss is recorded as a resize, so that people see its
+cost. The slot is asked for again after a wait, which depends on the losses on record.
 """
 
 from __future__ import annotations
@@ -32,9 +32,19 @@ def note(
     *,
     kind: ExitKind = ExitKind.LOST,
 ) -> None:
-    """Record that these engines of one attempt, none of them asked back, are gone. Each is recorded once, whoever
-    tells first: its supervisor, which sees the process, or the coordinator, which sees the group. Where they have left
-    in order (``kind``), nothing was lost with them."""
+    """Record engines of one attempt that are gone although they were not asked back.
+
+    A supervisor reports the end of a process, and the coordinator reports the change of the membership. The first of
+    the two reports records the engine, the second changes nothing.
+
+    Args:
+        tx: the write transaction.
+        gone: allocations of the engines, all of the same attempt.
+        detail: what happened, in words.
+        now: the current time, in seconds since the epoch.
+        data: further data of the event.
+        kind: how the engines ended; LEFT: they left in order, and nothing was lost with them.
+    """
     gone = [row for row in gone if row.shrunk_by is None and row.release_asked_at is None]
     if not gone:
         return
@@ -50,7 +60,10 @@ def note(
 
 
 def hold_back(tx: Connection, job_id: int, now: float) -> None:
-    """No new slot for a while, by how many of its engines were lost lately; a longer wait that is on stays."""
+    """Give the job no new slot before a back-off is over.
+
+    The back-off grows with the number of losses in a row, and never shortens one that has begun.
+    """
     since = now - len(BACKOFF_SECONDS) * LOSSES_APART_SECONDS
     times = allocations.unasked_ends(tx, job_id, since)
     wait = backoff_seconds(ExitKind.LOST, losses_in_a_row(times))
@@ -59,7 +72,7 @@ def hold_back(tx: Connection, job_id: int, now: float) -> None:
 
 
 def count_oom(tx: Connection, job_id: int, fence: int) -> int:
-    """Something of the attempt was killed for memory; how often that has happened to the job."""
+    """Count a kill for memory; return how many kills for memory the job has had."""
     number = int(jobs.get(tx, job_id).ooms) + 1
     jobs.change(tx, job_id, ooms=number)
     attempts.change(tx, job_id, fence, oom=True)
@@ -67,7 +80,7 @@ def count_oom(tx: Connection, job_id: int, fence: int) -> int:
 
 
 def cap(tx: Connection, job_id: int, fence: int, now: float) -> None:
-    """A joining engine could not get the weights: for a while the job stays as large as it is."""
+    """Limit the job to its present size for some time, because a joining engine could not get the weights."""
     held = sum(row.release_asked_at is None for row in allocations.open_of(tx, job_id, fence))
     failures = int(jobs.get(tx, job_id).pull_failures) + 1
     size, seconds = max(1, held), cap_seconds(failures)
@@ -80,6 +93,9 @@ def cap(tx: Connection, job_id: int, fence: int, now: float) -> None:
 
 
 def weights_came(tx: Connection, job: Row[Any]) -> None:
-    """A joining engine got them: the next failure is the first again. A cap that is on runs out by itself."""
+    """Forget the job's earlier pull failures, because a joining engine got the weights.
+
+    A cap stays until its time is over.
+    """
     if job.pull_failures:
         jobs.change(tx, job.id, pull_failures=0)

@@ -1,7 +1,7 @@
-"""AttemptSpecs: what a supervisor is told about an attempt, made of rows. Reads rows, touches nothing.
+"""Builds AttemptSpecs, which tell a supervisor about an attempt, from database rows. Changes nothing.
 
-The environment is WMLA's (reference: the variables its samples read and its logs show), so that a script
-written for it finds its data, its folders and its name where it looks for them. The job's own come last.
+The environment has WMLA's variables (source: the variables that WMLA's samples read and its logs show). So a script
+written for WMLA finds its data, its folders and its name. The job's own variables come last and win.
 """
 
 from __future__ import annotations
@@ -20,16 +20,27 @@ from edt_scheduler.store import environs
 
 
 def spool_directory(directory: Path, fence: int, node: str) -> Path:
-    """One supervisor's own folder inside the job's."""
+    """The folder of one supervisor's spool, inside the job's folder."""
     return directory / "spool" / f"{fence}-{node}"
 
 
 def assignment(
     settings: Settings, keys: Keys, node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]
 ) -> Assignment:
-    """One line of a node's list. ``carried``: a row of ``attempts.carried_on``; ``slots``: of ``desired_on``.
+    """One entry of a node's list of assignments.
 
-    Raises EnvironmentLocked where something of it may still start and no key opens its environment.
+    Args:
+        settings: the platform's settings.
+        keys: the keys that open the job's environment.
+        node: the node's row.
+        carried: a row of ``attempts.carried_on``.
+        slots: rows of ``desired_on``, for this attempt on this node.
+
+    Returns:
+        The attempt's spec and its desired state on this node.
+
+    Raises:
+        EnvironmentLocked: if the attempt may still start something and no key opens its environment.
     """
     own = {} if _is_over(carried) else environs.opened(carried, keys)
     return Assignment(_spec(settings, node, carried, own), _desired(node, carried, slots))
@@ -40,10 +51,10 @@ def _is_over(carried: Row[Any]) -> bool:
 
 
 def _desired(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> DesiredState:
-    """An attempt that has ended, or whose job is to stop, is to go at once: no boundary, no slots.
+    """The desired state of an attempt on a node. An attempt that is over, or whose job was stopped, gets no slots.
 
-    Two nodes may run a coordinator at once: after the head node has changed, the old one goes on until the new one has
-    reported its address. All other nodes use the address that was reported last.
+    Two nodes may run a coordinator at once: after a change of the head node, the old coordinator goes on until the new
+    one has reported its address. All other nodes use the address that was reported last.
     """
     over = _is_over(carried)
     kept = () if over else tuple(row for row in slots if row.release_asked_at is None)
@@ -88,7 +99,16 @@ def _spec(settings: Settings, node: Row[Any], carried: Row[Any], own: Mapping[st
 
 
 def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -> dict[str, str]:
-    """What the job's processes see besides their supervisor's environment. ``own``: what its user gave it."""
+    """Environment variables of the job's processes, in addition to those of their supervisor.
+
+    Args:
+        settings: the platform's settings.
+        job: the job's row, with its owner.
+        own: the variables that the user gave the job.
+
+    Returns:
+        Name to value.
+    """
     name = exec_id(job.id)
     directory = settings.job_directory(name)
     work_dir = str(directory / job.work_dir)

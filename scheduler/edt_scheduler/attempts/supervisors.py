@@ -1,7 +1,6 @@
-"""A part of an attempt: what it had on one node, and how it ended there.
+"""An attempt's part on one node: how it ends, and what follows for the rest of the attempt.
 
-Called inside somebody's write transaction. A part that ends takes the attempt along only if nobody is left to
-carry it on.
+Call these functions inside a write transaction. When a part ends, the attempt ends only if no other part can go on.
 """
 
 from __future__ import annotations
@@ -20,14 +19,24 @@ from edt_scheduler.store import allocations, attempts, nodes, resizes
 log = logging.getLogger("edt.scheduler")
 
 START_LIMIT = 3
+"""After so many engines that were lost before they started, the attempt starts no other supervisor on the node."""
 
 
 def close(
     tx: Connection, attempt: Row[Any], node: Row[Any], end: End, now: float, gone_at: float, whole: bool = False
 ) -> None:
-    """No process of the attempt is left on this node, whatever its reports may not have said.
+    """Close what the attempt has on a node.
 
-    ``whole``: the attempt as a whole is over, so nothing is a loss that it has survived.
+    Call this when no process of the attempt is left there, even if its reports do not show that.
+
+    Args:
+        tx: the write transaction.
+        attempt: the attempt's row.
+        node: the node's row.
+        end: how this part ended.
+        now: the current time, in seconds since the epoch.
+        gone_at: when the processes were gone, in seconds since the epoch.
+        whole: whether the whole attempt is over; its engines then do not count as lost.
     """
     job_id, fence = attempt.job_id, attempt.fence
     if attempt.kind is None and not whole:
@@ -43,8 +52,11 @@ def close(
 
 
 def complete_reports_of(tx: Connection, attempt: Row[Any], node: Row[Any], now: float) -> None:
-    """All that a supervisor could tell was told, so another of the attempt may follow it on this node, whose reports
-    go on from there. Where none has come to start an engine in START_LIMIT lives, none follows in this attempt."""
+    """Note that all reports of a supervisor have come. The attempt may then have another supervisor on this node.
+
+    The reports of that next supervisor continue the same numbering. If START_LIMIT engines were lost before they
+    started, and none has ever started, the attempt gets no other supervisor on this node.
+    """
     rows = allocations.on_node(tx, attempt.job_id, attempt.fence, node.id)
     in_vain = [row for row in rows if row.started_at is None and row.kind == ExitKind.LOST]
     if len(in_vain) < START_LIMIT or any(row.started_at is not None for row in rows):
@@ -52,7 +64,10 @@ def complete_reports_of(tx: Connection, attempt: Row[Any], node: Row[Any], now: 
 
 
 def carry_on(tx: Connection, attempt: Row[Any], node: Row[Any], end: End, why: str, now: float) -> None:
-    """A part of a live attempt has ended. The rest goes on; without a rest the attempt ends as that part did."""
+    """A part of a live attempt has ended: let the rest go on.
+
+    If no other part can go on, the attempt ends as this part did.
+    """
     if not head_node.keep(tx, attempt.job_id, attempt.fence, why, now):
         end_attempt(tx, attempt.job_id, attempt.fence, end, now)
     elif end.kind in {ExitKind.LOST, ExitKind.SCRIPT_ERROR}:
@@ -60,10 +75,19 @@ def carry_on(tx: Connection, attempt: Row[Any], node: Row[Any], end: End, why: s
 
 
 def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
-    """A node's lease has run out. Its slots stay booked until it comes back, or has been started anew.
+    """Handle a node whose lease has run out.
 
-    Attempts go on with what they have elsewhere; they count the node's engines as gone, and ask for them back, so
-    that they leave if the node comes back with them. An attempt that has nothing elsewhere is over, and fenced.
+    Its slots stay booked until the node comes back or its machine is started again.
+
+    Attempts go on with the engines they have on other nodes. They count the node's engines as gone and ask them back,
+    so that these engines leave if the node comes back with them. An attempt that has no engines elsewhere is over and
+    is fenced.
+
+    Args:
+        tx: the write transaction.
+        node_id: number of the node.
+        counter: the counter at which the node was last heard from; if it has changed since, nothing happens.
+        now: the current time, in seconds since the epoch.
     """
     if not nodes.lose(tx, node_id, counter, now):
         return
@@ -73,7 +97,7 @@ def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
     for row in attempts.open_on(tx, node_id):
         attempt = attempts.get(tx, row.job_id, row.fence)
         if attempt.ended_at is not None:
-            continue  # an older one, fenced when its job moved on
+            continue  # an older attempt, fenced when its job moved on
         if attempt.kind is None:
             held = allocations.open_of(tx, row.job_id, row.fence, node_id)
             take_back(tx, row.job_id, row.fence, held, ResizeCause.NODE_LOST, message, now)
@@ -83,8 +107,15 @@ def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
 
 
 def forget(tx: Connection, node: Row[Any], why: str, now: float) -> None:
-    """Close all that is open on a node. ``why``: the machine was started anew, so nothing of before runs there; or it
-    was removed, and what is open there belongs to attempts that are over."""
+    """Close everything that is open on a node.
+
+    Args:
+        tx: the write transaction.
+        node: the node's row.
+        why: the reason, in words. Either the machine was started again, so no earlier process runs there, or the node
+            was removed, and what is open there belongs to attempts that are over.
+        now: the current time, in seconds since the epoch.
+    """
     end = End(ExitKind.LOST, why)
     for row in attempts.open_on(tx, node.id):
         attempt = attempts.get(tx, row.job_id, row.fence)

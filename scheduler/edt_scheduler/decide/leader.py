@@ -1,11 +1,12 @@
-"""Who decides: one scheduler a home or database. Touches a lock file and a database session.
+"""The leader lock: only one scheduler decides for a home or database. Uses a lock file and a database session.
 
-An optimisation, not a guard: two schedulers would do no harm (``reconcile``), only each other's work. The lock goes
-with the process that holds it, however that ends.
+The lock saves work; it does not guard data. Two schedulers at once would do no harm (``reconcile``), they would only do
+the same work twice. The lock is released when its process ends, in whatever way it ends.
 
-On SQLite the lock is the file ``run/scheduler.lock`` of the home. On PostgreSQL it is a session of the database, and
-the file's lock is a shared one: a machine that vanished may leave it on a network file system, and must not keep the
-next scheduler from deciding. It keeps out an administrator's command that wants the home for itself.
+On SQLite the lock is the file ``run/scheduler.lock`` of the home. On PostgreSQL the lock belongs to a session of the
+database, and the scheduler holds only a shared lock on the file. A machine that vanished may leave a lock on a network
+file system, and the shared lock lets the next scheduler decide all the same. The shared lock keeps out an
+administrator's command that needs the home for itself.
 """
 
 from __future__ import annotations
@@ -34,12 +35,19 @@ LEADER_LOCK = 0x454456
 
 @contextmanager
 def lead(settings: Settings, *, home_alone: bool = False) -> Iterator[Callable[[], bool]]:
-    """Be the scheduler for the length of the block. What it gets answers whether it still is: a database session can be
-    lost. Raises AlreadyLeading at once if another one is.
+    """Hold the leader lock for the length of the block.
 
-    ``home_alone``: no scheduler may decide for this home either, be it for another database.
-    Raises DatabaseUnavailable where the lock lies in a database that does not answer, OSError where it lies in a home
-    that cannot be locked.
+    Args:
+        settings: the platform's settings.
+        home_alone: also keep out a scheduler that uses this home with another database.
+
+    Yields:
+        A function that returns whether this process still holds the lock. A database session can be lost.
+
+    Raises:
+        AlreadyLeading: if another scheduler, or an administrator's command, holds the lock.
+        DatabaseUnavailable: if the lock lies in a database that does not answer.
+        OSError: if the home cannot be locked. On PostgreSQL this is only logged, unless ``home_alone``.
     """
     if make_url(settings.database).get_backend_name() == "sqlite":
         with _lock_file(settings, fcntl.LOCK_EX):
@@ -51,7 +59,7 @@ def lead(settings: Settings, *, home_alone: bool = False) -> Iterator[Callable[[
         with _lock_session(settings) as leads, ExitStack() as held:
             try:
                 held.enter_context(_lock_file(settings, fcntl.LOCK_SH))
-            except OSError as error:  # a full disk, a file system without locks: the session decides
+            except OSError as error:  # a full disk, or a file system without locks: the session's lock is enough
                 log.warning("%s is not locked: %s", settings.home, error)
             yield leads
 
@@ -85,6 +93,6 @@ def _lock_session(settings: Settings) -> Iterator[Callable[[], bool]]:
             try:
                 return session.execute(text("SELECT 1")).scalar() == 1
             except DBAPIError:
-                return False  # and for good: this session is not opened anew, it would not have the lock
+                return False  # this is final: a new session would not have the lock
 
         yield alive

@@ -1,4 +1,4 @@
-"""One pass of the scheduler: count leases, look. The clock is handed in."""
+"""One pass of the scheduler: it checks the nodes' leases, then looks. The caller hands in the clock."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ from edt_scheduler.store import nodes
 log = logging.getLogger("edt.scheduler")
 
 PASS_SECONDS = 1.0
-"""A pass that has lasted for so long looks no more: leases are counted once a pass."""
+"""A pass that has lasted longer than this, in seconds, starts no further look. Leases are checked once per pass."""
 API_SILENT_SECONDS = 10.0
-"""When no API has served for so long, nodes cannot be heard, whatever they say."""
+"""If no API has served for this many seconds, no node is declared lost, because nodes report through an API."""
 
 
 class Loop:
-    """``once`` may be called at any time; how often is the caller's. ``monotonic`` counts leases, nothing else."""
+    """The scheduler's loop body: the caller decides how often ``once`` runs.
+
+    Args:
+        platform: database, notifications and settings.
+        monotonic: a monotonic clock in seconds. It measures leases and the length of a pass.
+    """
 
     def __init__(self, platform: Platform, monotonic: Callable[[], float]) -> None:
         self._platform = platform
@@ -35,10 +40,14 @@ class Loop:
         self._unreachable = False
 
     def once(self) -> bool:
-        """Look until there is nothing more to do; False where the database could not be asked.
+        """Look until nothing is left to do, at most four times. Logs database errors and does not raise them.
 
-        A decision may make the next one possible at once (a slot that no agent had heard of is free again), so a
-        pass that wrote something looks again, a few times at most: the timer does the rest.
+        One decision can make the next one possible at once: a slot that no agent had heard of is free again
+        immediately. So a pass that has written something looks again. What is left after the last look waits for the
+        timer.
+
+        Returns:
+            Whether the database answered.
         """
         crash_point(CrashPoint.SCHEDULER_PASS)
         try:
@@ -62,10 +71,11 @@ class Loop:
         return True
 
     def _silent(self) -> dict[int, int]:
-        """Nodes whose lease has run out, with the counter at which they were last heard from.
+        """Nodes whose lease has run out, with the counter at which each was last heard from.
 
-        Who has not looked for a while, since the database was away or this process was stopped, cannot say who was
-        silent: then every lease begins anew. So it does while no API serves, for all talk goes through them.
+        All leases begin again if this scheduler did not look for more than half a lease, because the database was away
+        or the process was stopped. The scheduler cannot know which nodes were silent in that time. All leases also
+        begin again while no API serves, since nodes report only through an API.
         """
         with self._platform.database.snapshot() as tx:
             counters = {row.id: row.counter for row in nodes.every(tx) if row.lost_at is None}

@@ -1,15 +1,16 @@
-"""From snapshot to notifications: look, plan, raise fence files, apply in one guarded transaction, notify.
+"""One look of the scheduler: read a snapshot, plan, raise fence files, apply the plan in one transaction, notify.
 
-``look`` may be called at any time, by whoever believes to be the scheduler, as often as like. It reads a snapshot
-and plans. Only if there is something to do it takes the writer's lock and reads again: where that is what it has seen,
-it applies its plan, else it makes a new one. What it writes fits the state it writes to, so a stale leader does no
-harm. A plan already applied is its own fix-point: the next look does nothing.
+Any scheduler may call ``look`` at any time and as often as it likes, also one that wrongly believes it is the leader.
+``look`` reads a snapshot and plans. If there is something to do, it takes the writer's lock and reads again. If the
+rows are the same, it applies its plan. If not, it makes a new plan and applies that. So every write fits the state of
+the database, and a stale leader does no harm. After a plan was applied, the next look does nothing.
 
-Fence files are raised before the lock is taken, for what the snapshot shows: what is over in it stays over. What the
-second plan wants to start without its file having been raised waits for the next look.
+The fence files are raised before the lock is taken, for the attempts that the snapshot shows as over. An attempt that
+is over stays over. If the second plan wants to start a job whose fence file was not raised, the job waits for the next
+look.
 
-Thousands of jobs may wait, and whoever holds the lock keeps every node waiting. So nothing is computed under it that
-was computed before, and what is said of each job (it has been seen; why it waits) is written a few jobs at a time.
+Thousands of jobs may wait, and every node waits while a scheduler holds the lock. So the scheduler does not compute
+anything twice under the lock. It writes a few jobs at a time when it records that a job was seen or why a job waits.
 """
 
 from __future__ import annotations
@@ -45,18 +46,27 @@ from edt_scheduler.views import Waiting
 
 log = logging.getLogger("edt.scheduler")
 _Reason = tuple[Row[Any], dict[str, Any] | None]
-"""A job, and why it waits; None: it does not."""
+"""A job's row, and why the job waits; None: it does not wait."""
 _AT_ONCE, _RANKS_AT_ONCE = 10, 200
-"""Of so many jobs something is said in one transaction: with an event of each, and without."""
+"""The most jobs that one transaction writes, if it writes an event for each job, and if it writes none."""
 _REASONS_SECONDS = 1.0
-"""So long may a look have jobs wait, and so long say why they do, before the next one decides."""
+"""How many seconds one look may move jobs to PENDING, and store reasons for waiting. The next look does the rest."""
 _fence_files = Outage("the jobs' fence files", lambda reasons: log.error("%s", reasons))
 
 
 def look(platform: Platform, lost: Mapping[int, int] | None = None) -> bool:
-    """Bring what is decided up to what is the case; True: something was written.
+    """Plan once and apply what the plan changes.
 
-    ``lost``: nodes whose lease has run out, each with the counter at which it was last heard from.
+    Args:
+        platform: database, notifications and settings.
+        lost: nodes whose lease has run out: node id to the counter at which the node was last heard from.
+
+    Returns:
+        Whether something was written.
+
+    Raises:
+        Unavailable: if the database cannot be used now.
+        SecretKeyUnusable: if the secret keys cannot be read and were never read before.
     """
     seen = 0 if lost else _see(platform)
     keys = platform.secret_key.keys()
@@ -75,7 +85,7 @@ def look(platform: Platform, lost: Mapping[int, int] | None = None) -> bool:
 
 @dataclass(frozen=True)
 class _Decision:
-    """A plan, and what it was made of."""
+    """A plan, with the rows and the snapshot from which it was made."""
 
     rows: Rows
     snapshot: Snapshot
@@ -88,7 +98,7 @@ class _Decision:
 
 
 def _see(platform: Platform) -> int:
-    """Have jobs wait that were submitted since the last look; how many. What comes meanwhile the next look sees."""
+    """Move newly submitted jobs to PENDING; return how many. The next look moves jobs that are submitted meanwhile."""
 
     def some(tx: Connection) -> int:
         found = jobs.submitted(tx, _AT_ONCE)
@@ -102,7 +112,10 @@ def _see(platform: Platform) -> int:
 def _act(
     platform: Platform, keys: Keys, foreseen: _Decision, lost: Mapping[int, int], shut_out: Sequence[Row[Any]]
 ) -> tuple[_Decision, set[str]]:
-    """Apply what was foreseen, or where it does not fit any more, what is decided then: that, and on which jobs."""
+    """Apply ``foreseen``, or a new plan if the rows have changed.
+
+    Returns the applied decision, and the jobs on which it acted.
+    """
     crash_point(CrashPoint.SCHEDULER_PLAN)
     raised = {row.id: row.fence_due for row in shut_out if _raise(platform.settings, row, row.fence_due)}
     opening = [foreseen.snapshot.jobs[action.job] for action in foreseen.plan.actions if action.verb is Verb.START]
@@ -118,7 +131,7 @@ def _act(
         done = set()
         for action in decided.plan.actions:
             job = decided.snapshot.jobs[action.job]
-            # An attempt opens only where its fence file stands at its number.
+            # An attempt opens only if its fence file holds its number.
             if action.verb is not Verb.START or open_to.get(job.id) == job.fence + 1:
                 _apply(tx, keys, decided.snapshot, action, decided.plan, now)
                 _explain(tx, [(job, _waiting(decided.plan.explain[action.job]))], now)
@@ -132,9 +145,10 @@ def _act(
 
 
 def _store_reasons(platform: Platform, decided: _Decision, done: Collection[str]) -> bool:
-    """Store with each job why it waits, where that is not what is stored; False: it is.
+    """Store with each job why it waits, if the stored reason is another one; return whether anything was stored.
 
-    New obstacles come first, and after a while the next look goes on. ``done``: of these it was said already.
+    Jobs with a new kind of obstacle come first. After _REASONS_SECONDS the next look does the rest. ``done``: jobs
+    whose reason is stored already.
     """
     obstacles: list[_Reason] = []
     ranks: list[_Reason] = []
@@ -160,7 +174,10 @@ def _store_reasons(platform: Platform, decided: _Decision, done: Collection[str]
 
 
 def _raise(settings: Settings, job: Row[Any], fence: int) -> bool:
-    """Raise a job's fence file; whether that could be done. All attempts below are over, as was committed."""
+    """Raise a job's fence file; return whether that worked.
+
+    In the database all attempts below ``fence`` are over already.
+    """
     name = exec_id(job.id)
     try:
         fence_files.raise_to(settings.checkpoint_directory(name), fence)
@@ -172,10 +189,10 @@ def _raise(settings: Settings, job: Row[Any], fence: int) -> bool:
 
 
 def _note_raised(tx: Connection, raised: Mapping[int, int], open_to: Mapping[int, int], now: float) -> None:
-    """Of jobs whose file was due and has been raised: their next attempt may start a while from now.
+    """Note whose fence file was raised. The next attempt of such a job may start FENCE_SECONDS from now.
 
-    Where another number is due by now, or none, another scheduler was here meanwhile, and this one may have slept with
-    an older number in its hand: the file is then raised once more, to where it belongs.
+    If another number is due by now, or none, another scheduler has raised the file in between. This scheduler may have
+    slept and then written an older number. In that case the file is marked to be raised once more, to its right number.
     """
     due = {row.id: row.fence_due for row in jobs.fences_due(tx)}
     for number, fence in raised.items():
@@ -219,7 +236,10 @@ def _apply(tx: Connection, keys: Keys, snapshot: Snapshot, action: Action, decid
 
 
 def _is_readable(tx: Connection, keys: Keys, job: Row[Any], now: float) -> bool:
-    """Whether a job's environment can be opened; a damaged one ends it. What only lacks its key was never planned."""
+    """Whether a job's environment can be opened. A damaged environment ends the job.
+
+    The planner never starts a job whose key is only missing.
+    """
     try:
         environs.get(tx, job.id, keys)
     except EnvironmentLocked as error:
@@ -229,7 +249,7 @@ def _is_readable(tx: Connection, keys: Keys, job: Row[Any], now: float) -> bool:
 
 
 def _leavers(held: list[Row[Any]], node_id: int, number: int, slots: list[Row[Any]]) -> list[Row[Any]]:
-    """Which engines leave a node: those on slots it no longer has, then the youngest."""
+    """The ``number`` engines that leave a node: first those on slots that the node no longer has, then the youngest."""
     present = {slot.slot for slot in slots}
     rows = [row for row in held if row.node_id == node_id]
     return sorted(rows, key=lambda row: (row.slot in present, -row.id))[: max(0, number)]
@@ -244,7 +264,7 @@ def _give(
     before: int,
     now: float,
 ) -> None:
-    """Book slots for a job, in a new attempt if it has none."""
+    """Book slots for a job, in a new attempt if the job starts."""
     job = snapshot.jobs[action.job]
     booked = [
         (node_id, slot.slot)
@@ -271,7 +291,7 @@ def _give(
 def _cause_of_growth(
     tx: Connection, snapshot: Snapshot, action: Action, booked: list[tuple[int, str]]
 ) -> tuple[ResizeCause, str]:
-    """Why a running job can grow now: whoever gave the slots back last, or else because E is known."""
+    """Why a running job can grow now: another job or engine gave its slots back, or E has become known."""
     job = snapshot.jobs[action.job]
     known = job.engines_at or 0.0
     resized = next(item.last_resize for item in snapshot.state.jobs if item.id == action.job) or 0.0
@@ -291,7 +311,7 @@ def _cause_of_growth(
 
 
 def _waiting(explanation: Explanation) -> dict[str, Any] | None:
-    """The explanation as it is stored with the job; None for one that does not wait."""
+    """The explanation as it is stored with the job; None if the job does not wait."""
     if explanation.blocking is None:
         return None
     return asdict(
@@ -304,7 +324,7 @@ def _obstacle(waiting: Mapping[str, Any] | None) -> str | None:
 
 
 def _explain(tx: Connection, reasons: Sequence[_Reason], now: float) -> None:
-    """Store why jobs wait that still do; a new kind of obstacle is an event of a job's history."""
+    """Store why jobs wait, if they still wait. A new kind of obstacle becomes an event of the job's history."""
     explained = jobs.explain(tx, {job.id: (job.waiting, waiting) for job, waiting in reasons})
     for job, waiting in reasons:
         if waiting and job.id in explained and _obstacle(waiting) != _obstacle(job.waiting):

@@ -1,4 +1,4 @@
-"""What the planner is shown, made of rows. Reads only. Next: reconcile.py, which acts on it."""
+"""Turns database rows into the planner's state. Reads only. Next: reconcile.py, which applies the plan."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, re
 
 @dataclass(frozen=True)
 class Rows:
-    """All that a decision depends on but the time, as the database has it. Where it is equal, so is the decision."""
+    """All database rows on which a decision depends. Equal rows give equal decisions, apart from the time."""
 
     nodes: Sequence[Row[Any]]
     slots: Sequence[Row[Any]]
     jobs: Sequence[Row[Any]]
-    """Those that wait or run, in submit order."""
+    """Jobs that wait or run, in submit order."""
     attempts: Sequence[Row[Any]]
-    """Live ones."""
+    """Live attempts."""
     supervisors: Sequence[Row[Any]]
-    """Of live attempts."""
+    """Supervisors of live attempts."""
     allocations: Sequence[Row[Any]]
-    """Open ones, oldest first."""
+    """Open allocations, oldest first."""
     resizes: Mapping[int, float]
-    """Job to the time of its newest."""
+    """Job number to the time of its newest resize."""
     locked: Mapping[int, str]
-    """Job to why its environment cannot be opened."""
+    """Job number to why its environment cannot be opened."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The planner's state, and the rows it was made of."""
+    """The planner's state, and the rows from which it was made."""
 
     state: State
     jobs: Mapping[str, Row[Any]]
     nodes: Mapping[str, Row[Any]]
     held: Mapping[str, list[Row[Any]]]
-    """Job to its live attempt's open allocations that were not asked back, oldest first."""
+    """Job to the open allocations of its live attempt that were not asked back, oldest first."""
     slots: Mapping[int, list[Row[Any]]]
     """Node to its present slots."""
 
     @classmethod
     def of(cls, rows: Rows, now: float) -> Snapshot:
-        """Pure."""
+        """Make the snapshot of these rows at the time ``now``. Pure."""
         node_rows = {row.id: row for row in rows.nodes}
         live = {row.job_id: row for row in rows.attempts}
         open_rows: dict[int, list[Row[Any]]] = defaultdict(list)
@@ -89,7 +89,12 @@ class Snapshot:
 
 
 def read(tx: Connection, keys: Keys) -> Rows:
-    """``keys``: a job whose environment none of them opens starts nowhere until one is there."""
+    """Read the rows that the next decision depends on.
+
+    Args:
+        tx: one consistent read.
+        keys: the secret keys. If none of them opens a job's environment, the job does not start.
+    """
     return Rows(
         nodes=nodes.for_the_plan(tx),
         slots=nodes.slot_rows(tx),

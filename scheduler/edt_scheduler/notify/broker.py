@@ -1,10 +1,11 @@
-"""Our Celery application: queues and settings of whatever the scheduler sends to the broker, or takes from it.
+"""The scheduler's Celery application: the queues and settings for all messages that it sends or receives.
 
-Connects to nothing by itself.
+This module does not connect to anything by itself.
 
-Notifications to schedulers are broadcast: each scheduler that listens hears each, the one that leads and those that
-stand by. The broker keeps none of them, so none pile up for a scheduler that is gone; who did not listen looks when
-it begins to lead, and by its timer. A node's notifications wait in its own queue, the periodic tasks in one of theirs.
+Notifications to schedulers are broadcast: each scheduler that listens gets each of them, also those that stand by. The
+broker keeps none of them, so they do not pile up for a scheduler that is gone. A scheduler that did not listen looks
+when it begins to lead, and after that by its timer. Notifications of a node wait in that node's queue, and periodic
+tasks wait in a queue of their own.
 """
 
 from __future__ import annotations
@@ -18,23 +19,31 @@ from edt_contract.broker import CELERY_SETTINGS, TRANSPORT_OPTIONS, WORKER_OPTIO
 from edt_scheduler.store.outbox import SCHEDULER_QUEUE
 
 SEND_TIMEOUT_SECONDS = 2.0
-"""So long one who sends waits for a broker that does not answer."""
+"""How long a sender waits for a broker that does not answer, in seconds."""
 SCHEDULERS = Queue(  # type: ignore[no-untyped-call]  # kombu has no types
     SCHEDULER_QUEUE,
     Exchange(SCHEDULER_QUEUE, type="fanout"),  # type: ignore[no-untyped-call]
     SCHEDULER_QUEUE,
     no_ack=True,
 )
-"""Heard by all schedulers. Not acknowledged: what was not, Redis' transport would put into a list that nobody reads."""
+"""The queue that all schedulers hear.
+
+Messages here need no acknowledgement: Redis' transport would move a message that was not acknowledged into a list that
+no process reads.
+"""
 TASKS_QUEUE = "tasks"
-"""What periodic tasks are to run, for the worker of the scheduler that leads."""
+"""The queue of the periodic tasks, for the worker of the scheduler that leads."""
 
 
 def celery_app(broker_url: str, *, sends: bool) -> Celery:
-    """The application, for one who ``sends`` or for one who listens.
+    """The Celery application, for a process that sends or for one that listens.
 
-    Messages are JSON and are forgotten when done; there are no results, there is nothing to revoke or inspect.
-    A sender gives up quickly; a listener waits for its broker for ever.
+    Messages are JSON and are forgotten when done. There are no results, and tasks cannot be revoked or inspected. A
+    sender gives up quickly. A listener waits for its broker without limit.
+
+    Args:
+        broker_url: URL of the broker.
+        sends: True for a sender, False for a listener.
     """
     app = Celery("edt", broker=broker_url, set_as_current=False)
     transport = dict(TRANSPORT_OPTIONS)
@@ -59,5 +68,13 @@ def celery_app(broker_url: str, *, sends: bool) -> Celery:
 
 
 def worker(app: Celery, queue: str, name: str, pool: str = "solo", **events: Any) -> Any:
-    """A Celery worker of ``app`` on one queue, one task at a time, which says nothing but warnings."""
+    """A Celery worker for one queue. It runs one task at a time and logs only warnings.
+
+    Args:
+        app: the Celery application.
+        queue: name of the queue.
+        name: name of the worker, to which ``@edt`` is added.
+        pool: Celery's pool: ``solo`` runs tasks in this process, ``prefork`` in a child process.
+        events: further arguments of Celery's ``Worker``.
+    """
     return app.Worker(pool=pool, queues=[queue], hostname=f"{name}@edt", **WORKER_OPTIONS, **events)

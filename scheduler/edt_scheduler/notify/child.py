@@ -1,4 +1,4 @@
-"""A child process that is kept running: started again when it ends, later each time."""
+"""A child process that is kept running: when it ends, it is started again, each time after a longer wait."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from collections.abc import Callable, Mapping
 log = logging.getLogger("edt.scheduler")
 
 RESTART_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""From one start to the next, by how often in a row the child ended soon or could not be started."""
+"""Seconds from one start to the next, by how often in a row the child ended soon or could not be started."""
 SOON_SECONDS = 60.0
+"""A child that ends within this many seconds of its start has ended soon."""
 
 
 class Child:
-    """``python -m module PID FD``: told who its parent is, and where to write what it has to say.
+    """``python -m module PID FD``: a child process that gets its parent's process id and a descriptor to write to.
 
-    It is to die with the thread that calls ``keep``, which starts it (``edt_contract.processes.die_with``).
+    The child should die with the thread that calls ``keep``, because this thread starts it
+    (``edt_contract.processes.die_with``).
+
+    Args:
+        module: the Python module to run.
+        what: the child's name in the log.
+        descriptor: file descriptor to which the child writes.
+        environ: environment variables to add to this process's own.
+        monotonic: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -38,17 +47,18 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._tried = 0.0
         self._failed = 0
-        """How often in a row it ended soon, or could not be started."""
+        """How often in a row the child ended soon or could not be started."""
 
     @property
     def pid(self) -> int | None:
-        """Of the one that ran when ``keep`` was last called, if one did."""
+        """Process id of the child that ran when ``keep`` was last called; None: no child ran."""
         return self._process.pid if self._process is not None else None
 
     def keep(self) -> None:
-        """Start it where it does not run and its wait is over. To be called every second or so.
+        """Start the child if it does not run and its wait is over. Call this every second or so.
 
-        Raises nothing: where this machine has no process or memory to spare the start is tried again, as after an end.
+        Raises nothing. If this machine has no process or memory to spare, the start is tried again later, as after an
+        end.
         """
         now = self._monotonic()
         if self._process is not None:
@@ -73,7 +83,10 @@ class Child:
             log.warning("%s cannot be started: %s; it is tried again", self._what, error)
 
     def kill(self) -> None:
-        """End it at once, if it runs, and what it has started with it: none of them sees the other one die."""
+        """Kill the child at once, if it runs.
+
+        Every process of its group is killed too, because those processes would not notice its death.
+        """
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -1,7 +1,7 @@
-"""What wakes the scheduler's loop: its timer, a signal, a notification. Owns the worker process.
+"""Wakes the scheduler's loop: at its timer, at a signal or at a notification. Owns the notification's worker process.
 
-All three end a ``wait``. The notification arrives through a pipe from the Celery worker, which is kept running here;
-without a broker there is none and the timer does all.
+Each of these three ends a ``wait``. The Celery worker, which this module keeps running, passes notifications on through
+a pipe. Without a broker there is no worker, and only the timer and signals wake the loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from edt_scheduler.notify.child import Child
 
 
 class Listener:
-    """Legal in the main thread only, since signals arrive there. ``stopped`` is set by SIGTERM and SIGINT."""
+    """Use it in the main thread only, since Python handles signals there. SIGTERM and SIGINT set ``stopped``.
+
+    Args:
+        broker_url: URL of the broker; empty: there is none.
+    """
 
     def __init__(self, broker_url: str) -> None:
         self._reading, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -34,7 +38,7 @@ class Listener:
         self._keep_worker()
 
     def wait(self, seconds: float) -> None:
-        """Return when something arrives, at the latest after ``seconds``. Many notifications are one."""
+        """Return when something arrives, or after ``seconds``. Many notifications at once end one wait."""
         if not self.stopped:
             ready, _, _ = select.select([self._reading], [], [], seconds)
             if ready:
@@ -42,13 +46,13 @@ class Listener:
         self._keep_worker()
 
     def rest(self, seconds: float) -> None:
-        """Return after ``seconds``, whatever arrives; sooner only when it is ``stopped``."""
+        """Return after ``seconds``, even if something arrives before; return sooner only when ``stopped`` is set."""
         ends = time.monotonic() + seconds
         while not self.stopped and (left := ends - time.monotonic()) > 0:
             self.wait(left)
 
     def close(self) -> None:
-        """End the worker and give the signals back."""
+        """End the worker and stop passing signals to the pipe."""
         signal.set_wakeup_fd(-1)
         if self._worker is not None:
             self._worker.kill()  # it holds nothing to save: a lost notification costs one period of the timer

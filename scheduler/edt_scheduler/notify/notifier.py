@@ -1,8 +1,9 @@
-"""Notifications: Celery messages that only say look. Touches the broker and the outbox.
+"""Sends notifications: Celery messages that only say look. Uses the broker and the outbox.
 
-A notification is an outbox row until its transaction has committed; then a thread of this process relays it, so that
-neither a transaction nor a request ever waits for the broker. Lost, doubled, late: everybody who is notified also
-looks by a timer of their own, and looking twice changes nothing. Without a broker the rows are just dropped.
+A notification is a row of the outbox until its transaction has committed. Then a thread of this process sends it, so
+that no transaction and no request ever waits for the broker. A notification may be lost, sent twice or late: every
+receiver also looks by its own timer, and looking twice changes nothing. Without a broker the rows are deleted and
+nothing is sent.
 """
 
 from __future__ import annotations
@@ -25,14 +26,20 @@ from edt_scheduler.store.database import Database
 log = logging.getLogger("edt.notification")
 
 RETRY_SECONDS = 1.0
+"""Seconds until the next try when the broker or the database did not answer."""
 PAUSE_SECONDS = 0.1
-"""From one relay to the next: each one writes, and many submits need no more than one notification together."""
+"""Seconds from one relay to the next. Each relay writes, and one notification is enough for many submits."""
 
 
 class Notifier:
     """The relay: takes notifications out of the outbox after their commit and hands them to the broker.
 
-    ``notify`` is called after each commit that wrote some, by any thread, and returns at once.
+    Any thread may call ``notify`` after each commit that wrote notifications. The call returns at once.
+
+    Args:
+        database: the database with the outbox.
+        broker_url: URL of the broker; empty: there is none.
+        clock: wall clock, in seconds since the epoch.
     """
 
     def __init__(self, database: Database, broker_url: str = "", clock: Callable[[], float] = time.time) -> None:
@@ -48,9 +55,10 @@ class Notifier:
         """Whether the newest relay had something to send."""
 
     def start(self) -> None:
-        """Start the thread and have it connect, so that already the first notification takes a moment only.
+        """Start the thread and let it connect, so that even the first notification is sent quickly.
 
-        For processes that stay: without it the first ``notify`` does the same, half a second late.
+        For processes that run for long. Without this call the first ``notify`` starts the thread, and the first
+        notification is about half a second late.
         """
         with self._lock:
             if self._thread is None and not self._closing.is_set():
@@ -58,7 +66,7 @@ class Notifier:
                 self._thread.start()
 
     def notify(self) -> None:
-        """Have what is in the outbox sent, soon."""
+        """Ask the thread to send what is in the outbox. Returns at once."""
         self.start()
         self._wanted.set()
 
@@ -79,7 +87,7 @@ class Notifier:
             try:
                 delivered = self.relay()
             except Unavailable:
-                delivered = False  # whoever needs the database more says so
+                delivered = False  # not logged here: the code that needs the database logs it
             except Exception:
                 log.exception("the notifications could not be read from the outbox; the timers go on")
                 delivered = False
@@ -91,9 +99,16 @@ class Notifier:
                 self._wanted.set()
 
     def relay(self) -> bool:
-        """Notify each queue of the outbox once and clear what was sent or has expired; False: the broker is silent.
+        """Notify each queue of the outbox once, and delete the rows that were sent or have expired.
 
-        Two processes may relay at once: then a notification is sent twice. So it does where power was lost meanwhile.
+        Two processes may relay at once, and then a notification is sent twice. This also happens if power is lost
+        between sending and deleting.
+
+        Returns:
+            Whether every queue could be notified; False: the broker does not answer.
+
+        Raises:
+            Unavailable: if the database cannot be used now.
         """
         self._wrote = False
         with self._database.snapshot() as tx:
@@ -114,7 +129,10 @@ class Notifier:
         return not silent
 
     def _connect(self) -> None:
-        """Celery imports and connects when it first sends: have that behind us. No broker is no news yet."""
+        """Connect before the first notification, since Celery's imports and connection take time.
+
+        A failure is not logged here.
+        """
         if self._app is not None:
             with contextlib.suppress(Exception), self._app.producer_or_acquire() as producer:
                 producer.connection.default_channel  # noqa: B018  # connects
@@ -130,7 +148,7 @@ class Notifier:
                 retry=False,
             )
         except Exception as error:
-            # Whatever the broker's client raises, the remedy is the same: everybody's timer.
+            # After any error of the broker's client the same thing helps: every receiver also looks by its own timer.
             if not self._silent:
                 log.warning("the broker does not answer (%s); until it does, everybody looks by the clock", error)
             self._silent = True

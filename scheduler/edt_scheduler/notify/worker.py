@@ -1,9 +1,9 @@
-"""The scheduler's listener: a Celery worker whose only task writes one byte to its parent.
+"""The scheduler's listener process: a Celery worker whose only task writes one byte to its parent's pipe.
 
-It writes a byte when it begins to listen, too: the broker keeps nothing that was sent before.
+The worker also writes a byte when it begins to listen, because the broker kept nothing that was sent before.
 
-``python -m edt_scheduler.notify.worker PARENT FD``, started by ``listener`` and by nothing else, with EDT_BROKER_URL in
-its environment. A process of its own, since a worker that has lost its broker, or hangs on it, must never hold up a
+``listener`` alone starts it, as ``python -m edt_scheduler.notify.worker PARENT FD`` with EDT_BROKER_URL in its
+environment. The worker is a separate process, so that a worker that has lost its broker, or hangs on it, never delays a
 decision. It dies with its parent.
 """
 
@@ -22,7 +22,14 @@ from edt_scheduler.store.outbox import LOOK_TASK, SCHEDULER_QUEUE
 
 
 def main(arguments: list[str]) -> int:
-    """Listen until the parent ends this process, or ends."""
+    """Listen until the parent stops this process, or until the parent itself ends.
+
+    Args:
+        arguments: the parent's process id and the descriptor to write to.
+
+    Returns:
+        The exit status.
+    """
     parent, descriptor = int(arguments[0]), int(arguments[1])
     begin_worker(parent)
     app = celery_app(os.environ["EDT_BROKER_URL"], sends=False)

@@ -1,16 +1,17 @@
-"""When the periodic tasks run: while this scheduler leads. Owns three threads and a worker process.
+"""Runs the periodic tasks while this scheduler leads. Owns three threads and a worker process.
 
-With a broker, Celery's beat sends a message for each task on its period, from a thread of this process, and the worker
-(``worker``) runs it; both exist only while this scheduler leads. The worker writes to a pipe what it begins and
-ends. A second thread listens, and keeps the worker running. Where no worker takes tasks (``Taking``) they are run here,
-in a third thread, since one that hangs on a dead share must not hold up who keeps the worker. Without a broker that
-thread runs all of them. Nothing of this is in the way of a decision.
+With a broker, a thread of this process runs Celery's beat, which sends a message for each task on its period. The
+worker (``worker``) runs the tasks. Beat and worker exist only while this scheduler leads. The worker writes to a pipe
+when a task begins and when it ends. A second thread reads this pipe and keeps the worker running. If no worker takes
+tasks (``Taking``), a third thread runs them here. It is a separate thread, since a task that hangs on a dead network
+disk must not delay the thread that keeps the worker. Without a broker the third thread runs all tasks. None of this
+delays a decision.
 
-The broker keeps a message for as long as nobody takes it, also one that has expired. So what waits there is removed
-before the first message is sent, and before each one for as long as nobody takes them: the one that then waits is what
-the next worker finds.
+The broker keeps a message until a worker takes it, even after the message has expired. So beat removes all waiting
+messages before it sends its first one. While no worker takes tasks, beat removes them before each message. The next
+worker then finds only the newest message.
 
-Two schedulers may take themselves for the leader for a moment; then tasks run twice, which they bear (``tasks``).
+For a moment two schedulers may both believe that they lead. Then tasks run twice, which does no harm (``tasks``).
 """
 
 from __future__ import annotations
@@ -38,59 +39,72 @@ from edt_scheduler.platform import Platform
 log = logging.getLogger("edt.tasks")
 
 FIRST_SECONDS = 2.0
-"""So soon after a scheduler begins to lead all tasks run: the one before it may have died long ago."""
+"""This many seconds after a scheduler begins to lead, all tasks run: the earlier leader may have died long ago."""
 QUIET_PERIODS = 3
-"""A worker takes no tasks that has said nothing for so many of the shortest period, and more than the limit of what it
-runs."""
+"""How long a worker may report nothing before it counts as taking no tasks.
+
+The time is this many of the tasks' shortest period, plus the limit of the task that the worker runs.
+"""
 _WATCH_SECONDS = 1.0
 _END_SECONDS = 1.0
 
 
 class Timetable:
-    """Which tasks are due. Pure: instants are seconds of one monotonic clock, handed in."""
+    """Which tasks are due. Pure: the caller hands in all times, as seconds of one monotonic clock."""
 
     def __init__(self, tasks: Iterable[Task], now: float) -> None:
         self._due = dict.fromkeys(tasks, now + FIRST_SECONDS)
 
     def due(self, now: float) -> list[Task]:
-        """What is to run now, the longest overdue first."""
+        """The tasks that should run now, the longest overdue first."""
         return [task for task, at in sorted(self._due.items(), key=lambda item: item[1]) if at <= now]
 
     def began(self, task: Task, now: float) -> None:
-        """It runs from now on, here or elsewhere, however long it takes."""
+        """Note that the task begins now, here or in the worker. How long it takes does not matter."""
         self._due[task] = now + task.period_seconds
 
     def rest(self, now: float) -> float:
-        """Seconds until something is due."""
+        """Seconds until a task is due."""
         return max(0.0, min(self._due.values(), default=now + 60.0) - now)
 
 
 class Taking:
-    """Whether the worker takes tasks. Pure: instants as for ``Timetable``. It runs one task at a time."""
+    """Whether the worker takes tasks. Pure: times as for ``Timetable``. The worker runs one task at a time."""
 
     def __init__(self, tasks: Iterable[Task], now: float) -> None:
         self._patience = QUIET_PERIODS * min(task.period_seconds for task in tasks)
         self._reported_at = now
         self.running: Task | None = None
-        """What it runs. One that is killed at its limit ends without a word: then this is the last it began."""
+        """The task that the worker runs.
+
+        A task that is killed at its limit reports no end, so it stays here until the next one begins.
+        """
 
     def began(self, task: Task, now: float) -> None:
-        """It said so."""
+        """Note that the worker reported the beginning of a task."""
         self.running, self._reported_at = task, now
 
     def ended(self, now: float) -> None:
-        """It said so, or is gone."""
+        """Note that the worker reported the end of its task, or that the worker itself ended."""
         if self.running is not None:
             self.running, self._reported_at = None, now
 
     def nobody(self, now: float) -> bool:
-        """No worker takes tasks: none began, the broker is away, or one hangs where it cannot even be killed."""
+        """Whether no worker takes tasks.
+
+        Reasons: none has begun a task, the broker is away, or the worker hangs and cannot be killed.
+        """
         limit = self.running.limit_seconds if self.running is not None else 0.0
         return now >= self._reported_at + limit + self._patience
 
 
 class Beat:
-    """Has the tasks run on their periods for the length of a ``with`` block."""
+    """Runs the tasks on their periods for the length of a ``with`` block.
+
+    Args:
+        platform: database, notifications and settings.
+        tasks: the tasks to run.
+    """
 
     def __init__(self, platform: Platform, tasks: Iterable[Task] = TASKS) -> None:
         broker_url = platform.settings.broker_url
@@ -103,7 +117,7 @@ class Beat:
         self._worker_pid: int | None = None
         self._sender: Any = None
         self._alone = not broker_url
-        """This process runs the tasks."""
+        """Whether this process runs the tasks."""
         if broker_url:
             self._worker = Child("edt_scheduler.periodic.worker", "the periodic tasks' worker", self._writing, {})
             self._sender = beat.EmbeddedService(
@@ -114,7 +128,7 @@ class Beat:
         self._ended = threading.Event()
         self._turns: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._busy = False
-        """A task runs in this process."""
+        """Whether a task runs in this process."""
         self._threads = (
             threading.Thread(target=self._watch, name="tasks-watch", daemon=True),
             threading.Thread(target=self._run, name="tasks", daemon=True),
@@ -130,7 +144,7 @@ class Beat:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """A task that runs is not waited for, and the worker is killed: its tasks bear that at any instant."""
+        """End the threads and kill the worker, without waiting for a task: a task may end at any point."""
         self._ended.set()
         if self._sender is not None:
             self._sender.service.stop()
@@ -161,7 +175,7 @@ class Beat:
             self._taking.ended(time.monotonic())
 
     def _receive(self, seconds: float) -> None:
-        """Wait, and note what the worker has begun and ended meanwhile."""
+        """Wait, and note which tasks the worker has begun and ended."""
         watched = min(seconds, _WATCH_SECONDS) if self._worker is not None else seconds
         ready, _, _ = select.select([self._reading], [], [], watched)
         if not ready:
@@ -175,7 +189,7 @@ class Beat:
                 self._taking.ended(time.monotonic())
 
     def _take_over(self) -> None:
-        """Run the tasks in this process for as long as no worker takes them."""
+        """Run the tasks in this process while no worker takes them."""
         alone = self._worker is None or self._taking.nobody(time.monotonic())
         if alone and not self._alone:
             log.warning("no worker takes the periodic tasks; until one does, this scheduler runs them itself")
@@ -184,7 +198,7 @@ class Beat:
         self._alone = alone
 
     def _hand_out(self) -> None:
-        """Have one task begin that is due. What the worker hangs in is left to it."""
+        """Begin one task that is due. A task in which the worker hangs is not begun here."""
         for task in self._timetable.due(time.monotonic()):
             self._timetable.began(task, time.monotonic())
             if task is not self._taking.running:
@@ -200,7 +214,10 @@ class Beat:
 
 
 def _sending(broker_url: str, tasks: Iterable[Task]) -> Any:
-    """The application of beat, with its schedule: held in memory, since all tasks run soon after a start."""
+    """Beat's Celery application with its schedule.
+
+    The schedule is only in memory, since all tasks run soon after a start.
+    """
     app = celery_app(broker_url, sends=True)
     app.conf.beat_schedule = {
         task.name: {
@@ -215,15 +232,19 @@ def _sending(broker_url: str, tasks: Iterable[Task]) -> Any:
 
 
 class _Sender(beat.Scheduler):  # type: ignore[misc]  # Celery has no types
-    """Celery's scheduler. A broker that does not answer costs one period, and no word: ``Beat`` sees that nothing has
-    begun, and the relay of notifications says why.
+    """Celery's beat scheduler, which does not wait for a broker that does not answer.
+
+    A broker that does not answer costs a task one period, and this class logs it for debugging only. ``Beat`` notices
+    that no task has begun, and the relay of notifications logs why.
 
     Args:
-        nobody_takes: whether messages are sent in vain.
+        nobody_takes: returns whether no worker takes the messages.
+        args: arguments of Celery's class.
+        options: keyword arguments of Celery's class.
     """
 
     producer = None
-    """Celery would wait for a connection here and lose the task if there is none; so each message takes its own."""
+    """Celery would wait for a connection here and lose the task without one. So each message has its own."""
 
     def __init__(self, nobody_takes: Callable[[], bool], *args: Any, **options: Any) -> None:
         self._nobody_takes = nobody_takes
@@ -245,6 +266,6 @@ class _Sender(beat.Scheduler):  # type: ignore[misc]  # Celery has no types
             connection.default_channel.queue_purge(TASKS_QUEUE)
 
     def close(self) -> None:
-        """At the end of the thread."""
+        """Close the application when beat's thread ends."""
         super().close()
         self.app.close()

@@ -1,16 +1,16 @@
-"""How long what is over is kept: folders, metrics, rows. Periodic tasks.
+"""How long folders, metrics and rows of finished or deleted jobs are kept. Periodic tasks.
 
-    a user deletes a job, or          results get old            a job that is over gets old
+    a user deletes a job, or          results get old            a finished job gets old
     ``delete_old_jobs`` does          ``remove_old_results``     ``thin_old_metrics``
            │ deleted_at                      │ results_removed_at        metrics_thinned_at
            └───────────► ``remove_folders`` ◄┘
                                │ folder_gone_at
-                          ``purge_deleted``: all rows, in one transaction, but for the points of its course, which go
-                                             before, some at a time, here or with the folder
+                          ``purge_deleted``: deletes all rows in one transaction. The points of the job's curves are
+                                             deleted before, in several transactions, here or with the folder
 
-A row says that results are gone before the first of them goes, and that the folder has gone only when it has. So a
-crash at any place leaves something that is to be done, and never a row that promises what is no more. Files are removed
-outside of any transaction. A folder that no row knows is none of this module's: ``sweeping``.
+A row records that results are removed before the first file goes, and that the folder is gone only after it is gone. So
+after a crash at any point some work may be left, but no row says that files exist which are gone. Files are removed
+outside of any transaction. Folders without a row belong to ``sweeping``.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from edt_scheduler.store.database import BATCH_ROWS, in_batches, in_time, in_tra
 from edt_scheduler.store.usage import DAY_SECONDS
 
 JOBS_AT_ONCE = 200
-"""So many jobs at most are written in one transaction."""
+"""The most jobs that one transaction writes."""
 FOLDERS_AT_ONCE = 20
+"""After so many folders were removed, their rows are written."""
 
 
 def delete_old_jobs(platform: Platform) -> int:
-    """Delete jobs that have been over for EDT_JOB_DAYS, as their users could. Answers how many."""
+    """Delete jobs that have been over for EDT_JOB_DAYS, as their users could; return how many."""
     days = platform.settings.job_days
     if days is None:
         return 0
@@ -59,7 +60,7 @@ def delete_old_jobs(platform: Platform) -> int:
 
 
 def remove_old_results(platform: Platform) -> int:
-    """Have the folders removed of jobs that have been over for EDT_RESULT_DAYS. Answers of how many."""
+    """Mark the folders of jobs that have been over for EDT_RESULT_DAYS for removal; return how many."""
     days = platform.settings.result_days
     if days is None:
         return 0
@@ -79,11 +80,20 @@ def remove_old_results(platform: Platform) -> int:
 
 
 def remove_folders(platform: Platform) -> int:
-    """Remove the folders of jobs that were deleted, or whose results were removed, and that are over. Answers how many.
+    """Remove the folders of finished jobs that were deleted or whose results were removed.
 
-    What was deleted before home and database were paired is left to ``sweeping``. Raises HomeUnusable where the home
-    cannot be read, or a folder cannot be removed; then the others are gone. With a home that is not the database's
-    nothing is removed.
+    Folders of jobs that were deleted before home and database were paired are left to ``sweeping``. If the home and the
+    database do not belong together, nothing is removed.
+
+    Args:
+        platform: database, notifications and settings.
+
+    Returns:
+        How many folders were removed.
+
+    Raises:
+        HomeUnusable: if the home cannot be read, or if a folder cannot be removed. In the second case the other folders
+            are removed.
     """
     with platform.database.snapshot() as tx:
         if not store.with_folder_to_go(tx, 0, 1) or not pairing.belong(tx, platform.settings):
@@ -117,8 +127,10 @@ def remove_folders(platform: Platform) -> int:
 
 @dataclass
 class _Place:
-    """Where this process goes on at the next run: folders that cannot be removed, and take their time, keep no others
-    from being looked at."""
+    """The job number behind which this process's next run goes on.
+
+    So folders that cannot be removed, and take long to try, do not keep the others from being removed.
+    """
 
     last: int = 0
 
@@ -129,7 +141,7 @@ def _place(_platform: Platform) -> _Place:
 
 
 def _with_folder_to_go(platform: Platform, begin: int) -> Iterator[Row[Any, Any]]:
-    """Each once: those behind number ``begin``, then the others."""
+    """Yield each job once: first those behind number ``begin``, then the others."""
     for after, until in ((begin, None), (0, begin)):
         last = after
         while until is None or last < until:
@@ -142,7 +154,7 @@ def _with_folder_to_go(platform: Platform, begin: int) -> Iterator[Row[Any, Any]
 
 
 def _is_there(folder: Path) -> bool:
-    """Only a disk that says so has lost a folder: one that answers with an error has it still."""
+    """Whether the folder is there. A disk that answers with an error counts as having it."""
     try:
         os.lstat(folder)
     except FileNotFoundError:
@@ -153,8 +165,10 @@ def _is_there(folder: Path) -> bool:
 
 
 def _record_gone(platform: Platform, gone: list[Row[Any, Any]]) -> None:
-    """Write down what is durably gone; the courses of jobs that were deleted go, too. A crash before it costs a second
-    look at folders that are not there."""
+    """Write down that folders are durably gone, and delete the curves of deleted jobs.
+
+    After a crash before this, the next run looks once more at folders that are not there.
+    """
     if gone:
         durable.sync(platform.settings.jobs)
         _forget_points(platform, [row.id for row in gone if row.deleted_at is not None])
@@ -164,7 +178,7 @@ def _record_gone(platform: Platform, gone: list[Row[Any, Any]]) -> None:
 
 
 def _forget_points(platform: Platform, numbers: Collection[int]) -> None:
-    """Delete the points of these jobs' courses; what takes too long is left to ``purge_deleted``."""
+    """Delete the points of these jobs' curves. ``purge_deleted`` deletes what would take too long here."""
 
     def forget_some() -> int:
         with platform.database.snapshot() as tx:
@@ -178,8 +192,11 @@ def _forget_points(platform: Platform, numbers: Collection[int]) -> None:
 
 
 def thin_old_metrics(platform: Platform) -> int:
-    """Leave EDT_METRICS_POINTS points of the curves of jobs that have been over for EDT_METRICS_DAYS. Answers how many
-    jobs were looked at."""
+    """Thin the curves of jobs that have been over for EDT_METRICS_DAYS to EDT_METRICS_POINTS points.
+
+    Returns:
+        How many jobs were looked at.
+    """
     days, most = platform.settings.metrics_days, platform.settings.metrics_points
     if days is None:
         return 0
@@ -189,7 +206,7 @@ def thin_old_metrics(platform: Platform) -> int:
         with platform.database.snapshot() as tx:
             old = store.with_all_metrics(tx, before, JOBS_AT_ONCE)
             doomed: dict[int, list[int]] = {}
-            for number in old:  # as many at once as one transaction may delete points of
+            for number in old:  # as many jobs at once as have BATCH_ROWS points to delete
                 points = store.points_in_short(tx, number)
                 kept = {points[index].number for index in progress.indices_to_keep(points, most)}
                 doomed[number] = [point.number for point in points if point.number not in kept]
@@ -207,10 +224,10 @@ def thin_old_metrics(platform: Platform) -> int:
 
 
 def purge_deleted(platform: Platform) -> int:
-    """Delete all rows of jobs that were deleted EDT_DELETED_DAYS ago. Answers of how many.
+    """Delete all rows of jobs that were deleted EDT_DELETED_DAYS ago; return how many jobs.
 
-    A job waits whose folder is still there, of which something is still open, or whose slots' time is still to be
-    counted (``usage``).
+    A job's rows stay while its folder is there, while something of the job is open, or while the time of its slots has
+    not been counted yet (``usage``).
     """
 
     def purge_some() -> int:

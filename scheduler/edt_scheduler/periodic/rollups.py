@@ -1,4 +1,4 @@
-"""What is counted of users before its rows go, and for how long samples and sums are kept."""
+"""Sums up how long users' jobs held slots, before the rows go, and deletes old samples and sums. Periodic tasks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from edt_scheduler.store.queries import forget_until
 from edt_scheduler.store.usage import DAY_SECONDS
 
 LATE_SECONDS = 600.0
-"""Days are counted when they have been over for so long: machines write rows by clocks of their own."""
+"""A day is counted this many seconds after its end, because machines write rows by their own clocks."""
 DAYS_AT_ONCE = 31
+"""The most days whose sums one transaction writes."""
 
 
 def count_user_days(platform: Platform) -> int:
-    """Put the time that slots were held in days that are over into sums by user and day, DAYS_AT_ONCE at a time.
-    Answers how many sums."""
+    """Sum up how long slots were held in each finished day, by user and day; DAYS_AT_ONCE days in one transaction.
+
+    Returns:
+        How many sums were written.
+    """
     sums = 0
 
     def count_some() -> int:
@@ -31,7 +35,7 @@ def count_user_days(platform: Platform) -> int:
             found = usage.held(tx, begin, end)
         with platform.database.transaction() as tx:
             if not usage.move(tx, counted, end):
-                return 0  # another one counts, too
+                return 0  # another process has counted these days
             for day in range(begin, end, DAY_SECONDS):
                 usage.put_day(tx, day, found.get(day, {}))
         sums += sum(map(len, found.values()))
@@ -42,17 +46,17 @@ def count_user_days(platform: Platform) -> int:
 
 
 def _day(seconds: float) -> int:
-    """The beginning of the day of this instant."""
+    """The beginning of the day that contains this time, both in seconds since the epoch."""
     return int(seconds // DAY_SECONDS) * DAY_SECONDS
 
 
 def forget_usage(platform: Platform) -> int:
-    """Forget samples that are older than EDT_USAGE_DAYS. Answers how many."""
+    """Delete samples that are older than EDT_USAGE_DAYS; return how many."""
     until = platform.clock() - platform.settings.usage_days * DAY_SECONDS
     return forget_until(platform.database, usage.SAMPLED_AT, until)
 
 
 def forget_roll_ups(platform: Platform) -> int:
-    """Forget what is older than EDT_USAGE_USERS_DAYS. Answers how many rows."""
+    """Delete sums that are older than EDT_USAGE_USERS_DAYS; return how many rows."""
     days = platform.settings.usage_users_days
     return forget_until(platform.database, usage.DAY, platform.clock() - days * DAY_SECONDS) if days is not None else 0

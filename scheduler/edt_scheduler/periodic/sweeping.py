@@ -1,10 +1,9 @@
-"""Folders that no row wants any more, rows that nobody reads any more.
+"""Moves folders without a row, and deletes rows that no process reads any more. Periodic tasks (``tasks``).
 
-Of a job's folder only a row can say that it may go (``retention``). One that no row knows is moved to
-``lost+found``, never removed: perhaps it is the database that is wrong. So is one whose job was deleted before home
-and database were paired: they may have been taken for a pair by mistake, and nobody has asked for this folder's end.
-
-Periodic tasks (``edt_scheduler.periodic.tasks``).
+Only a row can say that a job's folder may be deleted (``retention``). A folder without a row is moved to ``lost+found``
+and never deleted, because the database may be the wrong one. The same is done with a folder whose job was deleted
+before home and database were paired. The two may have been paired by mistake, and then no user has asked to delete this
+folder.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from edt_scheduler.store.queries import forget_until
 log = logging.getLogger("edt.scheduler")
 
 STAGED_SECONDS = 24 * 3600
-"""No upload takes this long: what lies in ``staged`` for longer was left by an API that died."""
+"""No upload takes this many seconds. What lies in ``staged`` for longer was left by an API process that died."""
 
 
 def sweep_keys(platform: Platform) -> int:
-    """Forget the Idempotency-Keys that are a day old. Answers how many."""
+    """Delete Idempotency-Keys that are a day old; return how many."""
     return forget_until(platform.database, idempotency.CREATED_AT, platform.clock() - KEPT_SECONDS)
 
 
 def sweep_changes(platform: Platform) -> int:
-    """Forget the changes that everybody who looks on has seen. Answers how many."""
+    """Delete changes that are older than ``store.changes.KEPT_SECONDS``; return how many."""
     return in_transactions(platform.database, changes.old, lambda tx: changes.prune(tx, BATCH_ROWS))
 
 
@@ -48,12 +47,17 @@ _DELETED_BEFORE = "its job was deleted before home and database were told of eac
 
 
 class Leftovers:
-    """Clears away what a crash left behind, and what a database does not know that was restored or replaced: job
-    folders without a row go to lost+found, uploads that nobody will submit any more are removed. What a submit has made
-    under a number that is still reserved for it is left alone until the reservation is too old.
+    """Clears away what a crash left behind, and what a restored or replaced database does not know.
 
-    ``sweep`` is called again and again: a folder is shut out at the first look, and moved at the first
-    at which no supervisor of it lives.
+    Job folders without a row go to lost+found. Uploads that no submit will use any more are deleted. A folder that a
+    submit has made under a reserved number stays until the reservation is too old.
+
+    ``sweep`` is called again and again. The first sweep that finds a folder fences its attempts. The first later sweep
+    at which no supervisor of the folder lives moves it.
+
+    Args:
+        platform: database, notifications and settings.
+        monotonic: a monotonic clock in seconds.
     """
 
     def __init__(self, platform: Platform, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -61,10 +65,19 @@ class Leftovers:
         self._quiet = lost_found.Quiet(platform.settings, monotonic)
         self._told: dict[str, str] = {}
         self._last = 0
-        """The number of the folder that was looked at last: the next sweep goes on behind it."""
+        """The number of the folder that was looked at last; the next sweep goes on behind this number."""
 
     def sweep(self) -> int:
-        """Answers how many folders and uploads it has cleared away. Raises Unavailable, HomeUnusable and OSError."""
+        """Clear away what can be cleared away now.
+
+        Returns:
+            How many folders and uploads were cleared away.
+
+        Raises:
+            Unavailable: if the database cannot be used now.
+            HomeUnusable: if the home's id cannot be read.
+            OSError: if the folder of jobs or of uploads cannot be read.
+        """
         moved = self._set_aside()
         crash_point(CrashPoint.SCHEDULER_SWEEP)
         return moved + _remove_old_uploads(self._platform.settings.staged)
@@ -79,7 +92,7 @@ class Leftovers:
             waiting.pop(exec_id(number), None)
             try:
                 alive = self._move(folders[number], unwanted[number])
-            except FileNotFoundError:  # a submit has given it up, or another scheduler has moved it
+            except FileNotFoundError:  # a submit has given the folder up, or another scheduler has moved it
                 continue
             except OSError as error:
                 waiting[exec_id(number)] = f"{error.strerror or error}"
@@ -100,12 +113,14 @@ class Leftovers:
         return len(moved)
 
     def _unwanted(self, folders: Collection[int]) -> dict[int, str]:
-        """Which of these folders are no job's and never will be, each with why. ``folders`` were seen before.
+        """Which of these folders belong to no job and never will: number to why.
 
-        A submit makes its folder after its number is reserved, and is written as a job only in exchange for the
-        reservation. So a folder that was seen and has neither a row nor a reservation afterwards can be no submit's,
-        and after the highest of their numbers was skipped none is given to another. That stays so: what is done with
-        the folders then needs no lock.
+        ``folders`` must have been listed before this call.
+
+        A submit makes its folder after it has reserved a number, and its job's row replaces the reservation. So a
+        folder that was seen, and afterwards has neither a row nor a reservation, belongs to no submit. The job numbers
+        up to the highest of these folders are then skipped, so no new job gets one of them. This stays true, so the
+        folders can be handled without a lock.
         """
         database, now = self._platform.database, self._platform.clock()
         home_id = pairing.read_id(self._platform.settings)
@@ -122,7 +137,7 @@ class Leftovers:
         return found
 
     def _move(self, folder: Path, why: str) -> list[str]:
-        """Move it, if nothing of it lives; who may live. Raises OSError."""
+        """Move the folder if nothing of it lives; return the supervisors that may still live. Raises OSError."""
         if not folder.is_dir():
             raise FileNotFoundError(folder)
         lost_found.shut_out(folder)
@@ -136,7 +151,10 @@ class Leftovers:
 
 
 def _without_job(tx: Connection, folders: Collection[int], home_id: str | None) -> dict[int, str]:
-    """None, where the database is not this home's: it was replaced meanwhile, and knows nothing of these folders."""
+    """Which of these folders have no job, each with why; none if the database is not this home's.
+
+    A database that was replaced meanwhile does not know these folders.
+    """
     if home.identity(tx) != home_id:
         return {}
     known = jobs.known(tx, folders)
@@ -151,15 +169,15 @@ def _leftovers(platform: Platform) -> Leftovers:
 
 
 def sweep_leftovers(platform: Platform) -> int:
-    """``Leftovers.sweep``, which remembers from one call of this process to the next what it has seen."""
+    """``Leftovers.sweep`` with one ``Leftovers`` for this process, which remembers what earlier calls have seen."""
     return _leftovers(platform).sweep()
 
 
 def _remove_old_uploads(staged: Path) -> int:
-    """What lies there for so long was of a submit that nobody was told had been taken. Answers how many went."""
+    """Delete uploads that are older than STAGED_SECONDS; return how many. No user was told that they had been taken."""
     removed = 0
     for upload in in_time(list(staged.iterdir())):
-        with contextlib.suppress(FileNotFoundError):  # it is being taken just now
+        with contextlib.suppress(FileNotFoundError):  # a submit has just taken the upload
             if upload.stat().st_mtime < time.time() - STAGED_SECONDS:
                 if upload.is_dir():
                     shutil.rmtree(upload, ignore_errors=True)

@@ -1,13 +1,16 @@
-"""The periodic tasks: what the platform does by itself every now and then. Runs ``operations``.
+"""The periodic tasks: what the platform does by itself from time to time. Runs ``operations``.
 
-One line a task. Its function takes the ``Platform`` and answers how many things it did. It must
+Each task is one line of TASKS. Its function takes the ``Platform`` and returns how many things it did. The function
+must keep three rules:
 
-* be as good done twice as once, also twice at the same time: two schedulers may lead for a moment, a message may come
-  again. So it decides on what it reads in the transaction in which it writes, and a folder that is gone is no error;
-* end soon: it works in batches (``in_batches``), and what is left waits for its next run;
-* raise where it could not do its work: that is logged under its name, and it is tried again at its next period.
+* It does no harm when it runs twice, even twice at the same time: two schedulers may lead for a moment, and a message
+  may come again. So it decides by what it reads in the transaction in which it writes, and a folder that is gone is no
+  error.
+* It ends soon: it works in batches (``in_batches``), and what is left waits for its next run.
+* It raises if it could not do its work. The failure is logged under the task's name, and the task runs again at its
+  next period.
 
-When they run, and who runs them: ``beat``.
+``beat`` decides when the tasks run, and in which process.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from edt_scheduler.platform import Platform
 log = logging.getLogger("edt.tasks")
 
 BEGUN, ENDED = "begun", "ended"
-"""What a worker tells the scheduler that leads, a line each: one of these and the task's name."""
+"""The words that a worker writes to the scheduler that leads: one of these and the task's name, one line each."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,15 @@ class Task:
     """One periodic task."""
 
     name: str
-    """``edt.<what>``: its name in the log and at the broker."""
+    """``edt.<what>``: the task's name in the log and at the broker."""
     done: str
-    """What it did some of, for the log: ``folders of deleted jobs removed``."""
+    """What the task counts, for the log: ``folders of deleted jobs removed``."""
     period_seconds: float
-    """From one beginning to the next."""
+    """Seconds from one beginning to the next."""
     limit_seconds: float
-    """After this it is ended, wherever it stands; at least three times what its batches may take."""
+    """Seconds after which a run is killed, at any point; at least three times as long as its batches may take."""
     work: Callable[[Platform], int]
+    """The function that does the work; returns how many things it did."""
 
 
 TASKS: tuple[Task, ...] = (
@@ -62,18 +66,18 @@ TASKS: tuple[Task, ...] = (
 
 
 class Runner:
-    """Runs tasks in this process, one at a time, and remembers what it has said of each."""
+    """Runs tasks in this process, one at a time. Remembers the last failure of each task, so that it is logged once."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._failed: dict[str, str] = {}
 
     def run(self, task: Task) -> None:
-        """Run it now. Raises nothing: a failure is logged, once for as long as it stays the same."""
+        """Run the task now. Raises nothing: a failure is logged, once for as long as it stays the same."""
         try:
             done = task.work(self._platform)
         except Unavailable as error:
-            log.debug("%s: %s", task.name, error)  # the scheduler says it, who needs the database all the time
+            log.debug("%s: %s", task.name, error)  # the scheduler's loop logs this
             return
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"

@@ -1,9 +1,10 @@
-"""Where the periodic tasks run: a Celery worker with one process in its pool. Opens the database.
+"""The worker process of the periodic tasks: a Celery worker with one process in its pool. Opens the database.
 
-``python -m edt_scheduler.periodic.worker PARENT FD``, started by ``beat`` and by nothing else. It takes home,
-database and broker from the same EDT_ settings as its parent, so no secret stands in its command line. A task that
-takes longer than its limit is killed with the process of the pool, and another takes its place. That a task begins,
-and that it has ended, is written to FD: so the parent knows that somebody runs them. It dies with its parent.
+``beat`` alone starts it, as ``python -m edt_scheduler.periodic.worker PARENT FD``. The worker takes home, database and
+broker from the same EDT_ settings as its parent, so no secret stands in its command line. A task that takes longer than
+its limit is killed together with the pool's process, and Celery starts another process for the pool. The worker writes
+to FD when a task begins and when it has ended, so the parent knows that a worker runs the tasks. The worker dies with
+its parent.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from edt_scheduler.settings import Settings
 
 
 class Pool:
-    """What the pool's process has open. The parent of that process has nothing open that could be shared by a fork."""
+    """What the pool's process has open. Its parent process has nothing open, so the fork shares no connection."""
 
     def __init__(self, settings: Settings, descriptor: int) -> None:
         self._settings = settings
@@ -33,12 +34,12 @@ class Pool:
         self._runner: Runner | None = None
 
     def open(self, **_: Any) -> None:
-        """Legal in the pool's process, before its first task."""
+        """Open the platform. Legal in the pool's process, before its first task."""
         die_with(os.getppid())
         self._runner = Runner(opened_platform(self._settings))
 
     def run(self, task: Task) -> None:
-        """Run a task, and report that it begins and ends."""
+        """Run a task, and report its beginning and its end."""
         assert self._runner is not None
         wake(self._descriptor, f"{BEGUN} {task.name}\n".encode())
         self._runner.run(task)
@@ -46,16 +47,23 @@ class Pool:
 
 
 def main(arguments: list[str]) -> int:
-    """Take tasks until the parent ends this process, or ends."""
+    """Take tasks until the parent stops this process, or until the parent itself ends.
+
+    Args:
+        arguments: the parent's process id and the descriptor to write to.
+
+    Returns:
+        The exit status.
+    """
     parent, descriptor = int(arguments[0]), int(arguments[1])
     begin_worker(parent)
     logging.getLogger("edt").setLevel(logging.INFO)
-    # That a broker is away is said by the scheduler, which then runs the tasks itself.
+    # When the broker is away, the scheduler logs that and runs the tasks itself.
     logging.getLogger("celery.worker.consumer.consumer").setLevel(logging.CRITICAL)
     settings = Settings()
     app = celery_app(settings.broker_url, sends=False)
     app.conf.update(
-        worker_cancel_long_running_tasks_on_connection_loss=False,  # it goes on; doing it twice does no harm
+        worker_cancel_long_running_tasks_on_connection_loss=False,  # running a task twice does no harm
         worker_proc_alive_timeout=60,
     )
     pool = Pool(settings, descriptor)

@@ -1,8 +1,14 @@
-"""The decision, as one pure function: ``plan(state) -> Plan``.
+"""The scheduling decision as one pure function: ``policy.plan(state) -> Plan``.
 
-No clock, no database, no randomness, no memory: the same call serves the scheduler's loop, "why does my job
-wait", "what if" and a simulator. The contract (``state``) is meant to stay, the policy (``shares``) to be replaced.
-What a policy must keep, held by property tests: never more on a node than its free slots,
-nothing new on a node that is not up, a planned size is 0 or one of the job's sizes or what it holds already on
-the way there, plan(apply(plan)) = plan, and the order of the inputs changes nothing.
+``plan`` reads no clock and no database, uses no randomness and keeps no memory. So the scheduler's loop can call it,
+and a simulator or a "what if" query could call it in the same way. ``state`` is the contract and should stay as it is.
+``shares`` and ``policy`` are the policy and can be replaced.
+
+Property tests check five rules that every policy must keep:
+
+* A node never gets more engines than it has free slots.
+* Nothing new starts on a node that is not up.
+* The planned size of a job is 0, one of the job's sizes, or the number of slots that the job holds already.
+* plan(apply(plan)) = plan: after a plan is applied, the next plan changes nothing.
+* The order of the inputs does not change the plan.
 """

@@ -1,11 +1,13 @@
-"""The policy: shares first, then what can be done about them now. Pure.
+"""The policy: it computes every job's share, then decides what can be done about the shares now. Pure.
 
-A slot that is being vacated belongs to nobody: whoever is to have it waits until its process is seen gone. So a
-round takes back what is above its job's share at once, and gives from what is free: to jobs that start, in submit
-order, then to the smallest; before them to those that need a node that starts containers, since no other will do.
+A slot that is being vacated is not free. The job that will get this slot waits until the old process was seen gone. So
+each plan takes back at once what a job holds above its share, and gives out only free slots. Jobs whose image needs a
+node that starts containers get slots first, since they can use no other node. Then come jobs that start, in submit
+order, then running jobs, the smallest first.
 
-Shares count all slots alike, but not every job can use each: its engines cannot reach a node, say. What nobody below
-its share can use is wanted by nobody: it is not taken back, and while free it is given to jobs beyond their share.
+Shares count all slots alike, but some jobs cannot use some slots, for example because the job's engines cannot reach a
+node. A slot that no job below its share can use is not taken back. While such a slot is free, the plan gives it to a
+running job beyond that job's share.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, P
 
 
 def plan(state: State) -> Plan:
-    """Decide, for every job, what it should hold now."""
+    """Decide what every job should hold now.
+
+    Args:
+        state: nodes and jobs at one instant.
+
+    Returns:
+        For each job of the state its slots, its action if it has one, its head node and its explanation.
+    """
     nodes = {node.id: node for node in state.nodes}
     asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
     kept = {job.id: _stay(job, nodes) for job in asked}
@@ -57,26 +66,26 @@ def plan(state: State) -> Plan:
 
 
 def _stay(job: Job, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """What a job keeps of what it holds. Nothing left: the attempt ends and starts elsewhere."""
+    """What a job keeps of the slots it holds. If nothing is left, the attempt ends and the job starts elsewhere."""
     if job.phase is not Phase.RUNNING:
         return {}
     return {node: slots for node, slots in job.alloc.items() if slots and not _leaves(nodes[node])}
 
 
 def _rehomed(job: Job, kept: Mapping[str, int]) -> Job:
-    """A job that keeps slots, but none on its head node, has another head node from now on."""
+    """The job with a new head node, if it keeps slots but none of them on its present head node."""
     return replace(job, head_node=head_node_of(kept)) if kept and job.head_node not in kept else job
 
 
 def _capped(job: Job, now: float) -> Job:
-    """The job with its maximum lowered, as long as that lasts."""
+    """The job with its maximum lowered to its cap, as long as the cap lasts."""
     if job.cap is None or job.cap_until is None or job.cap_until <= now:
         return replace(job, cap=None, cap_until=None)
     return replace(job, max=min(job.max, job.cap))
 
 
 def _fitted(job: Job, nodes: Mapping[str, Node]) -> Job:
-    """The job with all nodes that will not do for it among those it avoids."""
+    """The job with every node that it cannot use added to the nodes it avoids."""
     there = {name for name in (*job.alloc, *job.leaving) if job.alloc.get(name) or job.leaving.get(name)}
     alone = any(nodes[name].alone for name in there)
     unfit = {
@@ -92,9 +101,10 @@ def _fitted(job: Job, nodes: Mapping[str, Node]) -> Job:
 def _cleared(
     job: Job, kept: Mapping[str, Mapping[str, int]], lacking: int, nodes: Mapping[str, Node]
 ) -> dict[str, int]:
-    """What a job keeps when ``lacking`` others could start in containers only, and it holds places for them.
+    """What a job without an image keeps when it holds slots that jobs with an image need to start now.
 
-    It gives back what it can do without there, and grows again where it is free to. Its head node keeps a slot.
+    The job gives back slots on nodes that start containers and may grow again elsewhere. It keeps one slot on its head
+    node. ``lacking``: how many jobs with an image could start now.
     """
     left = dict(kept[job.id])
     if job.image is not None:
@@ -116,13 +126,13 @@ def _sized(job: Job, alloc: Mapping[str, int], nodes: Mapping[str, Node]) -> Map
 
 
 def _lacking(job: Job, target: int, now: float) -> bool:
-    """It could start at once, if only there were a place that starts containers."""
+    """Whether the job could start now, if a node that starts containers had a free slot."""
     due = job.not_before is None or job.not_before <= now
     return job.image is not None and job.phase is Phase.WAITING and target > 0 and due
 
 
 def _next(job: Job, alloc: Mapping[str, int]) -> Job:
-    """The job as the next round sees it, which holds ``alloc`` and is leaving the rest."""
+    """The job as the next plan would see it: it holds ``alloc``, and its other slots are being vacated."""
     if job.phase is not Phase.RUNNING and not alloc:
         return job
     emptied = {node for node, slots in job.alloc.items() if slots and not alloc.get(node) and node != job.head_node}
@@ -138,7 +148,7 @@ def _wanted(
     targets: Mapping[str, int],
     nodes: Mapping[str, Node],
 ) -> frozenset[str]:
-    """Nodes that some job below its share can use."""
+    """The nodes that at least one job below its share can use."""
     short = [job for job in jobs if sum(held[job.id].values()) < targets[job.id]]
     return frozenset(
         node.id
@@ -150,7 +160,7 @@ def _wanted(
 def _shrunk(
     job: Job, kept: Mapping[str, int], above: int, wanted: frozenset[str], nodes: Mapping[str, Node]
 ) -> Mapping[str, int]:
-    """What is left of ``kept`` without up to ``above`` slots that are wanted: one of the job's sizes."""
+    """``kept`` without up to ``above`` slots on ``wanted`` nodes, cut down to one of the job's sizes."""
     there = {node: slots for node, slots in kept.items() if node in wanted}
     left = {**kept, **dict.fromkeys(there, 0), **give_back(job, there, above, nodes)}
     return _sized(job, {node: slots for node, slots in left.items() if slots}, nodes)
@@ -164,7 +174,7 @@ def _give_rest(
     nodes: Mapping[str, Node],
     now: float,
 ) -> None:
-    """Give the ``rest``, which is free and wanted by nobody, to jobs that run: again and again to the smallest one."""
+    """Give the free slots in ``rest`` to running jobs, the smallest first. No job below its share can use them."""
     growing = [job for job in jobs if job.phase is Phase.RUNNING and alloc[job.id]]
     while growing and any(rest.values()):
         job = min(growing, key=lambda job: (sum(alloc[job.id].values()), job.submit, job.id))
@@ -192,7 +202,7 @@ def _leaves(node: Node) -> bool:
 
 
 def _settled(job: Job, kept: Mapping[str, int]) -> Job:
-    """The job as its share sees it: one that keeps nothing is on its way out."""
+    """The job as ``shares`` should see it. A running job that keeps no slot counts as ending."""
     phase = Phase.ENDING if job.phase is Phase.RUNNING and not kept else job.phase
     return replace(job, phase=phase, alloc=kept)
 
@@ -200,7 +210,7 @@ def _settled(job: Job, kept: Mapping[str, int]) -> Job:
 def _grow(
     job: Job, kept: Mapping[str, int], target: int, free: Mapping[str, int], nodes: Mapping[str, Node], now: float
 ) -> Mapping[str, int]:
-    """As far up its sizes towards ``target`` as the free slots reach."""
+    """``kept`` grown towards ``target``, to the largest of the job's sizes that the free slots allow."""
     if job.phase is Phase.ENDING or (job.phase is Phase.RUNNING and not kept):
         return kept
     if job.not_before is not None and job.not_before > now:
@@ -216,7 +226,11 @@ def _grow(
 
 
 def _within_reach(free: Mapping[str, int], nodes: Mapping[str, Node]) -> list[Mapping[str, int]]:
-    """``free`` by the nodes whose engines reach each other: all that are not alone, then each that is, by name."""
+    """``free``, grouped by nodes whose engines reach each other.
+
+    The first group holds all nodes that are not ``alone``. Each node that is ``alone`` follows as its own group, by
+    name.
+    """
     together = {name: slots for name, slots in free.items() if not nodes[name].alone}
     return [together, *({name: free[name]} for name in sorted(free) if nodes[name].alone)]
 
@@ -224,7 +238,10 @@ def _within_reach(free: Mapping[str, int], nodes: Mapping[str, Node]) -> list[Ma
 def _action(
     job: Job, alloc: Mapping[str, int], head_node: str | None, short: tuple[str, ...], nodes: Mapping[str, Node]
 ) -> Action | None:
-    """What changes for a job, and why, in words. ``short``: jobs that hold less than their share."""
+    """What changes for a job, with its reason in words; None if nothing changes.
+
+    ``short``: jobs that hold less than their share.
+    """
     held = {node: slots for node, slots in job.alloc.items() if slots}
     before, after = job.held, sum(alloc.values())
     if job.phase is Phase.ENDING or (dict(alloc) == held and head_node == job.head_node):
@@ -257,7 +274,10 @@ def _explain(
     left: Mapping[str, int],
     now: float,
 ) -> dict[str, Explanation]:
-    """Every job has a reason; waiting ones a rank and what they lack. ``left``: what is free then."""
+    """Explain every job: its share and its reason; for a waiting job also its rank and what it lacks.
+
+    ``left``: the slots that are free after the plan.
+    """
     rank, free = 0, sum(left.values())
     explained = {}
     for job in jobs:
@@ -277,7 +297,7 @@ def _explain(
 
 
 def _confined(job: Job, nodes: Mapping[str, Node]) -> bool:
-    """Its engines cannot reach each node that takes work."""
+    """Whether the job's engines cannot reach some node that takes work."""
     return any(node.health is Health.UP and node.id in job.avoid for node in nodes.values())
 
 

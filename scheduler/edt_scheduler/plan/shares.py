@@ -1,12 +1,16 @@
-"""Shares: how many slots each job should hold, and which node's slots these are. Pure. Next: policy.py.
+"""Shares: how many slots each job should hold, and on which nodes. Pure. Next: policy.py.
 
-Equal shares by water-filling. Every job first gets its smallest size, in submit order; then, again and again, the
-job with the fewest slots climbs to its next size, if that still fits; submit order breaks ties. A job's sizes are
-those at which ceil(E/n) drops: E micro-batches on n engines take ceil(E/n) turns, and a size between two of them
-takes a GPU without saving a turn. Of a job whose batch follows its engines E is an epoch's micro-batches: there are so
-many that hardly a size is left out. Until E is known the only size is 1.
+Shares are computed by water-filling. First every job gets its smallest size, in submit order. Then the job with the
+fewest slots gets its next size, if enough slots are left, and this repeats until no job can grow. Submit order breaks
+ties.
 
-Engines stay where they are; only the difference moves. A job gathers on few nodes, its head node first.
+A job's sizes are the numbers of engines n at which ceil(E/n) drops. E micro-batches on n engines take ceil(E/n) rounds.
+A size between two of these numbers would use a GPU and save no round. If the job's batch follows its engines, E is the
+number of micro-batches of an epoch. This E is so large that almost every size is allowed. Until E is known, the only
+size is 1.
+
+Engines stay where they are: a job that grows or shrinks only gains or loses slots. A job uses as few nodes as possible,
+its head node first.
 """
 
 from __future__ import annotations
@@ -20,6 +24,10 @@ from edt_scheduler.plan.state import Job, Node, Phase
 
 def sizes(engines: int | None, most: int) -> tuple[int, ...]:
     """The sizes a job may have, smallest first.
+
+    Args:
+        engines: E, the micro-batches of one step; None while it is unknown.
+        most: the most slots the job may hold.
 
     >>> sizes(16, 16)
     (1, 2, 3, 4, 6, 8, 16)
@@ -36,7 +44,10 @@ def sizes(engines: int | None, most: int) -> tuple[int, ...]:
 
 
 def sizes_of(job: Job) -> tuple[int, ...]:
-    """The sizes of a job now. What it is held at for a while is one of them: no slot is taken from it for that."""
+    """The sizes a job may have now, smallest first.
+
+    The size at which a job is capped is always one of them. So the cap takes no slot from the job.
+    """
     allowed = sizes(job.engines, job.max)
     if job.cap is None or job.engines is None:
         return allowed
@@ -44,10 +55,19 @@ def sizes_of(job: Job) -> tuple[int, ...]:
 
 
 def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[str, int]:
-    """Job to the slots it should hold, over all slots of nodes that are up, those being vacated included.
+    """The number of slots that each job should hold.
 
-    What a job holds on a cordoned node is its own as long as it stays there: nobody else can use it. Jobs with an
-    image share what starts containers, and count among all for the rest.
+    The shares divide all slots of nodes that are up, slots that are being vacated included. A slot that a job holds on
+    a cordoned node takes nothing from the others, since no other job can use it. A job with an image can use only slots
+    on nodes that start containers. Other jobs can use all slots.
+
+    Args:
+        jobs: all jobs that are not over.
+        nodes: node id to node.
+        now: the time of the state, in seconds since the epoch.
+
+    Returns:
+        Job id to a number of slots; 0 for a job that gets none.
     """
     open_slots = sum(node.slots for node in nodes.values() if node.health is Health.UP)
     for_images = sum(node.slots for node in nodes.values() if node.health is Health.UP and node.containers)
@@ -73,16 +93,16 @@ def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[s
 
 
 def _may_hold(job: Job, now: float) -> bool:
-    """A job on its way out gets nothing. One that waits out a back-off is not waited for."""
+    """Whether a job gets a share. An ending job gets none. A waiting job gets none during its back-off."""
     if job.phase is Phase.WAITING:
         return job.not_before is None or job.not_before <= now
     return job.phase is Phase.RUNNING
 
 
 def _open_use(job: Job, size: int, nodes: Mapping[str, Node]) -> int:
-    """Slots that ``size`` takes from what everybody may use: all but those it keeps on cordoned nodes.
+    """How many slots of nodes that are up a job of ``size`` uses: all but those that it keeps on cordoned nodes.
 
-    At least one where its head node is up: coordinator and driver run there.
+    If the head node is up, the result is at least 1, because coordinator and driver run there.
     """
     own = sum(number for node, number in job.alloc.items() if nodes[node].health is Health.CORDONED)
     at_head_node = 1 if job.head_node is not None and nodes[job.head_node].health is Health.UP else 0
@@ -90,9 +110,20 @@ def _open_use(job: Job, size: int, nodes: Mapping[str, Node]) -> int:
 
 
 def give_back(job: Job, kept: Mapping[str, int], number: int, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """What is left of ``kept`` without ``number`` slots. The head node keeps its last one while any is left.
+    """``kept`` without ``number`` slots.
 
-    Nodes that others can use come first, among them the one with the fewest engines of the job, its head node last.
+    Slots on nodes that are up go first, since other jobs can use them. Among these nodes, the one with the fewest
+    engines of the job goes first and the head node goes last. The head node always keeps one slot, so fewer than
+    ``number`` slots may be given back.
+
+    Args:
+        job: the job that gives slots back.
+        kept: node to slots that the job holds.
+        number: how many slots to give back.
+        nodes: node id to node.
+
+    Returns:
+        Node to slots that are left, without nodes that have none.
     """
     left = dict(kept)
     head = job.head_node
@@ -106,10 +137,20 @@ def give_back(job: Job, kept: Mapping[str, int], number: int, nodes: Mapping[str
 
 
 def take(job: Job, kept: Mapping[str, int], number: int, free: Mapping[str, int]) -> dict[str, int]:
-    """``kept`` with ``number`` more slots out of ``free``, which must hold as many.
+    """``kept`` with ``number`` more slots out of ``free``.
 
-    Where the job is already, head node first; then the node that just holds the rest; then the emptiest one. A job
-    that starts looks for a node on which it could grow to its full size, so that it need not span two later.
+    Nodes that the job already uses come first, and among them the head node. Then comes the node with the fewest free
+    slots that can hold all slots still needed, then the node with the most free slots. A job that starts prefers a node
+    on which it could grow to its full size, so that it need not span two nodes later.
+
+    Args:
+        job: the job that gets the slots.
+        kept: node to slots that the job holds.
+        number: how many slots to add.
+        free: node to free slots; at least ``number`` of them must be on nodes that the job does not avoid.
+
+    Returns:
+        Node to slots.
     """
     grown = dict(kept)
     room = {node: slots for node, slots in free.items() if slots and node not in job.avoid}
@@ -127,10 +168,13 @@ def take(job: Job, kept: Mapping[str, int], number: int, free: Mapping[str, int]
 
 
 def room_for(job: Job, free: Mapping[str, int]) -> int:
-    """Slots that the job could get now."""
+    """The number of slots that the job could get now."""
     return sum(slots for node, slots in free.items() if node not in job.avoid)
 
 
 def head_node_of(alloc: Mapping[str, int]) -> str:
-    """The node that is to host an attempt's coordinator and driver: where most of its engines are, then by name."""
+    """The node that should host an attempt's coordinator and driver.
+
+    This is the node with most of its engines; if several have the same number, the first by name.
+    """
     return min(alloc, key=lambda node: (-alloc[node], node))

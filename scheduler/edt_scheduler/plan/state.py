@@ -1,6 +1,6 @@
-"""The contract of the decision: what it is shown and what it answers. Pure data.
+"""The contract of the decision: the state that ``plan`` gets and the plan that it returns. Pure data.
 
-Slots are counted per node; which slot of a node, and which engine leaves, is the business of whoever applies.
+Slots are counted per node. The code that applies the plan chooses the slot of a node and the engine that leaves.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from edt_scheduler.model.states import Health
 
 
 class Phase(enum.StrEnum):
-    """Where a job stands, for the planner."""
+    """The phase of a job, for the planner."""
 
     WAITING = "waiting"  # no attempt: it may start anywhere
     RUNNING = "running"  # its attempt holds slots and may be resized
-    ENDING = "ending"  # its attempt is on its way out: it gets nothing, what it holds comes free
+    ENDING = "ending"  # its attempt is ending: it gets nothing, and its slots come free
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node. ``free`` slots carry no open allocation: what is being vacated is not free."""
+    """One node. ``free`` counts slots without an open allocation, so a slot that is being vacated is not free."""
 
     id: str
     slots: int
     free: int
     health: Health
     containers: bool = False
-    """It runs jobs in containers, so a job may bring an image of its own."""
+    """Whether the node runs jobs in containers, so that a job may bring its own image."""
     fixed: bool = False
-    """A container keeps the slots that it begins with: a job that is there cannot grow there."""
+    """Whether a container keeps the slots that it began with, so that a job that uses this node cannot grow there."""
     alone: bool = False
-    """Engines there and engines of other nodes cannot reach each other, so no attempt spans it and another."""
+    """Whether engines on this node cannot reach engines on other nodes. No attempt spans this node and another."""
 
 
 @dataclass(frozen=True)
@@ -42,30 +42,32 @@ class Job:
 
     id: str
     submit: int
-    """Place in the order of submission: ties are broken by it."""
+    """Place in the order of submission; it breaks ties."""
     max: int
-    """numWorker × workerDeviceNum."""
+    """The most slots the job may hold: numWorker × workerDeviceNum."""
     phase: Phase
     engines: int | None = None
-    """E, the micro-batches of one step; None until the script has told it."""
+    """E, the micro-batches of one step; None until the script has reported it."""
     alloc: Mapping[str, int] = field(default_factory=dict)
-    """Node to slots that it holds and that were not asked back."""
+    """Node to slots that the job holds and that were not asked back."""
     leaving: Mapping[str, int] = field(default_factory=dict)
-    """Node to slots that were asked back and are still in use."""
+    """Node to slots that were asked back and that the job still uses."""
     head_node: str | None = None
-    """Node of the attempt's coordinator and driver. It holds a slot there; without one the head node moves."""
+    """Node of the attempt's coordinator and driver. If the job keeps no slot there, the head node moves."""
     avoid: frozenset[str] = frozenset()
-    """Nodes that this attempt is leaving: until its supervisor there has ended, no other can take its place."""
+    """Nodes that this attempt is leaving. It gets no slot there until its supervisor there has ended."""
     not_before: float | None = None
-    """No new slot before this time: back-off."""
+    """The job gets no new slot before this time, in seconds since the epoch: back-off."""
     locked: str | None = None
-    """Why its environment cannot be opened, so that nothing of it may start; its ``not_before`` is infinite then."""
+    """Why its environment cannot be opened; None: it can. The ``not_before`` of a locked job is infinite."""
     cap: int | None = None
-    """No more slots than this until ``cap_until``: its joining engines could not get the weights."""
+    """The most slots until ``cap_until``; None: no cap. Set after a joining engine could not get the weights."""
     cap_until: float | None = None
+    """When the cap ends, in seconds since the epoch."""
     image: str | None = None
-    """Image that its containers are to be made of: only nodes that start containers will do."""
+    """Image for the job's containers; the job then needs nodes that start containers. None: any node will do."""
     last_resize: float | None = None
+    """Time of the job's newest resize, in seconds since the epoch; None: there was none."""
 
     @property
     def held(self) -> int:
@@ -74,21 +76,22 @@ class Job:
 
 @dataclass(frozen=True)
 class State:
-    """What a plan is made of: one consistent read, at one instant."""
+    """What ``plan`` decides on: one consistent read of the database, at one instant."""
 
     now: float
+    """Seconds since the epoch."""
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...]
 
 
 class Verb(enum.StrEnum):
-    """What is done to a job."""
+    """What a plan does to a job."""
 
     START = "start"  # its next attempt begins
     GROW = "grow"
     SHRINK = "shrink"
-    HAND_OVER = "hand-over"  # its head node moves to another of its nodes, and nothing else changes
-    MOVE = "move"  # all its nodes are being emptied: it leaves everywhere and starts again elsewhere
+    HAND_OVER = "hand-over"  # its head node moves to another node that it uses; nothing else changes
+    MOVE = "move"  # all its nodes are being emptied: its attempt ends, and the job starts again elsewhere
 
 
 @dataclass(frozen=True)
@@ -105,35 +108,37 @@ class Action:
 class Blocking(enum.StrEnum):
     """What keeps a waiting job from starting."""
 
-    CAPACITY = "capacity"  # others hold the slots, by share or by submit order
-    VACATING = "vacating"  # slots are on their way to it: engines that were asked to leave still use them
-    COOLDOWN = "cooldown"  # it waits out a back-off
+    CAPACITY = "capacity"  # other jobs hold the slots, by share or by submit order
+    VACATING = "vacating"  # the job gets slots that leaving engines still use
+    COOLDOWN = "cooldown"  # its back-off is not over
     NODES = "nodes"  # no node takes work
-    KEY = "key"  # its environment is sealed with a key that is not there
+    KEY = "key"  # its environment is sealed with a key that the platform does not have
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the plan means for one job, with numbers."""
+    """What the plan means for one job, in numbers."""
 
     target: int
-    """Its share: the slots it should hold once everything decided has happened."""
+    """The job's share: the slots that it should hold once the plan is carried out."""
     rank: int
-    """Place among the waiting jobs, 1 is next; 0: it does not wait."""
+    """Place among the waiting jobs; 1 is next; 0: the job does not wait."""
     need: int
-    """Slots that would let it start; 0: it does not wait."""
+    """Slots that the job needs to start; 0: the job does not wait."""
     free: int
     """Slots free now, on nodes that take work."""
     blocking: Blocking | None
+    """What keeps the job from starting; None: the job does not wait."""
     reason: str
+    """The same in words, for people."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer. ``alloc`` names every job of the state: what it holds once the actions are applied."""
+    """The planner's answer. ``alloc``: every job of the state to the slots that it holds after the actions."""
 
     alloc: Mapping[str, Mapping[str, int]]
     actions: tuple[Action, ...]
     head_nodes: Mapping[str, str]
-    """The head node of every job that holds slots then: where it was, or a successor among the nodes it keeps."""
+    """The head node of every job that holds slots then: the present one, or a successor among the nodes it keeps."""
     explain: Mapping[str, Explanation]
