@@ -1,7 +1,7 @@
-"""``python -m edt_agent``: one node's agent, until a signal ends it.
+"""``python -m edt_agent``: run the agent of one node until a signal ends it.
 
-SIGTERM ends the agent alone, for an upgrade: training goes on, and the next agent adopts it. SIGINT (Ctrl-C) makes all
-training write a checkpoint and leave, and then ends the agent. A second SIGINT kills.
+SIGTERM ends only the agent, for example for an upgrade: training continues, and the next agent adopts the supervisors.
+At SIGINT (Ctrl-C) all engines write checkpoints and leave; then the agent ends. A second SIGINT kills all processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from edt_agent.settings import AgentSettings, read_settings
 
 
 def main() -> int:
-    """Exit status 0 after a signal, 2 with one sentence where the node cannot work."""
+    """Run the agent.
+
+    Returns:
+        The exit status: 0 after a signal; 2, after one sentence on standard error, if the node cannot work.
+    """
     parser = argparse.ArgumentParser(prog="edt_agent", description="The agent of one node.")
     parser.add_argument("--api", help="URL of the API (EDT_API)")
     parser.add_argument("--token-file", dest="token_file", help="file with the join token (EDT_TOKEN_FILE)")

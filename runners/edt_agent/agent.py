@@ -1,8 +1,9 @@
-"""The agent's loop: it compares what the API wants with what runs on this node, and starts or ends the difference.
+"""The agent's main loop: it compares the API's assignments with the attempts that run on this node, and starts or ends
+supervisors until both agree.
 
-``decide`` says what to do and why; ``assignments`` brings what the API wants; ``attempt`` watches one supervisor;
-``report_delivery`` hands reports to the API; ``launchers`` start supervisors. All of it runs on one event loop, so
-nothing needs a lock.
+``assignments`` fetches the assignments. ``attempt`` watches one supervisor. ``decide`` chooses the next actions.
+``launchers`` start supervisors. ``report_delivery`` sends reports to the API. All of them run on one event loop, so
+they need no locks.
 """
 
 from __future__ import annotations
@@ -58,30 +59,34 @@ from edt_contract.crash_points import CrashPoint, crash_point
 log = logging.getLogger(__name__)
 
 _TIMER_SECONDS = 1.0
-"""The loop runs so often without an event."""
+"""Seconds between two rounds of the loop without an event."""
 _BUSY_SECONDS = 0.1
-"""The same, while a process is ending."""
+"""Seconds between two rounds of the loop while the agent or a process is ending, or while reports are left to read."""
 _LAST_REPORTS_SECONDS = 5.0
-"""An agent that ends waits so long for an API that does not answer; the next agent delivers the other reports."""
+"""Seconds that an ending agent waits for the API to accept the last reports. The next agent delivers the others."""
 _LAUNCHER_RETRY_SECONDS = 1.0
-"""After so long the agent tries again with a launcher that did not answer."""
+"""Seconds after which the agent tries an action again for which launcher or disk did not answer."""
 _IN_PROGRESS_SECONDS = 10.0
-"""An agent that ends waits so long for the actions in progress: a spec that is being written, say."""
+"""Seconds that an ending agent waits for actions in progress, for example for a spec that is being written."""
 _LOCK_SECONDS = 15.0
-"""So long may the agent before this one need to end."""
+"""Seconds that the agent before this one may need to end."""
 
 
 class Shutdown(enum.IntEnum):
-    """How the agent ends; of two the larger one counts."""
+    """How the agent ends. After several signals the largest value counts."""
 
     NO = 0  # it does not end
-    AGENT_ONLY = 1  # SIGTERM: training goes on, and the next agent adopts the supervisors
-    ALL_LEAVE = 2  # SIGINT: engines write checkpoints and leave, and their ends are reported
-    ALL_KILLED = 3  # a second SIGINT: everything is killed, and the ends are reported
+    AGENT_ONLY = 1  # SIGTERM: training continues, and the next agent adopts the supervisors
+    ALL_LEAVE = 2  # SIGINT: engines write checkpoints and leave, and the agent reports their ends
+    ALL_KILLED = 3  # a second SIGINT: the agent kills all processes and reports their ends
 
 
 class Agent:
-    """One node's agent. It is made inside a running event loop, and ``run`` is its only public method."""
+    """The agent of one node. Make it inside a running event loop; ``run`` is its only public method.
+
+    Raises:
+        BadSetting: a setting cannot be used, for example because the folder for sockets cannot be made.
+    """
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -91,7 +96,8 @@ class Agent:
         self._attempts: dict[Key, Attempt] = {}
         self._failed_starts: dict[Key, FailedStarts] = {}
         self._in_progress: dict[Key, asyncio.Task[None]] = {}
-        """Actions that take time, by attempt. Nothing else is done about these attempts until they are finished."""
+        """Actions that take time, by attempt. Until such an action is finished, the agent does nothing else about its
+        attempt."""
         self._sweeping: asyncio.Task[None] | None = None
         self._children = Children()
         self._records = SupervisorRecords(settings.state_dir / "attempts")
@@ -106,7 +112,7 @@ class Agent:
         """Work until a signal ends the agent.
 
         Raises:
-            AgentError: the node cannot work at all, for instance because another agent of this name runs.
+            AgentError: the node cannot work, for example because another agent of this name runs.
         """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._shut_down, Shutdown.AGENT_ONLY)
@@ -126,7 +132,7 @@ class Agent:
                 for attempt in self._attempts.values():
                     attempt.drop()
                 await self._api.close()
-                with contextlib.suppress(OSError):  # it still holds a supervisor's socket
+                with contextlib.suppress(OSError):  # the folder is not empty while a supervisor's socket is in it
                     self._settings.sockets.rmdir()
 
     def _shut_down(self, how: Shutdown) -> None:
@@ -141,7 +147,7 @@ class Agent:
         self._delivery.wake()
 
     async def _work(self) -> None:
-        """Decide and act, after each event and by timer, until the agent ends."""
+        """After each event and by timer, decide what to do and do it, until the agent ends."""
         last_alive = self._clock()
         while self._shutdown is not Shutdown.AGENT_ONLY:
             self._wake.clear()
@@ -200,8 +206,14 @@ class Agent:
                 self._in_background(key, self._forget(key), "is not removed yet")
 
     def _in_background(self, key: Key, what: Coroutine[Any, Any, None], waits: str = "waits") -> None:
-        """Do an action that takes time while the loop goes on. ``waits``: what is logged of the attempt when neither
-        the launcher nor the disk with the records lets the action be done now; the next decision repeats it."""
+        """Run an action that takes time while the loop continues.
+
+        Args:
+            key: the attempt.
+            what: the action.
+            waits: words for the log if the launcher does not answer or the disk does not accept a record. The next
+                decision repeats the action.
+        """
 
         async def done() -> None:
             try:
@@ -219,7 +231,7 @@ class Agent:
         task.add_done_callback(over)
 
     async def _finish_in_progress(self) -> None:
-        """Let the actions in progress finish. The next agent finds what did not finish in time."""
+        """Wait for the actions in progress, and cancel those that take too long. The next agent repeats these."""
         tasks = [*self._in_progress.values(), *([self._sweeping] if self._sweeping is not None else [])]
         if tasks:
             await asyncio.wait(tasks, timeout=_IN_PROGRESS_SECONDS)
@@ -244,14 +256,14 @@ class Agent:
         self._adopt(handle.record, handle).set_desired(assignment.desired, self._clock())
 
     async def _close_unstarted(self, action: Close) -> None:
-        """Write the last report of an attempt that never ran here, once it is certain that it does not run."""
+        """Write the last report of an attempt that never ran here, after a check that it does not run."""
         assignment = action.assignment
         assert assignment is not None
         if await self._adopt_unknown(assignment):
             return
         log.warning("%s ended as %s: %s", action.key, action.kind, action.message)
         before = acknowledged_end(assignment.spec)
-        record = SupervisorRecord.of(assignment.spec, "", acked=before, before=before)  # nothing of it runs
+        record = SupervisorRecord.of(assignment.spec, "", acked=before, before=before)  # no process of it runs
         try:
             self._adopt(record).spool.close(action.kind, action.message, None, assignment.desired)
         except OSError as error:
@@ -259,9 +271,11 @@ class Agent:
             await asyncio.sleep(_LAUNCHER_RETRY_SECONDS)
 
     async def _adopt_unknown(self, assignment: Assignment) -> bool:
-        """Adopt a supervisor that only the launcher can find, since the agent's records were lost.
+        """Adopt a supervisor that only the launcher can find, because the agent's records were lost. Without this the
+        agent could start the same attempt twice.
 
-        Nothing may run twice under one fence.
+        Returns:
+            Whether there is such a supervisor.
         """
         known = await self._launcher.find(assignment.spec)
         if known is None:
@@ -280,13 +294,14 @@ class Agent:
         self._failed_starts.pop(key, None)
 
     async def _remove(self, key: Key) -> None:
-        """Drop an attempt and what it ran in. Where the launcher does not answer, it stays and is removed later."""
+        """Drop an attempt and remove the process or container that it ran in. If the launcher does not answer, the
+        attempt stays and is removed later."""
         await self._attempts[key].remove()
         self._attempts.pop(key).drop()
         self._records.remove(key)
 
     async def _remove_all(self) -> None:
-        """Remove what the ended attempts ran in, as far as the launcher answers in time."""
+        """Remove the processes or containers of the ended attempts, as far as the launcher answers in time."""
         removed = [attempt.remove() for attempt in self._attempts.values()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_IN_PROGRESS_SECONDS):
@@ -297,7 +312,7 @@ class Agent:
         self._failed_starts[key] = FailedStarts(failed, self._clock() + backoff_seconds(failed), why, hopeless)
 
     def _adopt(self, record: SupervisorRecord, handle: Handle | None = None) -> Attempt:
-        """Watch a supervisor from now on, whoever started it and whether or not it still runs."""
+        """Watch a supervisor from now on. This agent or an earlier one has started it, and it may have ended."""
         if record.key in self._attempts:  # an earlier supervisor of this attempt, which has ended
             self._attempts.pop(record.key).drop()
         spool = Spool(Path(record.spool_dir), record.key, record.node, record.acked, record.before)
@@ -309,7 +324,8 @@ class Agent:
         return attempt
 
     def _sweep_once(self) -> None:
-        """Once, after all assigned attempts have been adopted: end what earlier agents of this node left besides."""
+        """End processes and containers that earlier agents of this node have left and that belong to no attempt. This
+        is done once, after the API's first answer and while no action is in progress."""
         if self._sweeping is None and self._assignments.assigned is not None and not self._in_progress:
             self._sweeping = asyncio.create_task(self._sweep(), name="sweep")
             self._sweeping.add_done_callback(log_defect)
@@ -340,7 +356,7 @@ _SHUTDOWN_WORDS = {
 
 
 async def _run_until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run all of them until one ends or fails; then cancel the others."""
+    """Run all coroutines until one of them ends or fails; then cancel the others."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -354,7 +370,11 @@ async def _run_until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
 
 @contextlib.asynccontextmanager
 async def _exclusive(path: Path) -> AsyncIterator[None]:
-    """Hold the lock of this home and name. The agent before may need a moment to end."""
+    """Hold the lock of this home and name. Wait for it, because the agent before may need a few seconds to end.
+
+    Raises:
+        HomeTaken: another agent holds the lock for longer than ``_LOCK_SECONDS``.
+    """
     deadline = asyncio.get_running_loop().time() + _LOCK_SECONDS
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     logged = False

@@ -1,7 +1,7 @@
 """The agent's requests to the API, over HTTP.
 
-Each may be repeated at any time: a second registration replaces the first, assignments say what should be now, and
-reports have numbers.
+The agent may repeat each request at any time: a second registration replaces the first, assignments describe what
+should run now, and reports have numbers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Answer:
-    """Assignments, and their version."""
+    """The API's answer to a request for assignments, with the version of the assignments."""
 
     version: int
     assigned: Assigned
     images: tuple[str, ...] = ()
-    """Images that this node should have ready before a job needs them."""
+    """Container images that this node should pull before a job needs them."""
 
 
 class Api:
-    """The API as one node sees it. Call ``register`` first, and again after NotKnownHere.
+    """The API's routes for one node. Call ``register`` first, and again after NotKnownHere.
 
-    Every request may raise ApiUnreachable and ApiRefused.
+    Every request may raise ApiUnreachable or ApiRefused.
     """
 
     def __init__(self, settings: AgentSettings, slots: Sequence[Slot]) -> None:
@@ -50,7 +50,7 @@ class Api:
         self._slots = slots
         self._node = f"/api/v1/nodes/{quote(settings.name, safe='')}"
         self._token = ""
-        # A new one for each start of the agent: by it the API tells a restarted agent from a late message.
+        # Each start of the agent has a new value, so that the API can recognise a late message of an earlier one.
         self._incarnation = uuid.uuid4().hex
         self._http = httpx.AsyncClient(base_url=settings.api, timeout=_TIMEOUT_SECONDS, trust_env=False)
 
@@ -58,10 +58,16 @@ class Api:
         await self._http.aclose()
 
     async def register(self) -> str | None:
-        """Register with the join token. From then on the node uses a token of its own, which is kept in memory only.
+        """Register with the join token. The API answers with the node's own token for all other requests. The agent
+        keeps this token only in memory.
 
         Returns:
-            The broker's URL; None: there are no notifications, so the agent asks by long poll.
+            The broker's URL; None: there are no notifications, so the agent must use long polls.
+
+        Raises:
+            BadSetting: the file with the join token cannot be read.
+            ApiUnreachable: the API does not answer.
+            ApiRefused: the API refuses the node.
         """
         body = {
             "name": self._settings.name,
@@ -80,12 +86,17 @@ class Api:
         return broker_url
 
     async def assignments(self, after: int | None, wait: float, woken_by: str) -> Answer:
-        """What should run here.
+        """Ask what should run on this node.
 
         Args:
-            after: the version that the agent has; None: it has none.
-            wait: seconds for which the API may wait for a newer version before it answers.
-            woken_by: what caused this request.
+            after: the version of the assignments that the agent has; None: it has none.
+            wait: seconds that the API may wait for a newer version before it answers.
+            woken_by: the cause of this request: ``start``, ``timer`` or ``notification``.
+
+        Raises:
+            NotKnownHere: the API does not accept the node's token.
+            ApiUnreachable: the API does not answer, or its answer cannot be read.
+            ApiRefused: the API refuses the request.
         """
         params: dict[str, Any] = {"woken_by": woken_by}
         if after is not None:
@@ -101,16 +112,20 @@ class Api:
         return Answer(int(data["version"]), _desired(data["assignments"]), images)
 
     async def report(self, reports: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
-        """Send reports; returns the number up to which the API has them, by attempt (``edt-7/2``)."""
+        """Send reports.
+
+        Returns:
+            By attempt (``edt-7/2``): the number of the last report up to which the API has all reports.
+        """
         data = await self._ask("reports", "POST", f"{self._node}/reports", json=list(reports))
         return {str(key): int(seq) for key, seq in data["acked"].items()}
 
     async def usage(self, slots: Sequence[Mapping[str, Any]]) -> None:
-        """Send how busy slots are."""
+        """Send how busy the slots are, one ``usage.Sample`` as a JSON object for each."""
         await self._ask("usage", "POST", f"{self._node}/usage", json={"slots": list(slots)})
 
     async def pulled(self, image: str, error: str) -> None:
-        """Report that an image is here, or by ``error`` why it is not."""
+        """Report that an image is on this node, or, if ``error`` is not empty, why it is not."""
         await self._ask("images", "POST", f"{self._node}/images", json={"image": image, "error": error[:4096]})
 
     async def _ask(self, what: str, method: str, path: str, *, token: str = "", **request: Any) -> dict[str, Any]:
@@ -148,10 +163,10 @@ def _boot_id() -> str:
 
 
 def _desired(items: Sequence[Mapping[str, Any]]) -> Assigned:
-    """What the API lists, and the attempts of which it lists something that this release cannot read.
+    """Read the assignments that the API lists. Attempts whose assignments this release cannot read are listed apart.
 
     Raises:
-        ApiUnreachable: an item does not even say which attempt it is of; then nothing is changed on this node.
+        ApiUnreachable: an assignment cannot be read and names no attempt. Then nothing is changed on this node.
     """
     assignments: dict[Key, Assignment] = {}
     unreadable: set[Key] = set()
@@ -161,7 +176,7 @@ def _desired(items: Sequence[Mapping[str, Any]]) -> Assigned:
         except (AttributeError, ContractError, KeyError, TypeError) as error:
             spec = item.get("spec") or {}
             if not isinstance(spec.get("job"), str) or not isinstance(spec.get("fence"), int):
-                # Nobody knows which attempt this is, and one that is not listed would be stopped.
+                # The attempt is unknown, and the agent would stop an attempt that is not listed.
                 raise ApiUnreachable(f"an assignment of another release, of no job that is named: {error}") from None
             log.error("an assignment of %s cannot be read and is left as it is: %s", spec["job"], error)
             unreadable.add(Key(spec["job"], spec["fence"]))
@@ -171,13 +186,13 @@ def _desired(items: Sequence[Mapping[str, Any]]) -> Assigned:
 
 
 def _detail(response: httpx.Response) -> str:
-    """The sentence in a problem document, or the beginning of whatever the answer holds."""
+    """The ``detail`` of a problem document, or the first 200 characters of any other answer."""
     detail = (_json_object(response) or {}).get("detail")
     return detail if isinstance(detail, str) else response.text[:200].strip()
 
 
 def _json_object(response: httpx.Response) -> dict[str, Any] | None:
-    """What the answer holds; None: no JSON object."""
+    """The JSON object in the answer; None: the answer is no JSON object."""
     try:
         data = response.json()
     except ValueError:

@@ -1,7 +1,9 @@
-"""How the agent learns what the API wants: it asks after a notification and by timer, or by long poll.
+"""Fetches the assignments from the API. With a broker the agent asks after each notification and by timer; without a
+broker it uses long polls.
 
-A notification only makes the next request come sooner, so lost, doubled and late ones change nothing. Each request says
-what caused it, and the resize events that users read show that. What it wants may include container images.
+A notification only makes the next request come sooner, so a lost, doubled or late notification does no harm. Each
+request names its cause, and the resize events show it to users. The API's answer also lists container images that this
+node should pull.
 """
 
 from __future__ import annotations
@@ -24,21 +26,26 @@ from edt_contract.broker import node_queue
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 8.0
-"""A node waits so long for its notification listener to connect before it registers without."""
+"""Seconds that a node waits for its notification listener to connect. After that it registers anyway."""
 _MISSED_NOTIFICATIONS = 5
-"""After so many changes in a row without a notification the listener is restarted: it has lost its broker."""
+"""After this number of changes in a row without a notification, the agent restarts the listener, because the listener
+may have lost its broker."""
 _IMAGES_SECONDS = 2.0
 _IMAGES_AWAY_SECONDS = 10.0
-"""An image is tried again after so long, where the daemon or the API did not answer."""
+"""Seconds after which an image is tried again if the Docker daemon or the API did not answer."""
 
 
 class AssignmentFetcher:
-    """Asks the API again and again, in ``run``. ``assigned`` is its newest answer; None: it has not answered yet."""
+    """Asks the API for assignments again and again, in ``run``.
+
+    ``assigned`` has the assignments of the newest answer; None: the API has not answered yet. ``answered`` is set after
+    the first answer. ``on_answer`` is called after each answer.
+    """
 
     def __init__(self, settings: AgentSettings, api: Api, children: Children, on_answer: Callable[[], None]) -> None:
         self.assigned: Assigned | None = None
         self.images: tuple[str, ...] = ()
-        """Container images that the API wants to be ready here."""
+        """Container images that this node should pull."""
         self.answered = asyncio.Event()
         self._settings = settings
         self._api = api
@@ -47,15 +54,16 @@ class AssignmentFetcher:
         self._notified = asyncio.Event()
 
     async def run(self) -> None:
-        """Register and ask, for ever; register again whenever the API no longer knows the node.
+        """Register, and ask for assignments for ever. Register again whenever the API no longer knows the node.
 
         Raises:
-            ApiRefused: the API refuses the node.
+            ApiRefused: the API refuses the registration.
+            BadSetting: the file with the join token cannot be read.
         """
         listener, listening = None, None
         try:
             if self._settings.broker_url is not None:
-                # A registered node may be notified at once, so it listens before it registers.
+                # The listener must run before registration, because notifications may come right after it.
                 listener, listening = self._listen(self._settings.broker_url)
                 await listener.connected(_CONNECT_SECONDS)
             while True:
@@ -77,7 +85,7 @@ class AssignmentFetcher:
         return listener, asyncio.create_task(listener.run(), name="notification listener")
 
     async def _register(self) -> str | None:
-        """The broker's URL that the API names."""
+        """Register, and try again while the API does not answer; returns the broker's URL."""
         failed = 0
         while True:
             try:
@@ -92,7 +100,7 @@ class AssignmentFetcher:
                 return broker_url
 
     async def _ask_when_notified(self, listener: NotificationListener) -> None:
-        """With a broker: ask after a notification and by timer, until the API does not know this node."""
+        """With a broker: ask after each notification and by timer, until NotKnownHere ends the loop."""
         version: int | None = None
         woken_by, unannounced = "start", 0
         while True:
@@ -111,7 +119,8 @@ class AssignmentFetcher:
             self._notified.clear()
 
     async def _ask_by_long_poll(self) -> None:
-        """Without a broker: the API answers when something changes. So until the API does not know this node."""
+        """Without a broker: ask by long poll, to which the API answers when something changes, until NotKnownHere ends
+        the loop."""
         clock = asyncio.get_running_loop().time
         version: int | None = None
         woken_by, wait = "start", self._settings.agent_poll_seconds
@@ -120,10 +129,10 @@ class AssignmentFetcher:
             version = await self._ask(version, wait, woken_by)
             woken_by = "timer"
             if version == before and clock() - asked < wait / 2:
-                await asyncio.sleep(self._settings.agent_tick_seconds)  # this API answers at once
+                await asyncio.sleep(self._settings.agent_tick_seconds)  # this API answered before the time was over
 
     async def _ask(self, version: int | None, wait: float, woken_by: str) -> int:
-        """Ask until there is an answer; returns its version.
+        """Ask until the API answers; returns the version of its answer.
 
         Raises:
             NotKnownHere: the API does not know this node.
@@ -146,14 +155,14 @@ class AssignmentFetcher:
             self.assigned, self.images = answer.assigned, answer.images
             self.answered.set()
             if self._settings.alive_file is not None:
-                with contextlib.suppress(OSError):  # a full disk: a health check sees that the file is old
+                with contextlib.suppress(OSError):  # the disk is full; a health check notices the old file
                     self._settings.alive_file.touch()
             self._on_answer()
             return answer.version
 
 
 def usable_broker(broker_url: str | None) -> str | None:
-    """The broker's URL; None where it names a unix socket that this machine does not have."""
+    """The broker's URL; None if it is None or names a unix socket that does not exist on this machine."""
     scheme, _, path = (broker_url or "").partition("://")
     if scheme in {"redis+socket", "unix"} and not Path(path.partition("?")[0]).exists():
         return None
@@ -161,9 +170,10 @@ def usable_broker(broker_url: str | None) -> str | None:
 
 
 async def keep_images(assignments: AssignmentFetcher, launcher: Launcher, api: Api) -> None:
-    """Pull the images that the API wants to be here before a job needs them, one after another, for ever.
+    """Pull the images that the API lists, one after another, for ever, so that they are here before a job needs them.
 
-    The API lists an image until it knows how its pull ended, so an agent that died in between tries again and finds it.
+    The API lists an image until the agent has reported how the pull ended. If the agent dies between the pull and the
+    report, the next agent finds the image and reports it.
     """
     while True:
         for image in assignments.images:
@@ -174,8 +184,8 @@ async def keep_images(assignments: AssignmentFetcher, launcher: Launcher, api: A
             except (LauncherAway, ApiUnreachable, ApiRefused) as away:
                 log.debug("image %s: %s", image, away)
                 await asyncio.sleep(_IMAGES_AWAY_SECONDS)
-                continue  # with the next one: perhaps the daemon fails at this image only
-            # The list is as old as the last answer; this image need not be reported again.
+                continue  # with the next image, because the daemon may fail only for this one
+            # The list comes from the API's last answer; without this the image would be reported again.
             assignments.images = tuple(each for each in assignments.images if each != image)
             if error:
                 log.warning("image %s is not on this node, and %s", image, error)

@@ -1,7 +1,7 @@
-"""One supervisor as the agent knows it: whether it runs, its desired state, and what it reported.
+"""One supervisor from the agent's side: whether it runs, its desired state, and its reports.
 
-It uses the supervisor's socket and its spool; the launcher's handle watches what the supervisor runs in. An ``Attempt``
-is made in the same way for a supervisor just started and for one that an earlier agent started.
+An ``Attempt`` uses the supervisor's socket and spool. The launcher's handle watches the process or the container. An
+``Attempt`` works in the same way for a new supervisor and for a supervisor that an earlier agent has started.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 _RECONNECT_SECONDS = 0.05
 _RECONNECT_MOST_SECONDS = 1.0
 _READ_SECONDS = 60.0
-"""The reports of a supervisor that is gone are read for so long; then the rest is cut off."""
+"""Seconds for which the agent reads the reports of a supervisor that is gone. After that it cuts off the rest."""
 
 
 class Attempt:
-    """One supervisor. ``set_desired`` sends it a desired state, and ``snapshot`` says how it is.
+    """One supervisor. ``set_desired`` sends a desired state to it, and ``snapshot`` returns its present condition.
 
     Args:
-        spool: its reports.
-        handle: what it runs in, with the record of it.
+        spool: the supervisor's reports.
+        handle: the supervisor's process or container, with its record.
         now: monotonic seconds.
         wake: called whenever the snapshot may have changed.
     """
@@ -53,7 +53,8 @@ class Attempt:
         self._wake = wake
         self._desired: DesiredState | None = None
         self._engine_processes: dict[int, set[ProcessId]] = {}
-        """By allocation: processes that a report named as its engine and that were the supervisor's children then."""
+        """By allocation: processes that a report named as the allocation's engine, and that were children of the
+        supervisor at that time."""
         self._behind_since: float | None = None
         spool.is_plausible = self._is_plausible
         self._changed = asyncio.Event()
@@ -69,7 +70,7 @@ class Attempt:
         return self.record.key
 
     def snapshot(self, now: float) -> AttemptSnapshot:
-        """How the attempt is now. ``now`` is monotonic seconds."""
+        """The attempt's present condition. ``now``: monotonic seconds."""
         lives = self.lives
         facts = self.spool.scan()
         behind = self._is_behind(lives, now)
@@ -101,32 +102,34 @@ class Attempt:
 
     @property
     def lives(self) -> bool:
-        """Whether its supervisor runs."""
+        """Whether the attempt's supervisor runs."""
         return self._handle.lives
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of it runs any more and its last report is on disk."""
+        """Whether no process of the attempt runs any more and its last report is on disk."""
         return self._empty and self.spool.facts.ended and not self.spool.behind
 
     def set_desired(self, desired: DesiredState, now: float) -> None:
-        """Send this desired state, and send it again whenever the socket has to be opened again."""
+        """Send this desired state to the supervisor, and send it again whenever the socket is opened again. ``now``:
+        monotonic seconds."""
         if _direction(desired) != _direction(self._desired):
             self._since = now
         self._desired = desired
         self._changed.set()
 
     def kill(self) -> None:
-        """SIGKILL to all its processes. A process that starts meanwhile is found by the next snapshot."""
+        """Send SIGKILL to all processes of the attempt. ``snapshot`` then shows whether a process has started during
+        this; if so, call ``kill`` again."""
         self._handle.kill()
 
     def drop(self) -> None:
-        """Stop watching it and close its socket. What runs goes on."""
+        """Stop watching the supervisor, and close the connection to it. Its processes continue."""
         self._connection.cancel()
         self._handle.drop()
 
     async def remove(self) -> None:
-        """Remove all that is left of it but its spool.
+        """Remove everything that is left of the attempt, except its spool.
 
         Raises:
             LauncherAway: the launcher does not answer.
@@ -135,7 +138,7 @@ class Attempt:
         await self._handle.remove()
 
     def _is_behind(self, lives: bool, now: float) -> bool:
-        """Whether there are reports to read. Of a supervisor that is gone they are not read for ever."""
+        """Whether there are reports to read. If the supervisor is gone, they are read for ``_READ_SECONDS`` at most."""
         if not self.spool.behind or lives:
             self._behind_since = None
         elif self._behind_since is None:
@@ -145,8 +148,14 @@ class Attempt:
         return self.spool.behind
 
     def _is_plausible(self, report: Report) -> bool | None:
-        """Whether a report of an engine's process can be true; the job may have written it itself. A slot is given back
-        only when no process that was seen as its engine runs, and when no engine is about to be started there."""
+        """Whether a report about an engine's process can be true. The job may have written it itself.
+
+        The platform takes back a slot after ENGINE_GONE. So this report is refused while a process runs that was seen
+        as the slot's engine, or while the supervisor is about to start an engine on the slot.
+
+        Returns:
+            True or False; None: this cannot be decided yet.
+        """
         if report.kind is ReportKind.ENGINE_STARTED:
             pid = report.body.get("pid")
             child = self._handle.child(pid) if isinstance(pid, int) else None
@@ -161,16 +170,16 @@ class Attempt:
         if allocation in self.spool.facts.open_engines or allocation in self.spool.facts.gone:
             return True
         if self._desired is None:
-            return None  # it is not known yet which engines it was to start
+            return None  # the agent does not know yet which engines the supervisor should start
         return all(slot.allocation != allocation for slot in self._desired.slots)
 
     @property
     def _took_its_spec(self) -> bool:
-        """Whether it has written attempt.json, which it does before any user code runs."""
+        """Whether the supervisor has written attempt.json, which it does before any user code runs."""
         return (self.spool.path.parent / ATTEMPT_FILE).exists()
 
     def _engines(self) -> int:
-        """How many engines are desired or still run, whichever is more."""
+        """The number of desired engines or of running engines, whichever is larger."""
         desired_slots = len(self._desired.slots) if self._desired is not None else 0
         return max(desired_slots, len(self.spool.facts.open_engines))
 
@@ -179,13 +188,13 @@ class Attempt:
         self._wake()
 
     async def _keep_connected(self) -> None:
-        """Send the newest desired state whenever it changes or the socket had to be opened again."""
+        """Send the newest desired state whenever it changes and whenever the socket was opened again."""
         pause = _RECONNECT_SECONDS
         while self.lives:
             try:
                 reader, writer = await asyncio.open_unix_connection(self.record.socket)
             except OSError:
-                await asyncio.sleep(pause)  # it still imports its framework, or it opens its socket again
+                await asyncio.sleep(pause)  # the supervisor may still import its framework
                 pause = min(pause * 1.5, _RECONNECT_MOST_SECONDS)
                 continue
             pause = _RECONNECT_SECONDS
@@ -205,7 +214,7 @@ class Attempt:
         sent: DesiredState | None = None
         while not listening.done():
             self._changed.clear()
-            # An engine that starts has its memory limit before; one that leaves does not wait for it.
+            # The memory limit is raised before an engine starts. It may be lowered after an engine has left.
             if self._desired is not None and self._desired != sent and self._handle.make_room_for(self._engines()):
                 sent = self._desired
                 writer.write(dump_line(sent))
@@ -213,14 +222,14 @@ class Attempt:
             await wait_until_set(self._changed, listening)
 
     async def _wake_on_input(self, reader: asyncio.StreamReader) -> None:
-        """Whatever the supervisor sends means that there is something new in its spool."""
+        """Wake the agent's loop at any input: the supervisor sends a line when it has written new reports."""
         with contextlib.suppress(OSError):
             while await reader.read(1 << 16):
                 self._wake()
 
 
 def _direction(desired: DesiredState | None) -> str:
-    """Whether the attempt stays, leaves or stops. Time limits count from a change of it."""
+    """Whether the attempt stays, leaves or stops. Time limits count from the last change of this value."""
     if desired is None or (desired.slots and not desired.stop):
         return "stay"
     return "stop" if desired.stop else "leave"

@@ -1,7 +1,8 @@
-"""What the agent does next, given what the API wants and what runs. Pure: no clock, no I/O, no memory.
+"""Chooses the agent's next actions from the API's assignments and the running attempts. It is pure: it has no clock,
+no I/O and no state.
 
-The agent calls ``decide`` after each event and by timer. Each action may be done late, twice or not at all: the next
-call decides from what is then the case.
+The agent calls ``decide`` after each event and by timer. An action may be done late, twice or not at all: the next call
+decides again from the situation at that time.
 """
 
 from __future__ import annotations
@@ -18,25 +19,26 @@ from edt_contract.durable import CANNOT_WRITE
 from edt_contract.reports import ExitKind
 
 LEAVE_LIMIT_SECONDS = 660.0
-"""A supervisor ends engines that have not left after three steps, at most 600 s; a minute later the agent does."""
+"""Seconds after which the agent kills an attempt that was asked to leave. This is one minute more than the 600 s after
+which a supervisor kills its engines at the latest."""
 STOP_SLACK_SECONDS = 5.0
-"""A supervisor gives a stop its grace; so much later the agent kills."""
+"""Seconds after the end of a stop's grace at which the agent kills. The supervisor itself kills when the grace ends."""
 EXIT_SLACK_SECONDS = 10.0
-"""So long may a supervisor need to exit after its last report."""
+"""Seconds that a supervisor may need to exit after its last report."""
 START_SECONDS = 300.0
-"""So long may a supervisor import its framework, over a slow network even, before it takes its spec."""
+"""Seconds that a supervisor may need to import its framework, also over a slow network, before it takes its spec."""
 START_LIMIT = 3
-"""A supervisor that ends before it takes its spec is started so often, then the attempt is given up."""
+"""Number of starts after which the agent gives up an attempt whose supervisor ends before it takes its spec."""
 
 BAD_SPEC = 2
-"""Exit status of a supervisor that could not read its spec: another start would end the same way."""
+"""Exit status of a supervisor that could not read its spec. Another start would end in the same way."""
 
 
 class Phase(enum.StrEnum):
     """How far a supervisor is in its life."""
 
     LIVE = "live"  # it runs
-    ENDED = "ended"  # it has written its last report; its process may need a moment to exit
+    ENDED = "ended"  # it has written its last report; its process may still be exiting
     DEAD = "dead"  # it is gone without a last report
 
 
@@ -48,28 +50,30 @@ class AttemptSnapshot:
     desired: DesiredState | None
     """The newest desired state that this agent has set; None: it has set none yet."""
     since: float
-    """Monotonic seconds at which it was asked to leave, asked to stop, or entered its phase, whichever is newest."""
+    """Monotonic seconds at which the attempt was asked to leave, was asked to stop, or entered its phase, whichever is
+    newest."""
     grace_seconds: float
     lives: bool = True
-    """Its supervisor's process runs."""
+    """Whether the supervisor's process runs."""
     empty: bool = False
-    """No process of it is left."""
+    """Whether no process of the attempt is left."""
     reported: bool = False
-    """The API has all of its reports."""
+    """Whether the API has all reports of the attempt."""
     written: bool = True
-    """All its reports are on disk, also those that this agent made."""
+    """Whether all reports are on disk, also those that this agent made."""
     last_seq: int = 0
-    """Number of its last report."""
+    """Number of the last report."""
     began: bool = True
-    """It reported something, so an engine may have run, and it must never be started again under this fence."""
+    """Whether the supervisor has taken its spec or reported something. Then an engine may have run, and the attempt
+    must not be started again under this fence after a failure."""
     code: int | None = None
-    """Exit status of its supervisor, or minus the signal that ended it; None: this agent could not see it."""
+    """Exit status of the supervisor, or minus the signal that ended it; None: this agent does not know it."""
     oom: bool = False
-    """The kernel killed its supervisor because memory ran out."""
+    """Whether the kernel killed the supervisor because memory ran out."""
     last_output: str = ""
-    """The last that its supervisor printed before it had a log."""
+    """The last line that the supervisor printed before it had a log."""
     behind: bool = False
-    """There is more in its spool than has been read."""
+    """Whether the spool holds reports that were not read yet."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Start:
 
 @dataclass(frozen=True)
 class SendDesired:
-    """Send its supervisor this desired state."""
+    """Send this desired state to the attempt's supervisor."""
 
     key: Key
     desired: DesiredState
@@ -90,25 +94,27 @@ class SendDesired:
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL to every process of it."""
+    """Send SIGKILL to every process of the attempt."""
 
     key: Key
     why: str
+    """The reason, for the log."""
 
 
 @dataclass(frozen=True)
 class Close:
-    """Write its last reports, since its supervisor cannot. ``assignment``: of an attempt that never ran here."""
+    """Write an attempt's last reports, because its supervisor is gone or was never started."""
 
     key: Key
     kind: ExitKind
     message: str
     assignment: Assignment | None = None
+    """The assignment of an attempt that does not run here; None: its supervisor ran here and is gone."""
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Drop a supervisor that ended before it took its spec; it is started again later."""
+    """Drop a supervisor that ended before it took its spec. The agent starts another one later."""
 
     key: Key
     why: str
@@ -126,25 +132,25 @@ Action = Start | SendDesired | Kill | Close | Retry | Forget
 
 @dataclass(frozen=True)
 class Assigned:
-    """What the API wants of this node."""
+    """The assignments that the API lists for this node."""
 
     assignments: Mapping[Key, Assignment]
     unreadable: AbstractSet[Key] = frozenset()
-    """Listed, but in a newer platform's format: what runs of these attempts is left as it is."""
+    """Attempts whose assignments are in the format of another release. The agent does not change what runs of them."""
 
 
 @dataclass(frozen=True)
 class FailedStarts:
-    """The starts of an attempt that have failed."""
+    """The failed starts of an attempt."""
 
     failed: int
-    """How many."""
+    """Number of failed starts."""
     not_before: float
     """Monotonic seconds before which it is not started again."""
     why: str
-    """Why the last one failed, in words for the job's user."""
+    """Why the last start failed, in words for the job's user."""
     hopeless: bool = False
-    """Another start would fail the same way, because the job asks for something that does not exist."""
+    """Whether another start would fail in the same way, because the job asks for something that does not exist."""
 
 
 def decide(
@@ -155,14 +161,17 @@ def decide(
     leaving: bool,
     now: float,
 ) -> tuple[Action, ...]:
-    """The actions that turn what is into what should be.
+    """The next actions, so that the attempts that run become those that the API has assigned.
 
     Args:
-        assigned: what the API wants of this node; None until it has answered once.
-        running: what the agent sees of each attempt that it knows.
+        assigned: the assignments; None: the API has not answered yet.
+        running: a snapshot of each attempt that the agent knows.
         starts: the failed starts of attempts.
-        leaving: the whole node leaves (Ctrl-C), so nothing is started and every attempt is asked to leave.
+        leaving: whether the whole node leaves (Ctrl-C). Then nothing is started, and every attempt is asked to leave.
         now: monotonic seconds.
+
+    Returns:
+        The actions, in the order in which the agent should do them.
     """
     actions: list[Action] = []
     for key, attempt in running.items():
@@ -175,7 +184,7 @@ def decide(
 
 
 def _for_missing(key: Key, assignment: Assignment, starts: FailedStarts | None, now: float) -> Iterator[Action]:
-    """Actions for an assigned attempt of which nothing runs here, or nothing any more."""
+    """Actions for an assigned attempt that does not run here, or no longer runs here."""
     desired = assignment.desired
     if desired.stop:
         yield Close(key, ExitKind.STOPPED, "stopped before it started on this node", assignment)
@@ -193,8 +202,8 @@ def _for_missing(key: Key, assignment: Assignment, starts: FailedStarts | None, 
 
 
 def _wanted_again(attempt: AttemptSnapshot, assignment: Assignment) -> bool:
-    """Whether an attempt that has left is wanted here once more: the API knows that it left and lists it all the same.
-    The next supervisor counts the lines on disk, so all of this one's must be there."""
+    """Whether an attempt that has left must be started here again. This is so if the API has its last report and still
+    lists it. The next supervisor numbers its reports after the lines on disk, so all lines must be written."""
     over = attempt.phase is Phase.ENDED and attempt.empty and attempt.reported and attempt.written
     return over and assignment.spec.last_report_seq >= attempt.last_seq
 
@@ -208,7 +217,7 @@ def _for_known(
     leaving: bool,
     now: float,
 ) -> Iterator[Action]:
-    """Actions for an attempt of which something runs here, or ran."""
+    """Actions for an attempt that runs here, or ran here."""
     listed = assigned is None or key in assigned.assignments or key in assigned.unreadable
     match attempt.phase:
         case Phase.LIVE:
@@ -221,7 +230,7 @@ def _for_known(
 
 
 def _for_live(key: Key, attempt: AttemptSnapshot, desired: DesiredState | None, now: float) -> Iterator[Action]:
-    """Its supervisor runs: send it a new desired state, and kill it when it does not leave in time."""
+    """The supervisor runs: send a new desired state, and kill the attempt if it does not leave in time."""
     if desired is not None and desired != attempt.desired:
         yield SendDesired(key, desired)
     elif attempt.desired is not None and now > attempt.since + _limit_seconds(attempt):
@@ -231,10 +240,10 @@ def _for_live(key: Key, attempt: AttemptSnapshot, desired: DesiredState | None, 
 
 
 def _for_dead(key: Key, attempt: AttemptSnapshot, listed: bool | None, may_start_again: bool) -> Iterator[Action]:
-    """Its supervisor is gone without a last report: first end the processes that it left, then write the report.
+    """The supervisor is gone without a last report: first kill the processes that it left, then write the report.
 
-    ``listed`` is None until the API has answered once. The report waits for that: where the platform does not know the
-    job, the job's folder may have been moved away, and it must not be made anew for a report that nobody needs.
+    ``listed`` is None until the API has answered once. The report waits for this answer. If the platform does not know
+    the job, it may have moved the job's folder away, and the agent must not make the folder again.
     """
     if not attempt.empty:
         yield Kill(key, "its supervisor is gone")
@@ -249,7 +258,7 @@ def _for_dead(key: Key, attempt: AttemptSnapshot, listed: bool | None, may_start
 
 
 def _for_ended(key: Key, attempt: AttemptSnapshot, listed: bool, now: float) -> Iterator[Action]:
-    """It has written its last report: no process of it may stay, and the API must have the report."""
+    """The last report is written: kill processes that remain, and forget the attempt once the API has the report."""
     if not attempt.empty:
         if not attempt.lives or now > attempt.since + EXIT_SLACK_SECONDS:
             yield Kill(key, "processes were left behind after its end")
@@ -258,13 +267,13 @@ def _for_ended(key: Key, attempt: AttemptSnapshot, listed: bool, now: float) -> 
 
 
 def _desired(key: Key, attempt: AttemptSnapshot, assigned: Assigned | None, leaving: bool) -> DesiredState | None:
-    """The desired state of a live attempt; None: it stays as it is."""
+    """The desired state of a live attempt; None: there is no desired state to send."""
     if assigned is None or key in assigned.unreadable:
         desired = attempt.desired
     elif key in assigned.assignments:
         desired = assigned.assignments[key].desired
     else:
-        # The API has closed this fence, so nothing needs the work of what still runs under it.
+        # The API has closed this fence, so the result of this attempt is not needed.
         return DesiredState(key.fence, (), stop=True)
     if leaving:
         base = desired or DesiredState(key.fence, ())

@@ -1,11 +1,12 @@
-"""What a supervisor is told: which attempt of which job it runs, and which slots the job should hold on its node.
+"""The messages from the platform to a supervisor: which attempt it runs, and which slots the job should hold here.
 
-* ``AttemptSpec``: the agent sends it to a new supervisor, once, by pipe. It holds all that the supervisor must know.
-* ``DesiredState``: the agent sends it by unix socket, as often as it likes. It names the slots that the job should hold
-  on this node now, so sending it twice, or only the newest one, changes nothing.
+* ``AttemptSpec``: the agent sends it to a new supervisor once, through a pipe. It holds everything that the supervisor
+  must know.
+* ``DesiredState``: the agent sends it over a unix socket, as often as it likes. It names the slots that the job should
+  hold on this node now. The agent may send it twice, or send only the newest one, with the same effect.
 
-The scheduler makes both; the API hands them to the agent as ``Assignment``; the agent passes them on to the supervisor.
-The files of an attempt that one process writes and another one reads have their names here.
+The scheduler makes both. The API gives them to the agent as an ``Assignment``. The agent sends them to the supervisor.
+This module also names the files that one process of an attempt writes and another one reads.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from typing import Any, ClassVar
 from edt_contract.encoding import ContractError, from_json_object, to_json_object
 
 ATTEMPT_FILE = "attempt.json"
-"""In a supervisor's spool folder: which process it is, of which attempt, and its socket. The supervisor writes it
-before any user code runs; the agent reads it where its own record was lost."""
+"""File in a supervisor's spool folder with the supervisor's pid and start time, its attempt, and its socket's path. The
+supervisor writes it before any user code runs. The agent reads it if it has lost its own record."""
 
 USAGE_FILE = "usage.json"
-"""In a supervisor's spool folder: ``{"time", "engines": {allocation: {"slot", "cpu_seconds", "rss_bytes"}}}``, where
-each engine counts with all that it has started. ``time`` is the machine's monotonic clock in seconds. The supervisor
-writes it every few seconds; the agent reads it."""
+"""File in a supervisor's spool folder: ``{"time", "engines": {allocation: {"slot", "cpu_seconds", "rss_bytes"}}}``. The
+values of an engine include all processes that it has started. ``time`` is the machine's monotonic clock in seconds. The
+supervisor writes the file every five seconds; the agent reads it."""
 
 FENCE_FILE = "fence"
-"""In a job's checkpoint folder: the lowest fence whose processes may still live, as decimal digits. The scheduler
-writes it. A supervisor of an older fence ends itself, and no engine writes a checkpoint under an older one: shared
-storage reaches processes that messages cannot reach."""
+"""File in a job's checkpoint folder with the lowest fence whose processes may still live, as decimal digits. The
+scheduler writes it. A supervisor with a lower fence ends itself, and an engine with a lower fence writes no checkpoint.
+The file is needed because messages may not reach every process that can write to the shared storage."""
 
 PROTOCOL = 2
 """Version of the attempt spec. It grows when an older reader would act wrongly on a new spec."""
@@ -36,10 +37,11 @@ PROTOCOL = 2
 
 @dataclass(frozen=True)
 class AttemptSpec:
-    """One attempt of one job on one node, as its supervisor must know it. It holds secrets and travels only by pipe."""
+    """One attempt of one job on one node. The spec holds secrets, so the agent sends it to the supervisor only through
+    a pipe."""
 
     job: str
-    """Exec id, ``edt-7``."""
+    """Exec id, for example ``edt-7``."""
     fence: int
     """Number of the attempt. Messages of an attempt with a smaller number are refused."""
     node: str
@@ -53,7 +55,7 @@ class AttemptSpec:
     work_dir: str
     """Working directory of the user's code."""
     result_dir: str
-    """Folder whose files the user takes away."""
+    """Folder for the files that the user downloads after the training."""
     log_dir: str
     """Folder of the job's logs."""
     checkpoint_dir: str
@@ -63,29 +65,32 @@ class AttemptSpec:
     socket: str
     """Path of the unix socket on which the supervisor receives desired states."""
     environ: Mapping[str, str]
-    """What user code sees besides the supervisor's own environment. It may hold secrets."""
+    """Environment variables for user code, in addition to the supervisor's own. The values may be secrets."""
     seed: int
-    """The job's seed, of which all random streams are made."""
+    """The job's seed. All random streams are made from it."""
     max_engines: int
-    """numWorker x workerDeviceNum: the world size never exceeds it."""
+    """numWorker x workerDeviceNum: the largest world size."""
     threads: int
-    """Threads that compute one micro-batch: the node's cores / its slots. Fixed at submit, since sums depend on it."""
+    """Threads that compute one micro-batch: the node's cores / its slots. The number is fixed at submission, because
+    the bits of sums depend on it."""
     cores: int
-    """Cores of the node. There are no more loader processes than this."""
+    """Cores of the node, and the largest number of loader processes."""
     grace_seconds: float
-    """Seconds that an engine has to leave before SIGKILL; the time of three steps where that is longer, at most 600."""
+    """Seconds that an engine has to leave before SIGKILL. If three steps take longer, the engine has that time, but at
+    most 600 s."""
     token: str
-    """What a process shows to the coordinator."""
+    """Secret that a process sends to the coordinator when it connects."""
     host: str = "127.0.0.1"
     """Address of this node that the job's other nodes can reach. Coordinator and process groups bind to it."""
     driver: str = "fork"
     """``fork``: on the head node (where ``DesiredState.coordinator`` is None) the supervisor also runs the user's main
-    script as driver. ``external``: the driver is started by somebody else and connects."""
+    script as driver. ``external``: another process starts the driver, and the driver connects to the coordinator."""
     last_report_seq: int = 0
-    """Number of the last report of this attempt and node that the platform has. Where that report ended a supervisor
-    and the attempt is listed all the same, another supervisor is wanted; its reports are numbered from there on."""
+    """Number of the last report of this attempt and node that the platform has. If that report ended a supervisor and
+    the API still lists the attempt, the agent starts another supervisor, whose reports continue these numbers."""
     image: str = ""
-    """Container image that the user asked for, where nodes start containers; "": the node's own for the framework."""
+    """Container image that the user asked for; "": the node's own image for the framework. A node that starts processes
+    refuses a job with an image."""
     protocol: int = PROTOCOL
     """Version of this spec."""
 
@@ -94,7 +99,7 @@ class AttemptSpec:
         """The spec that JSON data holds.
 
         Raises:
-            ContractError: it has another protocol's number, or a field is missing or of the wrong type.
+            ContractError: the spec has another protocol number, or a field is missing or of the wrong type.
         """
         if data.get("protocol", PROTOCOL) != PROTOCOL:
             raise ContractError(f"spec of protocol {data.get('protocol')}, this runner reads {PROTOCOL}")
@@ -115,8 +120,8 @@ class DesiredSlot:
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What the job should hold on this node now. Without slots its engines leave at the next boundary, and the last one
-    writes a checkpoint first."""
+    """The slots that the job should hold on this node now. If there are none, the job's engines leave at the next
+    boundary, and the last engine writes a checkpoint first."""
 
     kind: ClassVar[str] = "desired-state"
     fence: int
@@ -125,17 +130,18 @@ class DesiredState:
     """The slots that the job should hold here."""
     coordinator: str | None = None
     """``host:port`` of the coordinator on another node. None: this node is the head node, so its supervisor starts the
-    coordinator and the driver. It may change during an attempt, when the head node is drained or lost."""
+    coordinator and the driver. The value may change during an attempt, when the head node is drained or lost."""
     stop: bool = False
     """The user stops the job: its processes get SIGTERM at once, and SIGKILL after ``grace_seconds``."""
     leaving: tuple[int, ...] = ()
-    """Allocations that were asked back and are not yet reported gone. The supervisor answers each with one ENGINE_GONE,
-    also one for which it never started a process (kind ``left``): a slot can come and go between two messages."""
+    """Allocations that the platform took back and that are not yet reported gone. The supervisor reports ENGINE_GONE
+    once for each. It also does so for an allocation for which it never started an engine (kind ``left``), because the
+    platform may give and take back a slot between two messages."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One attempt that a node should be running, as the API hands it to the agent."""
+    """One attempt that a node should run, as the API gives it to the agent."""
 
     spec: AttemptSpec
     desired: DesiredState
@@ -149,7 +155,7 @@ class Assignment:
         """The assignment that JSON data holds.
 
         Raises:
-            ContractError: a field of one of the two is missing or of the wrong type.
-            KeyError: one of the two is missing.
+            ContractError: a field of the spec or of the desired state is missing or of the wrong type.
+            KeyError: the spec or the desired state is missing.
         """
         return cls(AttemptSpec.from_json_object(data["spec"]), from_json_object(DesiredState, data["desired-state"]))

@@ -1,7 +1,8 @@
-"""What the scheduler and the agents must set and name alike to meet at the broker, and how any Celery worker begins.
+"""Celery names and settings that the scheduler and the agents share, and the first steps of every Celery worker.
 
-A notification only says: ask the API for your assignments. The scheduler sends it, and the agent's listener receives
-it. A lost one costs some seconds, a doubled one nothing.
+The scheduler sends notifications, and the agent's listener receives them. A notification makes the agent ask the API
+for its assignments, and nothing more. If it is lost, the agent asks some seconds later; if it comes twice, nothing
+changes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TRANSPORT_OPTIONS: Mapping[str, Any] = {
     "health_check_interval": 10,
     "socket_keepalive": True,
 }
-"""The broker's transport, for whoever sends and whoever listens: its keys must be the same for both."""
+"""Options of the broker's transport. Sender and receiver must use the same ones."""
 
 CELERY_SETTINGS: Mapping[str, Any] = {
     "task_serializer": "json",
@@ -37,7 +38,7 @@ CELERY_SETTINGS: Mapping[str, Any] = {
     "worker_cancel_long_running_tasks_on_connection_loss": True,
     "broker_connection_retry_on_startup": True,
 }
-"""Settings of every Celery application. Messages are JSON and are forgotten when done; there is nothing to inspect."""
+"""Settings of every Celery application. Messages are JSON, and Celery stores no results."""
 
 WORKER_OPTIONS: Mapping[str, Any] = {
     "concurrency": 1,
@@ -47,7 +48,7 @@ WORKER_OPTIONS: Mapping[str, Any] = {
     "without_heartbeat": True,
     "quiet": True,
 }
-"""Every Celery worker does one task at a time and says nothing but warnings."""
+"""Options of every Celery worker: it runs one task at a time and logs only warnings."""
 
 
 def node_queue(node: str) -> str:
@@ -56,7 +57,12 @@ def node_queue(node: str) -> str:
 
 
 def begin_worker(parent: int, logger: str = "%(name)s") -> None:
-    """Begin a process that is to run a Celery worker: it ends with ``parent``, and logs warnings."""
+    """Prepare this process to run a Celery worker: it dies with its parent and logs only warnings.
+
+    Args:
+        parent: the parent's pid.
+        logger: the name in each log line, as text or as a logging format.
+    """
     die_with(parent)
     # Ctrl-C in a terminal reaches all processes of the foreground group; the parent decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

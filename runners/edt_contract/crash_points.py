@@ -1,11 +1,11 @@
-"""Places in the code at which a test kills the process that comes there, to see that nothing is lost.
+"""Crash points: places in the code at which a test can kill the process, to check that nothing is lost.
 
-EDT_CRASH=POINT[@AT][#WHO][,…]   SIGKILL to the process that comes to POINT: for the AT-th time, or at position AT
-                                 where the place names one (a step, a report's number); only in WHO where it is named
-EDT_CRASH_DIR=FOLDER             each entry of EDT_CRASH happens once: a mark is left there before the kill
+EDT_CRASH=POINT[@AT][#WHO][,…]   A process that reaches POINT gets SIGKILL. With AT: only the AT-th time, or at position
+                                 AT if the point has a position (a step, for example). With WHO: only the process WHO.
+EDT_CRASH_DIR=FOLDER             Each entry of EDT_CRASH kills only once: the process first leaves a mark in FOLDER.
 
-Tests write the two variables; every process reads them. Unset, a point costs one look into a dictionary. ``CrashPoint``
-is the whole list; a test compares it with the code.
+Tests set the two variables; every process reads them. If they are not set, a crash point costs one dictionary lookup.
+``CrashPoint`` lists all points; a test compares the list with the code.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ VARIABLE, MARKS = "EDT_CRASH", "EDT_CRASH_DIR"
 
 
 class CrashPoint(enum.StrEnum):
-    """Every place, by the process that dies there."""
+    """All crash points, by the process that dies there."""
 
     # engine: ``at`` is the step, ``who`` the allocation
     ENGINE_FORWARD = "engine.forward"  # before the first micro-batch of a step
     ENGINE_BACKWARD = "engine.backward"  # in the first micro-batch, its gradients half written
     ENGINE_BEFORE_REDUCE = "engine.before-reduce"  # all own micro-batches done, nothing sent
     ENGINE_IN_REDUCE = "engine.in-reduce"  # between its first and its last send of shards
-    ENGINE_BEFORE_GATHER = "engine.before-gather"  # its shard is summed, nobody has it
+    ENGINE_BEFORE_GATHER = "engine.before-gather"  # its shard is summed, no other engine has it
     ENGINE_REDUCED = "engine.reduced"  # has the reduced gradients, has not applied them
     ENGINE_APPLIED = "engine.applied"  # applied, before any other process knows
-    ENGINE_COMMITTED = "engine.committed"  # after all that follows a commit
+    ENGINE_COMMITTED = "engine.committed"  # after all actions that follow a commit
     ENGINE_CHECKPOINT = "engine.checkpoint"  # the checkpoint's draft is written, not renamed
     ENGINE_VALIDATE = "engine.validate"  # before the first micro-batch of a validation step
     ENGINE_JOIN = "engine.join"  # a joining engine: it has half of the weights
     ENGINE_JOINED = "engine.joined"  # a joining engine: it has the weights, before its first reduction
     ENGINE_SWITCH = "engine.switch"  # a member: at the boundary, before it sends that it switches
-    ENGINE_SWITCHED = "engine.switched"  # a member: it has sent so, before it works by the new generation
+    ENGINE_SWITCHED = "engine.switched"  # a member: it has sent that it switches, before it does so
     ENGINE_LEAVE = "engine.leave"  # a leaving engine: it has switched and waits for the permission to exit
-    ENGINE_HAND_OVER = "engine.hand-over"  # the first one, at the end: before it gives the weights to the driver
+    ENGINE_HAND_OVER = "engine.hand-over"  # the first engine, at the end: before it gives the weights to the driver
     ENGINE_REGROUP = "engine.regroup"  # a surviving engine: it has sent its status, before the new group
     # driver
     DRIVER_BEGIN = "driver.begin"  # in train(), before it connects to the coordinator
@@ -46,11 +46,11 @@ class CrashPoint(enum.StrEnum):
     DRIVER_METRICS = "driver.metrics"  # a bundle of metrics is here, not logged
     DRIVER_RECEIVED_STATE = "driver.received-state"  # has the trained weights, has not acknowledged them
     DRIVER_RELEASED = "driver.released"  # train() returns; the code after it has not run
-    # coordinator: ``at`` counts
+    # coordinator: ``at`` counts visits
     COORDINATOR_START = "coordinator.start"
     COORDINATOR_PREPARE = "coordinator.prepare"  # a change is decided, no member knows
-    COORDINATOR_COMMIT = "coordinator.commit"  # all have built the group, no member knows
-    COORDINATOR_SETTLE = "coordinator.settle"  # all have switched, no member knows
+    COORDINATOR_COMMIT = "coordinator.commit"  # all members have built the group, no member knows this
+    COORDINATOR_SETTLE = "coordinator.settle"  # all members have switched, no member knows this
     COORDINATOR_REGROUP = "coordinator.regroup"  # a regroup begins
     COORDINATOR_REGROUPED = "coordinator.regrouped"  # all surviving engines have sent their status, none has the plan
     # supervisor
@@ -60,29 +60,29 @@ class CrashPoint(enum.StrEnum):
     SUPERVISOR_END = "supervisor.end"  # all its processes are gone, the last report is not written
     # agent
     AGENT_START = "agent.start"
-    AGENT_SPEC = "agent.spec"  # the record of a new supervisor is written, which has no spec yet
+    AGENT_SPEC = "agent.spec"  # the record of a new supervisor is written, the supervisor has no spec yet
     AGENT_STARTED = "agent.started"  # the supervisor has its spec
     AGENT_SEND = "agent.send"
     AGENT_REPORT = "agent.report"  # before reports are sent
-    AGENT_REPORTED = "agent.reported"  # the API has taken them, the record does not know
+    AGENT_REPORTED = "agent.reported"  # the API has the reports, the agent's record does not know it
     AGENT_FORGET = "agent.forget"
     # scheduler
     SCHEDULER_PASS = "scheduler.pass"  # noqa: S105 - one pass of its loop
     SCHEDULER_PLAN = "scheduler.plan"  # a plan is made, nothing written
-    SCHEDULER_RAISED = "scheduler.raised"  # fence files are raised, the database does not know
+    SCHEDULER_RAISED = "scheduler.raised"  # fence files are raised, the database does not know it
     SCHEDULER_WRITE = "scheduler.write"  # written, not committed
-    SCHEDULER_COMMITTED = "scheduler.committed"  # committed, nobody notified
+    SCHEDULER_COMMITTED = "scheduler.committed"  # committed, no agent is notified
     SCHEDULER_RELAY = "scheduler.relay"  # notified, the outbox not cleared
-    SCHEDULER_SWEEP = "scheduler.sweep"  # job folders are gone through, uploads are not
-    SCHEDULER_FENCED = "scheduler.fenced"  # a job folder without a row is shut out, not moved
+    SCHEDULER_SWEEP = "scheduler.sweep"  # job folders are checked, uploads are not
+    SCHEDULER_FENCED = "scheduler.fenced"  # the fence of a job folder without a row is raised, it is not moved
     SCHEDULER_NOTED = "scheduler.noted"  # lost+found has the note, not yet the folder
-    SCHEDULER_SET_ASIDE = "scheduler.set-aside"  # the folder lies in lost+found, no event says so
-    # whoever starts first
+    SCHEDULER_SET_ASIDE = "scheduler.set-aside"  # the folder lies in lost+found, there is no event yet
+    # the process that starts first
     HOME_ID = "home.id"  # the home has its id, the database does not know it
     # API
     API_UPLOAD = "api.upload"  # a part of the upload is on disk
     API_EXTRACTED = "api.extracted"  # the code is staged, no row
-    API_RESERVED = "api.reserved"  # the job's number is reserved, nothing lies under it
+    API_RESERVED = "api.reserved"  # the job's number is reserved, there is no folder of this number
     API_LAID_OUT = "api.laid-out"  # the job's folder is in place, its row not written
     API_SUBMITTED = "api.submitted"  # committed, not answered
     API_REPORTS = "api.reports"  # reports are taken, not committed
@@ -94,12 +94,12 @@ _seen: Counter[str] = Counter()
 
 
 def crash_point(point: CrashPoint, *, at: int | None = None, who: str = "") -> None:
-    """End this process by SIGKILL if EDT_CRASH names this point.
+    """Kill this process with SIGKILL if EDT_CRASH names this point.
 
     Args:
-        point: where the process is.
-        at: the position, where the point has one; None: visits are counted.
-        who: which process it is, where the point has several.
+        point: the crash point that the process has reached.
+        at: the position, if the point has one; None: visits are counted.
+        who: the name of this process, if several processes reach the point.
     """
     entries = os.environ.get(VARIABLE)
     if not entries or point not in entries:

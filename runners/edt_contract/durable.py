@@ -1,8 +1,9 @@
-"""Writing files where the disk may be full: each piece is written whole or not at all.
+"""Writes files on disks that may be full: each piece of data is written as a whole or not at all.
 
-``write_whole`` replaces a file, ``AppendFile`` appends, ``PatientLog`` holds in memory what could not be written, and
-``Outage`` reports once that a place cannot be written and once that it can be written again. All errors of a disk are
-treated alike: no room, no quota left, a fault of the device. Every process of ours uses it.
+``write_whole`` replaces a file. ``AppendFile`` appends to a file. ``PatientLog`` keeps data in memory that the disk did
+not accept. ``Outage`` reports once that a place cannot be written, and once that it can be written again. All errors of
+a disk are treated in the same way: no room, no quota left, a fault of the device. All processes of OpenEDT use this
+module.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DRAFT_PREFIX = ".draft-"
-"""The names of files and folders begin with this while they are being written beside what a user will take away.
-An engine or a driver writes them; the API does not show them."""
+"""Names of files and folders in the result folder begin with this while an engine or a driver writes them. The API does
+not show such files to the user."""
 CANNOT_WRITE = 3
-"""Exit status of a supervisor that could not write into its spool folder, so that nothing of its attempt began."""
+"""Exit status of a supervisor that could not write into its spool folder. It has started nothing of its attempt."""
 MAY_PASS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE})
 """Errors of a disk that a person may repair while the process waits."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Those that mean: the disk is full, or this user's quota is used up."""
+"""Errors that mean that the disk is full or that this user's quota is used up."""
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
-"""Some file systems answer so when a folder is to be synced."""
+"""Errors of file systems that cannot sync a folder."""
 
 _FALLOC_FL_KEEP_SIZE = 1
 _REPORT_AGAIN_SECONDS = 60.0
 _HELD_BYTES = 1 << 16
 _DRAFT = ".draft"
-"""How the names of drafts end, so that sweeping takes nothing else."""
+"""Names of drafts end with this, so that ``sweep_drafts`` removes no other files."""
 _LEFT_SECONDS = 86_400.0
 _BLOCK_BYTES = 1 << 12
 _NOTHING_LEFT_BYTES = 1 << 14
@@ -42,13 +43,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class News:
-    """An outage has begun, or is over."""
+    """The news that an outage has begun or is over."""
 
     place: str
+    """Name of the place for people."""
     error: str
     """The disk's error; "": the place can be written again."""
     seconds: float
-    """How long it has lasted."""
+    """Seconds that the outage has lasted so far."""
 
     def __str__(self) -> str:
         if self.error:
@@ -57,12 +59,13 @@ class News:
 
 
 class Outage:
-    """Whether one place can be written. The first failure in a row is reported, and the first success after it.
+    """Keeps track of whether one place can be written. It reports the first failure in a row, and the first success
+    after that.
 
-    A place that fails and works in turns is reported at most once a minute.
+    If the place fails and works in turns, failures are reported at most once a minute.
 
     Args:
-        place: its name for people.
+        place: the place's name for people.
         report: called with the news.
         clock: monotonic seconds.
     """
@@ -77,12 +80,12 @@ class Outage:
 
     @property
     def under_way(self) -> bool:
-        """The last attempt to write has failed."""
+        """Whether the last attempt to write has failed."""
         return self._since is not None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Take in whether the block can write. An OSError ends the block and goes no further."""
+        """Note whether the block can write. An OSError ends the block and is not raised further."""
         try:
             yield
         except OSError as error:
@@ -91,7 +94,7 @@ class Outage:
             self.worked()
 
     def failed(self, error: OSError | str) -> None:
-        """A write has failed."""
+        """Note that a write has failed."""
         now = self._clock()
         if self._since is None:
             self._since, self._reported = now, False
@@ -100,17 +103,24 @@ class Outage:
             self._report(News(self.place, reason(error), now - self._since))
 
     def worked(self) -> None:
-        """A write has succeeded."""
+        """Note that a write has succeeded."""
         since, self._since = self._since, None
         if since is not None and self._reported:
             self._report(News(self.place, "", self._clock() - since))
 
 
 def disk_error(error: BaseException, folder: Path) -> OSError | None:
-    """The disk's error of which ``error`` came when something wrote into ``folder``; None: the disk is not the cause.
+    """The disk's error that caused ``error``.
 
-    Libraries raise errors of their own instead of the disk's, some without naming it. Then the disk counts as full if
-    it has no room left, so call this before removing what was half written.
+    Libraries raise their own errors in place of the disk's error, and some do not keep it as the cause. In that case
+    the disk counts as full if it has no room left. So call this before half-written files are removed.
+
+    Args:
+        error: the error that was raised when something wrote into ``folder``.
+        folder: the folder.
+
+    Returns:
+        The disk's error with the folder's path; None: the disk is not the cause.
     """
     found: BaseException | None = error
     while found is not None:
@@ -124,7 +134,7 @@ def disk_error(error: BaseException, folder: Path) -> OSError | None:
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Bytes that users may still write on the disk of ``folder``; 0 also if it has no inodes left; None: unknown."""
+    """Bytes that users may still write to the disk of ``folder``; 0 also if no inodes are left; None: unknown."""
     try:
         facts = os.statvfs(folder)
     except OSError:
@@ -133,24 +143,29 @@ def free_bytes(folder: Path) -> int | None:
 
 
 def reason(error: OSError | str) -> str:
-    """The disk's error without the path."""
+    """The text of a disk's error without the path."""
     return error if isinstance(error, str) else error.strerror or str(error) or type(error).__name__
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """Write all of ``data``. One system call may write a part of it only."""
+    """Write all of ``data`` to a descriptor. It may take several system calls, because one may write only a part.
+
+    Raises:
+        OSError: the data cannot be written.
+    """
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, survive a power cut, where the file system can do that.
+    """Sync a file, or the names in a folder, to the disk, so that it survives a power cut. A file system that cannot
+    sync a folder is accepted.
 
     Raises:
-        OSError: the disk does not take it.
+        OSError: the disk does not accept the data.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe in its place keeps nobody waiting
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # does not wait if a pipe lies there
     try:
         os.fsync(handle)
     except OSError as error:
@@ -164,19 +179,23 @@ def sync(path: Path) -> None:
 def draft_beside(
     path: Path, text: str, *, mode: int = 0o666, durable: bool = True, alone: bool = False
 ) -> Iterator[Path]:
-    """A new file beside ``path`` that holds ``text``, to be renamed in the block; what is left of it then is removed.
+    """Write ``text`` into a new file beside ``path``. The block renames this draft; a draft that the block does not
+    rename is removed.
 
     Args:
-        path: the file that the draft is to become.
-        text: what it holds.
-        mode: of the new file.
-        durable: it is on the disk before it is renamed.
-        alone: no other process, on no other machine, writes ``path`` at the same time. The draft takes the place of one
-            that a killed process has left. Otherwise it has a name of its own, and such drafts are swept; so it has
-            where something stands in that place that cannot be removed.
+        path: the file that the draft will become.
+        text: the contents.
+        mode: permissions of the new file.
+        durable: whether the draft is synced to the disk before the block begins.
+        alone: whether no other process, on any machine, writes ``path`` at the same time. If so, the draft has a fixed
+            name and replaces a draft that a killed process has left. Otherwise the draft has a name of its own, and
+            old drafts are swept. The draft also has a name of its own if the file of the fixed name cannot be removed.
+
+    Yields:
+        Path of the draft.
 
     Raises:
-        OSError: the disk does not take it.
+        OSError: the disk does not accept the draft.
     """
     draft = path.with_name(f".{path.name}{_DRAFT}")
     try:
@@ -201,20 +220,25 @@ def draft_beside(
 
 
 def sweep_drafts(folder: Path, name: str = "*") -> None:
-    """Remove the drafts of the file ``name``, or of all files of a folder, that killed processes have left. Another
-    machine's clock may differ, so only those of a day ago count."""
+    """Remove drafts that killed processes have left, if they are older than a day. Younger drafts stay, because
+    processes may still use them, and clocks of machines may differ.
+
+    Args:
+        folder: the folder with the drafts.
+        name: name of the file that they are drafts of; "*": any file.
+    """
     for draft in folder.glob(f".{name}.{'[0-9a-f]' * 8}{_DRAFT}"):
-        with contextlib.suppress(OSError):  # another one sweeps, too
+        with contextlib.suppress(OSError):  # another process may have removed it
             if draft.lstat().st_mtime < time.time() - _LEFT_SECONDS:
                 draft.unlink()
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o666, durable: bool = True, alone: bool = False) -> None:
-    """Replace a file at once: a reader sees the old text or the new, also after a power cut if ``durable``. The
-    arguments are those of ``draft_beside``.
+    """Replace a file atomically: a reader sees either the old or the new text, also after a power cut if ``durable``.
+    The arguments are those of ``draft_beside``.
 
     Raises:
-        OSError: the disk does not take it.
+        OSError: the disk does not accept the file.
     """
     with draft_beside(path, text, mode=mode, durable=durable, alone=alone) as draft:
         draft.replace(path)
@@ -223,27 +247,33 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666, durable: bool = Tru
 
 
 class AppendFile:
-    """A file to which this process alone appends. It is opened by the first ``append``, or by ``open``."""
+    """A file to which only this process appends. The first ``append`` opens it, or ``open``.
+
+    Args:
+        path: the file.
+        mode: permissions of the file if it is made.
+        opener: opens the file for appending and returns its descriptor; None: ``os.open`` is used.
+    """
 
     def __init__(self, path: Path, mode: int = 0o644, opener: Callable[[Path], int] | None = None) -> None:
         self._path, self._mode, self._opener = path, mode, opener
         self._handle = -1
         self.size = 0
-        """Bytes that are in it, once it is open."""
+        """Size of the file in bytes, known once it is open."""
         self._reserved = 0
         self._reserves = True
         self._torn = False
-        """A part of what could not be appended may be left behind ``size``."""
+        """The file may hold a part of data that could not be appended, behind ``size`` bytes."""
 
     @property
     def is_open(self) -> bool:
         return self._handle >= 0
 
     def open(self) -> None:
-        """Open it.
+        """Open the file, if it is not open.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         if not self.is_open:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -251,10 +281,10 @@ class AppendFile:
             self.size = os.fstat(self._handle).st_size
 
     def append(self, data: bytes, *, durable: bool = False) -> None:
-        """Write all of ``data``; ``durable``: it is on the disk when this returns.
+        """Append all of ``data``. If ``durable``, the data are synced to the disk when this returns.
 
         Raises:
-            OSError: it cannot be written, and nothing of it is in the file.
+            OSError: the data cannot be written. A part that was written is cut off, now or before the next append.
         """
         self.open()
         if self._torn:
@@ -268,7 +298,7 @@ class AppendFile:
         except OSError:
             if len(rest) < len(data):
                 self._torn = True
-                with contextlib.suppress(OSError):  # then before the next one
+                with contextlib.suppress(OSError):  # if this fails, it is cut before the next append
                     self._cut()
             raise
         self.size += len(data)
@@ -279,10 +309,13 @@ class AppendFile:
         self._torn = False
 
     def reserve(self, room: int) -> None:
-        """Have the disk keep about so many bytes for what is appended next, where the file system can.
+        """Reserve disk space for the next appends, if the file system can do that. The file must be open.
+
+        Args:
+            room: bytes to reserve; up to 4 KiB fewer may already count as reserved.
 
         Raises:
-            OSError: there is not so much room.
+            OSError: the disk does not have so much room.
         """
         if not self._reserves or self.size + room - _BLOCK_BYTES <= self._reserved:
             return
@@ -297,7 +330,7 @@ class AppendFile:
         self._reserved = end
 
     def close(self) -> None:
-        """Room that was reserved and not used is given back."""
+        """Close the file, and free reserved bytes that were not used."""
         if self.is_open:
             if self._reserved > self.size:
                 with contextlib.suppress(OSError):
@@ -307,16 +340,18 @@ class AppendFile:
 
 
 class PatientLog:
-    """A log that survives a full disk: what cannot be written is held, and written before anything that comes later.
+    """A log for disks that may be full. Data that cannot be written are held in memory, and written before all later
+    data.
 
-    When more than ``most`` bytes are held, the newest are lost, and a line in the log says how many.
+    When ``most`` bytes are held, further data are lost, and a line in the log gives the number of lost bytes.
 
     Args:
         path: the file.
-        most: bytes that are held.
-        limit: bytes at which the file is turned over: ``x.out`` becomes ``x.out.1``; None: never.
-        mode: of a file that is made.
-        opener, mover: how it is opened to append, its folder made, and how it is moved, where that asks for more.
+        most: number of bytes that are held at most.
+        limit: bytes at which the file is rotated: ``x.out`` becomes ``x.out.1``; None: never.
+        mode: permissions of the file if it is made.
+        opener: makes the folder, opens the file for appending and returns its descriptor; None: the default way.
+        mover: moves the file when it is rotated.
     """
 
     def __init__(
@@ -334,17 +369,17 @@ class PatientLog:
         self._file = AppendFile(path, mode, opener)
         self._held = bytearray()
         self.lost = 0
-        """Bytes that were given up since the last line that said so."""
+        """Number of bytes that were lost since the last line about lost bytes."""
         self.error: OSError | None = None
-        """Why the last attempt to write failed; None: it did not."""
+        """Why the last attempt to write failed; None: it did not fail."""
 
     @property
     def holds(self) -> bool:
-        """Something waits for room."""
+        """Whether data, or the line about lost bytes, wait for room on the disk."""
         return bool(self._held) or self.lost > 0
 
     def write(self, data: bytes) -> None:
-        """Append it now or when there is room. Never raises OSError."""
+        """Append ``data`` now, or when there is room. Never raises OSError."""
         if self.holds and not self.flush():
             self._hold(data)
             return
@@ -356,7 +391,7 @@ class PatientLog:
             self._hold(data)
 
     def flush(self) -> bool:
-        """Write what is held; whether nothing is any more."""
+        """Write the held data; returns whether no data are held any more."""
         if not self.holds:
             return True
         gap = f"\n[edt: {self.lost} bytes are missing here: {reason(self.error or '')}]\n" if self.lost else ""
@@ -370,17 +405,17 @@ class PatientLog:
         return True
 
     def close(self) -> None:
-        """What is still held is lost, unless there is room just now."""
+        """Try once more to write the held data, and close the file. Data that are still held are lost."""
         self.flush()
         self._file.close()
 
     def _hold(self, data: bytes) -> None:
-        room = 0 if self.lost else max(0, self._most - len(self._held))  # nothing follows what is missing
+        room = 0 if self.lost else max(0, self._most - len(self._held))  # after lost data no more are held
         self._held += data[:room]
         self.lost += len(data) - len(data[:room])
 
     def _append(self, data: bytes) -> None:
-        if not self._file.is_open:  # else a folder that was taken away stays away
+        if not self._file.is_open:  # only then: a folder that was moved away later is not made again
             if self._opener is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file.open()

@@ -1,8 +1,8 @@
-"""Dataclasses as JSON objects and back, one a line over sockets and in files, with every check in this one place.
+"""Writes dataclasses as JSON objects, one a line, and reads them with all checks. Sockets and files use this format.
 
-The contract's assignments and reports are written so, and so are the messages between the processes of a job. NaN and
-infinities, which JSON does not know, become null. The reader checks each value against the annotation of its field,
-ignores keys that it does not know, and gives a field that is missing its default where it has one.
+Assignments, reports and the messages between the processes of a job are written in this way. NaN and infinities, which
+JSON does not have, become null. The reader checks each value against the annotation of its field, ignores unknown keys,
+and uses a field's default if the field is missing.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _NAMES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean",
 
 
 class ContractError(ValueError):
-    """What was read is not what it should be: no JSON object, an unknown kind, a missing field, a field of the wrong
-    type, another protocol's version. The text names the field."""
+    """The data that were read are not valid: no JSON object, an unknown kind, a missing field, a field of the wrong
+    type, or another protocol's version. The error's text names the field, if a field is wrong."""
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def dumps(value: Any) -> str:
-    """JSON data or a dataclass as compact JSON.
+    """Write JSON data or a dataclass as compact JSON.
 
     Raises:
-        TypeError: a part of it is of a type that JSON does not know.
+        TypeError: a part of the value is of a type that JSON does not have.
     """
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
@@ -39,19 +39,27 @@ def dumps(value: Any) -> str:
 
 
 def dump_line(message: Any) -> bytes:
-    """A JSON object, or a dataclass that has a ``kind``, as a line with a newline at its end."""
+    """Write a JSON object, or a dataclass that has a ``kind``, as a line with a newline at its end.
+
+    Raises:
+        TypeError: a part of the message is of a type that JSON does not have.
+    """
     fields = message if isinstance(message, Mapping) else {"kind": message.kind, **vars(message)}
     return dumps(fields).encode() + b"\n"
 
 
 def to_json_object(value: Any) -> dict[str, Any]:
-    """A dataclass as a JSON object."""
+    """Turn a dataclass into a JSON object.
+
+    Raises:
+        TypeError: a part of it is of a type that JSON does not have.
+    """
     found: dict[str, Any] = json.loads(dumps(value))
     return found
 
 
 def _plain(value: Any) -> Any:
-    """What json does not know by itself."""
+    """Turn a dataclass or a mapping, which ``json`` cannot write, into a dict."""
     if dataclasses.is_dataclass(value):
         return vars(value)
     if isinstance(value, Mapping):
@@ -60,7 +68,7 @@ def _plain(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """The same value with null for each number that JSON does not know; a diverged loss is one."""
+    """The same value with null for NaN and infinities; a diverged loss is one example."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -72,10 +80,10 @@ def _finite(value: Any) -> Any:
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def load_object(text: str | bytes) -> dict[str, Any]:
-    """A JSON object.
+    """Read a JSON object from text.
 
     Raises:
-        ContractError: the text is anything else.
+        ContractError: the text is not a JSON object.
     """
     try:
         data = json.loads(text)
@@ -87,10 +95,10 @@ def load_object(text: str | bytes) -> dict[str, Any]:
 
 
 def load_line(line: str | bytes) -> dict[str, Any]:
-    """The message on one line.
+    """Read the message on one line.
 
     Raises:
-        ContractError: the line holds anything but a JSON object with a text as its ``kind``.
+        ContractError: the line is not a JSON object, or its ``kind`` is not a string.
     """
     data = load_object(line)
     if not isinstance(data.get("kind"), str):
@@ -99,12 +107,12 @@ def load_line(line: str | bytes) -> dict[str, Any]:
 
 
 def from_json_object(cls: type[_T], data: Mapping[str, Any], where: str = "") -> _T:
-    """Read what ``to_json_object`` has given.
+    """Turn a JSON object, as ``to_json_object`` makes it, into a dataclass.
 
     Args:
         cls: the dataclass.
         data: the JSON object.
-        where: what it is called in an error; "": by its class.
+        where: name of the object in an error; "": the name of the class.
 
     Raises:
         ContractError: a field is missing, or of the wrong type.
@@ -114,7 +122,7 @@ def from_json_object(cls: type[_T], data: Mapping[str, Any], where: str = "") ->
 
 
 def _read(wanted: Any, value: Any, where: str) -> Any:
-    """A JSON value as a value of the type ``wanted``. ``where``: what it is called in an error."""
+    """Turn a JSON value into a value of the type ``wanted``. ``where``: name of the value in an error."""
     if wanted is Any or type(value) is wanted:
         return value
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
@@ -155,7 +163,7 @@ def _read_object(cls: Any, data: Mapping[str, Any], where: str) -> Any:
 
 @cache
 def _fields(cls: Any) -> tuple[dict[str, Any], list[str]]:
-    """Types of the fields of a dataclass by name, and the names of those without a default."""
+    """Types of a dataclass's fields by name, and the names of fields without a default."""
     hints, fields = typing.get_type_hints(cls), dataclasses.fields(cls)
     missing = dataclasses.MISSING
     needed = [field.name for field in fields if field.default is missing and field.default_factory is missing]
@@ -169,5 +177,5 @@ def _expect(wanted: type, value: Any, where: str) -> Any:
 
 
 def _name(value: Any) -> str:
-    """The type of a JSON value, as JSON calls it."""
+    """Name of a JSON value's type, in JSON's words."""
     return "null" if value is None else _NAMES.get(type(value), type(value).__name__)

@@ -1,7 +1,7 @@
-"""The frameworks that this release runs: one table, which the API, the agent and the runner read.
+"""The table of the frameworks that this release runs. The API, the agent and the runner read it.
 
-A third one needs an entry in ``FRAMEWORKS``, the package of ``edt_runner.frameworks`` that bears its name, and what
-docs/where.md names besides.
+A new framework needs an entry in ``FRAMEWORKS``, a package of its name in ``edt_runner.frameworks``, and the other
+changes that docs/where.md lists.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KERAS2_VARIABLE = "TF_USE_LEGACY_KERAS"
-"""TensorFlow's own: its Keras is Keras 2."""
+"""TensorFlow's own variable. If it is set to one of ``KERAS2_VALUES``, ``tf.keras`` is Keras 2."""
 KERAS2_VALUES = frozenset({"1", "true", "True"})
-"""All that TensorFlow takes for yes."""
+"""The values that TensorFlow accepts as true."""
 
 
 @dataclass(frozen=True)
 class SupportedFramework:
-    """One framework, as everybody must know it who does not import it."""
+    """One framework: the facts that processes need which do not import it."""
 
     name: str
-    """As specs and settings write it."""
+    """Its name in specs and settings."""
     wmla_name: str
-    """WMLA's name, by which a job asks for it."""
+    """WMLA's name, with which a user asks for it."""
     app_name: str
-    """What a job is called whose user does not say."""
+    """Name of a job whose user gives no name."""
     description: str
     package: str
     """The Python package that users import; openedt's extra has the same name."""
     image: str
-    """The container image of its jobs, where neither the node nor the job names another one."""
+    """The container image of its jobs, if neither the node nor the job names another image."""
     environ: Mapping[str, str] = field(default_factory=dict)
-    """Variables that it reads when it is imported, and what its supervisors start with."""
+    """Variables that it reads when it is imported, with the values for its supervisors."""
 
 
 _ALL = (
@@ -52,9 +52,9 @@ _ALL = (
         package="tensorflow",
         image="openedt/runner-tensorflow:latest",
         environ={
-            "KERAS_BACKEND": "tensorflow",  # a keras.json in somebody's home may say another
+            "KERAS_BACKEND": "tensorflow",  # a keras.json in the user's home may name another backend
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            "TF_ENABLE_ONEDNN_OPTS": "1",  # the quick kernels; which ones compute is not for the processor to choose
+            "TF_ENABLE_ONEDNN_OPTS": "1",  # the fast kernels; the default depends on the processor
             KERAS2_VARIABLE: "0",
         },
     ),
@@ -65,26 +65,28 @@ READ_AT_IMPORT = (
     *("OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "MALLOC_", "LD_", "PYTHON"),
     *("TORCH_", "PYTORCH_", "ATEN_", "TF_", "KERAS_", "XLA_", "CUDA_", "NCCL_", "GLOO_"),
 )
-"""Prefixes of variables that Python, a framework or its libraries read once, when they are loaded: a job that sets one
-cannot use a process that has loaded them already."""
+"""Prefixes of variables that Python, a framework or its libraries read once, when they are loaded. A job that sets such
+a variable cannot use a process that has loaded them already."""
 _OF_ALL = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "x"}
 
 
 def supervisor_environ(framework: str, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that every supervisor of a framework is started with, so that its children compute the same on every
-    node: what keeps it single-threaded, so that it can fork; an equal hash seed, so that sets have equal orders; and
-    what the framework reads when it is imported.
+    """Environment variables with which every supervisor of a framework is started, so that its children compute the
+    same on every node.
+
+    Some variables keep the supervisor single-threaded, so that it can fork. A fixed hash seed gives sets the same
+    order everywhere. Others are read by the framework when it is imported.
 
     Args:
-        framework: its name; one that is not known gets what all get.
-        chosen: variables that a person has set; they replace those that the framework reads when it is imported.
+        framework: its name. An unknown framework gets only the variables that all frameworks have in common.
+        chosen: variables that a person has set. They replace those that the framework reads when it is imported.
     """
     read = FRAMEWORKS[framework].environ if framework in FRAMEWORKS else {}
     return {name: (chosen or {}).get(name, value) for name, value in read.items()} | _OF_ALL
 
 
 def must_be_cold(wanted: Mapping[str, str], given: Mapping[str, str]) -> bool:
-    """Whether a job sets a variable that is read when a framework is loaded, so that a warm process will not do.
+    """Whether a job sets a variable that is read when a framework is loaded, so that it cannot use a warm process.
 
     Args:
         wanted: the variables that the job sets.
@@ -94,5 +96,5 @@ def must_be_cold(wanted: Mapping[str, str], given: Mapping[str, str]) -> bool:
 
 
 def keras2() -> bool:
-    """Whether TF_USE_LEGACY_KERAS asks for Keras 2, by TensorFlow's own rule."""
+    """Whether TF_USE_LEGACY_KERAS asks for Keras 2, by the same rule as in TensorFlow."""
     return os.environ.get(KERAS2_VARIABLE) in KERAS2_VALUES

@@ -1,4 +1,5 @@
-"""What Linux knows about processes, and requests to it. Every process of ours that has children uses it."""
+"""Reads facts about processes from /proc, and calls Linux to control processes. Every process of OpenEDT that has
+children uses this module."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TAG_VARIABLE = "EDT_TAG"
-"""Environment variable that marks every process of one home. Who adopts processes reads it from /proc."""
+"""Environment variable that marks every process of one home. A process that adopts others reads it from /proc."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -26,15 +27,25 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: object) -> None:
-    """The system call. Raises OSError where it fails."""
+    """Make the system call prctl.
+
+    Raises:
+        OSError: the call fails.
+    """
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
 def die_with(parent: int) -> None:
-    """Ask for SIGKILL when the parent's main thread ends; call first thing in a child of ``parent``.
+    """Ask Linux to send this process SIGKILL when the parent's main thread ends. Call this first in a child.
 
-    The parent may have died before the request was made: then end here.
+    If the parent has died before this call, this process exits at once.
+
+    Args:
+        parent: the parent's pid.
+
+    Raises:
+        OSError: prctl fails.
     """
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -42,45 +53,53 @@ def die_with(parent: int) -> None:
 
 
 def wake(pipe: int, message: bytes) -> None:
-    """Write into the pipe of a process that is to wake. A full pipe means that it is about to wake anyway."""
+    """Wake a process by writing into its pipe. If the pipe is full, the process will wake anyway."""
     with contextlib.suppress(BlockingIOError):
         os.write(pipe, message)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies, so that none escapes."""
+    """Make this process the parent of every descendant whose own parent dies, so that it can find all of them.
+
+    Raises:
+        OSError: prctl fails.
+    """
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def ended_children() -> Iterator[tuple[int, int]]:
-    """Reap the children that have ended: pid and wait status of each."""
+    """Reap the children that have ended; yields pid and wait status of each."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             yield ended
 
 
 def set_name(name: str) -> None:
-    """Name of this process in ``ps`` and ``top`` (15 characters)."""
+    """Set the name of this process in ``ps`` and ``top`` (at most 15 bytes).
+
+    Raises:
+        OSError: prctl fails.
+    """
     prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]))
 
 
 def die_first() -> None:
-    """Where memory runs out the kernel ends this process, and those it forks, before its parent and the platform."""
+    """When memory runs out, let the kernel kill this process and its children before its parent and the platform."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def keep_freed_memory(environ: Mapping[str, str]) -> None:
-    """Let freed memory stay with this process and its children, for the next step.
+    """Let this process and its children keep freed memory for the next step.
 
-    glibc maps each large block anew and unmaps it when it is freed, and it gives back what lies free at the end of its
-    heap: a step that makes and drops its gradients pays for each of their pages anew (a quarter of a step's processor
-    time at 25 million parameters). After this call blocks below 1 GiB come from the heap, and up to 2 GiB at its end
-    are kept: so much of what a process has once needed may stay with it.
+    By default glibc maps each large block anew and unmaps it when it is freed, and it returns free memory at the end of
+    its heap to the kernel. So each step that makes and drops gradients pays again for every page of them (a quarter of
+    a step's processor time at 25 million parameters). After this call blocks below 1 GiB come from the heap, and glibc
+    keeps up to 2 GiB of free memory at the heap's end. A process may therefore hold up to 2 GiB that it does not use.
 
     Args:
-        environ: a user's MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ win. glibc itself reads them only when a
-            program starts, which was before this process was forked.
+        environ: the environment. MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, if a user has set them, replace the
+            values above. glibc itself reads them only when a program starts, which was before this process was forked.
     """
     if not hasattr(_libc, "mallopt") or not hasattr(_libc, "gnu_get_libc_version"):
         return
@@ -88,44 +107,46 @@ def keep_freed_memory(environ: Mapping[str, str]) -> None:
         (_M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", _MOST),
         (_M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 1 << 30),
     ):
-        with contextlib.suppress(ValueError):  # as glibc does with what it cannot read
+        with contextlib.suppress(ValueError):  # glibc also ignores values that it cannot read
             _libc.mallopt(parameter, min(int(environ.get(name, value)), _MOST))
 
 
 def threads() -> int:
-    """Number of threads of this process, those of C libraries included."""
+    """Number of threads of this process, including those of C libraries."""
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 def start_time(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat: with the pid it names a process for ever. None: gone, or a zombie."""
+    """Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat). Pid and start time together
+    identify a process. None: the process is gone or a zombie."""
     fields = stat_fields(pid)
     return None if fields is None or fields[0] in ("Z", "X") else int(fields[19])
 
 
 def is_stopped(pid: int) -> bool:
-    """State T: stopped by a signal; it neither works nor dies by itself."""
+    """Whether a signal has stopped the process (state T). Such a process does not run until another signal comes."""
     fields = stat_fields(pid)
     return fields is not None and fields[0] == "T"
 
 
 def descendants(root: int) -> list[int]:
-    """All living processes below ``root``, by parent links."""
+    """Pids of all living processes that descend from ``root``."""
     return _below(root, {pid: int(fields[1]) for pid, fields in _living()})
 
 
 @dataclass(frozen=True)
 class Used:
-    """What a process has used, and all that it has started."""
+    """The resources that a process and all its descendants have used."""
 
     cpu_seconds: float
-    """Of those that still live, and of those that were waited for."""
+    """Processor time of the living processes, and of ended ones that their parents have waited for."""
     rss_bytes: int
-    """Memory now; a page that several share counts for each."""
+    """Memory that is in use now. A page that several processes share counts for each of them."""
 
 
 def used_below(roots: Collection[int]) -> dict[int, Used]:
-    """What each of these processes has used with all its descendants; one that is gone is left out."""
+    """The resources that each of these processes has used with all its descendants, by pid. Processes that are gone
+    are left out."""
     table = dict(_living())
     parents = {pid: int(fields[1]) for pid, fields in table.items()}
     found: dict[int, Used] = {}
@@ -138,7 +159,8 @@ def used_below(roots: Collection[int]) -> dict[int, Used]:
 
 
 def _below(root: int, parents: Mapping[int, int]) -> list[int]:
-    """All processes below ``root``; ``parents`` is read one process after the other, while they come and go."""
+    """All processes below ``root``. ``parents`` was read one process after another while processes started and ended,
+    so it may contain a loop."""
     found: list[int] = []
     frontier = {root}
     while frontier:
@@ -157,7 +179,8 @@ def _living() -> Iterator[tuple[int, list[str]]]:
 
 
 def stat_fields(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on (the name before it may hold anything)."""
+    """The fields of /proc/PID/stat from the state on; None: there is no such process. The name, which comes before, may
+    contain any characters."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,12 +1,13 @@
-"""What a supervisor reports: an exit of a process, a joined engine, a step, the end of its attempt.
+"""The reports of a supervisor: for example an exit of a process, a joined engine, a step, or the end of its attempt.
 
-A supervisor writes each report into its spool folder and numbers it; the agent reads it there and hands it to the API;
-the scheduler stores each number of an attempt once.
+A supervisor numbers each report and writes it into its spool folder. The agent reads it there and sends it to the API.
+The scheduler stores each number of an attempt once.
 
-``BODIES`` is the table of what the body of each kind may hold. Supervisor, agent and scheduler each make every body
-``fit`` it, because a job's own processes may be able to write reports. A body that fits has only known keys, each of a
-known type and range, fits every column in which it is stored, and has at most ``BODY_BYTES`` as JSON. A new kind of
-report needs an entry in ``BODIES``; a new field needs one in the entry of its kind, or it is left out.
+``BODIES`` is the table of the fields that the body of each kind may have. Supervisor, agent and scheduler each call
+``fit`` on every body, because a job's own processes may be able to write reports. A body that fits has only known
+fields, each of a known type and range. It fits every database column in which it is stored, and it has at most
+``BODY_BYTES`` bytes as JSON. A new kind of report needs an entry in ``BODIES``. A new field needs a line in its kind's
+entry; otherwise ``fit`` removes it.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from typing import Any
 from edt_contract.encoding import ContractError, from_json_object
 
 REPORTS_FILE = "reports.jsonl"
-"""In a supervisor's spool folder: its reports, one a line. The supervisor writes it, and where that is gone the agent;
-the agent reads it."""
+"""File in a supervisor's spool folder with its reports, one a line. The supervisor writes it; the agent reads it, and
+writes the last reports if the supervisor is gone."""
 
 BODY_BYTES = 16 << 10
-"""No body is longer as JSON; a test computes that from the table. Most have some hundred bytes."""
+"""Most bytes of a body as JSON; a test computes that from the table. Most bodies have some hundred bytes."""
 LINE_BYTES = 20 << 10
-"""No report is longer as a line, newline included."""
+"""Most bytes of a report as a line, newline included."""
 BATCH_BYTES = 512 << 10
 """Most bytes of the reports that an agent sends, and the API accepts, at once."""
 BATCH_REPORTS = 256
-"""Most reports that it sends at once."""
+"""Most reports that an agent sends at once."""
 
 INT32, INT64 = 2**31 - 1, 2**53 - 1
-"""The largest numbers for columns of 32 and of 64 bits. A browser reads integers exactly up to the second."""
+"""The largest integers for columns of 32 and of 64 bits. The second is 2**53 - 1, because a browser reads larger
+integers inexactly."""
 LATEST = 253_402_300_799.0
 """Seconds since the epoch at the end of the year 9999, where Python's calendar ends."""
 
@@ -42,27 +44,27 @@ _NOTHING = object()
 _NAME_BYTES = 64
 _MOST_ALLOCATIONS = 256
 _ESCAPED = 3
-"""Bytes that clean text may take as JSON for each byte that it has in UTF-8."""
+"""Most bytes that clean text takes as JSON for each byte that it has in UTF-8."""
 
 
 class ExitKind(enum.StrEnum):
     """Why a process or an attempt ended. Each kind has its own rule for what happens next."""
 
-    FINISHED = "finished"  # the training (engine) or the script (driver) came to its end
-    LEFT = "left"  # asked to leave, and left at a boundary; the job goes on, here or later
-    PULL_FAILED = "pull-failed"  # a joining engine did not get the weights; the job goes on
-    SCRIPT_ERROR = "script-error"  # an exception out of user code, or the user's own exit status
-    LOST = "lost"  # ended by something else than the script: a signal, a lost connection, a lost node
+    FINISHED = "finished"  # the training (engine) or the script (driver) was completed
+    LEFT = "left"  # asked to leave, and left at a boundary; the job continues, elsewhere or later
+    PULL_FAILED = "pull-failed"  # a joining engine did not get the weights; the job continues
+    SCRIPT_ERROR = "script-error"  # user code raised an exception, or exited with a status of its own
+    LOST = "lost"  # the cause is not the script: a signal, a lost connection, a lost node
     STOPPED = "stopped"  # killed because its user stopped the job
 
 
 class ReportKind(enum.StrEnum):
-    """What a report says. The words after each kind are the keys of ``Report.body``, and ``BODIES`` gives
+    """The kind of a report. The words in the comment at each kind are the keys of ``Report.body``; ``BODIES`` gives
     their types and ranges."""
 
     ATTEMPT_STARTED = "attempt-started"  # pid
     COORDINATOR_AT = "coordinator-at"  # address "host:port"; other nodes' supervisors need it
-    # engines (the most that can share the work), steps_total, epochs, follows_engines (where the global batch does)
+    # engines (most engines that can share the work), steps_total, epochs, follows_engines (the global batch does so)
     ENGINES_KNOWN = "engines-known"
     ENGINE_STARTED = "engine-started"  # allocation, slot, pid
     ENGINE_JOINED = "engine-joined"  # allocation, generation, step: it is a member and has the weights
@@ -73,14 +75,14 @@ class ReportKind(enum.StrEnum):
     RESIZED = "resized"  # generation, step, workers, pause_seconds, joined, left, lost [allocation], recomputed
     PROGRESS = "progress"  # step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics {}
     CHECKPOINTED = "checkpointed"  # step, path
-    # what, why; engine, step, difference where replicas differ: the result is no longer exact
+    # what, why; if replicas differ also engine, step, difference: the result is no longer exact
     GUARANTEE_ENDED = "guarantee-ended"
     # step, engines (how many were compared, at least 2), equal (bool), reason ("join", "epoch", "end", "interval")
     REPLICAS_COMPARED = "replicas-compared"
     # place, error ("": it can be written again), seconds, given_up (reports): a disk is full, or no longer full
     STORAGE = "storage"
     RESTARTED = "restarted"  # what (driver, coordinator), why, count: a process of the attempt was started again
-    # first, why, counts {kind: number}: the agent sends it in place of its number and all before it from ``first``
+    # first, why, counts {kind: number}: the agent sends it in place of all reports from ``first`` to its own number
     REPORTS_LEFT_OUT = "reports-left-out"
     # kind (ExitKind), code, message, digest, step, whole, failed_step, oom: the last report of a supervisor
     ATTEMPT_ENDED = "attempt-ended"
@@ -88,10 +90,11 @@ class ReportKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Report:
-    """One thing that happened. The reports of each job, fence and node are numbered 1, 2, 3 … without a gap."""
+    """One event that a supervisor reports. The reports of each job, fence and node are numbered 1, 2, 3 … without a
+    gap."""
 
     job: str
-    """Exec id, ``edt-7``."""
+    """Exec id, for example ``edt-7``."""
     fence: int
     """Number of the attempt."""
     node: str
@@ -100,13 +103,13 @@ class Report:
     """Number of the report."""
     kind: ReportKind
     time: float
-    """Wall clock of the node, seconds since the epoch. People read it; no program compares it with another node's."""
+    """Wall clock of the node, in seconds since the epoch. It is for people; no program compares times of two nodes."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """What ``BODIES`` allows for the kind."""
+    """The fields that ``BODIES`` allows for the kind."""
 
     @classmethod
     def from_message(cls, data: Mapping[str, Any]) -> Report:
-        """The report that JSON data holds. What its body holds is not checked.
+        """The report that JSON data holds. The fields of its body are not checked.
 
         Raises:
             ContractError: a field is missing or of the wrong type, or the kind is unknown.
@@ -119,21 +122,21 @@ class Report:
 # ── what their bodies may hold ────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True)
 class Field:
-    """What the value of a field may be."""
+    """The values that a field of a body may have."""
 
     most: int
-    """Bytes of the longest one as JSON."""
+    """Bytes of the longest value as JSON."""
     fit: Callable[[Any], Any]
-    """Any value to the value as it may be stored, or to ``_NOTHING``."""
+    """Turns any value into a value that may be stored, or into ``_NOTHING``."""
 
 
 def _whole(low: int = 0, high: int = INT64) -> Field:
-    """An integer."""
+    """A field with an integer from ``low`` to ``high``."""
     return Field(17, lambda value: value if type(value) is int and low <= value <= high else _NOTHING)
 
 
 def _number(low: float = -math.inf, high: float = math.inf) -> Field:
-    """A finite number."""
+    """A field with a finite number from ``low`` to ``high``."""
 
     def fit(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -148,7 +151,8 @@ def _number(low: float = -math.inf, high: float = math.inf) -> Field:
 
 
 def _text(most: int, pattern: str = "") -> Field:
-    """Text of so many bytes in UTF-8; longer text is cut, what no database takes becomes U+FFFD."""
+    """A field with text of at most ``most`` bytes in UTF-8. Longer text is cut, and characters that a database refuses
+    become U+FFFD. If ``pattern`` is given, the whole text must match it."""
 
     def fit(value: Any) -> Any:
         if not isinstance(value, str):
@@ -160,7 +164,8 @@ def _text(most: int, pattern: str = "") -> Field:
 
 
 def _metrics(most: int = 64) -> Field:
-    """Numbers by name; of more than ``most`` the first. None: a value that is no number, as a diverged loss is."""
+    """A field with at most ``most`` numbers by name; of more numbers the first ones are kept. A value that is no finite
+    number, such as a diverged loss, becomes None."""
 
     def fit(value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -194,28 +199,31 @@ _COUNT = _whole(high=INT32)
 _MESSAGE = _text(1000)
 _ALLOCATION = _whole(1)
 _ALLOCATIONS = Field(18 * _MOST_ALLOCATIONS + 2, _fit_allocations)
-"""Some allocations; of more the first."""
+"""A list of allocations; of more than ``_MOST_ALLOCATIONS`` the first ones are kept."""
 _EXIT = Field(16, _fit_exit)
-"""How something ended. What is no kind of exit counts as lost: the kind that only tries again."""
+"""An ``ExitKind``. Any other value becomes LOST, after which the platform only tries again."""
 
 
 @dataclass(frozen=True)
 class Body:
-    """What a kind of report holds, who may write it, and how often.
+    """The fields of one kind of report, the processes that may write it, and how often they may.
 
-    Every field but those in ``needs`` may be missing or None, which means unknown. A report without one of ``needs`` is
-    no report.
+    All fields except those in ``needs`` may be missing or None, which means unknown. A report that lacks a field of
+    ``needs`` is dropped.
     """
 
     fields: Mapping[str, Field]
+    """The allowed fields by name."""
     needs: tuple[str, ...] = ()
+    """Names of the fields that may not be missing."""
     of_training: bool = False
-    """Coordinator and engines write it, beside which user code runs. The other kinds only a supervisor writes, of what
-    it has seen, and it accepts none of them from coordinator and engines."""
+    """Whether coordinator and engines may write reports of this kind. User code runs in engines, so a supervisor
+    accepts no reports of other kinds from them; it writes those itself."""
     burst: int = 1000
-    """So many of an attempt are sent to the platform at once …"""
+    """Number of reports of this kind that an attempt may send to the platform at once."""
     a_minute: int = 60
-    """… and so many more each minute. The rest is counted in one report (REPORTS_LEFT_OUT)."""
+    """Number of further reports that it may send each minute. The agent leaves out the others and counts them in one
+    report (REPORTS_LEFT_OUT)."""
 
 
 BODIES: Mapping[ReportKind, Body] = {
@@ -344,16 +352,16 @@ BODIES: Mapping[ReportKind, Body] = {
 
 @dataclass(frozen=True)
 class Fitted:
-    """A body as it may be stored, and what of the one that came did not fit."""
+    """A body as it may be stored, and the faults of the original body."""
 
     body: dict[str, Any] | None
-    """None: what its kind needs is not there, so it is no report."""
+    """The body; None: a field that its kind needs is missing, so the report must be dropped."""
     faults: tuple[str, ...] = ()
-    """One sentence each, without the values."""
+    """One sentence about each fault, without the values."""
 
 
 def fit(kind: ReportKind, body: Any) -> Fitted:
-    """Make any JSON value the body of a report of this kind. Never raises."""
+    """Turn any JSON value into the body of a report of this kind. Never raises."""
     known = BODIES[kind]
     if not isinstance(body, Mapping):
         return Fitted(None if known.needs else {}, (f"{kind}: its body is no object",))
@@ -379,13 +387,19 @@ def fit(kind: ReportKind, body: Any) -> Fitted:
 
 
 def fit_time(value: Any, now: float) -> float:
-    """When something happened, as seconds since the epoch that a calendar knows; ``now`` where that cannot be read."""
+    """The time of a report as seconds since the epoch, between the years 1970 and 9999.
+
+    Args:
+        value: the time as it was read; any JSON value.
+        now: seconds since the epoch; returned if ``value`` is not such a time.
+    """
     found = _number(0, LATEST).fit(value)
     return now if found is _NOTHING else float(found)
 
 
 def clean(text: str, most: int) -> str:
-    """Text of at most ``most`` bytes in UTF-8, with U+FFFD for control characters and halves of surrogate pairs."""
+    """The text cut to at most ``most`` bytes in UTF-8, with U+FFFD for control characters (except tab, newline and
+    carriage return) and halves of surrogate pairs."""
     text = _ODD.sub("\ufffd", text[:most])
     return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
 

@@ -1,9 +1,13 @@
-"""``python -m edt_runner.supervisor``: import the framework, wait for an attempt spec on standard input, live by it.
+"""``python -m edt_runner.supervisor``: import the framework, read an attempt spec from standard input, run the attempt.
 
---cold: read the spec and set its environment before importing the framework, for jobs that set variables which
-libraries read at import. --log: where what it prints goes, for one whose output nobody else keeps. --user and
---script-user, each UID:GID: begun as root, go on as the one, and run the job's code as the other (``users``). End of
-input without a spec, or SIGTERM before its attempt begins: exit 0.
+* ``--cold``: read the spec and set its environment before the framework is imported. Jobs need this when they set
+  variables that libraries read at import.
+* ``--log FILE``: append standard output and error to this file. A container's supervisor needs this.
+* ``--user UID:GID``, ``--script-user UID:GID``: the process starts as root, continues as the first user, and runs the
+  job's code as the second user (``users``).
+
+Exit status: 0 when the attempt is over, when the input ends without a spec, or at SIGTERM before the attempt begins;
+2 where the spec or the framework cannot be used; CANNOT_WRITE where the spool folder cannot be written.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ def main() -> int:
         users.become(options.user, options.script_user or options.user)
     if options.log:
         _print_to(options.log)
-    # As the first process of a container it is deaf to signals that it does not handle.
+    # The first process of a container gets only those signals for which it has a handler.
     signal.signal(signal.SIGTERM, _go)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s supervisor %(message)s", stream=sys.stderr)
     processes.set_name("edt-supervisor")
@@ -59,7 +63,7 @@ def main() -> int:
 
 
 def live(spec: AttemptSpec) -> int:
-    """Be the supervisor of ``spec`` until its attempt is over; returns the exit status."""
+    """Run the supervisor of ``spec`` until its attempt is over; returns the exit status."""
     os.environ.update(spec.environ)
     processes.adopt_orphans()
     crash_point(CrashPoint.SUPERVISOR_START)
@@ -85,5 +89,5 @@ def _go(number: int, frame: FrameType | None) -> None:
 if __name__ == "__main__":
     ended_with = main()
     logging.shutdown()
-    # Slots come free when this process is gone: a framework is not taken down piece by piece first.
+    # Slots come free when this process is gone, so it does not spend time on the framework's cleanup.
     os._exit(ended_with)

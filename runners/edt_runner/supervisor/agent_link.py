@@ -1,8 +1,9 @@
-"""What goes between a supervisor and its agent: desired states by a unix socket, reports by files on disk.
+"""The link between a supervisor and its agent: desired states come over a unix socket, reports go into a file.
 
-The agent connects to the socket, or the process of a local training. It sends ``DesiredState`` lines; the supervisor
-writes an empty line when there are new reports on disk. They are of its own processes, of the training, and of disks
-that are full. It also writes who it is, and for this node's driver and engines where the coordinator is.
+The agent connects to the socket; in a local training the process of the training connects instead. It sends
+``DesiredState`` lines. The supervisor sends an empty line when there are new reports on disk. The reports are
+about the supervisor's processes, about the training, and about full disks. The supervisor also writes
+``attempt.json``, and for this node's driver and engines a file with the coordinator's address.
 """
 
 from __future__ import annotations
@@ -30,30 +31,30 @@ from edt_runner.protocol.messages import TrainingReport
 _log = logging.getLogger(__name__)
 
 COORDINATOR = "coordinator"
-"""File with the address of the coordinator; driver and engines read it when their connection breaks."""
+"""Name of the file with the coordinator's address. Driver and engines read it when their connection breaks."""
 _DURABLE = frozenset({ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED, ReportKind.ENGINES_KNOWN})
 _GIVEN_UP_FIRST = (ReportKind.PROGRESS, ReportKind.CHECKPOINTED, ReportKind.PULL_FAILED, ReportKind.RESTARTED)
-"""Kinds of which reports are dropped, in this order, the oldest first, when more than ``_MOST_HELD`` wait. Reports of
-other kinds are kept."""
+"""When more than ``_MOST_HELD`` reports wait, reports of these kinds are dropped: kinds in this order, and the oldest
+report of a kind first. Reports of other kinds are kept."""
 _MOST_HELD = 10_000
 _RESERVED_BYTES = 1 << 16
-"""So much of the disk is kept for the reports to come, so that a full one does not silence a supervisor at once."""
+"""Bytes of the disk that are reserved for the next reports, so that the supervisor can still report on a full disk."""
 _LOOK_AGAIN_SECONDS = 1.0
 _WAIT_SECONDS = 0.5
 _CHECKPOINTS, _LOGS = "checkpoints", "logs"
 _MOST_PLACES = 8
 _MOST_LOGS = 64
-"""Of ended processes, that wait for room."""
+"""Most logs of ended processes that wait for room."""
 
 
 class AgentLink:
     """The listening socket and its connections.
 
     Args:
-        path: of the socket; only this process's user can connect to it.
-        selector: where the socket and its connections are read.
+        path: path of the socket. Only this process's user can connect to it.
+        selector: reads the socket and its connections.
         receive: called with each desired state.
-        gone: called when a connection has ended and no other is left.
+        gone: called when the last connection has ended.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class AgentLink:
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def notify(self) -> None:
-        """Say that there are new reports on disk, to everybody who has room for a byte."""
+        """Send an empty line on each connection: there are new reports on disk. A connection without room for a byte is
+        left out."""
         for connection in self._connections:
             connection.hint(b"\n")
 
@@ -102,7 +104,11 @@ class AgentLink:
 
 
 def wakeup_at_signals(leave: Callable[[], None]) -> tuple[socket.socket, socket.socket]:
-    """A pair of sockets whose first end becomes readable at any signal. SIGTERM and SIGINT call ``leave``."""
+    """Install signal handlers. SIGTERM and SIGINT call ``leave``.
+
+    Returns:
+        A pair of connected sockets. The first one becomes readable at any signal.
+    """
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)
@@ -127,19 +133,21 @@ def _listen(path: Path) -> socket.socket:
 
 
 class Spool:
-    """Appends numbered reports. Continues where an earlier supervisor of the same attempt and node stopped.
+    """Appends numbered reports to the spool file. An earlier supervisor of the same attempt and node may have written
+    reports there; then the numbers continue after its last report.
 
-    A report gets its number when it is written. On a full disk reports wait in memory, in order: first those of
-    progress are given up, as soon as the room that was kept is being used; what frees slots or ends the attempt never.
+    A report gets its number when it is written. On a full disk reports wait in memory, in order. Progress reports are
+    dropped first, as soon as the reserved bytes are being used. Reports that free slots or end the attempt are never
+    dropped.
 
     Args:
-        spec: of the attempt.
+        spec: the attempt.
         notify: called when there are new reports on disk.
-        clock: wall clock, for the time of each report.
-        monotonic: monotonic clock, for how long an outage lasts.
+        clock: wall clock in seconds since the epoch, for the time of each report.
+        monotonic: monotonic clock in seconds, to measure outages.
 
     Raises:
-        OSError: the folder cannot be written at all.
+        OSError: the folder cannot be written.
     """
 
     def __init__(
@@ -158,26 +166,29 @@ class Spool:
         self.seq = self._path.read_bytes().count(b"\n") if self._path.exists() else 0
         self._file = AppendFile(self._path, 0o600)
         self._file.open()
-        if self.seq < spec.last_report_seq:  # the disk has lost reports that the platform has: their lines are empty
+        if self.seq < spec.last_report_seq:  # the disk has lost reports that the platform has: write empty lines
             self._file.append(b"\n" * (spec.last_report_seq - self.seq))
             self.seq = spec.last_report_seq
         self._held: deque[tuple[ReportKind, float, Mapping[str, Any]]] = deque()
         self._outage = Outage("spool", self._tell, clock=monotonic)
         self._low = False
-        """The room that is kept could not be renewed."""
+        """The supervisor could not reserve disk space again; it uses the reserved bytes now."""
         self._looked = 0.0
         self.given_up = 0
-        """Reports that were given up since the disk has been full."""
+        """Number of reports that were dropped since the disk became full."""
         self._keep_room()
 
     @property
     def holds(self) -> bool:
-        """Reports wait for room."""
+        """Whether reports wait for room on the disk."""
         return bool(self._held)
 
     def append(self, kind: ReportKind, body: Mapping[str, Any]) -> None:
-        """Store one report, its body made to ``fit``, now or when there is room; durably what frees a slot or ends an
-        attempt. One that lacks what its kind needs is dropped."""
+        """Write one report now, or when there is room on the disk.
+
+        ``fit`` makes the body fit its kind. A report without a field that its kind needs is dropped. Reports of the
+        kinds in ``_DURABLE``, which free a slot or end the attempt, are synced to the disk.
+        """
         fitted = fit(kind, body)
         for fault in fitted.faults:
             _log.warning("a report does not fit: %s", fault)
@@ -190,7 +201,11 @@ class Spool:
             self.flush()
 
     def flush(self) -> bool:
-        """Write what waits; whether nothing does any more. To be called again and again."""
+        """Write the waiting reports. Call this again and again.
+
+        Returns:
+            Whether no report waits any more.
+        """
         before = self.seq
         done = self._write()
         if self.seq != before:
@@ -198,8 +213,8 @@ class Spool:
         return done
 
     def wait_for_room(self, given_up: Callable[[], object]) -> None:
-        """Write the last reports as soon as there is room, or until ``given_up`` says that another attempt has taken
-        this one's place. To end this process before, it must be killed."""
+        """Wait until the last reports are written, or until ``given_up`` returns a true value because another attempt
+        has replaced this one. While this waits, only SIGKILL ends the process."""
         if self.holds:
             _log.warning("the last reports wait until there is room on the disk of %s", self._spec.spool_dir)
         while self.holds and not given_up():
@@ -231,10 +246,10 @@ class Spool:
                 self._keep_room()
         if not self._low:
             self._outage.worked()
-        return not self._held or self._write()  # the report of the outage's end
+        return not self._held or self._write()  # the outage's end has added a report
 
     def close(self) -> None:
-        """Give the room back that was kept. What still waits is lost."""
+        """Close the file and free the reserved bytes. Reports that still wait are lost."""
         self._file.close()
 
     def _keep_room(self) -> None:
@@ -256,14 +271,18 @@ class Spool:
                     return
 
     def _tell(self, news: News) -> None:
-        """The beginning and the end of an outage are reports themselves; the others wait behind or stand before."""
+        """Add a report about the beginning or the end of an outage, in order with the other reports."""
         body = _body(news)
         if not news.error:
             body["given_up"], self.given_up = self.given_up, 0
         self._held.append((ReportKind.STORAGE, self._clock(), body))
 
     def introduce(self) -> None:
-        """Write ``attempt.json``: with pid and start time another process can know this one for certain."""
+        """Write ``attempt.json``. It has this process's pid and start time, which together identify the process.
+
+        Raises:
+            OSError: the disk does not accept the file.
+        """
         pid = os.getpid()
         facts = {
             "pid": pid,
@@ -277,10 +296,10 @@ class Spool:
 
 
 class Storage:
-    """Which of the job's places cannot be written, put together from what engines report and this process sees.
+    """Combines what engines and this process know about places of the job that cannot be written.
 
-    Each engine sees only its own failures. The platform gets one report of an outage and one of its end, whichever
-    process found them.
+    Each engine sees only its own failures. The platform gets one report when an outage begins and one when it ends, no
+    matter which process noticed it.
 
     Args:
         report: called with ``ReportKind.STORAGE`` and its body.
@@ -291,10 +310,10 @@ class Storage:
         self._outages: dict[str, Outage] = {}
         self._live: list[PatientLog] = []
         self._ended: list[PatientLog] = []
-        """Of processes that are gone, and whose last text waits for room."""
+        """Logs of processes that are gone; their last text waits for room on the disk."""
 
     def look(self, place: str, error: str) -> None:
-        """Take in that a place could not be written, or, with an empty ``error``, that it could."""
+        """Note that a place could not be written because of ``error``, or, if ``error`` is empty, that it could."""
         place, error = place[:64], error[:400]
         if place not in self._outages and (not error or len(self._outages) >= _MOST_PLACES):
             return
@@ -305,13 +324,13 @@ class Storage:
             outage.worked()
 
     def look_at_logs(self, logs: Iterable[PatientLog]) -> None:
-        """Take in whether the logs of drivers and engines can be written.
+        """Note whether the logs of drivers and engines can be written.
 
-        Logs that could not be written are tried again, also those of processes that are gone. Call it between a
-        process's start and its end.
+        Logs that could not be written are tried again, also logs of processes that are gone. Call this at least once
+        between a process's start and its end.
 
         Args:
-            logs: of the processes that live.
+            logs: the logs of the living processes.
         """
         live = list(logs)
         gone = [*self._ended, *(log for log in self._live if log not in live)]
@@ -328,12 +347,15 @@ class Storage:
 
 
 def accepted_report(message: TrainingReport, storage: Storage) -> tuple[ReportKind, Mapping[str, Any]] | None:
-    """A report of the training as the platform may get it. Engines run user code, so they may report nothing about
-    processes.
+    """Check a report from the coordinator or an engine before it goes to the platform. Engines run user code, so their
+    reports about processes are not accepted.
+
+    Args:
+        message: the report.
+        storage: takes in reports about full disks; it tells the platform when an outage begins and when it ends.
 
     Returns:
-        Kind and body; None: it is dropped, or it is about ``storage``, of which the platform is told when a place fails
-        and when it can be written again.
+        Kind and body; None: the report is dropped, or ``storage`` has taken it in.
     """
     try:
         kind = ReportKind(message.report)
@@ -355,27 +377,33 @@ def accepted_report(message: TrainingReport, storage: Storage) -> tuple[ReportKi
 
 
 def _body(news: News) -> dict[str, Any]:
-    """The body of STORAGE."""
+    """The body of a STORAGE report."""
     return {"place": news.place, "error": news.error, "seconds": round(news.seconds, 1)}
 
 
 def note_coordinator(spec: AttemptSpec, address: str) -> None:
-    """Write down for this node's driver and engines where the coordinator is.
+    """Write the coordinator's address into a file for this node's driver and engines.
+
+    Args:
+        spec: the attempt.
+        address: ``host:port`` of the coordinator.
 
     Raises:
-        OSError: the disk takes it neither as a new file nor in the place of the old one.
+        OSError: the disk accepts neither a new file nor new contents in the old one.
     """
     path = Path(spec.spool_dir) / COORDINATOR
     try:
         write_whole(path, address, durable=False, alone=True)
     except OSError:
-        # In place it needs no room. Who reads half an address finds nobody there and reads again.
+        # Writing over the old contents needs no room. A process that reads half an address cannot connect, and reads
+        # the file again.
         with path.open("r+b", buffering=0) as file:
             file.write(address.encode().ljust(os.fstat(file.fileno()).st_size))
 
 
 def _cut_torn_line(path: Path) -> None:
-    """A supervisor that was killed in the middle of a write leaves half a line: it was never sent, so drop it."""
+    """Drop half a line at the end of the file. A supervisor that was killed in the middle of a write left it, and it
+    was never sent."""
     if path.exists():
         data = path.read_bytes()
         if not data.endswith(b"\n"):

@@ -1,12 +1,13 @@
 """The supervisor's connection to the coordinator, which is its own child or runs on another node.
 
-The platform says which node is the head node (``DesiredState.coordinator``), and that may change while the attempt
-lives. Where the change does not arrive, a file on the shared storage says it (``SharedFolder``): a supervisor that
-becomes the head node writes its address there, and a head node that reads another address there has been succeeded.
+The platform chooses the head node (``DesiredState.coordinator``) and may choose another one during the attempt. The new
+desired state may not reach the old head node. Therefore a supervisor that becomes the head node also writes its address
+into a file on the shared storage (``SharedFolder``). When a head node reads another address there, it stops being the
+head node.
 
-Only the head node of an attempt has the coordinator and the driver, which are started again when they die. The
-listening socket belongs to the supervisor, so that a coordinator that is started again is found where the one before it
-was. Deaths that are not the script's doing have no limit, only growing pauses.
+Only the head node of an attempt has the coordinator and the driver. The supervisor restarts them when they die. It
+keeps the listening socket itself, so that a restarted coordinator has the same address. The number of restarts has no
+limit, but the pauses before them grow.
 """
 
 from __future__ import annotations
@@ -42,29 +43,31 @@ from edt_runner.supervisor.fork_server import Child
 
 _log = logging.getLogger(__name__)
 ALONE_SECONDS = 120.0
-"""So long do engines whose coordinator is gone wait for another one."""
+"""Seconds that engines whose coordinator is gone wait for another coordinator."""
 _CONNECT_SECONDS = 1.0
 _KEPT = EngineGone | EngineRaised
-"""Messages that are kept while there is no connection."""
+"""Messages of these types are kept while there is no connection, and sent later."""
 
 HEAD_NODE_FILE = "head-node"
-"""In the job's checkpoint folder: fence, node and address of the supervisor that became the head node last."""
+"""File in the job's checkpoint folder with fence, node and address of the supervisor that became the head node last."""
 _PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 _CALM_SECONDS = 60.0
-"""A process that has lived so long begins anew with the shortest pause."""
+"""When a process that has lived longer than this dies, the pauses begin with the shortest one again."""
 
 
 @dataclass
 class Restarts:
-    """Back-off of one process. All times are monotonic seconds."""
+    """Counts the restarts of one process, and the pause before the next one. All times are monotonic seconds."""
 
     count: int = 0
     _in_a_row: int = 0
     started: float = 0.0
-    """The newest one."""
+    """Time of the newest start."""
     not_before: float = 0.0
+    """The process is not started again before this time."""
 
     def died(self, now: float) -> None:
+        """Note that the process has died at ``now``."""
         self.count += 1
         self._in_a_row = 0 if now - self.started > _CALM_SECONDS else self._in_a_row + 1
         self.not_before = now + _PAUSES[min(max(0, self._in_a_row - 1), len(_PAUSES) - 1)]
@@ -74,10 +77,13 @@ class HeadNode:
     """Coordinator and driver of the attempt.
 
     Args:
-        spec: of the attempt.
-        selector: where outputs are read.
-        recovering: whether the training may have begun before, so that the coordinator waits for engines that have the
-            state; another node was the head node, for example.
+        spec: the attempt.
+        selector: reads the driver's output.
+        recovering: whether the training may have begun already, for example because another node was the head node
+            before. Then the coordinator waits for engines that have the training's state.
+
+    Raises:
+        OSError: no socket can listen on ``spec.host``.
     """
 
     def __init__(self, spec: AttemptSpec, selector: selectors.BaseSelector, *, recovering: bool) -> None:
@@ -87,12 +93,16 @@ class HeadNode:
         self.address = f"{spec.host}:{self._listener.getsockname()[1]}"
         self.recovering = recovering
         self.coordinator: int | None = None
-        """Its pid; None: it does not run."""
+        """The coordinator's pid; None: it does not run."""
         self.driver: Child | None = None
         self.coordinator_restarts, self.driver_restarts = Restarts(), Restarts()
 
     def start_coordinator(self) -> socket.socket:
-        """Fork the coordinator; returns this process's end of the connection to it."""
+        """Fork the coordinator; returns this process's end of the connection to it.
+
+        Raises:
+            RunnerError: this process has more than one thread.
+        """
         ours, theirs = socket.socketpair()
         spec, listener, recovering = self._spec, self._listener, self.recovering
 
@@ -108,18 +118,22 @@ class HeadNode:
         return ours
 
     def start_driver(self) -> None:
-        """Fork the driver."""
+        """Fork the driver.
+
+        Raises:
+            RunnerError: this process has more than one thread.
+        """
         context = Context("driver", self._spec, self.address)
         self.driver = fork_server.start(context, "driver", self._selector)
         self.driver_restarts.started = time.monotonic()
 
     def kill_if_stopped(self) -> None:
-        """Kill a process that is stopped (state T), so that another one takes its place."""
+        """Kill coordinator or driver if a signal has stopped it (state T), so that it is restarted."""
         for pid in filter(processes.is_stopped, self._pids()):
             fork_server.send_signal(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill both: another node is the head node from now on, or none."""
+        """Kill coordinator and driver, and stop listening: this node is no longer the head node."""
         for pid in self._pids():
             fork_server.send_signal(pid, signal.SIGKILL)
         self._listener.close()
@@ -129,16 +143,16 @@ class HeadNode:
 
 
 class SharedFolder:
-    """What the job's checkpoint folder says about the attempt, for supervisors that the platform does not reach.
+    """The files in the job's checkpoint folder that tell supervisors about the attempt when messages do not arrive.
 
-    All nodes of a job see the same folder. The job itself could write there, so that the files may hold anything.
+    All nodes of a job see the same folder. The job itself can write there, so the files may hold anything.
     """
 
     def __init__(self, spec: AttemptSpec) -> None:
         self._spec, self._folder = spec, Path(spec.checkpoint_dir)
 
     def shut_out_by(self) -> int:
-        """The fence by which this attempt is shut out; 0: it is not."""
+        """The higher fence in the fence file, by which this attempt must end; 0: there is none."""
         try:
             with users.as_script():
                 lowest = int((self._folder / FENCE_FILE).read_text())
@@ -147,8 +161,8 @@ class SharedFolder:
         return lowest if lowest > self._spec.fence else 0
 
     def head_node(self) -> str | None:
-        """Address of the supervisor that became this attempt's head node last; None: there is none yet, or the file
-        cannot be read."""
+        """``host:port`` of the supervisor that became this attempt's head node last; None: no supervisor has become it,
+        or the file cannot be read."""
         try:
             with users.as_script():
                 facts = json.loads((self._folder / HEAD_NODE_FILE).read_text())
@@ -157,10 +171,13 @@ class SharedFolder:
             return None
 
     def name_head_node(self, address: str | None) -> None:
-        """Write that this node is the head node.
+        """Write into the shared file that this node is the head node.
+
+        Args:
+            address: ``host:port`` of the coordinator.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the disk does not accept the file.
         """
         facts = {"fence": self._spec.fence, "node": self._spec.node, "address": address}
         with users.as_script():
@@ -169,14 +186,14 @@ class SharedFolder:
 
 
 class CoordinatorLink:
-    """Reaches the coordinator, if need be by becoming the head node.
+    """The connection to the coordinator. Where this node is the head node, it starts coordinator and driver.
 
     Args:
-        spec: of the attempt.
-        selector: where the connection is read.
-        engines: of this node.
-        receive: called with each message of the coordinator.
-        alone: called when there is no coordinator and none comes.
+        spec: the attempt.
+        selector: reads the connection.
+        engines: this node's engines.
+        receive: called with each message from the coordinator.
+        alone: called when there is no coordinator and none will come.
     """
 
     def __init__(
@@ -193,38 +210,38 @@ class CoordinatorLink:
         self._channel: Channel | None = None
         self._kept: list[Message] = []
         self.head_node: HeadNode | None = None
-        """Coordinator and driver, where this is the head node."""
+        """Coordinator and driver; None: this is not the head node."""
         self._old_head_nodes: list[HeadNode] = []
-        """Those of before, whose processes may still be ending."""
+        """Earlier coordinators and drivers of this node. Their processes may still be ending."""
         self.address: str | None = None
-        """Of the coordinator; None: it is not known, or does not listen yet."""
+        """``host:port`` of the coordinator; None: it is not known, or the coordinator does not listen yet."""
         self._successor: str | None = None
-        """Address of the head node that the shared file names, where the desired state has not arrived."""
+        """Address of the new head node, from the shared file; used until the desired state with it arrives."""
         self._alone_since: float | None = None
         self.folder = SharedFolder(spec)
         self._file_written = False
         self._named_before: str | None = None
-        """What the file said when this supervisor became the head node."""
+        """The address in the shared file when this supervisor became the head node."""
         self._file_outage = Outage("the file that names the head node", lambda news: _log.warning("%s", news))
         self._note_outage = Outage("the address of the coordinator", lambda news: _log.warning("%s", news))
         self._noted: str | None = None
         """The address that this node's driver and engines can read."""
 
     def send(self, message: Message) -> None:
-        """Send a message to the coordinator. Without a connection it is dropped; what the coordinator must know of
-        engines that are gone is kept until there is one."""
+        """Send a message to the coordinator. Without a connection the message is dropped. Only messages about engines
+        that are gone or raised an error are kept, and sent when there is a connection."""
         if self._channel is not None and not self._channel.closed:
             self._channel.send(message)
         elif isinstance(message, _KEPT):
             self._kept.append(message)
 
     def receive_now(self) -> None:
-        """Handle all messages that have arrived."""
+        """Handle all messages from the coordinator that have arrived."""
         while self._channel is not None and select.select([self._channel], [], [], 0)[0]:
             self._read()
 
     def reach(self, coordinator: str | None, now: float) -> bool:
-        """Connect to the coordinator where there is no connection; called again and again.
+        """Connect to the coordinator if there is no connection. Call this again and again.
 
         Args:
             coordinator: ``host:port`` from the desired state; None: this is the head node.
@@ -258,7 +275,7 @@ class CoordinatorLink:
     # ── being the head node ───────────────────────────────────────────────────────────────────────────────────
     def _be_head_node(self, now: float) -> bool:
         if self.head_node is None:
-            # If the attempt had another head node, its training may have begun, and must not begin a second time.
+            # If the attempt had another head node, the training may have begun. It must not begin a second time.
             self._named_before, self._file_written = self.folder.head_node(), False
             recovering = self.address is not None or self._named_before is not None
             self._disconnect()
@@ -270,7 +287,7 @@ class CoordinatorLink:
         return self.address is not None
 
     def coordinator_listens(self) -> bool:
-        """Take in that the coordinator of this head node listens; returns whether it does for the first time."""
+        """Note that this head node's coordinator listens; returns whether it listens for the first time."""
         assert self.head_node is not None
         self.address = self.head_node.address
         self._note(self.address)
@@ -280,7 +297,11 @@ class CoordinatorLink:
         return True
 
     def start_driver(self, now: float) -> None:
-        """Start the driver where one is due."""
+        """Start the driver if this is the head node, no driver runs, and the pause after the last one is over.
+
+        Args:
+            now: monotonic seconds.
+        """
         node = self.head_node
         if node is None or node.driver is not None or self._spec.driver != "fork":
             return
@@ -289,8 +310,9 @@ class CoordinatorLink:
             node.start_driver()
 
     def look_for_successor(self) -> None:
-        """Read the shared file: another supervisor of this attempt may have become the head node, and the desired state
-        that says so not arrived here. Writes what a full disk has not taken before."""
+        """Read in the shared file whether another supervisor of this attempt has become the head node. The desired
+        state with that change may not have arrived here. This also writes files that a full disk did not accept
+        before."""
         if self.address is not None and self._noted != self.address:
             self._note(self.address)
         if self.head_node is None or self.address is None:
@@ -308,7 +330,7 @@ class CoordinatorLink:
             self._file_written = True
 
     def _hand_over(self, coordinator: str) -> None:
-        """Stop being the head node: the coordinator of another one listens already, and its driver will run."""
+        """Stop being the head node. The coordinator of the new head node listens already, and its driver will run."""
         assert self.head_node is not None
         _log.info("the head node is %s from here on", coordinator)
         self._disconnect()
@@ -318,15 +340,15 @@ class CoordinatorLink:
         self.head_node = None
 
     def _note(self, address: str) -> None:
-        """Write down for this node's driver and engines where the coordinator is. On a full disk that is done later:
-        those that run have the address, and read the file only when their connection breaks."""
+        """Write the coordinator's address into a file for this node's driver and engines. On a full disk this is done
+        later: running processes have the address, and read the file only when their connection breaks."""
         with self._note_outage.watching():
             note_coordinator(self._spec, address)
             self._noted = address
 
     # ── the connection ────────────────────────────────────────────────────────────────────────────────────────
     def _connect(self, address: str) -> bool:
-        """Connect to a coordinator on another node; False: it does not answer now."""
+        """Connect to a coordinator on another node; returns False if it does not answer now."""
         try:
             self._use(
                 connect(
@@ -364,7 +386,7 @@ class CoordinatorLink:
                 self._alone()
 
     def _introduce_engines(self) -> None:
-        """Tell a coordinator that may be new which engines live, which are gone, and which shall leave."""
+        """Tell a coordinator that may be new which engines live, which are gone, and which must leave."""
         for allocation in self._engines.living:
             self.send(EngineExpected(str(allocation)))
         kept, self._kept = self._kept, []
@@ -378,8 +400,9 @@ class CoordinatorLink:
 
     # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────
     def head_nodes(self) -> list[HeadNode]:
-        """The head node here, and those of before, whose processes may still be ending."""
+        """This node's coordinator and driver, and earlier ones whose processes may still be ending."""
         return [*([self.head_node] if self.head_node is not None else []), *self._old_head_nodes]
 
     def drivers(self) -> list[Child]:
+        """This node's driver, and earlier drivers that are still ending."""
         return [node.driver for node in self.head_nodes() if node.driver is not None]

@@ -1,7 +1,7 @@
-"""The engines of one attempt on this node: started, watched, measured, asked to leave, removed when they have ended.
+"""The engines of one attempt on this node: this module starts, watches and measures them, and takes in how they end.
 
-Each allocation has one engine in its life: once that has ended, no other is started for it. Which kills were for want
-of memory, and how much engines use, is read from /proc and /sys.
+Each allocation has one engine: once that engine has ended, no other engine is started for the allocation. The module
+reads from /proc and /sys how much the engines use, and which of them the kernel killed because memory ran out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KILL_AGAIN_SECONDS = 5.0
 _LONGEST_TIMES = 10.0
 _OOM_KILLS = "oom_kill"
 _EXPLAINS_SECONDS = 5.0
-"""So long may a process that has much memory take from its kill to its end."""
+"""Seconds that a process with much memory may need from its kill to its end."""
 _MEASURE_SECONDS = 5.0
 
 
@@ -45,25 +45,26 @@ class Verdict(enum.Enum):
     """Whether an engine hangs."""
 
     FINE = "fine"
-    HUNG = "hung"  # it is the one that others wait for
-    STUCK = "stuck"  # it waits for others, or for messages that do not arrive
+    HUNG = "hung"  # it hangs in its own work, and other engines wait for it
+    STUCK = "stuck"  # it waits for other engines, or for messages that do not arrive
 
 
 @dataclass
 class Engine:
-    """One engine's process, and what was asked of it."""
+    """One engine's process, and what the supervisor has asked it to do."""
 
     child: Child
     slot: DesiredSlot
     page: StatusPage
-    """Where it writes what it is doing."""
+    """Shared memory into which the engine writes what it is doing."""
     leave_by: float | None = None
-    """It was asked to leave, and is killed at this time (monotonic seconds)."""
+    """Monotonic seconds at which the engine is killed if it has not left; None: it was not asked to leave."""
     why_killed: str = ""
-    """Why this supervisor has killed it; empty: it has not."""
+    """Why this supervisor killed the engine because it was stopped or hung; "": it did not."""
     stopped: bool = False
-    """It was in state T."""
+    """The engine was stopped by a signal (state T)."""
     stuck_since: float = 0.0
+    """Start (monotonic seconds) of the activity for which the engine was last found stuck."""
 
 
 @dataclass(frozen=True)
@@ -73,21 +74,23 @@ class EngineEnd:
     slot: DesiredSlot
     kind: ExitKind
     code: int | None = None
-    """Exit status; None: a signal ended it, or there never was a process."""
+    """Exit status; None: a signal ended the engine, or it was never started."""
     signal: int | None = None
+    """Number of the signal that ended the engine; None: it exited, or it was never started."""
     seconds: float = 0.0
+    """Seconds from its start to its end."""
     oom: bool = False
-    """Whether the kernel killed it for want of memory."""
+    """Whether the kernel killed the engine because memory ran out."""
     message: str = ""
     traceback: str = ""
     micro_batch: MicroBatch | None = None
-    """What it was computing, where that may be what ended it."""
+    """The micro-batch that the engine was computing, if this micro-batch may have ended it."""
     asked: bool = False
-    """Whether it was asked to leave, or the attempt was ending."""
+    """Whether the engine was asked to leave, or the attempt was ending."""
 
     @property
     def how(self) -> str:
-        """In words."""
+        """How the engine ended, in words."""
         if self.oom:
             return "out of memory"
         if self.message:
@@ -109,29 +112,33 @@ class EngineEnd:
 
 
 class Engines:
-    """The engines that live, and the allocations whose engine has ended.
+    """The living engines, and the allocations whose engine has ended.
 
     Args:
-        spec: of the attempt.
-        selector: where their output is read.
+        spec: the attempt.
+        selector: reads the engines' output.
     """
 
     def __init__(self, spec: AttemptSpec, selector: selectors.BaseSelector) -> None:
         self._spec, self._selector = spec, selector
         self.living: dict[int, Engine] = {}
-        """By allocation."""
+        """Living engines by allocation."""
         self.ended: set[int] = set()
-        """Allocations whose engine has ended, or will never be started."""
+        """Allocations whose engine has ended or will never be started."""
         self.finished = False
-        """Whether an engine of this node has come to the training's end."""
+        """Whether an engine of this node has finished the training."""
         self._oom = OomCounter()
 
     def has_had(self, allocation: int) -> bool:
-        """Whether it has an engine or had one; then no other is started for it."""
+        """Whether the allocation has or had an engine. If so, no other engine is started for it."""
         return allocation in self.living or allocation in self.ended
 
     def start(self, slot: DesiredSlot, coordinator: str) -> int:
-        """Fork an engine for ``slot``; returns its pid. ``coordinator``: ``host:port``."""
+        """Fork an engine for ``slot``; returns its pid. ``coordinator``: ``host:port`` of the coordinator.
+
+        Raises:
+            RunnerError: this process has more than one thread.
+        """
         name = str(slot.allocation)
         page = mmap.mmap(-1, PAGE_BYTES)
         context = Context("engine", self._spec, coordinator, name, slot.device, page)
@@ -140,23 +147,36 @@ class Engines:
         return child.pid
 
     def ask_to_leave(self, desired: set[int], by: float) -> list[int]:
-        """Note that all engines but the desired ones shall leave until ``by``; returns those that were not asked
-        before."""
+        """Note that all other engines than the desired ones must leave until ``by``.
+
+        Args:
+            desired: allocations whose engines stay.
+            by: monotonic seconds.
+
+        Returns:
+            Allocations of the engines that were not asked before.
+        """
         asked = [number for number, engine in self.living.items() if number not in desired and engine.leave_by is None]
         for allocation in asked:
             self.living[allocation].leave_by = by
         return asked
 
     def discard(self, allocation: int) -> None:
-        """Kill an engine that nobody counts on."""
+        """Kill an engine that the coordinator does not need."""
         engine = self.living.get(allocation)
         if engine is not None:
             engine.leave_by = time.monotonic()
             engine.child.signal(signal.SIGKILL)
 
     def watch(self, now: float) -> list[int]:
-        """Kill engines that are late to leave, stopped or hung; returns those that wait for others longer than is
-        plausible. ``now``: monotonic seconds."""
+        """Kill engines that are late to leave, stopped by a signal, or hung.
+
+        Args:
+            now: monotonic seconds.
+
+        Returns:
+            Allocations of engines that newly wait longer for other engines than is plausible.
+        """
         self._oom.look(now)
         stuck = []
         for allocation, engine in self.living.items():
@@ -178,13 +198,13 @@ class Engines:
         return stuck
 
     def remove(self, pid: int, status: int, *, ending: bool, stopped: bool) -> EngineEnd | None:
-        """Take in that a child has ended.
+        """Remove the engine whose process has ended.
 
         Args:
-            pid: of the child.
-            status: its wait status.
+            pid: the pid of a child that has ended.
+            status: the wait status of the child.
             ending: whether the attempt is ending.
-            stopped: whether its user has stopped the job.
+            stopped: whether the user has stopped the job.
 
         Returns:
             How the engine ended; None: the child was no engine.
@@ -221,8 +241,8 @@ class Engines:
         )
 
     def other_ended(self, status: int) -> None:
-        """Take in the wait status of a child that was no engine: a kill for memory that explains its end explains no
-        engine's."""
+        """Take in the wait status of a child that was no engine. If the kernel killed this child because memory ran
+        out, that kill does not also explain the end of an engine."""
         if os.WIFSIGNALED(status):
             self._is_for_memory(None, os.WTERMSIG(status))
 
@@ -238,16 +258,17 @@ class Engines:
 
 
 def judge(activity: Activity, now: float, hang_seconds: float) -> Verdict:
-    """Whether an engine is taken for hung.
+    """Whether an engine hangs.
 
-    One that is silent may be computing: only a micro-batch that takes far longer than any before it is held against its
-    engine, and a reduction that does so against nobody in particular. Nothing is judged before the first micro-batch is
-    done.
+    A silent engine may be computing. So an engine counts as hung only when one micro-batch takes far longer than every
+    micro-batch before it. When a reduction takes that long, any of its engines may be the cause, so the engine counts
+    as stuck. Before the first micro-batch is done, every engine counts as fine.
 
     Args:
         activity: what the engine does, from its status page.
-        now: monotonic seconds, as in ``activity``.
-        hang_seconds: the least time that counts as a hang; ten times the longest micro-batch so far where that is more.
+        now: monotonic seconds, on the same clock as ``activity``.
+        hang_seconds: seconds that an activity must last to count as a hang. If ten times the longest micro-batch so
+            far is more, that time counts instead.
     """
     if not activity.longest:
         return Verdict.FINE
@@ -259,8 +280,8 @@ def judge(activity: Activity, now: float, hang_seconds: float) -> Verdict:
 
 
 def _culprit(engine: Engine, code: int | None, number: int | None, *, oom: bool) -> MicroBatch | None:
-    """The micro-batch that an engine ended in, where that may be the micro-batch's doing. One that hung in loading is
-    not: whatever the data come from may be away for a while."""
+    """The micro-batch in which an engine ended, if the micro-batch may have caused the end. If the engine hung while it
+    loaded data, the cause is not the micro-batch: the storage may not have answered."""
     activity = engine.page.read()
     hung = bool(engine.why_killed) and not engine.stopped and activity.kind is ActivityKind.COMPUTING
     if activity.micro_batch is None or not blames_the_script(code, number, oom=oom, hung=hung):
@@ -270,17 +291,18 @@ def _culprit(engine: Engine, code: int | None, number: int | None, *, oom: bool)
 
 # ── memory and processor time of the engines ─────────────────────────────────────────────────────────────────────
 class OomCounter:
-    """Counts the SIGKILLs that the kernel has sent for want of memory, from now on.
+    """Counts, from its creation on, the processes that the kernel kills because memory runs out.
 
-    A process that dies of SIGKILL does not say who sent it. The kernel counts its own in the victim's memory cgroup,
-    and for the whole machine, before the victim is gone. Each that is counted explains one death, and only one that
-    follows soon: a kill of something else, of a tool that the script has started for example, does not make a kill from
-    outside look like one for memory. A kill of a neighbour in the same cgroup can, therefore the first one is not
-    blamed on the script. Where nobody counts, nothing is ever explained.
+    When a process dies of SIGKILL, its wait status does not show who sent the signal. The kernel counts its own kills
+    in the victim's memory cgroup, and for the whole machine, before the victim is gone. Each counted kill explains one
+    death, and only a death that follows within five seconds. So if the kernel kills something else earlier, for example
+    a tool that the script has started, a later kill from outside is not taken for a kill by the kernel. A kill of
+    another process in the same cgroup can still be mistaken for a kill of an engine. Therefore the first such kill is
+    not blamed on the script. If neither file has a count, no death is explained.
 
     Args:
-        process: the process's folder in /proc; children count with it as long as they stay in its cgroup.
-        machine: where the kernel counts for the whole machine; used where the process's cgroup has no count.
+        process: the process's folder in /proc. Its children count too, as long as they stay in its cgroup.
+        machine: the file with the count of the whole machine; used where the process's cgroup has no count.
     """
 
     def __init__(self, process: Path = Path("/proc/self"), machine: Path = Path("/proc/vmstat")) -> None:
@@ -288,14 +310,14 @@ class OomCounter:
         self.file = next((file for file in files if file is not None and _count(file) is not None), None)
         self._last = self.count() or 0
         self._kills: list[float] = []
-        """When each was seen that has explained nothing yet."""
+        """Monotonic seconds at which each kill was seen that has not yet explained a death."""
 
     def count(self) -> int | None:
-        """Kills so far; None: nobody counts."""
+        """Number of kills so far; None: there is no count."""
         return None if self.file is None else _count(self.file)
 
     def look(self, now: float) -> None:
-        """Call often: see what was killed by now. ``now``: monotonic seconds."""
+        """Note the kills since the last call. Call this often. ``now``: monotonic seconds."""
         count = self.count()
         if count is not None:
             self._kills += [now] * (count - self._last)
@@ -303,7 +325,8 @@ class OomCounter:
         self._kills = [then for then in self._kills if now - then <= _EXPLAINS_SECONDS]
 
     def explains(self, now: float) -> bool:
-        """Whether a process that has just ended by SIGKILL was one that the kernel has killed."""
+        """Whether the kernel killed a process that has just ended by SIGKILL. If so, the kill is used up. ``now``:
+        monotonic seconds."""
         self.look(now)
         if self._kills:
             self._kills.pop(0)
@@ -312,10 +335,10 @@ class OomCounter:
 
 
 class UsageMeter:
-    """Writes how much the engines use to a file, where the agent of the node finds it.
+    """Writes into a file (``USAGE_FILE``) how much the engines use. The node's agent reads it.
 
-    Only this process can say whose a process is wherever it runs: it is the parent, and in a container the agent does
-    not even know its pids. Each file replaces the one before.
+    Only the supervisor knows which process belongs to which engine, because it is the parent: in a container the agent
+    does not know the pids. Each file replaces the one before.
     """
 
     def __init__(self, spec: AttemptSpec) -> None:
@@ -324,8 +347,12 @@ class UsageMeter:
         self._written: Mapping[str, Any] = {}
 
     def measure(self, now: float, engines: Mapping[int, DesiredSlot]) -> None:
-        """Measure the engines, by pid, with all processes that they have started; may be called at any time, and does
-        it every few seconds. ``now``: monotonic seconds."""
+        """Measure the engines and all processes that they have started, at most every five seconds.
+
+        Args:
+            now: monotonic seconds.
+            engines: the slot of each engine, by pid.
+        """
         if now < self._due or not (engines or self._written):
             return
         self._due = now + _MEASURE_SECONDS
@@ -353,7 +380,8 @@ def _count(file: Path) -> int | None:
 
 
 def _counter_file(process: Path) -> Path | None:
-    """``memory.oom_control`` of cgroup version 1, ``memory.events`` of version 2."""
+    """The file in which the process's cgroup counts: ``memory.oom_control`` in cgroup version 1, ``memory.events`` in
+    version 2."""
     try:
         groups = [line.split(":", 2) for line in (process / "cgroup").read_text().splitlines()]
         mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]

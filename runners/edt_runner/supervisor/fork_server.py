@@ -1,11 +1,12 @@
-"""Forking the processes of a job: a process that has imported everything once, and children that start in milliseconds.
+"""Forks the processes of a job. The supervisor has imported everything once, so its children start in milliseconds.
 
-``fork`` is used for the coordinator and for sharing files, ``start`` for the driver and for engines, which run the
-user's script: their output goes through pipes into log files, and what user code raises comes through a third pipe. How
-the script ended the supervisor learns from the exit status.
+``fork`` starts the coordinator and the process that shares files. ``start`` starts the driver and the engines, which
+run the user's script: their output goes through pipes into log files, and the errors of user code come through a third
+pipe. The exit status tells the supervisor how the script ended.
 
-A fork is only safe from a process with one thread. numpy's OpenBLAS starts a pool of threads when it is imported, hence
-OPENBLAS_NUM_THREADS=1, and nothing in this process may compute, because another pool would start.
+A fork is only safe from a process with one thread. numpy's OpenBLAS would start a pool of threads when it is imported,
+so the supervisor is started with OPENBLAS_NUM_THREADS=1. Nothing in this process may compute, because that could start
+another pool of threads.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ from edt_runner.supervisor import users
 _SHARE_SECONDS = 60.0
 _PACKAGE = Path(__file__).resolve().parent.parent
 _inherited: frozenset[int] = frozenset()
-"""Descriptors that children keep."""
+"""Descriptors that children keep open."""
 
 
 def begin() -> None:
-    """Note which descriptors are open by now: standard streams, and what libraries have opened. Those that are opened
-    from now on are this process's own connections."""
+    """Note which descriptors are open now: standard streams, and descriptors that libraries have opened. Descriptors
+    that are opened later are this process's own connections."""
     global _inherited  # noqa: PLW0603 - a process has one set of descriptors
     _inherited = frozenset(_open_descriptors())
 
@@ -62,21 +63,21 @@ def begin() -> None:
 def _open_descriptors() -> set[int]:
     found = set()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        with contextlib.suppress(OSError):  # the one that the listing itself was read by is closed
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
             os.fstat(int(name))
             found.add(int(name))
     return found
 
 
 def fork(run: Callable[[], int | None], *, keep: Iterable[int] = ()) -> int:
-    """Fork a child that runs ``run`` ; returns the child's pid.
+    """Fork a child that runs ``run``; returns the child's pid.
 
     The child runs as the script's user, dies with this process, and has default signal handling. It closes this
-    process's own connections (``begin``): a copy would keep them from ever ending.
+    process's own connections (``begin``), because a connection does not end while a copy of it is open.
 
     Args:
-        run: what the child does; returns its exit status, or None for 0.
-        keep: descriptors of such connections that stay open in the child.
+        run: called in the child; returns the child's exit status, or None for 0.
+        keep: descriptors of own connections that stay open in the child.
 
     Raises:
         RunnerError: this process has more than one thread.
@@ -93,7 +94,7 @@ def fork(run: Callable[[], int | None], *, keep: Iterable[int] = ()) -> int:
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         users.become_script()
-        processes.die_with(parent)  # which a change of user would undo
+        processes.die_with(parent)  # after the change of user, which would undo it
         for descriptor in _open_descriptors() - _inherited - set(keep):
             os.close(descriptor)
         status = run() or 0
@@ -106,20 +107,23 @@ def fork(run: Callable[[], int | None], *, keep: Iterable[int] = ()) -> int:
 
 
 class LogPipe:
-    """One output stream of one child, and the log file that it goes into.
+    """One output stream of one child, and its log file.
 
-    At ``limit`` bytes the file is rotated: ``x.out`` becomes ``x.out.1``. A child never waits for its log, and
-    never learns of a full disk.
+    A child never waits for its log, and never gets an error from a full disk.
+
+    Args:
+        path: the log file.
+        limit: bytes at which the file is rotated: ``x.out`` becomes ``x.out.1``.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
         self.log = PatientLog(path, limit=limit, opener=_open_log, mover=_move_log)
-        self.log.write(b"")  # there from the beginning, whether or not anything is printed
+        self.log.write(b"")  # makes the file, also if the child prints nothing
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
 
     def pump(self) -> bool:
-        """Move what has arrived into the log; False at the end of the stream."""
+        """Move the output that has arrived into the log; returns False at the end of the stream."""
         try:
             data = os.read(self.reader, 1 << 18)
         except BlockingIOError:
@@ -130,7 +134,8 @@ class LogPipe:
         return True
 
     def drain(self) -> None:
-        """Take what is there and close: the child is gone, and its own children that hold its end do not count."""
+        """Move the remaining output into the log, and close pipe and log. Call this when the child is gone. It does not
+        wait for processes that the child has started and that still hold the pipe."""
         while select.select([self.reader], [], [], 0)[0] and self.pump():
             pass
         os.close(self.reader)
@@ -144,18 +149,18 @@ class Child:
     pid: int
     outputs: list[LogPipe]
     failure_pipe: int
-    """Read end of the pipe on which it says, at its end, what user code raised."""
+    """Read end of the pipe into which the child writes, at its end, the error that user code raised."""
     started: float
-    """Monotonic seconds."""
+    """Monotonic seconds at which it was forked."""
     failure: ScriptEnded | None = None
-    """Known once it is gone. None: user code has not raised."""
+    """The error of user code, known when the child is gone. None: user code has not raised."""
 
     def signal(self, number: int) -> None:
-        """Signal it; nothing happens if it has ended."""
+        """Send the signal ``number`` to the child. Nothing happens if the child has ended."""
         send_signal(self.pid, number)
 
     def collect(self, selector: selectors.BaseSelector) -> None:
-        """Take what it wrote last; called when it is gone."""
+        """Read the child's last output and its failure, and close the pipes. Call this when the child is gone."""
         for pipe in self.outputs:
             with contextlib.suppress(KeyError):
                 selector.unregister(pipe.reader)
@@ -170,9 +175,12 @@ def start(process: context.Context, stem: str, selector: selectors.BaseSelector)
     """Fork a child that runs the user's script.
 
     Args:
-        process: whether it is the driver or an engine, and of which attempt.
-        stem: its output goes to ``stem``.out and ``stem``.err in the log folder.
-        selector: where its output is read.
+        process: the role of the child (driver or engine) and its attempt.
+        stem: the child's output goes to ``stem``.out and ``stem``.err in the log folder.
+        selector: reads the child's output.
+
+    Raises:
+        RunnerError: this process has more than one thread.
     """
     limit = environment.log_limit_bytes()
     outputs = [LogPipe(Path(process.spec.log_dir) / f"{stem}.{stream}", limit) for stream in ("out", "err")]
@@ -188,14 +196,18 @@ def start(process: context.Context, stem: str, selector: selectors.BaseSelector)
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process that may have ended."""
+    """Send the signal ``number`` to a process that may have ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def share_files(spec: AttemptSpec) -> None:
-    """Let the platform read and delete what the script's user has written; at most a minute long. Does nothing where
-    user code runs as this process's own user."""
+    """Let the platform read and delete the files that the script's user has written. A child does this; it is killed
+    after a minute. If user code runs as this process's own user, nothing is done.
+
+    Raises:
+        RunnerError: this process has more than one thread.
+    """
     if not users.separate():
         return
     folders = (spec.result_dir, spec.work_dir, spec.log_dir, spec.checkpoint_dir)
@@ -216,8 +228,8 @@ def _pump(pipe: LogPipe, selector: selectors.BaseSelector) -> Callable[[], None]
 
 
 def _open_log(path: Path) -> int:
-    """Open as the script's user, who owns all that is in the job's folder. A link that the job may have put there is
-    not followed, and a pipe is not waited for."""
+    """Open a log with the rights of the script's user, who owns the files in the job's folder. If the job has put a
+    link there, the link is not followed; if it has put a pipe there, this does not wait for the pipe."""
     with users.as_script():
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
@@ -236,17 +248,17 @@ def _run_script(process: context.Context, stdout: int, stderr: int, failure_pipe
     """Become the process that ``process`` describes, and run the user's script.
 
     Args:
-        process: driver or engine, and of which attempt.
-        stdout, stderr: descriptors that its output goes to.
-        failure_pipe: descriptor to which what user code raises is written.
+        process: the role of this process (driver or engine) and its attempt.
+        stdout, stderr: descriptors for the output.
+        failure_pipe: descriptor for the error that user code raises.
 
     Returns:
-        The exit status, as ``ExitStatus`` says.
+        The exit status, as listed in ``ExitStatus``.
 
     Raises:
-        BaseException: in an engine, an error that a loader process's end has caused (``is_lost_helper``) and that is
-            no HelperLost: torch's RuntimeError, or what user code has made of either. ``fork`` turns it into an exit
-            status. HelperLost itself is caught here, and so is every other error of the script.
+        BaseException: in an engine, an error that the end of a loader process has caused (``is_lost_helper``) and that
+            is no HelperLost: torch's RuntimeError, or an error that user code has raised in place of either. ``fork``
+            turns it into an exit status. HelperLost itself is caught here, and so is every other error of the script.
     """
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
@@ -285,7 +297,7 @@ def _run_script(process: context.Context, stdout: int, stderr: int, failure_pipe
         status = _lost(error, failure_pipe)
     except BaseException as error:
         if process.role == "engine" and is_lost_helper(error):
-            raise  # ``fork`` knows the exit status for it
+            raise  # ``fork`` turns it into an exit status
         message, text = _message(error), user_traceback(error)
         if more := frameworks.by_name(spec.framework).explain(error):
             message, text = f"{message}; {more}", f"{text}{more[0].upper()}{more[1:]}.\n"
@@ -297,7 +309,7 @@ def _run_script(process: context.Context, stdout: int, stderr: int, failure_pipe
 
 
 def _lost(error: PeerLost | HelperLost | NoRoom, failure_pipe: int) -> int:
-    """Print an error that is not the script's; returns the exit status that says so."""
+    """Print an error that the script did not cause; returns the exit status for it."""
     print(error, file=sys.stderr)
     if isinstance(error, HelperLost):
         return status_of_lost_helper(error)
@@ -309,7 +321,7 @@ def _lost(error: PeerLost | HelperLost | NoRoom, failure_pipe: int) -> int:
 
 def user_traceback(error: BaseException) -> str:
     """The traceback without the frames of ``edt_runner``, of the folders ``fabric_model`` and ``pyedt``, of runpy and
-    of frozen modules. The error and each of its causes keep all their frames where no other would be left."""
+    of frozen modules. If the error or one of its causes has no other frames, it keeps all of them."""
     shown = traceback.TracebackException.from_exception(error)
     _strip(shown)
     return "".join(shown.format())
@@ -354,7 +366,7 @@ def _prepare(process: context.Context) -> None:
 
 
 class _Terminated(SystemExit):
-    """SIGTERM has come from outside. The supervisor itself knows whether the job's user has stopped it."""
+    """The driver has got SIGTERM. The supervisor knows whether the job's user has stopped the job."""
 
 
 def _end_quietly(number: int, frame: FrameType | None) -> None:
@@ -376,12 +388,12 @@ def _message(error: BaseException) -> str:
 
 
 def _report_failure(failure_pipe: int, message: str, text: str) -> None:
-    with contextlib.suppress(OSError):  # a pipe holds 64 KiB, and what is escaped grows
+    with contextlib.suppress(OSError):  # a pipe holds 64 KiB, and the text grows where JSON escapes characters
         os.write(failure_pipe, dump_line(ScriptEnded(message[:1000], text[-8000:])))
 
 
 def _run_exit_handlers() -> None:
-    """Do what the interpreter does at its end: wait for threads, run atexit, flush."""
+    """Do what the interpreter does at its end: wait for threads, run atexit handlers, flush output."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

@@ -1,8 +1,8 @@
-"""The supervisor's life: desired states come in; processes are started, asked to leave and reaped; reports go out.
+"""The supervisor's main loop: it receives desired states, starts, stops and reaps processes, and writes reports.
 
-One thread with one selector. The desired state says which slots the attempt should hold on this node. The membership of
-the training is the coordinator's: this process only tells it which engines are expected, which shall leave and which
-are gone.
+It has one thread and one selector. The desired state names the slots that the attempt should hold on this node. The
+coordinator decides the membership. The supervisor only tells the coordinator which engines it expects, which engines
+should leave, and which engines are gone.
 """
 
 from __future__ import annotations
@@ -48,17 +48,20 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
 _MOST_GRACE_SECONDS = 600.0
 _FIRST_STATE_SECONDS = 60.0
-"""So long is the first desired state waited for where the driver is not a child."""
+"""Seconds that the supervisor waits for the first desired state where the driver is not its child."""
 _END_SECONDS = 5.0
-"""What a driver is given to show a failure and end, and engines to go once the attempt is over."""
+"""Seconds that a driver has to print a failure and exit, and that processes have to exit once the attempt is over."""
 _FENCE_SECONDS = 1.0
 
 
 class Supervisor:
-    """Lives for one attempt of one job on one node.
+    """The supervisor of one attempt of one job on one node.
+
+    Args:
+        spec: the attempt.
 
     Raises:
-        OSError: its spool cannot be written: it may start nothing of which it could not report.
+        OSError: the spool cannot be written. The supervisor may not start processes that it cannot report.
     """
 
     def __init__(self, spec: AttemptSpec) -> None:
@@ -72,21 +75,21 @@ class Supervisor:
             spec, self._selector, self._engines, receive=self._receive, alone=self._without_coordinator
         )
         self._desired: DesiredState | None = None
-        """None: none has come."""
+        """The newest desired state; None: the agent has not sent one."""
         self._started = time.monotonic()
         self._terminated = False
-        """SIGTERM has come: all leave, and no further desired state counts."""
+        """The supervisor got SIGTERM: all engines leave, and it ignores later desired states."""
         self._end: tuple[ExitKind, str, int] | None = None
-        """How the attempt ends here (kind, message, exit status), once that is known."""
+        """How the attempt ends on this node (kind, message, exit status); None: it has not ended."""
         self._end_deadline = 0.0
         self._stop_deadline: float | None = None
         self._failure_deadline: float | None = None
-        """User code has raised in an engine: the driver shows that, and is given until then."""
+        """User code has raised in an engine. The driver prints the error and has until then (monotonic seconds)."""
         self._failed_step: int | None = None
         self._oom = False
         self._completed: TrainingCompleted | None = None
         self._delivered = False
-        """The driver has the trained state."""
+        """The driver has received the trained state."""
         self._fence_at = 0.0
         self._usage = UsageMeter(spec)
         self._step = self._step_at = 0.0
@@ -99,8 +102,8 @@ class Supervisor:
         self._spool.introduce()
 
     def run(self) -> int:
-        """Live until the attempt is over on this node; returns the exit status."""
-        fork_server.share_files(self._spec)  # those of an attempt that was killed
+        """Run until the attempt is over on this node; returns the exit status."""
+        fork_server.share_files(self._spec)  # an earlier attempt that was killed has not done it
         self._spool.append(ReportKind.ATTEMPT_STARTED, {"pid": os.getpid()})
         while True:
             for key, _ in self._selector.select(_LOOK_SECONDS):
@@ -121,7 +124,7 @@ class Supervisor:
                 self._stop()
 
     def _report_never_started(self, leaving: tuple[int, ...]) -> None:
-        """Report slots gone that were given and taken back before an engine was started on them."""
+        """Report ENGINE_GONE for slots that the platform gave and took back before an engine was started on them."""
         for allocation in leaving:
             if not self._engines.has_had(allocation):
                 self._engines.ended.add(allocation)
@@ -129,7 +132,7 @@ class Supervisor:
                 self._spool.append(ReportKind.ENGINE_GONE, never_started.report_body())
 
     def _leave_all(self) -> None:
-        """SIGTERM: all engines leave, and no further desired state counts."""
+        """Handle SIGTERM: ask all engines to leave, and ignore later desired states."""
         coordinator = self._desired.coordinator if self._desired is not None else None
         self._set_desired(DesiredState(self._spec.fence, (), coordinator))
         self._terminated = True
@@ -142,7 +145,7 @@ class Supervisor:
         self._end_deadline = self._stop_deadline
 
     def _advance(self, now: float) -> None:
-        """Start and end processes until what runs is what is desired."""
+        """Start and end processes until the running processes are those that the desired state asks for."""
         if self._end is None:
             self._apply_desired_state(self._desired, now)
         elif now >= self._end_deadline:
@@ -164,17 +167,20 @@ class Supervisor:
         needed = missing or self._coordinator.head_node is not None or engines.living
         if needed and desired is not None and self._coordinator.reach(desired.coordinator, now):
             self._coordinator.start_driver(now)
-            for slot in missing:  # before any is asked to leave: a sender must outlive the join
+            for slot in missing:  # start first, ask to leave later: a leaving engine may be the source of a joining one
                 self._start_engine(slot)
         leaving = engines.ask_to_leave(set(slots), now + self._grace())
-        if leaving:  # named together, they leave at one switch
+        if leaving:  # one message for all of them, so that they leave in one change of the membership
             self._coordinator.send(LeaveEngines(tuple(map(str, leaving))))
         if not slots and not engines.living:
             self._end_if_idle(desired, now)
 
     def _end_if_idle(self, desired: DesiredState | None, now: float) -> None:
-        """Nothing is desired and nothing runs here. The head node asks whether engines elsewhere still train."""
-        if desired is None:  # it has just started; an external driver may have died before its first word
+        """No slots are desired here and no engine runs here: end the attempt on this node if it is over.
+
+        On the head node the supervisor first asks the coordinator whether engines of other nodes still train.
+        """
+        if desired is None:  # the supervisor has just started; an external driver may have died before it connected
             if self._spec.driver == "external" and now >= self._started + _FIRST_STATE_SECONDS:
                 self._finish(ExitKind.STOPPED, "its driver never spoke", 0)
             return
@@ -188,7 +194,7 @@ class Supervisor:
             self._finish(ExitKind.LEFT, "all engines of this node have left", 0)
 
     def _grace(self) -> float:
-        """Seconds that a leave may take."""
+        """Seconds that an engine may take to leave."""
         return min(_MOST_GRACE_SECONDS, max(self._spec.grace_seconds, 3 * self._step_seconds))
 
     def _start_engine(self, slot: DesiredSlot) -> None:
@@ -237,14 +243,15 @@ class Supervisor:
                 self._coordinator.head_node.recovering = True
 
     def _step_reached(self, step: float) -> None:
-        """Measure how long a step takes, from when steps are reported."""
+        """Measure how long a step takes, from the times at which steps are reported."""
         now = time.monotonic()
         if self._step_at and step > self._step:
             self._step_seconds = (now - self._step_at) / (step - self._step)
         self._step, self._step_at = step, now
 
     def _without_coordinator(self) -> None:
-        """There is no coordinator and none comes. With engines here that is a loss, else the attempt is over."""
+        """Handle that there is no coordinator and none will come. If engines run here, the attempt is lost; otherwise
+        it is over."""
         if self._end is not None:
             return
         if self._engines.living:
@@ -257,7 +264,7 @@ class Supervisor:
     # ── children that have ended ──────────────────────────────────────────────────────────────────────────────
     def _reap(self) -> None:
         for pid, status in processes.ended_children():
-            self._coordinator.receive_now()  # its last messages, or the coordinator's about it, come before its end
+            self._coordinator.receive_now()  # handle messages from or about the child before its end
             self._child_ended(pid, status)
 
     def _child_ended(self, pid: int, status: int) -> None:
@@ -297,7 +304,7 @@ class Supervisor:
 
     def _driver_ended(self, node: HeadNode, process: Child, status: int) -> None:
         code = None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        from_outside = code in (None, ExitStatus.PEER_LOST, ExitStatus.TERMINATED)  # nothing of this is the script's
+        from_outside = code in (None, ExitStatus.PEER_LOST, ExitStatus.TERMINATED)  # the script did not cause it
         if self._end is not None and (self._end[0] is not ExitKind.SCRIPT_ERROR or from_outside):
             return
         if self._end is None and not self._delivered and from_outside:
@@ -321,16 +328,19 @@ class Supervisor:
 
     # ── the end of the attempt ────────────────────────────────────────────────────────────────────────────────
     def _without_external_driver(self) -> None:
-        """The last connection to the socket has ended."""
+        """Handle that the last connection to the socket has ended: an external driver has gone."""
         if self._spec.driver == "external":
             self._finish(ExitKind.STOPPED, "the driver is gone", 0)
 
     def _look_at_fence(self) -> None:
-        """End where the platform has given this attempt up, and written so where messages may not have come. Where it
-        has taken the job's folder away, that says as much."""
+        """End the attempt on this node if the platform has given it up.
+
+        The platform writes this into the fence file, because messages may not reach this node. If the spool folder is
+        gone, the platform has moved the job's folder away, which means the same.
+        """
         if self._end is not None:
             return
-        with suppress(OSError):  # storage that does not answer says nothing
+        with suppress(OSError):  # the storage does not answer, so nothing is known
             if not Path(self._spec.spool_dir).exists():
                 self._finish(ExitKind.LOST, f"{self._spec.spool_dir} is gone", 0, now=True)
                 return
@@ -338,9 +348,9 @@ class Supervisor:
             self._finish(ExitKind.LOST, f"attempt {self._spec.fence} is shut out by fence {lowest}", 0, now=True)
 
     def _finish(self, kind: ExitKind, message: str, code: int, *, now: bool = False) -> None:
-        """End the attempt on this node. The driver is killed. Other processes have ``_END_SECONDS`` to end, or none
-        with ``now``."""
-        if self._stop_deadline is None:  # else it was stopped by its user, and stays so whatever ends after that
+        """End the attempt on this node. The driver is killed at once. Other processes are killed after
+        ``_END_SECONDS``, or at once if ``now``."""
+        if self._stop_deadline is None:  # otherwise its user has stopped it, and the end stays STOPPED
             self._end = (kind, message, code)
         self._end_deadline = time.monotonic() + (0.0 if now else _END_SECONDS)
         node = self._coordinator.head_node
@@ -350,7 +360,7 @@ class Supervisor:
     def _is_empty(self) -> bool:
         if self._children():
             return False
-        self._kill_all()  # processes that user code has started, and the coordinator
+        self._kill_all()  # the coordinator, and processes that user code has started
         return not processes.descendants(os.getpid())
 
     def _kill_all(self) -> None:

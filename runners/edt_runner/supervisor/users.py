@@ -1,10 +1,10 @@
 """The Unix users that the supervisor and the job's code run as.
 
-In a container the supervisor's own files (spool, socket, ``attempt.json``) belong to one user and the job's code runs
-as another, in the same group. The supervisor begins as root with three capabilities, becomes its own user before it
-reads or imports anything, and keeps the three: to fork children that are the script's user, to signal them, and to open
-the job's files as that user. Where no users are named (under the process launcher), everything runs as one user
-and this module does nothing.
+In a container the supervisor's own files (spool, socket, ``attempt.json``) belong to one user, and the job's code runs
+as another user in the same group. The supervisor starts as root with three capabilities and changes to its own user
+before it reads the spec or imports the framework. It keeps the three capabilities, because it must fork children that
+run as the script's user, send signals to them, and open the job's files as that user. Under the process launcher no
+users are named: everything runs as one user, and this module does nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SET_GROUP = stat.S_ISGID
 _libc = ctypes.CDLL(None, use_errno=True)
 
 User = tuple[int, int]
-"""Number of a user and of his group."""
+"""uid and gid."""
 
 _own: User | None = None
 _script: User | None = None
@@ -42,13 +42,21 @@ class _Sets(ctypes.Structure):
 
 
 def parse(text: str) -> User:
-    """``10001:10001``. Raises ValueError."""
+    """Read a user from text such as ``10001:10001``.
+
+    Raises:
+        ValueError: the text is not two numbers with a colon between them.
+    """
     user, _, group = text.partition(":")
     return int(user), int(group)
 
 
 def become(own: User, script: User) -> None:
-    """Begin as root, go on as ``own``; children will be ``script``. Raises OSError where that cannot be."""
+    """Change this process from root to the user ``own``. Its children will become the user ``script``.
+
+    Raises:
+        OSError: the process may not change its user or its capabilities.
+    """
     global _own, _script
     prctl(_PR_SET_KEEPCAPS, 1)
     _change(own)
@@ -57,19 +65,24 @@ def become(own: User, script: User) -> None:
 
 
 def become_script() -> None:
-    """Become the user that the script runs as, for good and without a capability. Called in a freshly forked child,
-    before any code of the user's runs."""
+    """Change this process permanently to the script's user, without capabilities. A new child calls this before it
+    runs any user code.
+
+    Raises:
+        OSError: the process may not change its user.
+    """
     if _script is None:
         return
     _change(_script)
     _set_capabilities(0)
-    prctl(_PR_SET_DUMPABLE, 1)  # else its own /proc would be root's
+    prctl(_PR_SET_DUMPABLE, 1)  # otherwise root would own this process's folder in /proc
     os.umask(0o002)
 
 
 @contextlib.contextmanager
 def as_script() -> Iterator[None]:
-    """Touch files that the job can write with no more rights than it has: a link in their place leads nowhere."""
+    """Access files in this block with the rights of the script's user. The job may have replaced a file by a link;
+    then the supervisor can reach no more through the link than the job can."""
     if _own is None or _script is None:
         yield
         return
@@ -83,13 +96,13 @@ def as_script() -> Iterator[None]:
 
 
 def separate() -> bool:
-    """Whether the user's code is another user than this process."""
+    """Whether the job's code runs as another user than this process."""
     return _script is not None
 
 
 def share(folders: Iterable[str]) -> None:
-    """Let the group read, change and remove all that this user owns below these folders, whatever mode a script gave
-    it: else the platform could neither show nor delete it."""
+    """Let the group read, change and remove all files below these folders that belong to this process's user. A script
+    may have set any mode; without this the platform could neither show nor delete such files."""
     me = os.getuid()
     for folder in folders:
         for _, names, files, descriptor in os.fwalk(folder):
