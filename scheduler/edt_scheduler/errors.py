@@ -1,4 +1,4 @@
-"""What the scheduler refuses, as one tree. Pure; imports nothing of ours.
+"""The tree of errors that the scheduler raises. Pure; imports nothing of this project.
 
     SchedulerError
     ├── NotFound
@@ -32,9 +32,9 @@
         ├── HomeForeign
         └── SecretKeyUnusable
 
-Each class has a stable ``code``, its name in kebab case unless it says another, and the HTTP ``status`` with which the
-API answers it. A database newer than the code is
-``edt_migrations.DatabaseTooNew``: the schema's history is a package of its own.
+Each class has a stable ``code`` and an HTTP ``status``, with which the API answers the error. The code is the class
+name in kebab case unless the class sets another one. For a database that is newer than the code,
+``edt_migrations.DatabaseTooNew`` is raised: the schema's history is a package of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PublicError(Exception):
     """An error that users see. ``str()`` is a sentence for people, safe to show."""
 
     code: str
-    """Part of the API: it stays as it is when the class gets another name."""
+    """Part of the API: it stays as it is when the class is renamed."""
     status = 500
 
     def __init_subclass__(cls) -> None:
@@ -56,58 +56,58 @@ class PublicError(Exception):
 
 
 class SchedulerError(PublicError):
-    """Base of everything the scheduler refuses."""
+    """Base of all errors with which the scheduler refuses something."""
 
 
 class NotFound(SchedulerError):
-    """What was named does not exist, or is not the viewer's to see."""
+    """The named thing does not exist, or the viewer may not see it."""
 
     status = 404
 
 
 class NoSuchJob(NotFound):
-    """Cannot find a job of this id among those the viewer may see."""
+    """The viewer may see no job of this id."""
 
     def __init__(self, exec_id: str) -> None:
         super().__init__(f"no job {exec_id!r}: it was never submitted, was deleted, or belongs to another user")
 
 
 class NoSuchUser(NotFound):
-    """Cannot find a user of this name."""
+    """There is no user of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no user {name!r}: list them with `edt users`")
 
 
 class NoSuchNode(NotFound):
-    """Cannot find a node of this name."""
+    """There is no node of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no node {name!r}: list them with `edt nodes`")
 
 
 class NoSuchImage(NotFound):
-    """Cannot find an allowed image of this name."""
+    """There is no allowed image of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"image {name!r} is not among those that were allowed: list them with `edt images`")
 
 
 class Conflict(SchedulerError):
-    """Legal at another time, not in the present state."""
+    """The request is legal at another time, but not in the present state."""
 
     status = 409
 
 
 class UserExists(Conflict):
-    """A user of this name is there already."""
+    """A user of this name exists already."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"user {name!r} exists already: choose another name, or set a new password")
 
 
 class PasswordChanged(Conflict):
-    """A user's password is another one than the one by which this was asked for."""
+    """The user's password has changed since the caller read the user."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -116,28 +116,28 @@ class PasswordChanged(Conflict):
 
 
 class LastAdmin(Conflict):
-    """Removing this user would leave nobody who can administer the platform."""
+    """This user is the last admin: without them, no user could administer the platform."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} is the last admin: add another one before removing this one")
 
 
 class NodeInUse(Conflict):
-    """A node that cannot be removed: it is there, or a job counts on its coming back."""
+    """The node cannot be removed: it is not lost, or a job still has a part of an attempt on it."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"node {name!r} cannot be removed: {why}")
 
 
 class IllegalTransition(Conflict):
-    """A job's state may not move this way."""
+    """A job's state may not change in this way."""
 
     def __init__(self, before: str, after: str) -> None:
         super().__init__(f"a job in state {before} cannot become {after}")
 
 
 class AlreadyLeading(Conflict):
-    """Another scheduler of the same home or database decides already."""
+    """Another scheduler already decides for the same home or database."""
 
     status = 503
 
@@ -146,7 +146,7 @@ class AlreadyLeading(Conflict):
 
 
 class KeyReused(Conflict):
-    """An Idempotency-Key that came before, with another request."""
+    """The Idempotency-Key was used before, with another request."""
 
     code = "idempotency-key-reused"
 
@@ -157,14 +157,14 @@ class KeyReused(Conflict):
 
 
 class CursorTooOld(Conflict):
-    """A place in the feed of changes after which not everything is known any more, or that is none of this database."""
+    """The feed cannot list all changes after this cursor: some are forgotten, or the cursor is of another database."""
 
     def __init__(self, cursor: str) -> None:
         super().__init__(f"cursor: what came after {cursor[:64]!r} is not known any more; read everything, begin anew")
 
 
 class Invalid(SchedulerError):
-    """A value that cannot be taken. ``field`` names it."""
+    """The value is not accepted. ``field`` names it."""
 
     status = 400
 
@@ -174,55 +174,55 @@ class Invalid(SchedulerError):
 
 
 class SubmissionInvalid(Invalid):
-    """A job that cannot be taken as it was submitted."""
+    """The job is not accepted as it was submitted."""
 
 
 class UserInvalid(Invalid):
-    """A user that cannot be stored: name or role."""
+    """The user's name or role is not accepted."""
 
 
 class NodeInvalid(Invalid):
-    """A node that cannot be registered: name, slots or cores."""
+    """The node cannot be registered: its name, slots or cores are not accepted."""
 
 
 class ImageInvalid(Invalid):
-    """What is no name of a container image."""
+    """The text is not the name of a container image."""
 
 
 class KeyInvalid(Invalid):
-    """An Idempotency-Key that cannot be stored."""
+    """The Idempotency-Key cannot be stored."""
 
     code = "idempotency-key-invalid"
 
 
 class CursorInvalid(Invalid):
-    """A place in the feed of changes that can be none."""
+    """The text is not a cursor of the feed of changes."""
 
     def __init__(self, cursor: str) -> None:
         super().__init__("cursor", f"{cursor[:64]!r} is none of ours")
 
 
 class ReportForeign(Invalid):
-    """A report that another node's supervisor wrote."""
+    """The report was written by a supervisor of another node."""
 
     status = 403
 
 
 class Unavailable(SchedulerError):
-    """Not now; the same request will do later."""
+    """The request cannot be served now; the same request can succeed later."""
 
     status = 503
     passing = True
-    """Whether it is worth trying again at once."""
+    """Whether a new try makes sense at once."""
 
     @property
     def retry_after(self) -> int:
-        """Seconds after which asking again makes sense."""
+        """Seconds to wait before the next try."""
         return 1 if self.passing else 5
 
 
 class DatabaseUnavailable(Unavailable):
-    """The database cannot serve just now. Nothing was written."""
+    """The database cannot serve at the moment. Nothing was written."""
 
     def __init__(self, how: str, *, passing: bool) -> None:
         super().__init__(f"the database {how}: nothing was changed, try again in a moment")
@@ -230,14 +230,14 @@ class DatabaseUnavailable(Unavailable):
 
 
 class OutcomeUnknown(Unavailable):
-    """The connection was lost while the database committed: it is done, or it is not."""
+    """The connection was lost while the database committed: the change was written, or it was not."""
 
     def __init__(self) -> None:
         super().__init__("the database went away while it wrote: look whether this was done before you try again")
 
 
 class SubmitExpired(Unavailable):
-    """A submit whose number was given up before its job was written. There is no job of it."""
+    """The submit's number was given up before its job was written. The submit made no job."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -254,7 +254,7 @@ class HomeUnusable(SchedulerError):
 
 
 class SecretKeyUnusable(HomeUnusable):
-    """The file with the key under which environments of jobs are sealed cannot be used."""
+    """The file with the key that seals the environments of jobs cannot be used."""
 
     def __init__(self, path: str, why: str) -> None:
         SchedulerError.__init__(
@@ -270,17 +270,17 @@ class EnvironmentLocked(SchedulerError):
     def __init__(self, exec_id: str, why: str, *, unknown_key: bool = False) -> None:
         super().__init__(f"the environment of {exec_id} cannot be read: {why}")
         self.unknown_key = unknown_key
-        """Whether a key that is put into the file opens it."""
+        """Whether the environment can be opened once the missing key is added to the file."""
 
 
 class Side(NamedTuple):
-    """A home or a database, as the other does not know it."""
+    """A home or a database, described for the error message of HomeForeign."""
 
     place: str
     """Path, or URL without a password."""
     id: str | None
     other: str
-    """The place that it belongs to; "" where it does not say."""
+    """The place of the database or home that this side belongs to; "": it names none."""
 
     def shown(self, other: str) -> str:
         of = f", of {self.other}" if self.other not in {"", other} else ""

@@ -1,7 +1,8 @@
 """The scheduler's settings: environment variables with the prefix EDT_.
 
-Reads the environment once, when ``Settings()`` is made, and the files that it names; creates nothing. A secret in a
-file (EDT_<NAME>_FILE) does not show in ``docker inspect``, in ``ps`` or in a child's environment.
+``Settings()`` reads the environment once, when it is made, and the files that the environment names. It creates
+nothing. A secret that is stored in a file (EDT_<NAME>_FILE) does not show in ``docker inspect``, in ``ps`` or in a
+child's environment.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from edt_scheduler.model.images import OURS
 
 SOCKET_BYTES = 100
-"""Longest path of a unix socket we use; the kernel takes 107."""
+"""Length in bytes from which a unix socket's path counts as too long here. The kernel takes 107 bytes."""
 
 
 def default_home() -> Path:
-    """``edt`` in the XDG data directory."""
+    """The folder ``edt`` in the XDG data directory."""
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return Path(base) / "edt"
 
@@ -40,17 +41,21 @@ def _empty_is_none(value: Any) -> Any:
 Days = Annotated[
     Annotated[float, Field(gt=0, le=MOST_DAYS, allow_inf_nan=False)] | None, BeforeValidator(_empty_is_none)
 ]
-"""For how many days something is kept; None, or empty: for ever."""
+"""For how many days something is kept; None, or an empty value: for ever."""
 
 
 @dataclass(frozen=True)
 class SecretFile:
-    """A setting's value that is still in its file."""
+    """The file that holds a setting's value, not read yet."""
 
     path: Path
 
     def read(self) -> str:
-        """What it holds, without the line end. Raises ValueError with the sentence that says what is wrong."""
+        """The file's text without the line end.
+
+        Raises:
+            ValueError: The file cannot be read or is empty. The message says which.
+        """
         try:
             text = self.path.read_text().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
@@ -62,7 +67,7 @@ class SecretFile:
 
 
 class SecretFiles(PydanticBaseSettingsSource):
-    """The source of such settings: a SecretFile for every EDT_<NAME>_FILE that is set."""
+    """A source of settings that gives a SecretFile for every EDT_<NAME>_FILE that is set."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         variable = f"{self.config.get('env_prefix', '')}{field_name}_file".upper()
@@ -75,7 +80,7 @@ class SecretFiles(PydanticBaseSettingsSource):
 
 
 def with_password(url: str, password: str) -> str:
-    """The URL with the password in the place where a URL has one."""
+    """The URL with this password."""
     parts = urlsplit(url)
     names, _, place = parts.netloc.rpartition("@")
     user = names.partition(":")[0]
@@ -83,57 +88,72 @@ def with_password(url: str, password: str) -> str:
 
 
 class Settings(BaseSettings):
-    """All settings. Each name is the environment's without EDT_, in small specs; with _FILE
-    behind it, the value is what that file holds."""
+    """All settings. The environment variable of a setting is EDT_ and its name in capitals. With _FILE at its end, the
+    variable names a file that holds the value.
+    """
 
     model_config = SettingsConfigDict(env_prefix="EDT_", frozen=True, extra="ignore")
 
     home: Path = Field(default_factory=default_home)
-    """State: ``home-id``, ``secret-key``, ``edt.db``, ``jobs/``, ``lost+found/``, ``staged/``, ``run/``. All nodes of
-    the cluster see the same folder."""
+    """The platform's state: ``home-id``, ``secret-key``, ``edt.db``, ``jobs/``, ``lost+found/``, ``staged/``, ``run/``.
+
+    All nodes of the cluster see the same folder.
+    """
     database_password: SecretStr | None = None
-    """Put into ``database_url``, so that the one can be a secret and the other be shown."""
+    """Put into ``database_url``. So the password can be kept secret while the URL is shown."""
     database_url: str = ""
-    """Default: SQLite in the home. ``postgresql://…`` in production."""
+    """Default: SQLite in the home. In production: ``postgresql://…``."""
     broker_password: SecretStr | None = None
     """Put into ``broker_url`` and ``nodes_broker_url``."""
     broker_url: str = ""
-    """Redis or Valkey, ``redis+socket://…`` too. Empty: no notifications, every loop has its timer."""
+    """Redis or Valkey, also as ``redis+socket://…``. Empty: no notifications are sent, and every loop has its timer."""
     nodes_broker_url: str | None = None
-    """The broker as nodes reach it, where that is another address; empty: they are told of none."""
+    """The broker's address for nodes. None: ``broker_url``. Empty: nodes get no broker."""
     tick_seconds: float = Field(default=1.0, gt=0)
-    """How often the scheduler looks unasked."""
+    """How often the scheduler looks when nothing wakes it."""
     lease_seconds: float = Field(default=30.0, gt=0)
-    """A node that is silent for longer is lost."""
+    """A node that is silent for longer than this is lost."""
     grace_seconds: float = Field(default=30.0, gt=0, le=600)
-    """Least time a leave is given before SIGKILL."""
+    """The least time in seconds that a leaving engine gets before SIGKILL."""
     alive_file: Path | None = None
-    """Touched whenever the scheduler has looked or stands by; how old it is tells whether the scheduler works."""
+    """The scheduler touches this file whenever it has looked or stands by. The file's age shows whether the scheduler
+    works.
+    """
     job_days: Days = None
-    """A job that has been over for so long is deleted, with its results. Empty, the default: never."""
+    """How many days after its end a job is deleted, with its results. Empty, the default: never."""
     result_days: Days = None
-    """Folders (results, checkpoints, logs) of jobs that have been over for so long are removed; what is in the database
-    stays. Empty, the default: as long as the job."""
+    """How many days after a job's end its folder (results, checkpoints, logs) is removed.
+
+    The job's rows in the database stay. Empty, the default: the folder stays as long as the job.
+    """
     deleted_days: float = Field(default=1.0, ge=1, le=MOST_DAYS)
-    """So long after a job was deleted its rows go. An Idempotency-Key may name it for a day, therefore never sooner."""
+    """How many days after a job's deletion its rows are deleted. At least 1: an Idempotency-Key may name the job for a
+    day.
+    """
     metrics_days: Days = Field(default=30.0)
-    """Curves of jobs that have been over for so long are thinned out. Empty: never."""
+    """How many days after a job's end its metrics are thinned out. Empty: never."""
     metrics_points: int = Field(default=500, ge=8)
-    """So many points are left of a curve that was thinned out."""
+    """How many points are left of metrics that were thinned out."""
     usage_days: float = Field(default=2.0, gt=0, le=MOST_DAYS)
-    """How long each sample is kept of how busy slots were."""
+    """For how many days each sample of the use of slots is kept."""
     usage_users_days: Days = None
-    """How long it is kept for how long each user's jobs held slots, by the day. Empty, the default: for ever."""
+    """For how many days the daily slot time of each user is kept. Empty, the default: for ever."""
     secret_key_file: Path | None = None
-    """Holds the keys under which environments of jobs are sealed, a key a line, newest first; default ``secret-key`` in
-    the home. All APIs and schedulers see the same."""
+    """The file with the keys that seal the environments of jobs, one key per line, newest first.
+
+    Default: ``secret-key`` in the home. All APIs and schedulers see the same file.
+    """
     images: str = OURS
-    """Patterns of container images that every job may name, commas between; ``*`` for all. Besides these, those that an
-    admin has allowed or used."""
+    """Patterns of container images that every job may name, separated by commas; ``*`` for all images.
+
+    Jobs may also name the images that an admin has allowed or used.
+    """
     data_fs: Path | None = None
-    """DLI_DATA_FS of the jobs; default ``data`` in the home."""
+    """DLI_DATA_FS of the jobs. Default: ``data`` in the home."""
     tf_use_legacy_keras: bool = False
-    """TensorFlow jobs get TF_USE_LEGACY_KERAS=1, Keras 2, where they do not say otherwise; read at a job's submit."""
+    """Whether TensorFlow jobs get TF_USE_LEGACY_KERAS=1 (Keras 2), unless they set the variable. Read when a job is
+    submitted.
+    """
 
     @classmethod
     def settings_customise_sources(
@@ -144,7 +164,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What a caller says, then EDT_<NAME>, then EDT_<NAME>_FILE."""
+        """The order of the sources: the caller's arguments, then EDT_<NAME>, then EDT_<NAME>_FILE."""
         return init_settings, env_settings, SecretFiles(settings_cls)
 
     @field_validator("*", mode="before")
@@ -180,22 +200,24 @@ class Settings(BaseSettings):
 
     @property
     def nodes_broker(self) -> str | None:
-        """Where nodes are told to listen for notifications."""
+        """The URL at which nodes listen for notifications; None: they get no broker."""
         return (self.broker_url if self.nodes_broker_url is None else self.nodes_broker_url) or None
 
     @property
     def jobs(self) -> Path:
-        """One folder a job: its code, logs, checkpoints, results."""
+        """The folder of the jobs' folders. A job's folder holds its code, logs, checkpoints and results."""
         return self.home / "jobs"
 
     @property
     def staged(self) -> Path:
-        """Uploads that no job row knows yet; on the same file system as ``jobs``, so that a rename moves them."""
+        """Uploads that no job row names yet. It is on the same file system as ``jobs``, so that a rename moves an
+        upload.
+        """
         return self.home / "staged"
 
     @property
     def lost_found(self) -> Path:
-        """Job folders that no row knows; beside ``jobs``, so that a rename moves them."""
+        """Job folders that no row names. It is beside ``jobs``, so that a rename moves a folder."""
         return self.home / "lost+found"
 
     @property
@@ -209,10 +231,11 @@ class Settings(BaseSettings):
         return self.job_directory(exec_id) / "checkpoint"
 
     def socket(self, spool: Path, exec_id: str, fence: int, node: str) -> Path:
-        """Where a supervisor listens: in its spool, or in a short folder where that path would be too long.
+        """The path of the socket on which a supervisor listens.
 
-        The short folder is named after the home, so that two homes of one machine keep apart. Whoever starts
-        the supervisor makes the folder, mode 0700, and refuses one that belongs to another user.
+        The socket is in the supervisor's spool, or in a short folder if that path would be too long. The short folder
+        is named after the home, so that two homes on one machine use different folders. The process that starts the
+        supervisor makes this folder with mode 0700, and refuses a folder that belongs to another user.
         """
         path = spool / "supervisor.sock"
         if len(os.fsencode(path)) < SOCKET_BYTES:
@@ -223,6 +246,6 @@ class Settings(BaseSettings):
 
 
 def complaint(error: ValidationError) -> str:
-    """The first thing that is wrong with these settings, in one sentence. The value is left out: it may be a secret."""
+    """The first fault of these settings in one sentence. The value is left out, because it may be a secret."""
     first = error.errors(include_input=False)[0]
     return f"EDT_{str(first['loc'][0]).upper()}: {first['msg'].removeprefix('Value error, ')}"

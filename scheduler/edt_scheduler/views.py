@@ -1,6 +1,7 @@
-"""What the scheduler shows of users, jobs, nodes and their history: frozen views, handed out by operations. Pure.
+"""The frozen views of users, jobs, nodes and their history that operations return. Pure.
 
-Times are seconds since the epoch (wall clock of whoever wrote the row, for people to read). None: not yet.
+Times are seconds since the epoch, by the wall clock of the process that wrote the row. They are for people to read. A
+field that is None has no value yet, unless its own docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _View = TypeVar("_View")
 
 
 def view_of(view: type[_View], row: Mapping[Any, Any], /, **others: Any) -> _View:
-    """A view whose fields are the row's columns of the same names, but for the ``others``."""
+    """Make a view from the row's columns that have the names of its fields, and from ``others``, which win."""
     return view(**{name: row[name] for name in view.__annotations__ if name in row} | others)
 
 
@@ -29,10 +30,10 @@ def view_of(view: type[_View], row: Mapping[Any, Any], /, **others: Any) -> _Vie
 
 @dataclass(frozen=True)
 class UserView:
-    """One user. ``password_hash`` is the API's argon2 string; the scheduler never reads it."""
+    """One user. ``password_hash`` is the API's argon2 string, which operations only store and compare."""
 
     id: int
-    """Whose a job or a token is goes by this; a removed user's name may be given to another one."""
+    """Jobs and tokens refer to this id, because a removed user's name may be given to another user."""
     name: str
     role: Role
     password_hash: str = field(repr=False)
@@ -51,81 +52,84 @@ class Waiting:
     """Why a job holds no slot, with numbers."""
 
     blocking: str
-    """``capacity``, ``cooldown``, ``vacating``, ``nodes`` (none is up) or ``key`` (its environment stays sealed)."""
+    """``capacity``, ``cooldown``, ``vacating``, ``nodes`` (none is up) or ``key`` (its environment cannot be opened).
+    """
     reason: str
     rank: int
-    """Place among the waiting jobs, 1 is next."""
+    """Place among the waiting jobs; 1 is next."""
     need: int
-    """Slots that would let it start."""
+    """Number of slots with which the job would start."""
     free: int
 
 
 @dataclass(frozen=True)
 class JobView:
-    """One job as its owner sees it. Carries no environment: that may hold secrets."""
+    """One job as its owner sees it. It has no environment, which may hold secrets."""
 
     exec_id: str
     number: int
     owner_id: int
     owner: str
-    """The owner's name; a removed user had it once."""
+    """The owner's name. If the owner was removed, another user may have this name now."""
     owner_removed: bool
     state: JobState
     framework: str
     app_name: str
     script: str
-    """The main script's path in the folder that was sent."""
+    """The main script's path in the submitted folder."""
     folder: str
-    """Name of that folder; empty where files were sent without one."""
+    """Name of the submitted folder; empty if files were submitted without a folder."""
     args_verbatim: str
     num_worker: int
     worker_device_num: int
     max_restarts: int
     restarts: int
-    """How often it was started again after an exception of its script."""
+    """How often the job was started again after an exception of its script."""
     created_at: float
     started_at: float | None
     """First start of an attempt."""
     finished_at: float | None
     stop_requested_at: float | None
     fence: int
-    """Attempts so far."""
+    """Number of attempts so far."""
     engines: int | None
-    """E, once the script has told it."""
+    """E; None until the script has set it."""
     steps_total: int | None
     epochs: int | None
     slots: int
-    """Slots it holds now, those being vacated included."""
+    """Number of slots that the job holds now, including those that it is leaving."""
     workers: int
-    """W: engines that count in the newest generation."""
+    """W: the number of engines in the newest generation."""
     progress: Mapping[str, Any]
-    """Body of the newest PROGRESS report: step, steps_total, epoch, epochs, workers, loss, samples_per_second,
-    metrics; empty before the first. Of a job that is over samples_per_second is the training's median."""
+    """Body of the newest PROGRESS report: step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics.
+
+    Empty before the first report. When the job is over, samples_per_second is the median over the whole training.
+    """
     message: str | None
-    """Why it ended, or, until another attempt runs, why the last one did."""
+    """Why the job ended. Before its end: why the last attempt ended, until another attempt runs."""
     digest: str | None
-    """SHA-256 of the trained state, from the last ATTEMPT_ENDED that told one."""
+    """SHA-256 of the trained state, from the last ATTEMPT_ENDED report that had a digest."""
     exactness: Exactness
-    """Whether its result has the bits of an undisturbed training, as far as that was checked."""
+    """Whether the result has the bits of an undisturbed training, as far as this was checked."""
     checkpoint_step: int | None
     seed: int
     threads: int
     image: str | None
-    """What its containers are made of, where it has asked for its own."""
+    """The image of the job's containers, if the job has asked for its own."""
     eta_seconds: float | None
-    """Until its last step, at the speed of late; None: it does not train, or nothing is known yet."""
+    """Seconds until the last step at the present speed; None: the job does not train, or the speed is not known yet."""
     waiting: Waiting | None
     directory: Path
     """EDT_HOME/jobs/<exec id>: also RESULT_DIR."""
     work_dir: Path
     results_removed_at: float | None = None
-    """Since when its results, checkpoints and logs are removed, because of their age."""
+    """Since when the job's results, checkpoints and logs are removed because of their age."""
     results_days: float | None = None
-    """For so many days they were kept."""
+    """For how many days they were kept."""
 
     @property
     def status(self) -> JobStatus:
-        """Its state as people see it."""
+        """The job's state as people see it."""
         return job_status(
             self.state,
             slots=self.slots,
@@ -135,12 +139,12 @@ class JobView:
 
     @property
     def share_done(self) -> float | None:
-        """The share of its steps that it has done, 0 to 1; None: nobody can say."""
+        """The share of its steps that the job has done, 0 to 1; None: unknown."""
         return share_done(self.progress, self.steps_total, finished=self.state is JobState.FINISHED)
 
     @property
     def model_dir(self) -> Path:
-        """What GET /result zips."""
+        """The folder that GET /result sends as a zip."""
         return self.directory / "model"
 
     @property
@@ -151,12 +155,14 @@ class JobView:
 
 @dataclass(frozen=True)
 class EventView:
-    """One line of a job's history. ``seq`` runs 1, 2, 3 … without a gap."""
+    """One event of a job's history. ``seq`` runs 1, 2, 3 … without a gap."""
 
     seq: int
     time: float
     kind: str
-    """``state``, ``attempt``, ``home``, ``resize``, ``capped``, ``stop-requested``, ``waiting``, or a report's kind."""
+    """The kind of a report, or one of ``state``, ``remark``, ``attempt``, ``head-node``, ``resize``, ``capped``,
+    ``stop-requested``, ``waiting``, ``results-removed``.
+    """
     fence: int
     message: str
     data: Mapping[str, Any]
@@ -168,9 +174,9 @@ class JobPage:
 
     jobs: tuple[JobView, ...]
     before: int | None
-    """Number of the job that the next page comes before; None: this is the last."""
+    """The next page has the jobs with numbers below this one; None: this page is the last."""
     total: int
-    """How many the filter finds."""
+    """How many jobs match the filter."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +192,7 @@ class RemovedJob:
 
 @dataclass(frozen=True)
 class SlotUse:
-    """How busy one slot was between two looks of its agent."""
+    """How busy one slot was between two samples of its agent."""
 
     slot: str
     utilisation: float
@@ -199,29 +205,29 @@ class SlotUse:
 
 @dataclass(frozen=True)
 class SlotView:
-    """One slot of a node, and who holds it."""
+    """One slot of a node, and the job that holds it."""
 
     slot: str
     device: str
     label: str
     exec_id: str | None
     leaving: bool
-    """Asked back, its process not yet seen gone."""
+    """Whether the slot was asked back while its process is not yet seen gone."""
     owner_id: int | None = None
-    """Whose job that is."""
+    """Id of the user whose job holds the slot."""
     owner: str | None = None
     """That user's name."""
     use: SlotUse | None = None
-    """How busy it is; None: nobody has said so of late."""
+    """How busy the slot is; None: there is no recent sample."""
 
 
 @dataclass(frozen=True)
 class UseOverTime:
-    """One interval of a slot's use: mean utilisation, power and temperature, most memory."""
+    """One interval of a slot's use: the mean of utilisation, power and temperature, and the largest memory use."""
 
     slot: str
     time: float
-    """Its middle."""
+    """The mean time of the interval's samples."""
     utilisation: float
     memory_bytes: int | None
     power_watts: float | None
@@ -230,10 +236,10 @@ class UseOverTime:
 
 @dataclass(frozen=True)
 class SlotTime:
-    """For how long the jobs of a user have held slots in one day."""
+    """For how many seconds a user's jobs have held slots in one day."""
 
     day: int
-    """Its beginning, UTC."""
+    """Begin of the day in UTC, in seconds since the epoch."""
     user_id: int
     user: str
     slot_seconds: float
@@ -241,11 +247,11 @@ class SlotTime:
 
 @dataclass(frozen=True)
 class SlotTimePage:
-    """A part of that list, newest day first."""
+    """A part of the list of SlotTime, newest day first."""
 
     items: tuple[SlotTime, ...]
     before: tuple[int, int] | None
-    """Day and user that the next page comes before; None: this is the last."""
+    """Day and user id of the page's last item, behind which the next page begins; None: this page is the last."""
 
 
 @dataclass(frozen=True)
@@ -262,16 +268,16 @@ class NodeView:
     registered_at: float
     seen_at: float
     lease_age_seconds: float
-    """For how long it has not been heard from."""
+    """Seconds since the node was last heard from."""
     lost_at: float | None
     launcher: str
-    """In what its jobs run: ``process`` or ``docker``."""
+    """In what the node's jobs run: ``process`` or ``docker``."""
     slots: tuple[SlotView, ...]
 
 
 @dataclass(frozen=True)
 class Registration:
-    """What a node gets for registering: itself, and the secret it shows from now on."""
+    """What a node gets when it registers: its own view, and the secret with which it identifies itself from now on."""
 
     node: NodeView
     token: str = field(repr=False)
@@ -279,26 +285,27 @@ class Registration:
 
 @dataclass(frozen=True)
 class NodeAssignments:
-    """What a node should be running. ``version`` changes whenever the list does."""
+    """What a node should be running. ``version`` changes whenever the list changes."""
 
     version: int
     assignments: tuple[Assignment, ...]
     locked: tuple[tuple[str, int], ...] = ()
-    """Exec id and fence of attempts whose environment this process cannot open: what runs of them is to stay."""
+    """Exec id and fence of each attempt whose environment this process cannot open. What runs of these attempts stays.
+    """
     images: tuple[str, ...] = ()
-    """Container images that it should have ready, and has not answered for."""
+    """Container images that the node should have ready and has not answered for."""
 
 
 @dataclass(frozen=True)
 class ImageOnNode:
-    """What became of having an image ready on one node. Times in seconds since the epoch."""
+    """The state of one image on one node: asked for, ready or failed. Times are seconds since the epoch."""
 
     node: str
     asked_at: float
     done_at: float | None
-    """It has answered."""
+    """When the node answered."""
     error: str | None
-    """Why it could not get the image."""
+    """Why the node could not get the image."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +317,7 @@ class ImageView:
     allowed_by: str
     allowed_at: float
     everywhere: bool
-    """Nodes that start containers are to have it ready."""
+    """Whether nodes that start containers should have the image ready before a job needs it."""
     nodes: tuple[ImageOnNode, ...]
 
 
@@ -319,7 +326,7 @@ class ImageView:
 
 @dataclass(frozen=True)
 class AllocationView:
-    """One slot held by one job for a while."""
+    """One slot that one job holds or held."""
 
     allocation: int
     exec_id: str
@@ -328,23 +335,24 @@ class AllocationView:
     slot: str
     decided_at: float
     started_at: float | None
-    """The engine's process exists."""
+    """When the engine's process started."""
     joined_at: float | None
-    """It has the weights."""
+    """When the engine had the weights."""
     counted_at: float | None
-    """Its first micro-batch is in a committed step."""
+    """When its first micro-batch was in a committed step."""
     release_asked_at: float | None
     released_at: float | None
-    """Its process was seen gone."""
+    """When its process was seen gone."""
     kind: ExitKind | None
-    """How it ended."""
+    """How the engine ended."""
 
 
 @dataclass(frozen=True)
 class ResizeView:
-    """One change of a job's size: what was decided, what woke the agent, when each thing happened.
+    """One change of a job's size: what was decided, what woke the agent, and when each part happened.
 
-    Times after ``woken_at`` are the node's wall clock; where several engines are concerned, the last one's.
+    Times after ``woken_at`` are of the node's wall clock. If several engines are concerned, each time is the last
+    engine's.
     """
 
     number: int
@@ -356,28 +364,28 @@ class ResizeView:
     from_slots: int
     to_slots: int
     decided_at: float
-    """Time of the transaction."""
+    """Time of the transaction that decided it."""
     notified_at: float | None
-    """The notification was handed to the broker."""
+    """When the notification was handed to the broker."""
     woken_by: str | None
-    """``notification``, ``timer`` or ``start``: what made the agent fetch it first."""
+    """What made the agent fetch the change first: ``notification``, ``timer`` or ``start``."""
     woken_at: float | None
     started_at: float | None
     joined_at: float | None
     first_step_at: float | None
     gone_at: float | None
-    """Shrinking: the process was seen gone."""
+    """When shrinking: when the process was seen gone."""
     generation: int | None
     step: int | None
     workers: int | None
     pause_seconds: float | None
     recomputed: int | None
-    """Micro-batches that were done again, since an engine died with them."""
+    """Number of micro-batches that were computed again, because an engine was lost with their results."""
 
 
 @dataclass(frozen=True)
 class FailureView:
-    """An engine that was lost, all engines of a job on a lost node (then without a slot), or a whole attempt."""
+    """A failure: one lost engine, all engines of a job on a lost node (without a slot), or a whole attempt."""
 
     exec_id: str
     owner_id: int
@@ -389,7 +397,7 @@ class FailureView:
 
 
 class TimelineAllocation(NamedTuple):
-    """One slot held by one job for a while, in short: a timeline has tens of thousands. As in AllocationView."""
+    """One slot that one job holds or held, with fewer fields than AllocationView: a timeline has tens of thousands."""
 
     allocation: int
     exec_id: str
@@ -404,7 +412,7 @@ class TimelineAllocation(NamedTuple):
 
 
 class TimelineResize(NamedTuple):
-    """One change of a job's size, in short. As in ResizeView."""
+    """One change of a job's size, with fewer fields than ResizeView."""
 
     number: int
     exec_id: str
@@ -420,7 +428,7 @@ class TimelineResize(NamedTuple):
 
 @dataclass(frozen=True)
 class TimelineJob:
-    """What a timeline says of a job."""
+    """The facts about a job that a timeline shows."""
 
     owner_id: int
     owner: str
@@ -430,21 +438,21 @@ class TimelineJob:
     script: str
     folder: str
     removed: bool
-    """It can no longer be asked for; that it held slots stays true."""
+    """Whether the job was deleted. It can no longer be read, but it did hold its slots."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Slots × time: what the demo and the dashboard draw. All that overlaps ``since`` to ``until``."""
+    """Slots over time, as the demo and the dashboard draw them: everything that overlaps ``since`` to ``until``."""
 
     now: float
     since: float
     until: float
     earliest: float | None
-    """When the first slot was ever given."""
+    """When the first slot was ever given to a job."""
     nodes: tuple[NodeView, ...]
     jobs: Mapping[str, TimelineJob]
-    """Those that the rest names."""
+    """The jobs that the other fields name, by exec id."""
     allocations: tuple[TimelineAllocation, ...]
     resizes: tuple[TimelineResize, ...]
     failures: tuple[FailureView, ...]
@@ -452,15 +460,18 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Changes:
-    """What has changed since a cursor, each thing once and as it stands now. For the eyes of whom, the API knows."""
+    """What has changed since a cursor: each thing once, in its present state.
+
+    The API removes what its viewer may not see.
+    """
 
     cursor: str
-    """Where these changes end; to be asked with next time."""
+    """Where these changes end: the cursor for the next call."""
     jobs: tuple[JobView, ...] = ()
     removed: tuple[RemovedJob, ...] = ()
     nodes: tuple[NodeView, ...] = ()
     removed_nodes: tuple[str, ...] = ()
-    """Names of those that are on no list any more."""
+    """Names of nodes that are on no list any more."""
     allocations: tuple[TimelineAllocation, ...] = ()
     resizes: tuple[TimelineResize, ...] = ()
     failures: tuple[FailureView, ...] = ()

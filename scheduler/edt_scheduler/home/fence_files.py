@@ -1,20 +1,22 @@
-"""The fence file: how an attempt that nobody can reach learns that it is over. Touches that file.
+"""The fence file: how an attempt that no message reaches learns that it is over. This module touches this file only.
 
-``<job>/checkpoint/fence`` holds the lowest fence that may still live. Supervisors look once a second, on storage
-that reaches where messages may not; one of a lower fence kills all it has, and no checkpoint is written under one.
+``<job>/checkpoint/fence`` holds the lowest fence that may still live. Supervisors read the file once a second, because
+the storage can reach a node that messages do not reach. A supervisor with a lower fence kills all its processes, and no
+checkpoint is written under a lower fence.
 
-When it is written decides what it is worth:
+The order of writing the file and committing decides whether the file can be trusted:
 
-* Only for what is committed. An attempt ends in the database first, with ``jobs.fence_due``; the next look writes
-  the file, and then notes the time and clears the mark. Whatever crashes between leaves the mark, and the file is
-  written again. Never the other way round: a file ahead of the database would kill an attempt that was not over.
-* The next attempt starts FENCE_SECONDS after the file, not after the decision.
-* An attempt that opens writes its own fence before it is committed. That shuts out only what is below, of which
-  the database knows already that it is over; if the commit fails the number was never given, and the next one
-  opens with it again.
-* Under no lock, since a disk may take its time, and never downwards. A scheduler that sleeps between looking at the
-  file and replacing it, while another one raises it, lowers it again: it finds out when it notes what it has done,
-  and has the file raised once more (``reconcile``).
+* The file is raised only for what is committed. An attempt ends in the database first, with ``jobs.fence_due``. The
+  next look writes the file, then notes the time and clears the mark. A crash in between leaves the mark, and the file
+  is written again. The order is never the other way round: a file ahead of the database would kill an attempt that is
+  not over.
+* The next attempt starts FENCE_SECONDS after the file was written, not after the decision.
+* An attempt that opens writes its own fence before it is committed. This shuts out only lower fences, and the database
+  knows already that these attempts are over. If the commit fails, the fence was never given, and the next attempt opens
+  with the same number.
+* The file is written without a lock, because a disk may be slow, and its number never goes down on purpose. A scheduler
+  may be suspended between reading the file and replacing it, while another scheduler raises it. Then it lowers the
+  file. It notices this when it notes what it has done, and has the file raised again (``reconcile``).
 """
 
 from __future__ import annotations
@@ -29,17 +31,20 @@ from edt_contract.attempt import FENCE_FILE
 _DRAFT = f"{FENCE_FILE}.tmp"
 _MOST_BYTES = 32
 FENCE_SECONDS = 5.0
-"""So long after the file the next attempt may start: supervisors look once a second."""
+"""How long after the file was written the next attempt may start. Supervisors read the file once a second."""
 
 
 def raise_to(checkpoints: Path, fence: int) -> None:
-    """From here on only attempts from ``fence`` on may live. Durable when this returns; raises OSError.
+    """Let only attempts from ``fence`` on live from now on. The file is durable when this returns.
 
-    Where the folder is gone the job was deleted: nothing is left there that could be written to.
+    If the folder is gone, the job was deleted, and nothing is written.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     if not checkpoints.is_dir():
         return
-    # The folder is the job's: what it may have put in the place of these names is neither followed nor waited for.
+    # The job owns the folder and may have put links or pipes there: follow no link, and wait for no pipe.
     folder = os.open(checkpoints, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if lowest(checkpoints) < fence:
@@ -61,7 +66,11 @@ def raise_to(checkpoints: Path, fence: int) -> None:
 
 
 def lowest(checkpoints: Path) -> int:
-    """The lowest fence that may live; 0: all."""
+    """The lowest fence that may live; 0: all fences may live.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     try:
         handle = os.open(checkpoints / FENCE_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,19 +1,22 @@
-"""``lost+found`` of a home: where job folders go that no row knows. Touches it and ``jobs``.
+"""``lost+found`` of a home: the place for job folders that no row names. This module touches ``lost+found`` and
+``jobs``.
 
-    EDT_HOME/lost+found/edt-7/why.json    when it was moved here and why; written before the move
+    EDT_HOME/lost+found/edt-7/why.json    when the folder was moved here and why; written before the move
     EDT_HOME/lost+found/edt-7/edt-7/      the job's folder as it was, its fence file raised above every attempt
 
-The entry is called ``edt-7.2`` where there is an ``edt-7`` already. A folder is moved when nothing of its job lives:
+If there is an entry ``edt-7`` already, the next one is called ``edt-7.2``. A folder is moved when nothing of its job
+lives:
 
-1. ``shut_out`` raises its fence file above every attempt. A supervisor looks at it once a second and ends itself with
-   all that it has started; an agent ends what its node was not assigned.
-2. ``Quiet.alive`` tells which supervisors may still live. One that has ended has said so in its spool; one that was
-   killed never will, and counts as gone when its spool has stood still for longer than an agent needs to kill it.
-3. ``move`` writes the note, then renames. A crash between the two leaves a note without a folder, which ``entries``
-   does not list and the next ``move`` writes anew.
+1. ``shut_out`` raises the folder's fence file above every attempt. A supervisor reads this file once a second and then
+   ends itself and all that it has started. An agent ends what was not assigned to its node.
+2. ``Quiet.alive`` returns the supervisors that may still live. A supervisor that has ended has written this to its
+   spool. A supervisor that was killed cannot write this. It counts as gone when its spool has not changed for longer
+   than an agent needs to kill it.
+3. ``move`` writes the note and then renames the folder. A crash between the two leaves a note without a folder.
+   ``entries`` does not list such a note, and the next ``move`` writes it again.
 
-A supervisor that slept through all of it ends when it wakes up: it sees that its folder is gone. Only ``remove``
-deletes, and only on an administrator's word.
+A supervisor that was suspended during all this ends when it resumes, because its folder is gone. Only ``remove``
+deletes folders, and only when an administrator asks for it.
 """
 
 from __future__ import annotations
@@ -38,9 +41,9 @@ from edt_scheduler.settings import Settings
 NO_ATTEMPT = 2**31 - 1
 """A fence that no attempt reaches."""
 SILENT_SECONDS = 120.0
-"""At least so long must a spool stand still: some file systems show a change a minute late."""
+"""The least time that a spool must stay unchanged. Some file systems show a change a minute late."""
 KILLED_SECONDS = 90.0
-"""So long after the grace an agent has surely killed what its node was not assigned."""
+"""How long after the grace an agent has surely killed what was not assigned to its node."""
 NOTE = "why.json"
 _ENTRY = re.compile(r"(edt-\d+)(?:\.\d+)?")
 _LAST_BYTES = 1 << 16
@@ -51,18 +54,22 @@ class Entry:
     """One folder in lost+found."""
 
     name: str
-    """Of the entry, ``edt-7.2``."""
+    """The entry's name, ``edt-7.2``."""
     job: str
-    """Whose folder it is, ``edt-7``."""
+    """Exec id of the job whose folder it is, ``edt-7``."""
     bytes: int
-    """What its files hold, links not followed."""
+    """Total size of its files; links are not followed."""
     moved_at: float | None
-    """Seconds since the epoch; None where the note cannot be read."""
+    """Seconds since the epoch; None: the note cannot be read."""
     why: str
 
 
 def job_folders(jobs: Path) -> dict[int, Path]:
-    """Number to folder of every job that has one. Empty where ``jobs`` does not exist; raises OSError."""
+    """Number and folder of every job that has one. Empty if ``jobs`` does not exist.
+
+    Raises:
+        OSError: ``jobs`` cannot be read.
+    """
     try:
         found = list(os.scandir(jobs))
     except FileNotFoundError:
@@ -81,19 +88,19 @@ def folders_in_words(count: int) -> str:
 
 
 def highest_number(settings: Settings) -> int:
-    """The highest number of a job that has a folder in the home, be it in ``lost+found``; 0: none has."""
+    """The highest number of a job that has a folder in ``jobs`` or ``lost+found``; 0: no job has one."""
     numbers = [job_number(match[1]) for match in map(_ENTRY.fullmatch, _names(settings.lost_found)) if match]
     return max([0, *job_folders(settings.jobs), *(number for number in numbers if number is not None)])
 
 
 def is_taken(settings: Settings, number: int) -> bool:
-    """Whether a folder of this number lies in the home. A link or a file counts, too."""
+    """Whether the home holds a folder, a link or a file with the name of this job."""
     name = exec_id(number)
     return os.path.lexists(settings.jobs / name) or os.path.lexists(settings.lost_found / name)
 
 
 def attempts_begun(folder: Path) -> list[Path]:
-    """The spools in a job's folder: one for each supervisor that was ever given an attempt of it."""
+    """The spools in a job's folder: one for each supervisor that was ever given an attempt of this job."""
     try:
         return sorted(Path(entry.path) for entry in os.scandir(folder / "spool") if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
@@ -101,34 +108,39 @@ def attempts_begun(folder: Path) -> list[Path]:
 
 
 def newest_attempt(folder: Path) -> int:
-    """The highest number of an attempt that has begun in this folder; 0: none has."""
+    """The highest fence of an attempt that has begun in this folder; 0: no attempt has begun."""
     heads = [spool.name.partition("-")[0] for spool in attempts_begun(folder)]
     return max([0, *(int(head) for head in heads if head.isdecimal())])
 
 
 def shut_out(folder: Path) -> None:
-    """From here on no attempt of this job may live. Durable when this returns; raises OSError."""
+    """Let no attempt of this job live from now on. The fence file is durable when this returns.
+
+    Raises:
+        OSError: The fence file cannot be written.
+    """
     checkpoints = folder / "checkpoint"
     if attempts_begun(folder):
         with suppress(FileExistsError):
-            checkpoints.mkdir()  # supervisors look for the file in it
+            checkpoints.mkdir()  # supervisors look for the fence file in this folder
     fence_files.raise_to(checkpoints, NO_ATTEMPT)
 
 
 class Quiet:
-    """Tells which supervisors of a job's folder may still live, by looking at it again and again.
+    """Finds out which supervisors of a job's folder may still live, by looking at the folder again and again.
 
-    ``monotonic`` counts how long a spool stands still; no clock of a file system is compared with any other.
+    ``monotonic`` measures for how many seconds a spool has not changed. No file system's clock is compared with another
+    clock.
     """
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float]) -> None:
         self.silent_seconds = max(SILENT_SECONDS, settings.grace_seconds + KILLED_SECONDS)
-        """So long must a spool without a last word stand still until nothing of it lives."""
+        """How long a spool without ATTEMPT_ENDED must stay unchanged until its supervisor counts as gone."""
         self._monotonic = monotonic
         self._seen: dict[Path, tuple[object, float]] = {}
 
     def alive(self, folder: Path) -> list[str]:
-        """Names of the spools, ``2-n1``, whose supervisors may live. Only worth asking after ``shut_out``."""
+        """Names of the spools, such as ``2-n1``, whose supervisors may live. Call ``shut_out`` before."""
         return [spool.name for spool in attempts_begun(folder) if not (_has_ended(spool) or self._is_silent(spool))]
 
     def _is_silent(self, spool: Path) -> bool:
@@ -141,7 +153,9 @@ class Quiet:
 
 
 def _signs_of_life(spool: Path) -> object:
-    """What changes every few seconds while a supervisor has engines, and whenever something happens to it."""
+    """File facts that change every few seconds while a supervisor has engines, and whenever the supervisor reports
+    something.
+    """
     signs: list[tuple[str, int, int, int]] = []
     for name in (USAGE_FILE, REPORTS_FILE):
         with suppress(OSError):
@@ -151,7 +165,7 @@ def _signs_of_life(spool: Path) -> object:
 
 
 def _has_ended(spool: Path) -> bool:
-    """Whether the last whole line of its reports is the last word: then nothing of it was left when it was written."""
+    """Whether the last whole line of its reports is ATTEMPT_ENDED. No process was left when this line was written."""
     try:
         handle = os.open(spool / REPORTS_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -166,9 +180,15 @@ def _has_ended(spool: Path) -> bool:
 
 
 def move(settings: Settings, folder: Path, why: str, now: float) -> str:
-    """Move a job's folder to ``lost+found``, durably; the name of its entry. Raises OSError; then it is not moved.
+    """Move a job's folder to ``lost+found``, durably. Needs no lock.
 
-    Legal when it is shut out, nothing of it lives and no job can come to have its number. No lock is needed for it.
+    Legal only if the folder is shut out, nothing of the job lives, and no new job can get its number.
+
+    Returns:
+        The name of the entry in ``lost+found``.
+
+    Raises:
+        OSError: The folder cannot be moved, and stays where it is; or the move could not be made durable.
     """
     settings.lost_found.mkdir(mode=0o700, exist_ok=True)
     entry = settings.lost_found / folder.name
@@ -188,21 +208,21 @@ def move(settings: Settings, folder: Path, why: str, now: float) -> str:
 
 
 def entries(settings: Settings) -> list[Entry]:
-    """What lies in lost+found, by number."""
+    """The entries of ``lost+found``, ordered by job number."""
     found = []
     for name in sorted(_names(settings.lost_found), key=_order):
         match = _ENTRY.fullmatch(name)
         if match is None or not os.path.lexists(settings.lost_found / name / match[1]):
-            continue  # what a file system puts there itself, or a folder that has not been moved yet
+            continue  # something that the file system put there, or a note whose folder has not been moved yet
         moved_at, why = _noted(settings.lost_found / name / NOTE)
         found.append(Entry(name, match[1], _size(settings.lost_found / name), moved_at, why))
     return found
 
 
 def shut_to_us(settings: Settings) -> str | None:
-    """Why nothing can be read from it or moved there, a sentence; None: it can, or there is none yet.
+    """A sentence that says why ``lost+found`` cannot be read or written; None: it can, or it does not exist yet.
 
-    Where the home is the root of a mounted disk, the file system has made a folder of this name, for root alone.
+    If the home is the root of a mounted disk, the file system has made a folder of this name that only root may use.
     """
     folder = settings.lost_found
     if not os.path.lexists(folder) or os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
@@ -213,18 +233,23 @@ def shut_to_us(settings: Settings) -> str | None:
 
 
 def remove(settings: Settings, name: str) -> None:
-    """Delete one entry for good. Raises OSError, FileNotFoundError where there is none of this name."""
+    """Delete one entry for good.
+
+    Raises:
+        FileNotFoundError: There is no entry of this name.
+        OSError: The entry cannot be deleted.
+    """
     match = _ENTRY.fullmatch(name)
     if match is None or not (settings.lost_found / name).is_dir():
         raise FileNotFoundError(name)
-    shutil.rmtree(settings.lost_found / name / match[1])  # the note goes last: what is left says what it is
+    shutil.rmtree(settings.lost_found / name / match[1])  # the note goes last: it explains what is left
     shutil.rmtree(settings.lost_found / name)
 
 
 def _names(folder: Path) -> list[str]:
     try:
         return [path.name for path in folder.iterdir()]
-    except (FileNotFoundError, PermissionError):  # one that a file system has made for its own is none of ours
+    except (FileNotFoundError, PermissionError):  # a file system's own lost+found is not the platform's
         return []
 
 
@@ -245,6 +270,6 @@ def _size(folder: Path) -> int:
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # it may go meanwhile
+            with suppress(OSError):  # the file may be deleted meanwhile
                 total += Path(root, name).lstat().st_size
     return total

@@ -1,12 +1,12 @@
-"""The key under which the environments of jobs are sealed, and the file it lies in.
+"""The keys that seal the environments of jobs, and the file that holds these keys.
 
-The file is ``EDT_SECRET_KEY_FILE``, else ``secret-key`` in the home, which whoever starts first makes. It holds a key a
-line, newest first; a line that begins with # says something to people. The newest key seals; all of them open. A key
-is one of Fernet's (AES-128-CBC and HMAC-SHA256): 32 random bytes in URL-safe base64. What is sealed names its key by an
-id that tells nothing of it, so a key that is missing can be named.
+The file is ``EDT_SECRET_KEY_FILE``, or else ``secret-key`` in the home. The first process that starts makes the file in
+the home. It holds one key per line, newest first; a line that begins with # is a comment. The newest key seals, and
+every key opens. Each key is a Fernet key (AES-128-CBC and HMAC-SHA256): 32 random bytes in URL-safe base64. Each sealed
+environment names its key by an id, so that a missing key can be named. The id reveals nothing about the key.
 
-The file is read again whenever it has changed, so that a key that is put back, or added, counts at once. While it
-cannot be read, or holds no key (somebody is writing it just now), the keys that were read before go on counting.
+The file is read again whenever it has changed, so that an added or restored key counts at once. If the file cannot be
+read or holds no key, for example while an editor writes it, the keys that were read before stay in use.
 """
 
 from __future__ import annotations
@@ -41,21 +41,25 @@ class Sealed(NamedTuple):
 
 @dataclass(frozen=True)
 class Keys:
-    """What one look at the file found."""
+    """The keys that were found when the file was last read."""
 
     place: str
     ids: tuple[str, ...]
-    """Newest first."""
+    """Ids of the keys, newest first."""
     _of_id: Mapping[str, Fernet] = field(repr=False)
     _newest: bytes = field(repr=False)
 
     def seal(self, job: int, environ: Mapping[str, str]) -> Sealed:
-        """Names and values, for this job only: a row that somebody copies to another job cannot be opened there."""
+        """Seal names and values for this job only. A row that is copied to another job cannot be opened there."""
         text = json.dumps({"job": job, "environ": dict(environ)}).encode()
         return Sealed(self.ids[0], self._of_id[self.ids[0]].encrypt(text).decode())
 
     def open(self, job: int, sealed: Sealed) -> dict[str, str]:
-        """The environment. Raises EnvironmentLocked where no key here opens it, or where it is not this job's."""
+        """The environment as names and values.
+
+        Raises:
+            EnvironmentLocked: No key of the file opens the environment, it is damaged, or it belongs to another job.
+        """
         key = self._of_id.get(sealed.key_id)
         if key is None:
             raise EnvironmentLocked(f"edt-{job}", self.missing(sealed.key_id), unknown_key=True)
@@ -68,29 +72,35 @@ class Keys:
         return dict(opened["environ"])
 
     def missing(self, key_id: str) -> str:
-        """Why what was sealed with another key stays shut: both keys, and what to do."""
+        """A text that says why an environment sealed with another key stays closed. It names both keys
+        and the remedy.
+        """
         return (
             f"it was sealed with the key {key_id}, and {self.place} holds {', '.join(self.ids)}: "
             "add that key to the file as a line of its own"
         )
 
     def keyed(self, text: bytes) -> bytes:
-        """A digest that cannot be guessed at without the key."""
+        """A digest of 32 bytes. Without the key, nobody can test guesses of the text against it."""
         return hmac.digest(self._newest, b"edt request\0" + text, hashlib.sha256)
 
 
 class KeyFile:
-    """The file, and what was in it when it was last read. Any thread may ask."""
+    """The key file, and the keys that were in it when it was last read. Threads may share it."""
 
     def __init__(self, settings: Settings) -> None:
         self._named = settings.secret_key_file is not None
         self.path = settings.secret_key_file or settings.home / KEY_FILE
         self._read: tuple[tuple[int, ...], Keys] | None = None
         self._trouble = ""
-        """What was said of the file last, while it cannot be used."""
+        """What was last logged about the file while it cannot be used."""
 
     def keys(self) -> Keys:
-        """All keys, as ``known``; the home's own file is made where there was none at the first look."""
+        """All keys, as ``known``. At the first look, this makes the home's own file if it does not exist.
+
+        Raises:
+            SecretKeyUnusable: The file cannot be used, and no keys were read before.
+        """
         if self._read is None and not self._named:
             try:
                 if not self.path.exists():
@@ -100,8 +110,13 @@ class KeyFile:
         return self.known()
 
     def known(self) -> Keys:
-        """All keys; makes nothing. A file that cannot be used any more leaves the keys that were read before, and is
-        told of in the log. Raises SecretKeyUnusable where none were."""
+        """All keys. Makes no file.
+
+        If the file can no longer be used, the keys that were read before stay in use, and the log says why.
+
+        Raises:
+            SecretKeyUnusable: The file cannot be used, and no keys were read before.
+        """
         try:
             found = self._look()
         except SecretKeyUnusable as error:
@@ -117,8 +132,13 @@ class KeyFile:
         return found
 
     def last_read(self) -> Keys:
-        """The keys that were read last, for who must not wait for the home's disk: looks at the file only where it was
-        never read. Raises SecretKeyUnusable then."""
+        """The keys that were read last, for callers that must not wait for the home's disk.
+
+        The file is read only if it was never read before.
+
+        Raises:
+            SecretKeyUnusable: The file was never read before and cannot be used.
+        """
         return self._read[1] if self._read is not None else self.keys()
 
     def _look(self) -> Keys:
@@ -133,7 +153,9 @@ class KeyFile:
             raise SecretKeyUnusable(str(self.path), why) from None
 
     def _make(self) -> None:
-        """Several processes may start at once: each writes a draft, and the first to give it the name has made it."""
+        """Make the file with a new key. If several processes do this at once, each writes a draft, and the first link
+        wins.
+        """
         key = Fernet.generate_key().decode()
         with draft_beside(self.path, f"{key}\n", mode=0o600) as draft, suppress(FileExistsError):
             self.path.hardlink_to(draft)  # unlike a rename it fails where another process was faster

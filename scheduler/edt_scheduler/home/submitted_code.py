@@ -1,4 +1,6 @@
-"""The code of a submission, which moves from its staged folder into the folder of its job. Touches both."""
+"""The code of a submission, which moves from its staged folder into its job's folder. This module
+touches both folders.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,27 @@ from edt_scheduler.model.jobs import SUBMITTED_CODE, JobSpec, exec_id
 from edt_scheduler.settings import Settings
 
 MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
-"""WMLA's plain TensorFlow samples create RESULT_DIR/model themselves; all others expect to find it."""
+"""WMLA's plain TensorFlow samples create RESULT_DIR/model themselves. All other scripts expect the folder to exist."""
 
 
 @dataclass
 class SubmittedCode:
-    """What was submitted, and where it lies: staged, or in a job's folder."""
+    """The submitted code and the place where it is: staged, or in a job's folder."""
 
     staged: Path
     directory: Path | None = None
     inode: int = 0
 
     def lay_out(self, settings: Settings, number: int, spec: JobSpec) -> bool:
-        """Make the folder of this job around it, durably. False: something of this name lies in the home, which is
-        another job's. Raises OSError; then nothing is left of it."""
+        """Make the job's folder and move the code into it, durably.
+
+        Returns:
+            False: the home holds a folder, link or file of this name, which belongs to another job. Nothing was
+                changed.
+
+        Raises:
+            OSError: The folder cannot be made. Nothing is left of it.
+        """
         if lost_found.is_taken(settings, number):
             return False
         directory = settings.job_directory(exec_id(number))
@@ -42,14 +51,17 @@ class SubmittedCode:
             self.staged.rename(directory / SUBMITTED_CODE)
             for folder in (directory, directory.parent, self.staged.parent):
                 durable.sync(folder)
-        except OSError:  # a full disk: no job comes of it, and nothing of one is left
+        except OSError:  # for example a full disk: there will be no job, so leave nothing of its folder
             self._undo(directory)
             raise
         return True
 
     def take_back(self) -> None:
-        """Undo ``lay_out``, where it was done. A folder that was set aside meanwhile stays where it is; one that the
-        disk does not let go is set aside later."""
+        """Undo ``lay_out``, if it was done.
+
+        A folder that was moved to ``lost+found`` meanwhile stays there. A folder that cannot be removed now is moved
+        there later.
+        """
         if self.directory is None or self.staged.exists():
             return
         laid = self.directory / SUBMITTED_CODE
@@ -62,5 +74,5 @@ class SubmittedCode:
         if laid.exists():
             laid.rename(self.staged)
         for folder in (*directory.iterdir(), directory):
-            folder.rmdir()  # only what ``lay_out`` made, and nothing has been put into since
+            folder.rmdir()  # removes only the empty folders that ``lay_out`` made
         self.directory = None

@@ -1,12 +1,14 @@
-"""Whether a job's result is exact, as far as it was checked, and why. Pure.
+"""Whether a job's result is exact, as far as this was checked, and why. Pure.
 
-A result is exact where it has the bits of an undisturbed training. What can be checked while it trains is that all
-engines hold the same state; engines compare checksums of it, and the job's row keeps what came of that:
+A result is exact if it has the bits of an undisturbed training. During a training one thing can be checked: whether all
+engines hold the same state. Engines compare checksums of their states. The job's row stores the outcome in these
+columns:
 
-* ``inexact``: the first reason why the result is not exact; it never becomes exact again.
+* ``inexact``: the first reason why the result is not exact. The result never becomes exact again.
 * ``comparisons``: how often the engines were compared and were equal, over all attempts.
-* ``compared_step``: at which step that was last, as far as the attempt that runs now goes on from there.
-* ``uncompared_step``: the step at which engines joined that nobody has compared since.
+* ``compared_step``: the step of the last such comparison. When an attempt resumes from an earlier step, this becomes
+  that step.
+* ``uncompared_step``: the step at which engines joined that were not compared since.
 """
 
 from __future__ import annotations
@@ -15,53 +17,60 @@ import enum
 from dataclasses import dataclass
 
 MOST_CHARACTERS = 300
-"""So much is kept of each text that a training tells about its guarantee."""
+"""Number of characters that are kept of each text that a training reports about its guarantee."""
 
 
 class Verdict(enum.StrEnum):
-    """What may be said of a result."""
+    """What can be said about a result."""
 
     EXACT = "exact"  # all engines were compared since the last one joined, and were equal
-    NOT_COMPARED = "not-compared"  # nothing speaks against it, and nobody has looked
-    NOT_EXACT = "not-exact"  # something has ended the guarantee
+    NOT_COMPARED = "not-compared"  # nothing has ended the guarantee, but not all engines were compared
+    NOT_EXACT = "not-exact"  # something has ended the guarantee of equal bits
 
 
 @dataclass(frozen=True)
 class Exactness:
-    """A verdict, and one sentence why."""
+    """A verdict, and one sentence that explains it."""
 
     verdict: Verdict
     reason: str
     comparisons: int = 0
     """How often the engines' states were compared and were equal."""
     compared_step: int | None = None
-    """At which step that was last."""
+    """The step of the last such comparison."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What a job's row knows of comparisons; the names are its columns'."""
+    """The columns of a job's row about comparisons; the fields have the columns' names."""
 
     comparisons: int
     compared_step: int | None
     uncompared_step: int | None
 
     def equal(self, step: int, *, of_join: bool) -> Compared:
-        """The engines were compared after ``step`` committed steps, and were equal. ``of_join``: because one joined."""
+        """The columns after the engines were compared at ``step`` committed steps and were equal.
+
+        ``of_join``: whether they were compared because an engine joined.
+        """
         joined = self.uncompared_step
         waits = joined is not None and (joined > step or (joined == step and not of_join))
         newest = step if self.compared_step is None else max(step, self.compared_step)
         return Compared(self.comparisons + 1, newest, self.uncompared_step if waits else None)
 
     def joined(self, step: int) -> Compared:
-        """An engine took over the state of others after ``step`` committed steps. It may be told late."""
+        """The columns after an engine took over the state of others at ``step`` committed steps. The report may come
+        late.
+        """
         if self.compared_step is not None and self.compared_step > step:
             return self
         newest = step if self.uncompared_step is None else max(step, self.uncompared_step)
         return Compared(self.comparisons, self.compared_step, newest)
 
     def resumed(self, step: int) -> Compared:
-        """An attempt has begun after ``step`` committed steps, 0 if from the beginning; what came later is undone."""
+        """The columns after an attempt has begun at ``step`` committed steps; 0: from the beginning. Later steps are
+        undone.
+        """
         compared, uncompared = self.compared_step, self.uncompared_step
         return Compared(
             self.comparisons,
@@ -71,7 +80,7 @@ class Compared:
 
 
 def judge(compared: Compared, inexact: str | None, *, started: bool) -> Exactness:
-    """What a job's columns say of its result. ``started``: an attempt of it has begun."""
+    """The verdict that follows from a job's columns. ``started``: whether an attempt of the job has begun."""
     facts = (compared.comparisons, compared.compared_step)
     if inexact is not None:
         return Exactness(Verdict.NOT_EXACT, inexact, *facts)
@@ -89,7 +98,9 @@ def judge(compared: Compared, inexact: str | None, *, started: bool) -> Exactnes
 
 
 def why_not_exact(what: str, why: str, engine: int | None, step: int | None, difference: str) -> str:
-    """The reason as one text: what ended the guarantee and why, then what differs, where and from when on."""
+    """The reason as one text: what ended the guarantee and why, then what differs, in which engine and from which step
+    on.
+    """
     reason = f"{cut(what) or 'something'}: {cut(why) or 'unknown'}"
     place = f"in engine {engine}" if engine is not None else ""
     time = f"at step {step}" if step is not None else ""
@@ -100,10 +111,10 @@ def why_not_exact(what: str, why: str, engine: int | None, step: int | None, dif
 
 
 def cut(text: str) -> str:
-    """As much of a text as is kept."""
+    """The part of a text that is kept: at most MOST_CHARACTERS characters."""
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 
 def why_they_differ(step: int) -> str:
-    """The reason while nothing more is known than that a comparison failed."""
+    """The reason as long as only the failed comparison is known."""
     return f"the engines' states differ at step {step}"

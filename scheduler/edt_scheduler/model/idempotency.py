@@ -1,6 +1,6 @@
-"""A request that may come twice and is meant once, told by its Idempotency-Key. Pure.
+"""A request that may arrive twice but must take effect once. Its Idempotency-Key identifies it. Pure.
 
-Next: store/idempotency.py, which remembers what such a request made, in the transaction that made it.
+Next: store/idempotency.py remembers what such a request made, in the transaction that made it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,30 @@ from edt_scheduler.errors import KeyInvalid
 
 HEADER = "Idempotency-Key"
 KEPT_SECONDS = 24 * 3600
-"""So long a key means its first request; after that it may mean another one."""
+"""How long a key stands for its first request. After this time it may stand for another request."""
 MOST_CHARACTERS = 255
 
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """One user's key, and which request it stands for."""
+    """A user's key, and a digest of the request for which it stands."""
 
     key: str
     request_sha256: str
 
     @classmethod
     def of(cls, key: str, *parts: str | None, keyed: Callable[[bytes], bytes] | None = None) -> IdempotentRequest:
-        """``parts``: all that makes it this request and no other; of an upload its SHA-256. ``keyed``: digests it where
-        it may hold secrets, since a plain SHA-256 lets whoever reads it try guesses. Raises KeyInvalid."""
+        """The request with this key.
+
+        Args:
+            key: The Idempotency-Key: 1 to MOST_CHARACTERS visible ASCII characters.
+            parts: Everything that distinguishes this request from others; for an upload, its SHA-256.
+            keyed: Digests the parts if they may hold secrets. Anyone who reads a plain SHA-256 could test guesses
+                against it.
+
+        Raises:
+            KeyInvalid: The key is not accepted.
+        """
         if not 1 <= len(key) <= MOST_CHARACTERS or not all("!" <= character <= "~" for character in key):
             raise KeyInvalid(HEADER, f"got {key[:64]!r}; it takes 1 to {MOST_CHARACTERS} visible ASCII characters")
         canonical = json.dumps(parts).encode()

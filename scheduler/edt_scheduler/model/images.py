@@ -17,12 +17,13 @@ _NAME = re.compile(
 
 
 def is_name(text: str) -> bool:
-    """Whether Docker, containerd and Kubernetes all take this for the name of an image."""
+    """Whether Docker, containerd and Kubernetes all accept this text as the name of an image."""
     return len(text) <= LONGEST and _NAME.fullmatch(text) is not None
 
 
 def canonical(name: str) -> str:
-    """One name for all ways of writing an image: with its tag, without what Docker adds to short names itself.
+    """One name for all ways of writing an image: with its tag, and without the defaults that Docker adds to short
+    names.
 
     ``docker.io/library/python`` and ``python:latest`` are the same image.
     """
@@ -32,9 +33,9 @@ def canonical(name: str) -> str:
 
 
 def matches(name: str, patterns: str) -> bool:
-    """Whether an image is meant by patterns with ``*`` and ``?``, commas between them.
+    """Whether one of the patterns matches the image's name. Patterns use ``*`` and ``?`` and are separated by commas.
 
-    ``team/own`` means its ``latest``, ``team/*`` all of them with all tags.
+    ``team/own`` matches its tag ``latest`` only. ``team/*`` matches all images of the team with all tags.
     """
     wanted = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
     return any(fnmatchcase(canonical(name), way) for pattern in wanted for way in (pattern, canonical(pattern)))

@@ -1,4 +1,5 @@
-"""A job: what a user submits, what an exit does to its state, how long it waits, how lists of jobs are filtered.
+"""A job: what a user submits, its state after an exit, its waits after losses, and the filter and order of lists of
+jobs.
 
 Pure: no clock, no database.
 """
@@ -18,26 +19,32 @@ from edt_contract.reports import ExitKind
 from edt_scheduler.model.states import JobState
 
 MOST_SLOTS = 10_000
-"""A job may ask for so many slots at the most. The scheduler's work grows with it."""
+"""The most slots that a job may ask for. The scheduler's work grows with this number."""
 
 
 SUBMITTED_CODE = "_submitted_code"
-"""Folder of a job in which lies what was sent."""
+"""Name of the folder in a job's folder that holds the submitted code."""
 
 
 BACKOFF_SECONDS = (1, 2, 4, 8, 16, 32, 60)
-"""What a job waits before it gets something again that it lost, by how often in a row; the last goes on for ever."""
+"""How long a job waits before it gets back what it lost, by the number of losses in a row.
+
+The last value holds for all further losses.
+"""
 
 LOSSES_APART_SECONDS = 300
-"""Losses farther apart than this are not of one row: the wait after the later one is the first again."""
+"""Losses that are farther apart than this are not in a row: the wait after the later loss is the first value again."""
 LOSSES_TOGETHER_SECONDS = 1
-"""Losses closer than this are one: a supervisor takes all engines of its node along."""
+"""Losses that are closer than this count as one loss: a lost supervisor takes all engines of its node with it."""
 
 CAP_SECONDS, LONGEST_CAP_SECONDS = 60, 1800
-"""After a joining engine could not get the weights its job keeps its size for so long; doubling up to the second."""
+"""How long a job keeps its size after a joining engine could not get the weights.
+
+Each further failure doubles the time, up to LONGEST_CAP_SECONDS.
+"""
 
 OOM_LIMIT = 2
-"""The so-many-th kill for memory counts as the script's."""
+"""The kill for memory with this number counts as the script's own error."""
 OUT_OF_MEMORY = (
     "out of memory: an engine was killed for it for the second time; ask for less (a smaller batch_size, fewer "
     "loader processes), or for nodes with more memory"
@@ -45,10 +52,15 @@ OUT_OF_MEMORY = (
 
 
 def state_after(kind: ExitKind, *, stop_requested: bool, again: bool = False) -> JobState:
-    """Where a job goes when its attempt has ended as ``kind`` and no process of it is left.
+    """The state of a job after its attempt has ended as ``kind`` and no process of it is left.
 
-    A stop wins over everything but success: a script that dies of the SIGTERM it was sent has not failed.
-    ``again``: an exception of its script may be followed by another attempt.
+    A requested stop wins over every outcome except success: a script that dies of the SIGTERM it was sent has not
+    failed.
+
+    Args:
+        kind: How the attempt ended.
+        stop_requested: Whether the job was asked to stop.
+        again: Whether another attempt may follow an exception of the script.
     """
     if kind is ExitKind.FINISHED:
         return JobState.FINISHED
@@ -60,14 +72,17 @@ def state_after(kind: ExitKind, *, stop_requested: bool, again: bool = False) ->
 
 
 def backoff_seconds(kind: ExitKind, times: int) -> int:
-    """How long what was lost is waited for. ``times``: how often that has happened in a row, this one included."""
+    """How many seconds the job waits before it gets back what it lost; 0: no wait.
+
+    ``times``: how many times in a row this has happened, including this time.
+    """
     if kind not in {ExitKind.LOST, ExitKind.SCRIPT_ERROR} or times < 1:
         return 0
     return BACKOFF_SECONDS[min(times, len(BACKOFF_SECONDS)) - 1]
 
 
 def losses_in_a_row(times: Iterable[float]) -> int:
-    """How many losses the newest one is the last of. ``times``: when each happened."""
+    """How many losses in a row end with the newest one. ``times``: when each loss happened, in seconds."""
     newest_first = sorted(times, reverse=True)
     number = min(1, len(newest_first))
     for later, earlier in pairwise(newest_first):
@@ -78,13 +93,16 @@ def losses_in_a_row(times: Iterable[float]) -> int:
 
 
 def cap_seconds(failures: int) -> int:
-    """How long a job's size is capped after so many pull failures in a row."""
+    """How many seconds a job's size is capped after this many pull failures in a row."""
     return min(CAP_SECONDS << min(failures - 1, 16), LONGEST_CAP_SECONDS)
 
 
 @dataclass(frozen=True)
 class Raised:
-    """What a script died of. Alike: the same words, addresses in memory apart, at the same step."""
+    """The exception that ended a script, and the step at which it was raised; None: before the first step.
+
+    Two of them are alike if the steps are equal and the messages differ only in memory addresses.
+    """
 
     message: str
     step: int | None
@@ -94,7 +112,10 @@ class Raised:
 
 
 def why_not_again(raised: Raised, before: Raised | None, restarts: int, most: int) -> str | None:
-    """Why a script that raised is not started again; None: it is. ``before``: what its attempt before died of."""
+    """Why a script that raised an exception is not started again; None: it is started again.
+
+    ``before`` is the exception of the previous attempt. The text is empty if the job allows no restarts.
+    """
     if most == 0:
         return ""
     if before is not None and raised.alike(before):
@@ -110,23 +131,23 @@ def _bare(message: str) -> str:
 
 
 MOST_NAMED = 3
-"""So many jobs a sentence names."""
+"""The most jobs that one sentence names."""
 _EXEC_ID = re.compile(r"edt-([1-9][0-9]{0,17})")
 
 
 def exec_id(number: int) -> str:
-    """``edt-7`` for job row 7."""
+    """The exec id of a job's number: ``edt-7`` for 7."""
     return f"edt-{number}"
 
 
 def job_number(text: str) -> int | None:
-    """7 for ``edt-7``; None for what is not an exec id of ours."""
+    """The number in an exec id: 7 for ``edt-7``; None: the text is no exec id."""
     match = _EXEC_ID.fullmatch(text)
     return int(match.group(1)) if match else None
 
 
 def named(numbers: Iterable[int]) -> str:
-    """``edt-1, edt-2, edt-3 and 4 more``."""
+    """A text that names these jobs: ``edt-1, edt-2, edt-3 and 4 more``."""
     names = [exec_id(number) for number in sorted(numbers)]
     more = len(names) - MOST_NAMED
     return f"{', '.join(names[:MOST_NAMED])} and {more} more" if more > 0 else ", ".join(names)
@@ -134,43 +155,45 @@ def named(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a user submitted, understood. Immutable: one row of a job, written once."""
+    """What a user submitted, parsed. Immutable: it is written into the job's row once."""
 
     framework: str
-    """WMLA's name as submitted, ``edtPyTorch``."""
+    """WMLA's name of the framework, as submitted, such as ``edtPyTorch``."""
     model_main: str
     """The main script, relative to the job's working directory."""
     args_verbatim: str
-    """The args as they came, values of ``--msd-env`` masked: this text is shown."""
+    """The arguments as submitted. Values of ``--msd-env`` are masked, because this text is shown."""
     app_name: str
     backend: str = "pytorch"
-    """What the supervisor imports: ``pytorch`` or ``tensorflow``."""
+    """The framework that the supervisor imports: ``pytorch`` or ``tensorflow``."""
     model_dir: str | None = None
-    """``--model-dir``: the working directory inside the submitted code, where it exists there."""
+    """``--model-dir``: the working directory in the submitted code, if it exists there."""
     arguments: tuple[str, ...] = ()
-    """The user's own, after the script in ``sys.argv``."""
+    """The user's own arguments, which follow the script in ``sys.argv``."""
     num_worker: int = 1
     worker_device_num: int = 1
     max_restarts: int = 0
-    """``--maxRestarts``: how often it starts again after an exception of its script."""
+    """``--maxRestarts``: how often the job is started again after an exception of its script."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """``--msd-env``. May hold secrets: stored sealed, in a row of its own (``store.environs``) that goes when nothing
-    of the job can start any more; never in events, messages or logs."""
+    """``--msd-env``. May hold secrets, so it never appears in events, messages or logs.
+
+    It is stored sealed in a row of its own (``store.environs``). The row is deleted when the job can no longer start.
+    """
     data_path: str | None = None
     """``--cs-datastore-meta …,data_path=REL``: DATA_DIR below the data file system."""
     image: str | None = None
-    """``--msd-image-name``: what its containers are made of, where a node runs jobs in containers."""
+    """``--msd-image-name``: the image of the job's containers, on nodes that run jobs in containers."""
     remark: str = ""
-    """What its user should be told of the submission; stands in the job's history."""
+    """A remark on the submission for its user. It is stored in the job's history."""
 
     @property
     def max_engines(self) -> int:
-        """The most slots this job may hold, whatever its script asks for."""
+        """The most slots that this job may hold, whatever its script asks for."""
         return self.num_worker * self.worker_device_num
 
 
 class JobKey(enum.StrEnum):
-    """What a list of jobs can be sorted by."""
+    """The columns by which a list of jobs can be sorted."""
 
     NUMBER = "number"
     CREATED_AT = "created_at"
@@ -181,7 +204,7 @@ class JobKey(enum.StrEnum):
 
 @dataclass(frozen=True)
 class JobOrder:
-    """How a list of jobs is sorted. Of those that are alike the older comes first, whichever way it goes."""
+    """How a list of jobs is sorted. Among jobs with equal values the older job comes first, in both directions."""
 
     by: JobKey = JobKey.NUMBER
     descending: bool = False
@@ -189,21 +212,21 @@ class JobOrder:
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs a list is to show; None: whatever it is."""
+    """Which jobs a list shows. A field that is None excludes no job."""
 
     owner: str | None = None
-    """The name of its owner: everybody who has had that name, users who were removed too."""
+    """The owner's name. It matches the jobs of all users who have ever had this name, including removed users."""
     owner_id: int | None = None
     states: frozenset[JobState] | None = None
     framework: str | None = None
     text: str | None = None
-    """Part of its id, its name, its main script, the folder that was sent or its owner's name, capital or small."""
+    """A part of the job's id, name, main script, submitted folder or owner's name. Upper and lower case are equal."""
     unnamed: frozenset[str] = frozenset()
-    """What jobs are called whose user gave them no name: ``text`` is not looked for in these."""
+    """The names of jobs to which the user gave no name. ``text`` is not searched in these names."""
 
 
 def folder_sent(work_dir: str) -> str:
-    """Name of the folder that was sent, by where its main script is run; empty: files came without one."""
+    """Name of the submitted folder, taken from the job's working directory; empty: the files came without a folder."""
     inside = PurePosixPath(work_dir).parts[1:]
     return inside[-1] if inside else ""
 
@@ -212,10 +235,10 @@ LARGEST = 2**63 - 1
 
 
 def storable(value: Any) -> Any:
-    """JSON data with what cannot be stored replaced: odd characters by U+FFFD, odd numbers by None.
+    """JSON data in which values that cannot be stored are replaced: characters by U+FFFD, numbers by None.
 
-    PostgreSQL takes no NUL in text and no NaN in JSON, neither takes a number of more than 64 bits or half of a
-    surrogate pair.
+    PostgreSQL accepts no NUL in text and no NaN in JSON. Neither database accepts an integer of more than 64 bits or
+    half of a surrogate pair.
     """
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

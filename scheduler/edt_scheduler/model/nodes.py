@@ -1,4 +1,5 @@
-"""A node's slots, the lease by which a silent node is noticed, and an engine's threads. Pure; clocks are arguments.
+"""A node's slots, the lease after which a silent node is lost, and the threads of an engine. Pure; clocks are
+arguments.
 
 A node's ``Intent`` and ``Health`` are in ``states``.
 """
@@ -18,22 +19,27 @@ class SlotSpec:
     device: str = "cpu"
     """``cpu`` or a GPU's UUID."""
     label: str = ""
-    """For people: ``CPU slot``, ``NVIDIA H200``."""
+    """A text for people, such as ``CPU slot`` or ``NVIDIA H200``."""
 
 
 @dataclass
 class Leases:
-    """Counts silence on the observer's own monotonic clock; two machines' clocks are never compared.
+    """Measures how long nodes are silent, by the observer's own monotonic clock. Clocks of two machines are never
+    compared.
 
-    A node's counter changes whenever it is heard from. Who observes a node for the first time, or has just
-    been started, gives it a whole lease before declaring anything.
+    A node's counter changes whenever the node is heard from. An observer that sees a node for the first time, or that
+    was just started, gives the node a whole lease before it takes the node for lost.
     """
 
     lease_seconds: float
     _last: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def observe(self, counters: Mapping[int, int], now: float) -> frozenset[int]:
-        """Take the counters as read now; the ids of the nodes whose lease has run out."""
+        """Take the counters as they were read at ``now`` (seconds of a monotonic clock).
+
+        Returns:
+            The ids of the nodes whose lease has run out.
+        """
         for node in self._last.keys() - counters.keys():
             del self._last[node]
         for node, counter in counters.items():
@@ -43,8 +49,11 @@ class Leases:
 
 
 def threads_per_engine(nodes: Iterable[tuple[int, int]]) -> int:
-    """Threads of one micro-batch: the least of cores // slots over (cores, slots) of the nodes, at least 1.
+    """Threads of one micro-batch: the smallest ``cores // slots`` of the nodes, at least 1.
 
-    Fixed at submit, since the number of threads is part of a result's identity.
+    This number is fixed when a job is submitted, because the number of threads is part of a result's identity.
+
+    Args:
+        nodes: (cores, slots) of each node.
     """
     return max(1, min((cores // slots for cores, slots in nodes if slots > 0), default=1))

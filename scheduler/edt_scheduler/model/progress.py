@@ -1,7 +1,7 @@
-"""How far a training is, how fast it goes, when it will be done at that, and its course as a curve shows it. Pure.
+"""How far a training is, how fast it is, when it will end, and the curve of its metrics. Pure.
 
-The pace is a mean of steps a second in which what was longer ago than SMOOTH_SECONDS counts little: validation and
-pauses are part of it. With another number of engines it begins anew.
+The pace is a mean in steps per second. Times longer ago than SMOOTH_SECONDS count little. Validation and pauses are
+part of the pace. When the number of engines changes, a new mean begins.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ from typing import Any, Protocol
 
 SMOOTH_SECONDS = 30.0
 PACE = "pace"
-"""Under which name it is kept beside a job's progress."""
+"""The key under which the pace is stored beside a job's progress."""
 
 
 def with_report(before: Mapping[str, Any] | None, report: Mapping[str, Any], fence: int, time: float) -> dict[str, Any]:
-    """The pace once a report came. ``before``: what this function gave for the one before, as JSON; {}: none."""
+    """The pace after a report.
+
+    Args:
+        before: What this function returned for the previous report, as JSON; {} or None: there was none.
+        report: Body of the PROGRESS report.
+        fence: Number of the attempt that reported.
+        time: When the report was written, in seconds since the epoch.
+    """
     step, workers = report.get("step"), report.get("workers")
     if not isinstance(step, int):
         return dict(before or {})
@@ -36,7 +43,7 @@ def with_report(before: Mapping[str, Any] | None, report: Mapping[str, Any], fen
 
 
 def eta_seconds(pace: Mapping[str, Any] | None, steps_total: int | None) -> float | None:
-    """Seconds until the last step, at this pace; None: nobody can say."""
+    """Seconds until the last step at this pace; None: unknown."""
     rate = pace.get("steps_per_second") if pace else None
     if not pace or not rate or steps_total is None:
         return None
@@ -44,10 +51,15 @@ def eta_seconds(pace: Mapping[str, Any] | None, steps_total: int | None) -> floa
 
 
 def share_done(report: Mapping[str, Any], steps_total: int | None, *, finished: bool) -> float | None:
-    """The share of its steps that a job has done, 0 to 1; None: nobody can say.
+    """The share of its steps that a job has done, 0 to 1; None: unknown.
 
-    ``told``: the body of its newest report of progress. A training that ended early has done a part of its steps, also
-    where it is ``finished``; a script that told of no training has done all when it is.
+    A training that ended early has done a part of its steps, even if the job is finished. A finished job whose script
+    reported no training has done all.
+
+    Args:
+        report: Body of the job's newest PROGRESS report; empty: there was none.
+        steps_total: The job's number of steps, if the report has none.
+        finished: Whether the job's state is FINISHED.
     """
     step, total = report.get("step"), report.get("steps_total") or steps_total
     if not isinstance(step, int) or not isinstance(total, int) or total <= 0:
@@ -56,13 +68,13 @@ def share_done(report: Mapping[str, Any], steps_total: int | None, *, finished: 
 
 
 def usual_rate(rates: Sequence[float]) -> float | None:
-    """Samples per second of a training as a whole: the median of what its reports told; None: they told nothing."""
+    """Samples per second of a whole training: the median of the rates in its reports; None: there are no rates."""
     return median(rates) if rates else None
 
 
 @dataclass(frozen=True)
 class MetricPoint:
-    """What one PROGRESS report said."""
+    """What one PROGRESS report says."""
 
     step: int
     time: float
@@ -75,21 +87,26 @@ class MetricPoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """A training's metrics, downsampled to what a curve shows; steps only grow."""
+    """A training's metrics, downsampled for a curve. The steps only grow."""
 
     points: tuple[MetricPoint, ...]
     total: int
-    """How many points there were."""
+    """Number of points before downsampling."""
 
 
 MOST_METRICS = 64
-"""So many metrics a training has. A script that names one after each step would have as many curves as points."""
+"""The most metrics of one training. A script that names a metric after each step would otherwise have as many curves as
+points.
+"""
 _KEPT_OF_A_PART = 4
 
 
 def final_points(points: Sequence[MetricPoint]) -> list[MetricPoint]:
-    """The points of the steps that count. ``points`` come as they were told: an attempt goes on from a checkpoint, and
-    what the one before had done beyond it is done again."""
+    """The points of the steps that count.
+
+    ``points`` are in the order in which they were reported. An attempt resumes from a checkpoint, and repeats the steps
+    that the previous attempt had done after this checkpoint. The points of the repeated steps replace the earlier ones.
+    """
     kept: list[MetricPoint] = []
     for point in points:
         while kept and kept[-1].step >= point.step:
@@ -99,8 +116,11 @@ def final_points(points: Sequence[MetricPoint]) -> list[MetricPoint]:
 
 
 def downsampled(points: Sequence[MetricPoint], most: int) -> list[MetricPoint]:
-    """At most ``most`` points (never fewer than 4) that keep the shape of the loss: of each of several parts, equally
-    long, the first, the last, the least and the greatest. The very first and last are among them."""
+    """At most ``most`` points (but 4 at least) that keep the shape of the loss.
+
+    The points are divided into parts of equal length. Of each part these points are kept: the first, the last, and
+    those with the smallest and the largest loss. The first and the last of all points are among them.
+    """
     parts = max(1, most // _KEPT_OF_A_PART)
     if len(points) <= max(most, _KEPT_OF_A_PART):
         return list(points)
@@ -118,7 +138,7 @@ def downsampled(points: Sequence[MetricPoint], most: int) -> list[MetricPoint]:
 
 
 class StoredPoint(Protocol):
-    """A point as it is stored, in short."""
+    """The fields of a stored point that thinning out needs."""
 
     @property
     def fence(self) -> int: ...
@@ -129,11 +149,11 @@ class StoredPoint(Protocol):
 
 
 def indices_to_keep(points: Sequence[StoredPoint], most: int) -> list[int]:
-    """The indices of at most ``most`` points that are to stay for good, in order.
+    """The indices, in order, of at most ``most`` points that are kept for good.
 
-    The first and the last of each attempt, the least and the greatest loss, and, of the steps, one of each of equally
-    long parts: the one told last, which is what counts of a step that was done again. Where already the first are too
-    many, as many of them as there is room for.
+    Kept are the first and the last point of each attempt, and the points with the smallest and the largest loss. The
+    range of steps is divided into equal parts, and the point of each part that was reported last is kept, too. The last
+    report counts because steps can be repeated. If the first two kinds are already too many, ``most`` of them are kept.
     """
     if len(points) <= most:
         return list(range(len(points)))
@@ -151,7 +171,7 @@ def indices_to_keep(points: Sequence[StoredPoint], most: int) -> list[int]:
 
 
 def limit_metrics(points: Sequence[MetricPoint]) -> list[MetricPoint]:
-    """The points with those metrics alone that are named first."""
+    """The points with only the first MOST_METRICS metrics that they name."""
     few = frozenset(islice({name: None for point in points for name in point.metrics}, MOST_METRICS))
     return [
         replace(point, metrics={name: value for name, value in point.metrics.items() if name in few})

@@ -1,9 +1,9 @@
-"""The states that the database stores, each in one place: of jobs, of nodes, of users, and the causes of resizes.
+"""The states that the database stores, each defined once: of jobs, nodes and users, and the causes of resizes.
 
-Pure: no clock, no database. ``TRANSITIONS`` is the only list of legal moves of a job in the code; the schema holds the
-same list in ``job_transitions`` and a trigger, and a test compares the two. ``store.jobs.move`` is the one function
-through which a job's state changes. How engines and attempts end is ``edt_contract``'s ``ExitKind``; why a job waits is
-``plan``'s ``Blocking``.
+Pure: no clock, no database. ``TRANSITIONS`` is the only list in the code of the legal changes of a job's state. The
+schema holds the same list in ``job_transitions`` and enforces it with a trigger; a test compares the two. Only
+``store.jobs.move`` changes a job's state. How engines and attempts end is defined by ``ExitKind`` of ``edt_contract``.
+Why a job waits is defined by ``Blocking`` of ``plan``.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from edt_scheduler.errors import IllegalTransition
 
 
 class JobState(enum.StrEnum):
-    """The state of a job: six, all of them shown to users. ``wire`` is WMLA's word for each."""
+    """The state of a job. There are six, and users see all of them. ``wire`` is WMLA's word for each."""
 
-    SUBMITTED = "SUBMITTED"  # durable; no scheduler has looked at it yet
+    SUBMITTED = "SUBMITTED"  # durable; no scheduler has seen it yet
     PENDING = "PENDING"  # waits for slots, for a back-off, or for its attempt to report its start
     RUNNING = "RUNNING"  # an attempt has started
     FINISHED = "FINISHED"  # the script came to its end; terminal
-    KILLED = "KILLED"  # stopped on its user's word, and no process of it is left; terminal
+    KILLED = "KILLED"  # it was asked to stop, and no process of it is left; terminal
     ERROR = "ERROR"  # the script failed; terminal
 
     @property
     def terminal(self) -> bool:
-        """A terminal state is written once and never left."""
+        """Whether this state is final: a job in it never changes its state again."""
         return not TRANSITIONS[self]
 
     @property
@@ -43,17 +43,19 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.KILLED: frozenset(),
     JobState.ERROR: frozenset(),
 }
-"""Which state may follow which. PENDING to FINISHED or ERROR: an attempt that ended before it reported its start."""
+"""Which states may follow each state. PENDING is followed by FINISHED or ERROR if an attempt ended before it reported
+its start.
+"""
 
 
 class JobStatus(enum.StrEnum):
-    """What people are shown of a job's state: where one state means two things, which of them it is."""
+    """How a job's state is shown to people. If one state has two meanings, the status says which one applies."""
 
     SUBMITTED = "submitted"
-    WAITING = "waiting"  # PENDING: for slots, or for a back-off
-    STARTING = "starting"  # PENDING: it holds slots, and its attempt has yet to report its start
+    WAITING = "waiting"  # PENDING: it waits for slots, or for a back-off
+    STARTING = "starting"  # PENDING: it holds slots, and its attempt has not reported its start
     RUNNING = "running"
-    STOPPING = "stopping"  # its stop was asked for, and processes of it are left
+    STOPPING = "stopping"  # it was asked to stop, and processes of it are left
     FINISHED = "finished"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -69,7 +71,9 @@ _STATUSES = {
 
 
 def job_status(state: JobState, *, slots: int, waits: bool, stop_requested: bool) -> JobStatus:
-    """The status of a job in ``state`` that holds ``slots`` slots; ``waits``: it is known why nothing of it starts."""
+    """The status of a job in ``state`` that holds ``slots`` slots. ``waits``: whether a reason is known why it must
+    wait.
+    """
     if stop_requested and not state.terminal:
         return JobStatus.STOPPING
     if state is JobState.PENDING:
@@ -82,7 +86,11 @@ TERMINAL = tuple(state for state in JobState if not TRANSITIONS[state])
 
 
 def advance(before: JobState, after: JobState) -> JobState:
-    """``after``, if a job may go there from ``before``; raises IllegalTransition otherwise."""
+    """``after``, if a job may change to it from ``before``.
+
+    Raises:
+        IllegalTransition: The change is not legal.
+    """
     if after not in TRANSITIONS[before]:
         raise IllegalTransition(before, after)
     return after
@@ -102,11 +110,11 @@ class Health(enum.StrEnum):
     UP = "up"  # new engines may start there
     CORDONED = "cordoned"  # engines stay, none start
     DRAINING = "draining"  # engines leave, none start
-    LOST = "lost"  # not heard from within its lease: its engines are gone for planning
+    LOST = "lost"  # not heard from within its lease: the planner counts its engines as gone
 
 
 def health(intent: Intent, *, lost: bool) -> Health:
-    """A lost node is lost, whatever is wanted of it."""
+    """The health of a node. A lost node is lost, whatever the administrator wants of it."""
     if lost:
         return Health.LOST
     return Health.UP if intent is Intent.OPEN else Health(intent.value)
@@ -120,16 +128,16 @@ class Role(enum.StrEnum):
 
 
 class ResizeCause(enum.StrEnum):
-    """Why the scheduler changed a job's size. ``ResizeView.detail`` says it with names."""
+    """Why the scheduler changed a job's size. ``ResizeView.detail`` gives the cause with names."""
 
     SUBMIT = "submit"  # its first attempt starts
     RESTART = "restart"  # a later attempt starts
-    ENGINES_KNOWN = "E-known"  # its script has told E, it may hold more than one slot
-    JOB_ENDED = "job-finished"  # slots of an ended job came free
-    SLOTS_FREE = "slots-free"  # slots came free otherwise: a node, another job's shrinking, a back-off's end
-    ROOM = "room"  # another job's share
-    STOP = "stop"  # its user's word
+    ENGINES_KNOWN = "E-known"  # its script has set E, so it may hold more than one slot
+    JOB_ENDED = "job-finished"  # slots of an ended job became free
+    SLOTS_FREE = "slots-free"  # slots became free otherwise: a new node, a job that shrank, a back-off that ended
+    ROOM = "room"  # another job gets its share
+    STOP = "stop"  # a user asked for it
     DRAIN = "drain"  # its node is being emptied
     NODE_LOST = "node-lost"  # a node was not heard from for its lease
-    LEFT = "left"  # engines left in order, and not on the scheduler's word: their node's agent ends, or a SIGTERM
+    LEFT = "left"  # engines left in order, but the scheduler did not ask: their node's agent ends, or a SIGTERM
     ENGINE_LOST = "engine-lost"  # engines ended unasked and the attempt went on: a crash, a kill, a supervisor's death

@@ -1,6 +1,7 @@
 """Use cases of users and their tokens.
 
-Passwords arrive hashed, by the API's argon2; tokens are made here, shown once and stored as their SHA-256.
+The API hashes passwords with argon2 before it passes them on. Tokens are made here, shown once, and stored as their
+SHA-256.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from edt_scheduler.views import UserView
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 TOKEN_BYTES = 32
-"""All tokens are equally long: ``dlicmd`` keeps the tail of a longer one that it overwrites."""
+"""All tokens have the same length, because ``dlicmd`` keeps the tail of a longer token that it overwrites."""
 
 
 @retried(if_done=False)
@@ -37,10 +38,16 @@ def add_user(
     by: UserView | None = None,
     request: IdempotentRequest | None = None,
 ) -> UserView:
-    """Add a user. Raises UserExists and UserInvalid. Who gets a removed user's name is a new user and owns
-    nothing of the old one's.
+    """Add a user. A user who gets the name of a removed user is a new user and owns nothing of the removed one.
 
-    ``request``, of the user ``by``: where it has added this user before, that is the answer. Raises KeyReused.
+    Args:
+        by: The user who asks for it.
+        request: The request of the user ``by``. If it has added this user before, that user is the answer.
+
+    Raises:
+        UserExists: A user of this name exists.
+        UserInvalid: The name is not allowed.
+        KeyReused: The Idempotency-Key came before with another request.
     """
     if not NAME.fullmatch(name):
         raise UserInvalid("name", f"{name!r}: letters, digits and _ . @ -, at most 64, not beginning with . @ -")
@@ -70,32 +77,38 @@ def _named(tx: Connection, name: str) -> Row[Any]:
 
 
 def users(platform: Platform, *, limit: int | None = None, after: int = 0) -> list[UserView]:
-    """At most so many of the users by name, from the one whose id is ``after`` (not itself) on; None: all."""
+    """At most ``limit`` users by name, behind the user whose id is ``after``; None: all of them."""
     with platform.database.snapshot() as tx:
         return [to_views.user(row) for row in store.listed(tx, limit, after)]
 
 
 @retried(if_done=True)
 def set_password(platform: Platform, user: UserView, password_hash: str) -> None:
-    """Change the password that ``user`` was seen with; every token issued under it ends.
+    """Change the password of ``user``. Every token that was issued under the old password ends.
 
-    Raises NoSuchUser, and PasswordChanged where it is another one by now.
+    Raises:
+        NoSuchUser: The user was removed.
+        PasswordChanged: The password has changed since ``user`` was read.
     """
     with platform.database.transaction() as tx:
         row = store.get(tx, user.id)
         if row is not None and row.password_hash == password_hash:
-            return  # by this same call, which did not learn of it
+            return  # an earlier try of this call has set it, and its answer was lost
         store.set_password(tx, _still(user, row), password_hash)
 
 
 def remove_user(platform: Platform, name: str) -> None:
-    """Remove a user and their tokens, and stop their jobs. The last admin stays.
+    """Remove a user and their tokens, and stop their jobs. The last admin cannot be removed.
 
-    The user goes first, so that no job comes any more; then the jobs are stopped, some at a time. Where that is broken
-    off, or takes long, a periodic task goes on with it.
+    The user is removed first, so that they cannot submit more jobs. Then the jobs are stopped, some at a time. If that
+    is interrupted or takes long, a periodic task stops the rest.
+
+    Raises:
+        NoSuchUser: No user has this name.
+        LastAdmin: The user is the last admin.
     """
     _remove(platform, name)
-    with suppress(Unavailable):  # the user is removed, which must not be told as a failure
+    with suppress(Unavailable):  # the user is removed: the caller must not see a failure
         stop_jobs_of_removed_users(platform)
 
 
@@ -110,10 +123,13 @@ def _remove(platform: Platform, name: str) -> None:
 
 @retried(if_done=True)
 def issue_token(platform: Platform, user: UserView, lifetime_seconds: float) -> str:
-    """A new secret that stands for this user for a while.
+    """Make a new secret that stands for this user for ``lifetime_seconds``.
 
-    Raises NoSuchUser, and PasswordChanged where the password is no longer the one that ``user`` was seen with: a new
-    password ends all tokens of the old one, also those that are made at that moment.
+    A new password ends all tokens of the old one. This includes a token that is made at the same moment.
+
+    Raises:
+        NoSuchUser: The user was removed.
+        PasswordChanged: The password has changed since ``user`` was read.
     """
     secret = secrets.token_urlsafe(TOKEN_BYTES)
     with platform.database.transaction() as tx:
@@ -123,8 +139,9 @@ def issue_token(platform: Platform, user: UserView, lifetime_seconds: float) -> 
 
 
 def _still(user: UserView, row: Row[Any] | None) -> int:
-    """The id of a user as they were seen, who is ``row`` now: perhaps removed since, or with another password. Another
-    user of the same name is not who was meant.
+    """The user's id, if ``row`` still has the password with which ``user`` was read.
+
+    ``row`` is looked up by id, so another user of the same name is never taken for this one.
     """
     if row is None:
         raise NoSuchUser(user.name)
@@ -134,7 +151,7 @@ def _still(user: UserView, row: Row[Any] | None) -> int:
 
 
 def verify_token(platform: Platform, secret: str) -> UserView | None:
-    """The user of a token; None for one that is unknown, revoked or expired."""
+    """The user of a token; None: the token is unknown, revoked or expired."""
     with platform.database.snapshot() as tx:
         row = store.of_token(tx, secret, platform.clock())
     return to_views.user(row) if row is not None else None
@@ -142,6 +159,6 @@ def verify_token(platform: Platform, secret: str) -> UserView | None:
 
 @retried(if_done=True)
 def revoke_token(platform: Platform, secret: str) -> None:
-    """End a token. An unknown one is no error: it is not valid either way."""
+    """End a token. An unknown token is no error, because it is not valid anyway."""
     with platform.database.transaction() as tx:
         store.drop_token(tx, secret)

@@ -29,13 +29,21 @@ WOKEN_BY = ("notification", "timer", "start")
 
 
 def assignments(platform: Platform, node: str, *, woken_by: str = "timer") -> NodeAssignments:
-    """What this node should be running now. Being asked is the node's heartbeat.
+    """What this node should be running now. This call is also the node's heartbeat.
 
-    From here on processes may exist for what is listed: the rows remember that it was handed out, and each
-    resize that concerns the node remembers what woke the agent that fetched it first.
+    From now on processes may exist for everything that is listed. The rows note that they were handed out. Each resize
+    that concerns the node notes what woke the agent that fetched it first.
 
-    No file is looked at, so that a home that stands still makes no node silent. But where a job was sealed with a key
-    that is not known yet, the file with the keys is, when the heartbeat is written.
+    No file is read, so that a home that does not answer makes no node silent. There is one exception: if a job was
+    sealed with a key that is not known yet, the key file is read, after the heartbeat was written.
+
+    Args:
+        platform: The open platform.
+        node: The node's name.
+        woken_by: What made the agent ask: ``notification``, ``timer`` or ``start``.
+
+    Raises:
+        NoSuchNode: No node has this name.
     """
     if woken_by not in WOKEN_BY:
         woken_by = "timer"
@@ -52,7 +60,7 @@ def assignments(platform: Platform, node: str, *, woken_by: str = "timer") -> No
 def _assignments(
     platform: Platform, node: str, woken_by: str, secret: Keys
 ) -> tuple[NodeAssignments, list[EnvironmentLocked]]:
-    """``assignments`` with these keys, and for each attempt that is locked why it is."""
+    """``assignments`` with these keys, and for each locked attempt the error that says why it is locked."""
     with platform.database.transaction(urgent=True) as tx:
         now = platform.clock()
         row = nodes.get(tx, node)
@@ -84,7 +92,11 @@ def _assignments(
 
 
 def assignments_version(platform: Platform, node: str) -> int:
-    """The version that ``assignments`` would answer with; writes nothing and waits for nobody."""
+    """The version that ``assignments`` would return now. Writes nothing and waits for no lock.
+
+    Raises:
+        NoSuchNode: No node has this name.
+    """
     with platform.database.snapshot() as tx:
         version = nodes.version(tx, node)
     if version is None:
@@ -94,11 +106,18 @@ def assignments_version(platform: Platform, node: str) -> int:
 
 @retried(if_done=True)
 def record_reports(platform: Platform, node: str, reports: Sequence[Report]) -> dict[str, int]:
-    """Take a node's reports, each number of a (job, fence) once and in order; how far each is taken now.
+    """Take a node's reports: each number of a (job, fence) once and in order.
 
-    What is known already changes nothing; behind a gap nothing is taken, so the answer says where to go on. One report
-    may stand for several numbers that its agent left out. Reports of an attempt that this database does not know are
-    acknowledged and dropped, so that the agent can forget them.
+    A known report changes nothing. After a gap no report is taken, and the answer tells the agent where to continue.
+    One report may stand for several numbers that its agent left out. Reports of an attempt that this database does not
+    know are acknowledged and dropped, so that the agent can forget them.
+
+    Returns:
+        For each ``<exec id>/<fence>`` the newest number that was taken.
+
+    Raises:
+        ReportForeign: A report names another node.
+        NoSuchNode: No node has this name.
     """
     for report in reports:
         if report.node != node:
@@ -131,30 +150,38 @@ def record_reports(platform: Platform, node: str, reports: Sequence[Report]) -> 
 
 @retried(if_done=True)
 def record_usage(platform: Platform, node: str, samples: Sequence[SlotUse]) -> None:
-    """Take a node's sample of its slots, as of now. It is no heartbeat."""
+    """Store a node's sample of its slots with the present time. This call is no heartbeat.
+
+    Raises:
+        NoSuchNode: No node has this name.
+    """
     with platform.database.transaction(durable=False, urgent=True) as tx:
         row = nodes.get(tx, node)
         usage.put(tx, row, samples, platform.clock())
 
 
 def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: float) -> bool:
-    """Take one report. One that we stumble over must not stand in the way of all that follow it, so it is skipped,
-    unless it says that processes are gone: then its attempt waits, and the others go on. False: it waits."""
+    """Take one report. False: the report waits, and the later reports of its attempt wait with it.
+
+    A report that raises an exception here must not block the reports behind it, so it is skipped. A report that says
+    that processes are gone is never skipped: its attempt waits, and other attempts continue.
+    """
     try:
         with tx.begin_nested():
             ingest.take(tx, node, number, report, now)
     except Exception as error:
         if isinstance(error, DBAPIError) and outage(error) is not None:
-            raise  # the database, not the report
+            raise  # the database fails, not the report
         log.exception("%s/%d: report %d (%s) could not be taken", report.job, report.fence, report.seq, report.kind)
         return report.kind not in ingest.NEVER_SKIPPED
     return True
 
 
 def _first(report: Report) -> int:
-    """The first number that a report stands for: its own, or that of others before it that were left out.
+    """The first number that a report stands for: its own, or the number of an earlier report that was left out.
 
-    Never one behind its own, whatever it says: it would wait for ever, and all that follow with it.
+    The answer is never higher than the report's own number, whatever the body says. A report with such a number would
+    wait for ever, and all later reports with it.
     """
     if report.kind is not ReportKind.REPORTS_LEFT_OUT:
         return report.seq

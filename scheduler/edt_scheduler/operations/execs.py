@@ -48,28 +48,46 @@ from edt_scheduler.views import JobPage, JobView, UserView
 
 SEED_VARIABLE = "EDT_SEED"
 READ_AT_ONCE = 1000
-"""So many jobs of a long list are in memory at a time."""
+"""Number of jobs of a long list that are in memory at a time."""
 DELETED_AT_ONCE, STOPPED_AT_ONCE = 500, 50
-"""So many jobs one transaction deletes, and so many of them it stops: each is some ten milliseconds of the writer's
-lock."""
+"""How many jobs one transaction deletes, and how many of these it stops. Each of the two takes about ten milliseconds
+under the writer's lock.
+"""
 
 
 def submit(
     platform: Platform, *, owner: UserView, spec: JobSpec, staged: Path, request: IdempotentRequest | None = None
 ) -> JobView:
-    """Take a job. ``staged``: its code, complete and fsynced, a folder below ``settings.staged``; it is moved.
+    """Take a job.
 
-    When this returns, row, arguments and code survive the death of everything. When it raises, no job exists, or
-    with OutcomeUnknown perhaps one; ``staged`` is then the caller's to remove, and what a crash leaves of it
-    ``sweeping`` clears away. ``request``: where it made a job before, that job is the answer and ``staged`` stays.
-    Raises KeyReused, NoSuchUser, SubmissionInvalid, Unavailable, and OSError where the home cannot be written.
+    When this returns, the row, the arguments and the code are durable. When this raises, no job exists; only after
+    OutcomeUnknown a job may exist. After an exception the caller removes ``staged``. ``sweeping`` removes a folder that
+    a crash leaves.
 
-    The home may lie on another machine, so it is touched between two transactions and in none: a number is reserved,
-    the folder is made under it and synced, the job is written. So no row is ever without its folder; a folder may be
-    without a row, while its number is reserved.
+    The home may be on another machine. Therefore no transaction touches its files, and the submit has three parts: it
+    reserves a number in a first transaction, makes and syncs the folder under this number, and writes the job in a
+    second transaction. So a row always has its folder. A folder may have no row while its number is reserved.
+
+    Args:
+        platform: The open platform.
+        owner: The user who submits.
+        spec: What the user submitted.
+        staged: The job's code: a complete and fsynced folder below ``settings.staged``. It is moved into the job's
+            folder.
+        request: If this request has made a job before, that job is the answer and ``staged`` stays.
+
+    Returns:
+        The new job, or the job that ``request`` made before.
+
+    Raises:
+        KeyReused: The Idempotency-Key came before with another request.
+        NoSuchUser: The owner was removed.
+        SubmissionInvalid: The submission is not accepted.
+        Unavailable: The database cannot serve now, or the reservation has expired (SubmitExpired).
+        OSError: The home cannot be written.
     """
     if platform.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
-        # The job's for life, whatever the setting is later: all its engines must have one Keras.
+        # The job keeps this choice when the setting changes later: all its engines must have the same Keras.
         spec = replace(spec, environ={KERAS2_VARIABLE: "1", **spec.environ})
     check_image(platform, spec.image, owner)
     work_dir, seed = _work_dir(spec, staged), _seed(spec)
@@ -78,13 +96,13 @@ def submit(
     crash_point(CrashPoint.API_RESERVED)
     try:
         while not code.lay_out(platform.settings, number, spec):
-            # A link or a file takes its number, too, and is no folder that counts for the highest.
+            # A link or a file also blocks a number, but ``highest_number`` counts folders only.
             highest = max(number, lost_found.highest_number(platform.settings))
             number = _reserve(platform, instead_of=number, above=highest)
         crash_point(CrashPoint.API_LAID_OUT)
         view = _write(platform, number, owner, spec, work_dir, seed, request)
     except OutcomeUnknown:
-        raise  # perhaps it is a job
+        raise  # the job may exist
     except Unavailable:
         code.take_back()  # the reservation ends by itself
         raise
@@ -98,7 +116,11 @@ def submit(
 
 
 def submitted_before(platform: Platform, *, owner: UserView, request: IdempotentRequest) -> JobView | None:
-    """The job that this request made when it came before. Raises KeyReused."""
+    """The job that this request made when it came before; None: it comes for the first time.
+
+    Raises:
+        KeyReused: The Idempotency-Key came before with another request.
+    """
     with platform.database.snapshot() as tx:
         user = user_store.get(tx, owner.id)
         made = idempotency.made(tx, user.id, request, platform.clock()) if user is not None else None
@@ -106,14 +128,14 @@ def submitted_before(platform: Platform, *, owner: UserView, request: Idempotent
 
 
 def _reserve(platform: Platform, instead_of: int | None = None, above: int = 0) -> int:
-    """A number that is this submit's alone, above ``above``. ``instead_of``: the reservation that it is to replace.
+    """Reserve a number above ``above`` for this submit alone.
 
-    What a loss of power takes away of it is missed when the job is written, which then is refused. Raises
-    DatabaseUnavailable.
+    ``instead_of`` is a reservation that the new one replaces. A loss of power can undo the reservation. The transaction
+    that writes the job then finds no reservation and refuses the job. Raises DatabaseUnavailable.
     """
     try:
         return _reserved(platform, instead_of, above)
-    except OutcomeUnknown as error:  # perhaps a number is reserved, which ends by itself; surely there is no job
+    except OutcomeUnknown as error:  # a number may be reserved, and would expire; there is surely no job
         raise DatabaseUnavailable("does not answer", passing=True) from error
 
 
@@ -136,8 +158,11 @@ def _write(
     seed: int,
     request: IdempotentRequest | None,
 ) -> JobView:
-    """The job, written under its reserved number, or the one that this request made before. A try whose end nobody
-    knows is found out by the next one: nobody else writes a job of this number. Raises SubmitExpired."""
+    """Write the job under its reserved number, or return the job that this request made before.
+
+    If the outcome of a try is unknown, the next try finds it out: no other submit writes a job of this number. Raises
+    SubmitExpired.
+    """
     secret = platform.secret_key.keys()
     with platform.database.transaction() as tx:
         if store.known(tx, [number]):
@@ -159,11 +184,11 @@ def _write(
             note_use(tx, spec.image, owner, now)
             outbox.put_scheduler(tx, now)
             return _made(tx, platform, exec_id(number))
-    raise SubmitExpired  # out here: it is no trouble of the database's
+    raise SubmitExpired  # outside the transaction: this is no failure of the database
 
 
 def _give_up(platform: Platform, number: int, code: SubmittedCode) -> None:
-    """Leave nothing of a submit that came to no job. A reservation that cannot be taken away ends by itself."""
+    """Remove what is left of a submit that made no job. A reservation that cannot be removed now expires by itself."""
     code.take_back()
     with suppress(Unavailable), platform.database.transaction(durable=False) as tx:
         reservations.drop(tx, number)
@@ -175,7 +200,9 @@ def _made(tx: Connection, platform: Platform, made: str) -> JobView:
 
 
 def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
-    """Where the job's code runs, relative to its folder; the main script must be there."""
+    """Where the job's code runs, relative to the job's folder. Raises SubmissionInvalid if the main script is not
+    there.
+    """
     inside = PurePosixPath(spec.model_dir or ".")
     if inside.is_absolute() or ".." in inside.parts:
         raise SubmissionInvalid("--model-dir", f"{spec.model_dir!r} leads out of the submitted code")
@@ -196,19 +223,19 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
 
 
 def _seed(spec: JobSpec) -> int:
-    """The job's seed: its own EDT_SEED, or 31 random bits that are stored and shown."""
+    """The job's seed: its own EDT_SEED, or 31 random bits. The seed is stored and shown."""
     seed = spec.environ.get(SEED_VARIABLE)
     if seed is None:
         return secrets.randbits(31)
     try:
         return int(seed)
     except ValueError:
-        # The value is not shown: whatever --msd-env gives may be a secret.
+        # The value is not shown: every value of --msd-env may be a secret.
         raise SubmissionInvalid("--msd-env EDT_SEED", "takes a whole number, got something else") from None
 
 
 def job(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
-    """One job. Raises NoSuchJob for what the viewer may not see."""
+    """One job. Raises NoSuchJob if the viewer may not see it."""
     with platform.database.snapshot() as tx:
         return to_views.jobs(tx, platform.settings, [visible(tx, exec_id, viewer)])[0]
 
@@ -221,12 +248,12 @@ def jobs(
     order: JobOrder = JobOrder(),  # noqa: B008 - frozen
     limit: int | None = None,
 ) -> Iterator[JobView]:
-    """The viewer's jobs, an admin's everybody's, however many there are: some are read, told, and then the next.
+    """The viewer's own jobs, or all users' jobs for an admin, read batch by batch.
 
-    Which they are and in which order is found out once, and eight bytes are kept of each. Then each batch is a snapshot
-    of its own, begun when somebody asks for it, so a slow reader holds no connection. Each job is told once, as it is
-    then; one that comes meanwhile is not told, nor one that is deleted before its turn, or has another state than those
-    asked for.
+    The numbers of the jobs and their order are read once, at eight bytes per job. Then each batch is read in its own
+    snapshot when the caller asks for it, so a slow reader holds no connection. Each job comes once, as it is when its
+    batch is read. A job that is submitted meanwhile is left out. So is a job that was deleted, or left the wanted
+    ``states``, before its batch is read.
     """
     with platform.database.snapshot() as tx:
         numbers = store.sorted_numbers(tx, _seen_by(viewer), states, order, limit)
@@ -240,9 +267,9 @@ def jobs(
 def jobs_page(
     platform: Platform, *, viewer: UserView, wanted: JobFilter, limit: int, before: int | None = None
 ) -> JobPage:
-    """At most ``limit`` of the viewer's jobs that the filter finds, newest first, from ``before`` (not itself) on.
+    """At most ``limit`` of the viewer's jobs that match the filter, newest first, with numbers below ``before``.
 
-    An admin who filters by an owner's name finds the jobs of all users who have ever had that name.
+    An admin who filters by an owner's name gets the jobs of all users who have ever had this name.
     """
     if not viewer.is_admin:
         if wanted.owner not in {None, viewer.name}:
@@ -256,7 +283,12 @@ def jobs_page(
 
 @retried(if_done=True)
 def stop(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
-    """Ask for a job's end. At once KILLED if nothing of it runs, else when its last process is gone."""
+    """Ask a job to end. The job becomes KILLED at once if no process of it runs, otherwise when its last process is
+    gone.
+
+    Raises:
+        NoSuchJob: The viewer may see no job of this id.
+    """
     with platform.database.transaction() as tx:
         row = visible(tx, exec_id, viewer)
         lifecycle.stop(tx, row, platform.clock())
@@ -267,16 +299,24 @@ def stop(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
 
 @retried(if_done=True)
 def delete(platform: Platform, exec_id: str, *, viewer: UserView) -> None:
-    """Take a job off the lists for good. It is stopped if it runs; its folder goes once it is over."""
+    """Take a job off the lists for good. A running job is stopped. Its folder is removed once the job is over.
+
+    Raises:
+        NoSuchJob: The viewer may see no job of this id.
+    """
     with platform.database.transaction() as tx:
         _delete(tx, [visible(tx, exec_id, viewer)], platform.clock())
     platform.notifier.notify()
 
 
 def delete_all(platform: Platform, *, viewer: UserView) -> int:
-    """``delete`` for each of the viewer's own jobs that there are now, an admin's too; how many have gone.
+    """Delete all jobs that the viewer owns at this moment. An admin, too, deletes only their own jobs.
 
-    Some at a time, so that nobody waits for all of them. Broken off, it has deleted the oldest; asked again it goes on.
+    Each transaction deletes some of them, so that other writers need not wait for all. An interrupted call has deleted
+    the oldest jobs, and the next call continues.
+
+    Returns:
+        The number of deleted jobs.
     """
     with platform.database.snapshot() as tx:
         newest = store.newest_number(tx)
@@ -288,7 +328,7 @@ def delete_all(platform: Platform, *, viewer: UserView) -> int:
 
 
 def _delete_some(platform: Platform, viewer: UserView, after: int, until: int) -> list[int]:
-    """Delete the next of the viewer's own jobs, in one transaction; their numbers, none where none is left."""
+    """Delete the next of the viewer's own jobs in one transaction. Returns their numbers; empty: no job is left."""
     with platform.database.snapshot() as tx:
         rows = _short(store.own(tx, viewer.id, after=after, until=until, limit=DELETED_AT_ONCE))
     numbers = [row.id for row in rows]
@@ -299,8 +339,10 @@ def _delete_some(platform: Platform, viewer: UserView, after: int, until: int) -
 
 @retried(if_done=True)
 def _delete_these(platform: Platform, viewer: UserView, numbers: Sequence[int]) -> None:
-    """Delete these, in order, of the viewer's own jobs, but for those that somebody has deleted meanwhile. They are
-    named, so that a try after one whose end nobody knows deletes no others."""
+    """Delete these of the viewer's own jobs, in order, except jobs that are deleted already.
+
+    The jobs are named by number, so that a try after an unknown outcome deletes no other jobs.
+    """
     first, last = numbers[0], numbers[-1]
     with platform.database.transaction() as tx:
         wanted = set(numbers)
@@ -309,8 +351,11 @@ def _delete_these(platform: Platform, viewer: UserView, numbers: Sequence[int]) 
 
 
 def stop_jobs_of_removed_users(platform: Platform) -> int:
-    """Stop what users left who were removed, some at a time; how many jobs that were. What takes too long is left to
-    the next call."""
+    """Stop the jobs of removed users, some in each transaction.
+
+    Returns:
+        The number of jobs that were asked to stop. If this takes too long, the next call stops the rest.
+    """
 
     @retried(if_done=True)
     def stop_some() -> int:
@@ -329,8 +374,10 @@ def stop_jobs_of_removed_users(platform: Platform) -> int:
 
 
 def _short(rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
-    """The first of them, so many that one transaction is soon done: to stop one that is not over takes ten times as
-    long as to delete one that is."""
+    """The first of these rows, only as many as one transaction can delete quickly.
+
+    Stopping a job that is not over takes ten times as long as deleting a job that is over.
+    """
     stopped = 0
     for index, row in enumerate(rows):
         stopped += not JobState(row.state).terminal
@@ -348,7 +395,9 @@ def _delete(tx: Connection, rows: Sequence[Row[Any]], now: float) -> None:
 
 
 def _seen_by(viewer: UserView) -> int | None:
-    """Whose jobs the viewer sees, as the store asks for them: their own, an admin everybody's."""
+    """The id of the user whose jobs the viewer may see, as the store expects it; None: all users' jobs
+    (for an admin).
+    """
     return None if viewer.is_admin else viewer.id
 
 

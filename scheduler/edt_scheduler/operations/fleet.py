@@ -24,7 +24,7 @@ from edt_scheduler.views import NodeView, Registration, UseOverTime
 
 LEAST_INTERVAL_SECONDS = 1.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-"""Part of a queue's name and of folder names."""
+"""A node's name. It becomes part of a queue's name and of folder names."""
 
 
 @retried(if_done=True)
@@ -40,11 +40,25 @@ def register_node(
     launcher: str = "process",
     alone: bool = False,
 ) -> Registration:
-    """A node's agent has started. It gets a new token; an older agent of the same name is shut out by that.
+    """Register a node whose agent has started. The node gets a new token, which shuts out an older agent of the same
+    name.
 
-    ``alone``: its engines and those of other nodes cannot reach each other.
+    If the boot id differs from the last one, no process from before the restart can exist. Everything that attempts
+    held on the node is then given back.
 
-    A boot id that differs from the last one proves that nothing of before runs there: all of it is given back.
+    Args:
+        platform: The open platform.
+        name: The node's name.
+        host: The node's address.
+        cores: Number of CPU cores, at least 1.
+        boot_id: The id that the node's kernel made when it booted.
+        incarnation: The id of this run of the agent.
+        slots: The node's slots, each once.
+        launcher: In what the node's jobs run: ``process`` or ``docker``.
+        alone: Whether its engines and those of other nodes cannot reach each other.
+
+    Raises:
+        NodeInvalid: The name, the cores or the slots are not valid.
     """
     _check(name, cores, slots)
     token = secrets.token_urlsafe(32)
@@ -81,15 +95,21 @@ def _check(name: str, cores: int, slots: Sequence[SlotSpec]) -> None:
 
 @retried(if_done=True)
 def beat(platform: Platform) -> None:
-    """An API serves: until it says so no more, a node that is not heard from is silent by its own doing."""
+    """Note that an API serves.
+
+    While no API does this, the scheduler takes no node for lost: nodes can be heard from only through an API.
+    """
     with platform.database.transaction() as tx:
         store.beat_api(tx)
 
 
 def serves(platform: Platform) -> bool:
-    """Whether the schema is the newest; a row of it has been read.
+    """Whether the schema is the newest. A row is read to find out whether the database answers.
 
-    Raises DatabaseTooNew, Unavailable, and what else a database raises whose schema is none of ours.
+    Raises:
+        DatabaseTooNew: A newer version has migrated the database.
+        Unavailable: The database cannot be read, or its last write failed a moment ago.
+        Exception: Whatever else a database raises that has none of our schemas.
     """
     with platform.database.snapshot() as tx:
         store.listed(tx, limit=1)
@@ -100,7 +120,7 @@ def serves(platform: Platform) -> bool:
 
 
 def verify_node_token(platform: Platform, secret: str) -> str | None:
-    """The name of the node whose token this is."""
+    """The name of the node that has this token; None: no node has it."""
     with platform.database.snapshot() as tx:
         return store.of_token(tx, secret)
 
@@ -111,14 +131,26 @@ def node(platform: Platform, name: str) -> NodeView:
 
 
 def nodes(platform: Platform, *, limit: int | None = None, after: int = 0) -> list[NodeView]:
-    """At most so many of the nodes with their slots, oldest first, from number ``after`` (not itself) on; None: all."""
+    """At most ``limit`` nodes with their slots, oldest first, with a number above ``after``; None: all of them."""
     with platform.database.snapshot() as tx:
         return to_views.nodes_of(tx, store.listed(tx, limit, after), platform.clock())
 
 
 def usage(platform: Platform, node: str, *, since: float, until: float, points: int) -> dict[str, list[UseOverTime]]:
-    """How busy each slot was, in at most so many intervals, oldest first; a slot of which nothing is known is left
-    out."""
+    """How busy each slot was, in at most ``points`` intervals, oldest first.
+
+    A slot without samples in this time is left out.
+
+    Args:
+        platform: The open platform.
+        node: The node's name.
+        since: Begin, in seconds since the epoch.
+        until: End, in seconds since the epoch.
+        points: Number of intervals. None is shorter than LEAST_INTERVAL_SECONDS.
+
+    Raises:
+        NoSuchNode: No node has this name.
+    """
     found: dict[str, list[UseOverTime]] = defaultdict(list)
     with platform.database.snapshot() as tx:
         row = store.get(tx, node)
@@ -131,25 +163,43 @@ def usage(platform: Platform, node: str, *, since: float, until: float, points: 
 
 
 def cordon(platform: Platform, name: str) -> NodeView:
-    """Nothing new on this node; what runs there stays."""
+    """Start nothing new on this node. What runs there stays.
+
+    Raises:
+        NoSuchNode: No node has this name.
+    """
     return _intend(platform, name, Intent.CORDONED)
 
 
 def uncordon(platform: Platform, name: str) -> NodeView:
-    """This node takes work again, after a cordon or a drain."""
+    """Let this node take work again, after a cordon or a drain.
+
+    Raises:
+        NoSuchNode: No node has this name.
+    """
     return _intend(platform, name, Intent.OPEN)
 
 
 def drain(platform: Platform, name: str) -> NodeView:
-    """Empty this node: engines leave it at their next boundary, nothing new starts."""
+    """Empty this node: its engines leave at their next boundary, and nothing new starts.
+
+    Raises:
+        NoSuchNode: No node has this name.
+    """
     return _intend(platform, name, Intent.DRAINING)
 
 
 @retried(if_done=True)
 def remove_node(platform: Platform, name: str) -> None:
-    """Take a lost node from all lists. What happened on it stays known, and a node of this name may register again.
-    What attempts that are over still hold there ends now: they are fenced, and nobody will say when it was gone.
-    Raises NoSuchNode, and NodeInUse for one that is heard from, or has a part of an attempt that goes on."""
+    """Take a lost node from all lists. Its history stays, and a node of this name may register again.
+
+    Slots that ended attempts still hold on the node are given back now: the attempts are fenced, and no report about
+    these slots will come.
+
+    Raises:
+        NoSuchNode: No node has this name.
+        NodeInUse: The node is not lost, or a part of a live attempt is on it.
+    """
     with platform.database.transaction() as tx:
         row = store.get(tx, name)
         now = platform.clock()

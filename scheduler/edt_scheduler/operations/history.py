@@ -1,7 +1,8 @@
-"""Use cases of looking back: a job's history, resizes, slots and curve; slots over time; what has changed since the
-last look.
+"""Use cases of looking back: a job's events, resizes, slots and metrics, the timeline of all slots, and the changes
+since a cursor.
 
-Lists go by number: ``after`` is that of the last one already seen, ``limit`` how many more; None: all.
+Lists are ordered by number. ``after`` is the number of the last item that the caller has seen. ``limit`` is the most
+items to return; None: all.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ from edt_scheduler.views import (
 )
 
 MOST_OF_A_KIND = 50_000
-"""A timeline has about so many allocations, and those held now, so many resizes and so many failures. One of years
-would take minutes, and all memory."""
+"""About the largest number of ended allocations, of resizes and of failures in one timeline.
+
+Slots that are held now come on top. A timeline of years without this limit would take minutes and all memory.
+"""
 
 
 def events(
     platform: Platform, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
 ) -> list[EventView]:
-    """A job's history, complete and in order."""
+    """A job's events, all of them and in order. Raises NoSuchJob."""
     with platform.database.snapshot() as tx:
         number = visible(tx, exec_id, viewer).id
         return [to_views.event(row) for row in store.history(tx, number, after, limit)]
@@ -53,7 +56,7 @@ def events(
 def resizes(
     platform: Platform, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
 ) -> list[ResizeView]:
-    """Each change of a job's size, in order."""
+    """Each change of a job's size, in order. Raises NoSuchJob."""
     with platform.database.snapshot() as tx:
         number = visible(tx, exec_id, viewer).id
         return [to_views.resize(row) for row in resize_store.of_job(tx, number, after, limit)]
@@ -62,14 +65,14 @@ def resizes(
 def allocations(
     platform: Platform, exec_id: str, *, viewer: UserView, after: int = 0, limit: int | None = None
 ) -> list[AllocationView]:
-    """Each slot that a job held, in order."""
+    """Each slot that a job has held, in order. Raises NoSuchJob."""
     with platform.database.snapshot() as tx:
         number = visible(tx, exec_id, viewer).id
         return [to_views.allocation(row) for row in allocation_store.of_job(tx, number, after, limit)]
 
 
 def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) -> Curve:
-    """How a job's training went, in at most about so many points."""
+    """A job's metrics over its steps, in about ``points`` points at most. Raises NoSuchJob."""
     with platform.database.snapshot() as tx:
         rows = metrics.of_job(tx, visible(tx, exec_id, viewer).id)
     final = progress.final_points([to_views.metric_point(row) for row in rows])
@@ -77,10 +80,13 @@ def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) ->
 
 
 def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until: float = math.inf) -> Timeline:
-    """Who held which slot at some instant of a time, and what happened in it. Where that would be too much the answer
-    begins later, as its ``since`` says. Everybody sees that a slot is held; by which of others' jobs, too: a cluster is
-    shared, and an exec id is no secret. What else a viewer may know of others' jobs is the API's to leave out."""
-    del viewer  # any user may look; the argument keeps the API from asking without one
+    """Which job held which slot between ``since`` and ``until`` (seconds since the epoch), and what happened then.
+
+    If this would be too much, the answer begins later, and its ``since`` names the new begin. Every user sees that a
+    slot is held, and by which job: users share the cluster, and an exec id is no secret. The API removes all other
+    facts about jobs that the viewer may not see.
+    """
+    del viewer  # any user may look; the argument makes sure that the API has a user
     with platform.database.snapshot() as tx:
         now = platform.clock()
         since = max(
@@ -118,9 +124,10 @@ def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until:
 def slot_time(
     platform: Platform, *, viewer: UserView, before: tuple[int, int] | None = None, limit: int
 ) -> SlotTimePage:
-    """For how long users' jobs have held slots, by the day, newest first, today as far as it has come.
+    """For how long users' jobs have held slots, by day, newest day first. Today is counted up to now.
 
-    Whoever is no admin sees only their own. ``before``: day and user of the last one already seen.
+    A user who is no admin sees only their own time. ``before`` is the day and the user id of the last item that the
+    caller has seen.
     """
     whose = None if viewer.is_admin else viewer.id
     with platform.database.snapshot() as tx:
@@ -134,7 +141,7 @@ def slot_time(
 def _newest_first(
     tx: Connection, now: float, user_id: int | None, before: tuple[int, int] | None, limit: int
 ) -> Iterator[tuple[int, int, float]]:
-    """Days that were not counted yet, then those that were."""
+    """Days that are not rolled up yet, then days that are."""
     counted = usage.counted_until(tx) or 0
     left = limit
     if before is None or before[0] >= counted:
@@ -150,17 +157,25 @@ def _newest_first(
 
 
 def newest_change(platform: Platform) -> str:
-    """A cursor: whatever is committed from now on comes after it."""
+    """A cursor. Everything that is committed from now on comes after it."""
     with platform.database.snapshot() as tx:
         return change_store.newest(tx)
 
 
 def changes_since(platform: Platform, cursor: str, *, until: str | None = None) -> Changes:
-    """What has changed after ``cursor``, each thing once and as it stands now; ``until``: only what had changed by that
-    cursor, for somebody who catches up with others.
+    """What has changed after ``cursor``: each thing once, in its present state.
 
-    A slot that changes hands changes its node and its job. Where nothing has changed this is one cheap read, and the
-    cursor is the same. Raises CursorInvalid, CursorTooOld.
+    If a slot changes hands, its node and its job have changed. If nothing has changed, this is one cheap read, and the
+    answer has the same cursor.
+
+    Args:
+        platform: The open platform.
+        cursor: A cursor of ``newest_change`` or of an earlier answer.
+        until: If given, only what had changed up to this cursor, so that a late reader can catch up with other readers.
+
+    Raises:
+        CursorInvalid: The text is not a cursor.
+        CursorTooOld: Not all changes after the cursor are known any more, or they are too many.
     """
     with platform.database.snapshot() as tx:
         found, newest = change_store.since(tx, cursor, until)

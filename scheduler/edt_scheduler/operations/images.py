@@ -1,7 +1,8 @@
-"""Use cases of container images: which a job may name, and which nodes have ready.
+"""Use cases of container images: which images a job may name, and which nodes have them ready.
 
-A job's image is code that its node downloads and starts, so an administrator says which may be named: those that
-``EDT_IMAGES`` means, and those in the table, into which an administrator's own submit puts its image, too.
+A job's node downloads the job's image and starts it as code. Therefore an administrator decides which images a job may
+name: those that match ``EDT_IMAGES``, and those in the table. When an administrator submits a job with an image, the
+image enters the table, too.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from edt_scheduler.store.database import retried
 from edt_scheduler.views import ImageOnNode, ImageView, UserView, view_of
 
 PULL_AGAIN_SECONDS = 600.0
-"""So long after a pull that failed is the node asked again."""
+"""How long after a failed pull the node is asked again."""
 _AT_ONCE = 100
-"""Pulls asked for in one transaction."""
+"""Number of pulls that one transaction asks for."""
 _ERROR_CHARACTERS = 500
 
 
 def check_image(platform: Platform, image: str | None, owner: UserView) -> None:
-    """Raises SubmissionInvalid where this user may not name this image."""
+    """Check that this user may name this image; None: the job names no image.
+
+    Raises:
+        SubmissionInvalid: The image is not allowed.
+    """
     if image is None or owner.is_admin or matches(image, platform.settings.images):
         return
     with platform.database.snapshot() as tx:
@@ -41,13 +46,13 @@ def check_image(platform: Platform, image: str | None, owner: UserView) -> None:
 
 
 def note_use(tx: Connection, image: str | None, owner: UserView, now: float) -> None:
-    """What an admin has used, everybody may use from now on."""
+    """Allow an image that an admin has used to all users from now on."""
     if image is not None and owner.is_admin and store.find(tx, canonical(image)) is None:
         store.allow(tx, canonical(image), owner.id, now, everywhere=False)
 
 
 def images(platform: Platform, *, limit: int, after: int = 0) -> list[ImageView]:
-    """At most so many of the images in the table, oldest first, from number ``after`` (not itself) on."""
+    """At most ``limit`` images of the table, oldest first, with a number above ``after``."""
     with platform.database.snapshot() as tx:
         rows = store.page(tx, limit, after)
         there = defaultdict(list)
@@ -62,7 +67,17 @@ def _view(row: Row[Any], there: Sequence[ImageOnNode] = ()) -> ImageView:
 
 @retried(if_done=True)
 def allow_image(platform: Platform, name: str, *, by: UserView, everywhere: bool) -> ImageView:
-    """Let everybody name an image. ``everywhere``: nodes that start containers have it ready before a job comes."""
+    """Let every user name an image.
+
+    Args:
+        platform: The open platform.
+        name: The image's name.
+        by: The admin who allows it.
+        everywhere: Whether nodes that start containers get the image ready before a job needs it.
+
+    Raises:
+        ImageInvalid: The text is not the name of an image.
+    """
     if not is_name(name):
         raise ImageInvalid("name", f"{name[:64]!r}: it takes REGISTRY/NAME:TAG or NAME@DIGEST")
     with platform.database.transaction() as tx:
@@ -74,16 +89,24 @@ def allow_image(platform: Platform, name: str, *, by: UserView, everywhere: bool
 
 @retried(if_done=True)
 def forbid_image(platform: Platform, name: str) -> None:
-    """Nobody but an admin may name it any more. Jobs that have it go on, and start again with it."""
+    """Let only admins name this image from now on. Jobs that have it continue, and later attempts start with it again.
+
+    Raises:
+        NoSuchImage: The image was not allowed.
+    """
     with platform.database.transaction() as tx:
         if not store.forbid(tx, canonical(name)):
             raise NoSuchImage(name)
 
 
 def ask_for_pulls(platform: Platform) -> int:
-    """Ask each node that starts containers for the images that are to be everywhere; how many were asked for.
+    """Ask the nodes that start containers for the images that every such node should have ready.
 
-    A node answers when it has the image or cannot get it. One that failed is asked again after a while.
+    A node answers when it has the image or cannot get it. A node that could not get it is asked again after
+    PULL_AGAIN_SECONDS.
+
+    Returns:
+        The number of pulls that were asked for.
     """
     with platform.database.snapshot() as tx:
         before = platform.clock() - PULL_AGAIN_SECONDS
@@ -101,7 +124,11 @@ def ask_for_pulls(platform: Platform) -> int:
 
 @retried(if_done=True)
 def record_pull(platform: Platform, node: str, image: str, error: str) -> None:
-    """A node has an image that it was asked for; ``error``: or why it cannot get it. Raises NoSuchNode."""
+    """Note that a node has an image that it was asked for, or, if ``error`` is not empty, why it cannot get the image.
+
+    Raises:
+        NoSuchNode: No node has this name.
+    """
     with platform.database.transaction() as tx:
         row = nodes.get(tx, node)
         if store.answer(tx, row.id, canonical(image), error[:_ERROR_CHARACTERS], platform.clock()):

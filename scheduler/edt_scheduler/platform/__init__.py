@@ -1,6 +1,7 @@
-"""The open platform: database, notifications and settings in one hand, first argument of every operation.
+"""The open platform: the database, the notifier and the settings in one object.
 
-The API opens it in its lifespan, the scheduler's process at start; both close it at the end.
+Every operation takes this object as its first argument. The API opens the platform in its lifespan, and the scheduler's
+process opens it at its start. Both close it at their end.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ log = logging.getLogger("edt.scheduler")
 
 @dataclass(frozen=True)
 class Platform:
-    """What an operation needs. ``clock`` is the wall clock written into rows; tests hand in their own."""
+    """What an operation needs.
+
+    ``clock`` gives the wall-clock time in seconds since the epoch that operations write into rows. Tests pass their
+    own.
+    """
 
     database: Database
     notifier: Notifier
@@ -41,14 +46,17 @@ class Platform:
         return KeyFile(self.settings)
 
     def close(self) -> None:
-        """Sends what is still to send, as far as that takes no waiting, and closes every connection."""
+        """Send the notifications that can be sent without waiting, and close every connection."""
         self.notifier.close()
         self.database.close()
 
 
 def open_platform(settings: Settings) -> Platform:
-    """``prepare``, open the database, and read the keys, so that nobody has to wait for their file later. Raises as
-    ``prepare``."""
+    """Call ``prepare``, open the database, and read the keys now, so that no later request waits for their file.
+
+    Raises:
+        HomeUnusable, DatabaseUnavailable, DatabaseTooNew: As ``prepare``.
+    """
     prepare(settings)
     platform = opened_platform(settings)
     platform.secret_key.keys()
@@ -56,11 +64,11 @@ def open_platform(settings: Settings) -> Platform:
 
 
 CANNOT_OPEN = (ValidationError, HomeUnusable, DatabaseTooNew, Unavailable, ArgumentError, DBAPIError)
-"""What settings, home and database raise that cannot be used."""
+"""What is raised when the settings, the home or the database cannot be used."""
 
 
 def why_not_open(error: Exception) -> str:
-    """One of CANNOT_OPEN in one sentence for people."""
+    """Explain an error of a type in CANNOT_OPEN in one sentence for people."""
     if isinstance(error, ValidationError):
         return complaint(error)
     if isinstance(error, ArgumentError | DBAPIError):
@@ -69,19 +77,27 @@ def why_not_open(error: Exception) -> str:
 
 
 def opened_platform(settings: Settings) -> Platform:
-    """For a child of a process that has called ``open_platform``. Nothing is connected before its first use."""
+    """Open the platform in a child of a process that has called ``open_platform``.
+
+    The child connects to nothing before it first uses a connection.
+    """
     database = Database(settings.database)
     return Platform(database, Notifier(database, settings.broker_url), settings)
 
 
 def prepare(settings: Settings) -> None:
-    """Make the folders, migrate the database to the newest schema, see that home and database belong together.
+    """Make the folders, migrate the database to the newest schema, and check that the home and the database belong
+    together.
 
-    Whatever an earlier release left in plain text is sealed. A job whose environment no key opens is told of, and
-    waits. Raises HomeUnusable for a home that cannot be written, SecretKeyUnusable for a key that cannot be read,
-    HomeForeign where the two do not belong together (the database is then as it was), DatabaseUnavailable for a
-    database that does not answer, ``edt_migrations.DatabaseTooNew`` for one that a newer version has migrated. May be
-    called by several processes at once: one of them migrates.
+    Environments that an earlier release stored in plain text are sealed. If no key opens the environments of some jobs,
+    the log names these jobs, and they wait. Several processes may call this at once: one of them migrates.
+
+    Raises:
+        HomeUnusable: The home cannot be written.
+        SecretKeyUnusable: The key file cannot be read.
+        HomeForeign: The home and the database do not belong together. The database is left as it was.
+        DatabaseUnavailable: The database does not answer.
+        edt_migrations.DatabaseTooNew: A newer version has migrated the database.
     """
     try:
         for folder in (settings.home, settings.jobs, settings.staged, settings.data, settings.home / "run"):

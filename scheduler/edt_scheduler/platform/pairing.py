@@ -1,14 +1,16 @@
-"""A home and its database know each other by an id that lies in both.
+"""Checks that a home and a database belong together: the same id is stored in both.
 
-The home has it in the file ``home-id``, with the database's URL on the second line for people to read; the database has
-it in its table ``home``, with the home's path. Whoever starts looks (``check`` before the
-schema is migrated, ``pair`` after it), and starts only where the two belong together: else the folders of one would
-be taken for leftovers of the other. ``judge`` is the whole rule, and pure. An id stands for one pairing: where two
-meet that have none, as in a release before ids or at the first start of all, a new one is made, and the same where an
-administrator has two belong together from now on (``adopt``). An id that a restored copy brings back is then refused.
+The home keeps the id in the file ``home-id``. The second line of this file holds the database's URL, for people to
+read. The database keeps the id in its table ``home``, together with the home's path. Every process that starts checks
+both: ``check`` before the schema is migrated, ``pair`` after it. The process starts only if both belong together.
+Otherwise the platform would take the job folders of one home for leftovers of another.
 
-The file is written before the row is committed, so a crash between leaves a home whose id no database has, which is
-the case of a home and a new database, and judged as such.
+``judge`` is the whole rule and is pure. An id stands for one pairing. A new id is made in two cases: when the database
+has none (at the very first start, or after a release that had no ids), and when an administrator pairs the two
+(``adopt``). A restored copy that brings an older id back is therefore refused.
+
+The file is written before the row is committed. A crash between the two leaves a home with an id that no database has.
+``judge`` treats this like a home that meets a new database.
 """
 
 from __future__ import annotations
@@ -35,35 +37,40 @@ _SECRET_OPTIONS = ("password", "sslpassword")
 
 @dataclass(frozen=True)
 class Known:
-    """A job as the database knows it."""
+    """What the database knows about a job."""
 
     fence: int
-    """Attempts so far."""
+    """Number of attempts so far."""
     deleted: bool
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What one start sees of the two. The jobs are looked at only where the database has no id."""
+    """What a starting process sees of the home and the database. Jobs are read only if the database has no id."""
 
     home_id: str | None
     database_id: str | None
     folders: Mapping[int, int] = field(default_factory=dict)
-    """Number of a job that has a folder in the home to its newest attempt there; 0: none has begun."""
+    """Number of each job that has a folder in the home, mapped to its newest attempt there; 0: no attempt has begun."""
     jobs: Mapping[int, Known] = field(default_factory=dict)
     is_new: bool = True
-    """The database has never had a user or a job."""
+    """Whether the database has never had a user or a job."""
     strangers: Collection[int] = ()
-    """Numbers of jobs in whose folder an attempt has begun on a node to which the database never gave it."""
+    """Numbers of jobs with a folder in which an attempt has begun on a node that the database never gave to the job."""
 
 
 def judge(sight: Sight) -> str | None:
-    """Why the two do not belong together; None: they do.
+    """Why the home and the database do not belong together; None: they do.
 
-    Without an id in the database their jobs decide: each that has begun in the home must be known, with as many
-    attempts at least and each on its nodes, and of those that the database has kept one at least must have its folder.
-    A folder in which nothing has begun proves nothing: a submit that crashed leaves one. Two platforms of one machine
-    can agree in all of this: what was deleted before they were paired is therefore not removed (``sweeping``).
+    If the database has no id, the jobs decide:
+
+    * The database must know each job that has begun in the home, with at least as many attempts, and each attempt on
+      nodes that the database gave to the job.
+    * At least one of the jobs that the database has not deleted must have its folder in the home.
+
+    A folder in which no attempt has begun proves nothing, because a submit that crashed leaves such a folder. Two
+    platforms on one machine can pass all these checks by chance. Therefore ``sweeping`` does not remove folders of jobs
+    that were deleted before the pairing.
     """
     if sight.database_id is not None:
         if sight.home_id == sight.database_id:
@@ -87,7 +94,12 @@ def judge(sight: Sight) -> str | None:
 
 
 def check(tx: Connection, settings: Settings) -> None:
-    """Raise HomeForeign where home and database, whose schema may be an older one, do not belong together."""
+    """Check that the home and the database belong together. The database's schema may be an older one.
+
+    Raises:
+        HomeForeign: They do not belong together.
+        HomeUnusable: The file ``home-id`` cannot be read.
+    """
     sight = _look(tx, settings)
     why = judge(sight)
     if why is not None:
@@ -95,9 +107,12 @@ def check(tx: Connection, settings: Settings) -> None:
 
 
 def pair(database: Database, settings: Settings, now: float) -> None:
-    """See to it that both have the same id, and that no number of a folder is given to a new job.
+    """Make sure that the home and the database have the same id, and that no new job gets the number of an existing
+    folder.
 
-    Raises HomeForeign where they do not belong together, HomeUnusable where the id cannot be written.
+    Raises:
+        HomeForeign: They do not belong together.
+        HomeUnusable: The file ``home-id`` cannot be read or written.
     """
     sweep_drafts(settings.home)
     with database.snapshot() as tx:
@@ -116,9 +131,9 @@ def pair(database: Database, settings: Settings, now: float) -> None:
 
 
 def adopt(database: Database, settings: Settings, now: float) -> str:
-    """Have the two belong together from now on, under a new id, which is the answer.
+    """Pair the home and the database under a new id, and return this id.
 
-    The row comes first here: a crash before the file leaves a home that its own database still knows.
+    Here the row is written first. A crash before the file is written leaves a home that its own database still knows.
     """
     made, highest = uuid.uuid4().hex, lost_found.highest_number(settings)
     with database.transaction() as tx:
@@ -129,18 +144,22 @@ def adopt(database: Database, settings: Settings, now: float) -> str:
 
 
 def belong(tx: Connection, settings: Settings) -> bool:
-    """Whether they still do, for whoever is about to act on a folder that the database does not know."""
+    """Whether the two still belong together. Call this before you act on a folder that the database does not know."""
     return rows.identity(tx) == read_id(settings)
 
 
 def read_id(settings: Settings) -> str | None:
-    """The home's id; None: it has none. Raises HomeUnusable where the file cannot be read."""
+    """The home's id; None: the home has none.
+
+    Raises:
+        HomeUnusable: The file cannot be read.
+    """
     lines = _id_lines(settings)
     return (lines[0].strip() or None) if lines else None
 
 
 def database_place(settings: Settings) -> str:
-    """The database's URL, without its password, which may stand among its options, too."""
+    """The database's URL without its password, which may also be among the URL's options."""
     url = make_url(settings.database)
     return url.difference_update_query(_SECRET_OPTIONS).render_as_string(hide_password=True)
 
@@ -163,7 +182,7 @@ def _write_id(settings: Settings, made: str) -> None:
 
 
 def _look(tx: Connection, settings: Settings) -> Sight:
-    # Before the file, which is written first: who pairs them meanwhile has written both.
+    # Read the row before the file. Pairing writes the file first, so if the row is there, the file is there too.
     database_id = rows.identity(tx)
     home_id = read_id(settings)
     if database_id is not None:

@@ -1,8 +1,10 @@
-"""Sealing what lies in the database in plain text or under an older key, and wiping what that leaves.
+"""Seals environments that the database holds in plain text or under an older key, and wipes the plain text that is
+left.
 
-Called at every start, where it finds nothing to do but once, and by ``python -m edt_scheduler.doctor --seal`` after a
-new key was put into the file. Ends anywhere and begins again: each row is sealed in one transaction with its plain text
-gone, and that the files were wiped is remembered only when they were.
+Every start calls this. Only the first start after an upgrade usually finds something to do. ``python -m
+edt_scheduler.doctor --seal`` calls this after a new key was added to the file. A run may stop at any point, and the
+next run continues: a row is sealed and its plain text removed in one transaction, and the database notes that its files
+were wiped only after the wipe.
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ from edt_scheduler.store.database import Database
 log = logging.getLogger("edt.scheduler")
 
 CHUNK = 500
-"""Rows that are sealed in one transaction: a few milliseconds under the writer's lock."""
+"""Number of rows that one transaction seals. This takes a few milliseconds under the writer's lock."""
 
 
 def seal_all(database: Database, keys: Keys) -> int:
-    """Seal with the newest key whatever is not, as far as a key opens it; how many were sealed.
+    """Seal with the newest key every environment that is not sealed with it, if one of the keys can open it.
 
-    One that is damaged is told of in the log, and stays as it is: its job cannot start, and all others can.
+    A damaged environment is reported in the log and stays as it is. Its job cannot start; all other jobs can.
+
+    Returns:
+        The number of environments that were sealed.
     """
     done = last = 0
     while True:
@@ -52,8 +57,13 @@ def seal_all(database: Database, keys: Keys) -> int:
 
 
 def wipe(database: Database, now: float) -> bool:
-    """Once for a database: write anew what earlier releases kept environments in, so that no freed page, dead row or
-    log of it holds plain text any more. False: it is in use just now, and the next start tries again."""
+    """Rewrite, once per database, the tables in which earlier releases kept environments.
+
+    Afterwards no freed page, dead row or log of the database holds plain text.
+
+    Returns:
+        False: it could not be done, for example because the database is in use; the next start tries again.
+    """
     with database.snapshot() as tx:
         if home.is_wiped(tx):
             return True
@@ -70,7 +80,7 @@ def wipe(database: Database, now: float) -> bool:
 
 
 def _rewrite(engine: Engine) -> str:
-    """Why it could not be done; empty: it was."""
+    """Why the tables could not be rewritten; empty: they were rewritten."""
     if engine.dialect.name == "postgresql":
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("VACUUM (FULL) jobs")
@@ -84,7 +94,7 @@ def _rewrite(engine: Engine) -> str:
 
 
 def locked_jobs(database: Database, keys: Keys) -> str | None:
-    """Which jobs no key of the file opens, as a sentence; None: there are none."""
+    """A sentence that names the jobs whose environment no key of the file opens; None: there are no such jobs."""
     with database.snapshot() as tx:
         locked = environs.locked(tx, keys.ids)
     if not locked:

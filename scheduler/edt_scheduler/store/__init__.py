@@ -1,6 +1,6 @@
-"""The truth: tables and named queries. SQL is written here and nowhere else.
+"""The database: tables and named queries. No other package contains SQL.
 
-Every function takes the open connection of somebody's transaction first and commits nothing; one use case is
-one transaction (``database.Database.transaction``). Rows come back as SQLAlchemy rows with the columns of
-``tables``; what leaves the package is made of them in ``to_views``.
+Every function takes the open connection of its caller's transaction as its first argument and commits nothing. One use
+case is one transaction (``database.Database.transaction``). Functions return SQLAlchemy rows with the columns of
+``tables``. ``to_views`` turns them into the views that leave the package.
 """

@@ -1,6 +1,7 @@
-"""Allocations: who holds which slot, from the decision until its process is seen gone.
+"""Allocations: which job holds which slot, from the decision until the engine's process is seen gone.
 
-An allocation is open until ``close``; a trigger lets that happen once. Asking it back does not free its slot.
+An allocation is open until ``close``, and a trigger lets ``close`` happen only once. Asking an allocation back does not
+free its slot.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from edt_scheduler.store.tables import allocations, jobs, nodes, slots, supervis
 
 
 def add(tx: Connection, job_id: int, fence: int, node_id: int, slot: str, resize_id: int, now: float) -> int:
-    """Give a slot. The partial unique index refuses one that is held."""
+    """Give a slot to a job, and return the allocation's number. The partial unique index refuses a slot
+    that is held.
+    """
     query = insert(allocations).values(
         job_id=job_id, fence=fence, node_id=node_id, slot=slot, grown_by=resize_id, decided_at=now
     )
@@ -25,40 +28,41 @@ def add(tx: Connection, job_id: int, fence: int, node_id: int, slot: str, resize
 
 
 def find(tx: Connection, allocation: int, job_id: int, fence: int, node_id: int | None = None) -> Row[Any] | None:
-    """An allocation by its number, if it belongs to this attempt, on this node or on whatever node."""
+    """An allocation by its number, if it belongs to this attempt and, if ``node_id`` is given, to this node."""
     query = select(allocations).where(allocations.c.id == allocation, of_attempt(allocations, job_id, fence, node_id))
     return tx.execute(query).one_or_none()
 
 
 def others_joined(tx: Connection, job_id: int, fence: int, allocation: int) -> bool:
-    """Whether another engine of the attempt has had the weights, be it still there or not."""
+    """Whether another engine of the attempt has ever had the weights. That engine may be gone by now."""
     joined = allocations.c.joined_at.is_not(None)
     return any_row(tx, of_attempt(allocations, job_id, fence), allocations.c.id != allocation, joined)
 
 
 def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None) -> list[Row[Any]]:
-    """What an attempt holds, on one node or on all, oldest first."""
+    """An attempt's open allocations, on one node or on all nodes, oldest first."""
     query = select(allocations).where(of_attempt(allocations, job_id, fence, node_id)).order_by(allocations.c.id)
     return list(tx.execute(query.where(allocations.c.released_at.is_(None))))
 
 
 def on_node(tx: Connection, job_id: int, fence: int, node_id: int) -> list[Row[Any]]:
-    """All that an attempt holds or held on a node, oldest first."""
+    """All allocations that an attempt has or had on a node, oldest first."""
     query = select(allocations).where(of_attempt(allocations, job_id, fence, node_id))
     return list(tx.execute(query.order_by(allocations.c.id)))
 
 
 def every_open(tx: Connection) -> list[Row[Any]]:
-    """Of each open allocation what a decision looks at, oldest first."""
+    """All open allocations, oldest first, with the columns that a decision needs."""
     query = select(*allocations.c["id", "job_id", "fence", "node_id", "slot", "handed_at", "release_asked_at"])
     return list(tx.execute(query.where(allocations.c.released_at.is_(None)).order_by(allocations.c.id)))
 
 
 def desired_on(tx: Connection, node_id: int) -> list[Row[Any]]:
-    """What belongs into a node's wishes, with ``device``: all that is open there, and what finished by itself.
+    """The allocations of a node's desired state, with ``device``: all that are open there, and all that finished by
+    themselves.
 
-    Engines of a finished training give their slots back while the driver goes on. Were those slots taken out of
-    the desired, its supervisor would read that the job should leave.
+    Engines of a finished training give their slots back while the driver continues. If the desired state did not list
+    these slots, their supervisor would conclude that the job should leave.
     """
     belongs = or_(allocations.c.released_at.is_(None), allocations.c.kind == ExitKind.FINISHED)
     query = (
@@ -73,7 +77,7 @@ def desired_on(tx: Connection, node_id: int) -> list[Row[Any]]:
 
 
 def hand(tx: Connection, ids: Sequence[int], now: float) -> None:
-    """They are listed to the agent: from here on a process may exist."""
+    """Note that these allocations are listed to the agent. From now on a process may exist for each."""
     handed = update(allocations).where(allocations.c.handed_at.is_(None)).values(handed_at=now)
     write_to(tx, handed, allocations.c.id, ids)
 
@@ -84,19 +88,22 @@ def ask_back(tx: Connection, ids: Iterable[int], resize_id: int | None, now: flo
 
 
 def mark(tx: Connection, allocation: int, **values: Any) -> None:
-    """What a report told of an engine."""
+    """Set columns of an allocation that a report has given."""
     tx.execute(update(allocations).where(allocations.c.id == allocation).values(**values))
 
 
 def close(tx: Connection, allocation: int, kind: ExitKind, now: float) -> bool:
-    """Its process was seen gone. False where that is known already."""
+    """Note that the engine's process was seen gone. False: this was known already."""
     key = and_(allocations.c.id == allocation, allocations.c.released_at.is_(None))
     return tx.execute(update(allocations).where(key).values(released_at=now, kind=kind)).rowcount == 1
 
 
 def unasked_ends(tx: Connection, job_id: int, since: float) -> list[float]:
-    """When the job's engines were lost since then: those that nobody had asked back. With an engine that left in order
-    nothing was lost, and joining engines without weights have a rule of their own."""
+    """When the job's engines were lost since ``since``: the end of each allocation that was not asked back before.
+
+    Engines that left in order are left out, because nothing was lost with them. Joining engines that could not get the
+    weights are left out, because another rule applies to them (``cap_seconds``).
+    """
     query = select(allocations.c.released_at).where(
         allocations.c.job_id == job_id,
         allocations.c.released_at >= since,
@@ -108,7 +115,9 @@ def unasked_ends(tx: Connection, job_id: int, since: float) -> list[float]:
 
 
 def last_holder(tx: Connection, held: Sequence[tuple[int, str]]) -> Row[Any, Any, Any, Any] | None:
-    """The newest closed allocation of these slots, with its job's ``state``."""
+    """The newest closed allocation of these slots, with its job's ``state``. ``held`` has a node's id
+    and a slot each.
+    """
     slot = or_(*(and_(allocations.c.node_id == node, allocations.c.slot == name) for node, name in held))
     query = (
         select(allocations.c.job_id, allocations.c.released_at, allocations.c.kind, jobs.c.state)
@@ -121,36 +130,38 @@ def last_holder(tx: Connection, held: Sequence[tuple[int, str]]) -> Row[Any, Any
 
 
 def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
-    """What was held at some instant of a time, in order and in short."""
+    """The allocations that were open at some instant from ``since`` to ``until``, in order, with few columns."""
     held = or_(allocations.c.released_at.is_(None), allocations.c.released_at >= since)
     return list(tx.execute(_in_short().where(held, allocations.c.decided_at <= until).order_by(allocations.c.id)))
 
 
 def few_since(tx: Connection, since: float, until: float, most: int) -> float:
-    """From when on no more than about ``most`` came to an end that were held before ``until``: ``since``, or later."""
+    """The earliest time from ``since`` on after which at most about ``most`` allocations ended that began before
+    ``until``.
+    """
     return queries.few_since(tx, allocations.c.released_at, since, most, allocations.c.decided_at <= until)
 
 
 def of_job(tx: Connection, job_id: int, after: int = 0, limit: int | None = None) -> list[Row[Any]]:
-    """What a job holds or held behind number ``after``, in order, with the node's name."""
+    """A job's allocations with a number above ``after``, in order, with the node's name."""
     named = select(allocations, nodes.c.name.label("node")).join(nodes, nodes.c.id == allocations.c.node_id)
     query = named.where(allocations.c.job_id == job_id, allocations.c.id > after)
     return list(tx.execute(query.order_by(allocations.c.id).limit(limit)))
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
-    """These, in order and in short, with the node's id behind."""
+    """The allocations with these numbers, in order, with few columns and the node's id as the last column."""
     query = _in_short().add_columns(allocations.c.node_id).order_by(allocations.c.id)
     return rows_of(tx, query, allocations.c.id, numbers)
 
 
 def earliest(tx: Connection) -> float | None:
-    """When the first slot was ever given."""
+    """When the first slot was ever given to a job."""
     return tx.execute(select(func.min(allocations.c.decided_at))).scalar()
 
 
 def _in_short() -> Any:
-    """The columns of ``views.TimelineAllocation``, the job's number for its name."""
+    """The columns of ``views.TimelineAllocation``, with the job's number instead of its name."""
     held = allocations.c
     times = held["decided_at", "started_at", "counted_at", "released_at"]
     columns = (*held["id", "job_id", "fence"], nodes.c.name, held.slot, *times, held.kind)

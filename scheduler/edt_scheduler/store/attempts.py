@@ -1,7 +1,7 @@
-"""Attempts, and the supervisors that carry one on each of its nodes.
+"""Attempts, and the supervisors that carry an attempt, one on each of its nodes.
 
-An attempt has a ``kind`` once it is known how it ended, and ``ended_at`` once nothing of it is left. A
-supervisor's ``acked`` is the report cursor of (job, fence, node).
+An attempt has a ``kind`` once it is known how it ended, and ``ended_at`` once no process of it is left. A supervisor's
+``acked`` is the report cursor of (job, fence, node).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edt_scheduler.store.tables import attempts, job_environs, jobs, nodes, supe
 
 
 def add(tx: Connection, job_id: int, head_node_id: int, token: str, now: float) -> int:
-    """Begin the job's next attempt; its fence."""
+    """Begin the job's next attempt, and return its fence."""
     grown = update(jobs).where(jobs.c.id == job_id).values(fence=jobs.c.fence + 1).returning(jobs.c.fence)
     fence = int(tx.execute(grown).scalar_one())
     tx.execute(
@@ -26,19 +26,19 @@ def add(tx: Connection, job_id: int, head_node_id: int, token: str, now: float) 
 
 
 def live(tx: Connection, job_id: int) -> Row[Any] | None:
-    """The attempt of which something may be left."""
+    """The job's attempt of which a process may be left; None: there is none."""
     query = select(attempts).where(attempts.c.job_id == job_id, attempts.c.ended_at.is_(None))
     return tx.execute(query).one_or_none()
 
 
 def every_live(tx: Connection) -> list[Row[Any]]:
-    """Of each live attempt what a decision looks at."""
+    """All live attempts, with the columns that a decision needs."""
     query = select(*attempts.c["job_id", "fence", "head_node_id", "kind", "trained_at"])
     return list(tx.execute(query.where(attempts.c.ended_at.is_(None)).order_by(attempts.c.job_id)))
 
 
 def get(tx: Connection, job_id: int, fence: int) -> Row[Any]:
-    """An attempt that is known to exist."""
+    """An attempt that exists."""
     return tx.execute(select(attempts).where(of_attempt(attempts, job_id, fence))).one()
 
 
@@ -47,11 +47,12 @@ def change(tx: Connection, job_id: int, fence: int, **values: Any) -> None:
 
 
 def open_supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> None:
-    """See to it that the attempt has a supervisor on this node.
+    """Make sure that the attempt has a supervisor on this node.
 
-    One that left, that was lost and spoken for, or that ended without ever having been listed to an agent, opens
-    again: its row stands for another process, which no agent has heard of yet, and whose reports go on from the
-    cursor. After any other end the planner keeps away from its node.
+    A supervisor's row is opened again in three cases: the supervisor left in order, it was lost and its last report was
+    taken, or it ended before it was listed to an agent. The row then stands for a new process, which no agent knows
+    yet. The new process numbers its reports from the cursor on. After any other end the planner gives the attempt no
+    slots on this node.
     """
     row = supervisor(tx, job_id, fence, node_id)
     if row is None:
@@ -77,7 +78,7 @@ def supervisors_of(tx: Connection, job_id: int, fence: int) -> list[Row[Any]]:
 
 
 def every_live_supervisor(tx: Connection) -> list[Row[Any]]:
-    """Of the supervisors of all live attempts, ended ones too, what a decision looks at."""
+    """The supervisors of all live attempts, also those that have ended, with the columns that a decision needs."""
     query = select(*supervisors.c["job_id", "node_id", "handed_at", "kind", "reports_complete_at"]).join(attempts)
     order = supervisors.c["job_id", "node_id"]
     return list(tx.execute(query.where(attempts.c.ended_at.is_(None)).order_by(*order)))
@@ -94,7 +95,7 @@ def open_on(tx: Connection, node_id: int) -> list[Row[Any]]:
 
 
 def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
-    """What a spec is made of: a node's open supervisors with attempt, job and owner."""
+    """A node's open supervisors with their attempt, job and owner: all that a spec is made of."""
     query = (
         select(
             jobs,
@@ -118,7 +119,7 @@ def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
 
 
 def hand(tx: Connection, job_id: int, fence: int, node_id: int, now: float) -> None:
-    """It is listed to its agent: from here on a process may exist."""
+    """Note that the supervisor is listed to its agent. From now on a process may exist."""
     key = and_(of_attempt(supervisors, job_id, fence, node_id), supervisors.c.handed_at.is_(None))
     tx.execute(update(supervisors).where(key).values(handed_at=now))
 
@@ -133,7 +134,7 @@ def end_supervisor(tx: Connection, job_id: int, fence: int, node_id: int, kind: 
 
 
 def can_open_again(row: Row[Any]) -> bool:
-    """Whether a supervisor that has ended may be followed by another of its attempt: what ``open_supervisor`` does."""
+    """Whether ``open_supervisor`` may open the row of this ended supervisor again."""
     return (
         row.handed_at is None
         or row.kind == ExitKind.LEFT

@@ -1,11 +1,12 @@
-"""The feed of changes: what has changed since a cursor, whoever wrote it.
+"""The feed of changes: what has changed since a cursor, by any writer.
 
-Triggers write it (``edt_migrations``, 0005). What a reader must not miss is a row that becomes visible late: its
-transaction began earlier and committed after the last look. On SQLite there is one writer, so ids are in the order of
-commits and a cursor is an id. On PostgreSQL a cursor is the snapshot of the last look, ``xmin:xmax:running``, and new
-is whatever that snapshot did not see: nothing is missed or told twice, and nobody waits for a long transaction.
+Triggers write the feed (``edt_migrations``, 0005). A reader must not miss a row that becomes visible late, because its
+transaction began before the reader's last look and committed after it. SQLite has one writer, so ids are in the order
+of commits, and a cursor is an id. On PostgreSQL a cursor is the snapshot of the last look, ``xmin:xmax:running``.
+Everything that this snapshot did not see is new. So no change is missed or returned twice, and no reader waits for a
+long transaction.
 
-Row 0 is no change: it remembers up to where the feed was pruned.
+Row 0 is not a change. It stores up to where the feed was pruned.
 """
 
 from __future__ import annotations
@@ -21,29 +22,35 @@ from edt_scheduler.store.queries import any_row, put
 from edt_scheduler.store.tables import changes
 
 KEPT_SECONDS = 600.0
-"""A reader that has not looked for so long begins anew. No transaction of ours lasts nearly as long."""
+"""For how many seconds a change is kept. A reader that has not looked for longer must begin anew. No transaction of
+this project lasts nearly as long.
+"""
 
 MOST_CHANGES = 5000
-"""Who has more than this to catch up with reads everything instead."""
+"""The most changes that one answer may have. A reader that has missed more reads everything instead."""
 
 Change = tuple[str, int]
-"""Topic and id of the row: ``("job", 7)``."""
+"""Topic and id of the changed row: ``("job", 7)``."""
 
 _PRUNED = 0
 _Condition = ColumnElement[bool] | TextClause
 
 
 def newest(tx: Connection) -> str:
-    """The cursor of this transaction's own view: what it does not see is new."""
+    """The cursor of this transaction's view. Everything that this view does not see comes after the cursor."""
     return _dialect(tx).newest(tx)
 
 
 def since(tx: Connection, cursor: str, until: str | None = None) -> tuple[list[Change], str]:
-    """What changed after ``cursor``, and up to ``until`` where that is given; each thing once, in no order.
+    """What changed after ``cursor``, and not after ``until`` if this is given. Each thing comes once, in no order.
 
-    Also the cursor to go on with; the same one where nothing has changed. Raises CursorInvalid for what is no
-    cursor, CursorTooOld where some of what came after it is not known any more, or never was by this database, or is
-    too much.
+    Returns:
+        The changes, and the cursor for the next call. The cursor is the same if nothing has changed.
+
+    Raises:
+        CursorInvalid: The text is not a cursor.
+        CursorTooOld: Changes after the cursor are forgotten, the cursor is not of this database, or there are more than
+            MOST_CHANGES.
     """
     feed = _dialect(tx)
     end = feed.newest(tx)
@@ -59,7 +66,7 @@ def since(tx: Connection, cursor: str, until: str | None = None) -> tuple[list[C
 
 
 def of(found: Iterable[Change], topic: str) -> list[int]:
-    """The ids of one topic, in order."""
+    """The ids of the changed rows of one topic, in order."""
     return sorted(key for told, key in found if told == topic)
 
 
@@ -69,7 +76,7 @@ def old(tx: Connection) -> bool:
 
 
 def prune(tx: Connection, most: int) -> int:
-    """Forget what is older than KEPT_SECONDS by the database's own clock, ``most`` of it. Answers how many."""
+    """Delete at most ``most`` changes that are older than KEPT_SECONDS by the database's clock. Returns how many."""
     feed = _dialect(tx)
     found = tx.execute(select(changes.c.id, feed.order).where(*feed.old).order_by(feed.order).limit(most)).all()
     if not found:
@@ -84,8 +91,10 @@ def prune(tx: Connection, most: int) -> int:
 
 
 def _pruned(tx: Connection) -> int:
-    """The highest number (``order``) that was ever pruned. One that has not been given yet is of the server that a
-    dump was taken from, and says nothing here."""
+    """The highest ``order`` number that was ever pruned; 0: none.
+
+    A number that this server has not given yet comes from the server of a restored dump, and counts as 0.
+    """
     told: int = tx.execute(select(changes.c.key).where(changes.c.id == _PRUNED)).scalar_one_or_none() or 0
     return told if told < _dialect(tx).end(tx) else 0
 
@@ -105,7 +114,9 @@ class _OnSqlite:
     old = _older_than("(julianday('now') - 2440587.5) * 86400.0")
 
     def end(self, tx: Connection) -> int:
-        """No number from here on has been given; a dump of this database restores its numbers, too."""
+        """A number that is higher than all numbers given so far. A restored dump also restores this
+        database's numbers.
+        """
         return 1 << 62
 
     def newest(self, tx: Connection) -> str:
@@ -122,21 +133,23 @@ class _OnSqlite:
 
 
 class _OnPostgresql:
-    """A cursor is a snapshot: it did not see the transactions ``running``, nor those from ``xmax`` on."""
+    """A cursor is a snapshot. It did not see the transactions in ``running``, nor those from ``xmax`` on."""
 
     order: ColumnElement[Any] = changes.c.xid
     old = _older_than("extract(epoch FROM clock_timestamp())")
     _sees = "pg_visible_in_snapshot(CAST(CAST(xid AS text) AS xid8), CAST(:{0} AS pg_snapshot))"
 
     def end(self, tx: Connection) -> int:
-        """No transaction from here on has begun. A server counts its own, so numbers out of a dump may be higher."""
+        """The first transaction number that has not begun. Each server counts anew, so a dump may contain higher
+        numbers.
+        """
         return _parted(self.newest(tx))[1]
 
     def newest(self, tx: Connection) -> str:
         return str(tx.execute(text("SELECT CAST(pg_current_snapshot() AS text)")).scalar_one())
 
     def check(self, tx: Connection, cursor: str, newest: str) -> None:
-        """A snapshot with a higher ``xmax`` than the newest is of another database, or of one since restored."""
+        """Refuse a snapshot whose ``xmax`` is above the newest: it is of another database, or older than a restore."""
         xmin, xmax, running = _parted(cursor)
         pruned = _pruned(tx)
         seen = pruned < xmin or (pruned < xmax and pruned not in running)
@@ -144,7 +157,7 @@ class _OnPostgresql:
             raise CursorTooOld(cursor)
 
     def between(self, begin: str, end: str) -> tuple[_Condition, ...]:
-        """The first condition says less than the second, and can use the index."""
+        """The first condition is weaker than the second, but it can use the index."""
         return (
             changes.c.xid >= _parted(begin)[0],
             text(f"NOT {self._sees.format('begin')}").bindparams(begin=begin),

@@ -1,7 +1,7 @@
-"""What jobs were given as their environment, sealed.
+"""The environments of jobs, sealed.
 
-A row is there as long as its job may still start: it goes with the transaction in which the job is stopped or over. A
-row of an earlier release is in plain text (``plain``) until the first start has sealed it.
+A job's row exists while the job may still start. The transaction that stops or ends the job deletes the row. A row of
+an earlier release is in plain text (``plain``) until the first start has sealed it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from edt_scheduler.store.tables import job_environs as environs
 
 
 def put(tx: Connection, job_id: int, environ: Mapping[str, str], keys: Keys) -> None:
-    """Keep a new job's environment, if it has one."""
+    """Store a new job's environment, unless it is empty."""
     if environ:
         sealed = keys.seal(job_id, environ)
         tx.execute(insert(environs).values(job_id=job_id, key_id=sealed.key_id, sealed=sealed.text))
 
 
 def erase(tx: Connection, job_id: int) -> None:
-    """Nothing of the job will start again."""
+    """Delete a job's environment. Legal when nothing of the job will start again."""
     tx.execute(delete(environs).where(environs.c.job_id == job_id))
 
 
 def opened(row: Row[Any], keys: Keys) -> dict[str, str]:
-    """The environment of a row with a job's ``id`` and these columns, all None where it has none.
+    """The environment in a row that has a job's ``id`` and these columns. All columns are None if the job has no
+    environment.
 
-    Raises EnvironmentLocked.
+    Raises:
+        EnvironmentLocked: No key opens the environment, or it is damaged.
     """
     if row.key_id is not None:
         return keys.open(row.id, Sealed(row.key_id, row.sealed))
@@ -44,13 +46,15 @@ def get(tx: Connection, job_id: int, keys: Keys) -> dict[str, str]:
 
 
 def locked(tx: Connection, known: Collection[str]) -> dict[int, str]:
-    """Job to the id of the key that it was sealed with, of those sealed with none of ``known``."""
+    """Number of each job whose environment is sealed with none of the ``known`` keys, mapped to the id of its key."""
     query = select(environs.c.job_id, environs.c.key_id).where(environs.c.key_id.not_in(list(known)))
     return {row.job_id: row.key_id for row in tx.execute(query)}
 
 
 def not_sealed_with(tx: Connection, key_id: str, others: Collection[str], after: int, most: int) -> list[Row[Any]]:
-    """At most so many rows in plain text, or sealed with one of the ``others``, of jobs behind number ``after``."""
+    """At most ``most`` rows in plain text or sealed with one of the ``others``, of jobs with a number
+    above ``after``.
+    """
     wanted = environs.c.key_id.is_(None) | environs.c.key_id.in_([other for other in others if other != key_id])
     query = select(environs, environs.c.job_id.label("id")).where(wanted, environs.c.job_id > after)
     query = query.order_by(environs.c.job_id)
@@ -58,13 +62,13 @@ def not_sealed_with(tx: Connection, key_id: str, others: Collection[str], after:
 
 
 def seal(tx: Connection, job_id: int, environ: Mapping[str, str], keys: Keys) -> None:
-    """Seal what is there already, with the newest key."""
+    """Seal an environment that is stored already, with the newest key."""
     sealed = keys.seal(job_id, environ)
     values = {"key_id": sealed.key_id, "sealed": sealed.text, "plain": None}
     tx.execute(update(environs).where(environs.c.job_id == job_id).values(**values))
 
 
 def by_key(tx: Connection) -> dict[str | None, int]:
-    """Id of a key to how many environments are sealed with it; None: in plain text."""
+    """Number of environments that are sealed with each key, by the key's id; None: in plain text."""
     query = select(environs.c.key_id, func.count()).group_by(environs.c.key_id)
     return {key_id: int(number) for key_id, number in tx.execute(query)}

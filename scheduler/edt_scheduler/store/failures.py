@@ -1,6 +1,6 @@
-"""What failed: engines that nobody had asked to go, nodes with all that a job had there, whole attempts.
+"""Failures: engines that were lost, nodes that were lost with all that a job had there, and whole attempts.
 
-Read from what is stored of them anyway.
+They are read from the rows of allocations, resizes and attempts; there is no table of failures.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _FAILED = (ExitKind.LOST, ExitKind.SCRIPT_ERROR, ExitKind.PULL_FAILED)
 
 
 def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
-    """All failures of a time, in order: job_id, owner_id, node, slot, time, kind, message."""
+    """All failures from ``since`` to ``until``, in order: job_id, owner_id, node, slot, time, kind, message."""
     return _listed(tx, *_within(since, until))
 
 
 def few_since(tx: Connection, since: float, until: float, most: int) -> float:
-    """From when on no more than about ``most`` happened before ``until``: ``since``, or later."""
+    """The earliest time from ``since`` on after which at most about ``most`` failures happened before ``until``."""
     return queries.few_since(tx, _found(*_within(since, until)).c.time, since, most)
 
 
 def _within(since: float, until: float) -> tuple[ColumnElement[bool], ColumnElement[bool], ColumnElement[bool]]:
-    """Of engines, of nodes, of attempts: that they failed in this time."""
+    """The conditions that engines, nodes and attempts failed in this time."""
     return (
         and_(allocations.c.released_at >= since, allocations.c.released_at <= until),
         and_(resizes.c.decided_at >= since, resizes.c.decided_at <= until),
@@ -37,7 +37,7 @@ def _within(since: float, until: float) -> tuple[ColumnElement[bool], ColumnElem
 
 
 def of_changed(tx: Connection, allocation_ids: list[int], resize_ids: list[int], job_ids: list[int]) -> list[Row[Any]]:
-    """The failures that these rows tell of; of the jobs the attempt's that ended last."""
+    """The failures in these allocations and resizes, and in the attempt of each job that ended last."""
     ended = attempts.alias()
     last = select(func.max(ended.c.fence)).where(ended.c.job_id == attempts.c.job_id, ended.c.ended_at.is_not(None))
     return _listed(
@@ -65,7 +65,7 @@ def _found(engines: ColumnElement[bool], lost: ColumnElement[bool], whole: Colum
 
 
 def _engines() -> Select[Any]:
-    """Engines that ended unasked."""
+    """Engines that failed and had not been asked back."""
     return (
         select(
             allocations.c.job_id,
@@ -86,7 +86,7 @@ def _engines() -> Select[Any]:
 
 
 def _nodes() -> Select[Any]:
-    """What a job had on a node that was not heard from."""
+    """What a job had on a node that was lost."""
     return (
         select(
             resizes.c.job_id,

@@ -1,7 +1,7 @@
 """Which home the database belongs to: one row.
 
-All but ``since``, ``is_wiped`` and what writes may also be asked of a database that is still to be migrated, an empty
-one too.
+A database that is not migrated yet, or is empty, can be asked everything here except ``since`` and ``is_wiped``. The
+functions that write need the newest schema.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from edt_scheduler.store.tables import home, jobs, nodes, supervisors, users
 
 
 def identity(tx: Connection) -> str | None:
-    """The id that it shares with its home; None: it has none yet."""
+    """The id that the database shares with its home; None: it has none yet."""
     return _column(tx, home.c.home_id)
 
 
 def place(tx: Connection) -> str | None:
-    """Where that home lay when they were told of each other."""
+    """Where the home was when the two were paired; None: they were never paired."""
     return _column(tx, home.c.path)
 
 
 def since(tx: Connection) -> float | None:
-    """When they were told of each other, seconds since the epoch; None: never."""
+    """When the two were paired, in seconds since the epoch; None: never."""
     return tx.execute(select(home.c.since)).scalar_one_or_none()
 
 
@@ -34,7 +34,7 @@ def set_identity(tx: Connection, home_id: str, path: str, now: float) -> None:
 
 
 def is_wiped(tx: Connection) -> bool:
-    """Whether the database's files were wiped of what earlier releases kept in plain text."""
+    """Whether the database's files were wiped of the plain text that earlier releases stored."""
     return bool(tx.execute(select(home.c.wiped_at)).scalar_one_or_none())
 
 
@@ -43,14 +43,14 @@ def set_wiped(tx: Connection, now: float) -> None:
 
 
 def jobs_of_any_release(tx: Connection) -> Iterator[tuple[int, int, bool]]:
-    """Number, attempts so far, whether it was deleted: of every job."""
+    """Number, number of attempts so far, and whether it was deleted, for every job."""
     if _has(tx, jobs.name):
         for row in tx.execute(select(jobs.c.id, jobs.c.fence, jobs.c.deleted_at)):
             yield row.id, row.fence, row.deleted_at is not None
 
 
 def supervisors_of_any_release(tx: Connection) -> Iterator[tuple[int, str]]:
-    """Number of the job and name of the spool, ``2-n1``: of every supervisor."""
+    """The job's number and the spool's name, such as ``2-n1``, for every supervisor."""
     if _has(tx, supervisors.name):
         named = select(supervisors.c.job_id, supervisors.c.fence, nodes.c.name).join(nodes)
         for row in tx.execute(named):

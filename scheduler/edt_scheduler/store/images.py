@@ -1,4 +1,4 @@
-"""Allowed images, and which node was asked to have which of them ready."""
+"""Allowed images, and which nodes were asked to have which of them ready."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ def find(tx: Connection, name: str) -> Row[Any] | None:
 
 
 def page(tx: Connection, limit: int, after: int) -> list[Row[Any]]:
-    """At most ``limit`` of them in the order in which they were allowed, from number ``after`` (not itself) on."""
+    """At most ``limit`` images in the order in which they were allowed, with a number above ``after``."""
     return list(tx.execute(_named().where(images.c.id > after).order_by(images.c.id).limit(limit)))
 
 
 def allow(tx: Connection, name: str, user_id: int, now: float, *, everywhere: bool) -> None:
-    """Allow an image, or change where it is to be ready."""
+    """Allow an image, or change whether every node should have it ready."""
     put(tx, images, {"name": name}, {"everywhere": everywhere}, allowed_by=user_id, allowed_at=now)
 
 
 def forbid(tx: Connection, name: str) -> bool:
-    """Whether it was allowed until now."""
+    """Take an image off the table. False: it was not in the table."""
     tx.execute(delete(image_pulls).where(image_pulls.c.image == name))
     return tx.execute(delete(images).where(images.c.name == name)).rowcount == 1
 
 
 def wanted(tx: Connection, failed_before: float, limit: int) -> list[Row[Any]]:
-    """``node_id`` and ``image`` of pulls to ask for: of images that are to be everywhere, on nodes that start
-    containers, where nobody was asked yet or where it failed before ``failed_before``."""
+    """At most ``limit`` pulls to ask for, as ``node_id`` and ``image``.
+
+    A pull is asked for if the image should be everywhere, the node starts containers and is not lost, and the node was
+    never asked for it or failed to get it before ``failed_before``.
+    """
     query = (
         select(nodes.c.id.label("node_id"), images.c.name.label("image"))
         .select_from(
@@ -69,23 +72,23 @@ def asked_of(tx: Connection, node_id: int) -> list[str]:
 
 
 def answer(tx: Connection, node_id: int, image: str, error: str, now: float) -> bool:
-    """A node has the image, or says why not; whether it was asked."""
+    """Note a node's answer: it has the image, or ``error`` says why not. False: the node was not asked."""
     row = and_(image_pulls.c.node_id == node_id, image_pulls.c.image == image)
     return tx.execute(update(image_pulls).where(row).values(done_at=now, error=error or None)).rowcount == 1
 
 
 def forget(tx: Connection, node_id: int) -> None:
-    """Forget what a node was asked: its agent begins anew, perhaps on another disk."""
+    """Forget what a node was asked for. Its agent has started anew, perhaps on another disk."""
     tx.execute(delete(image_pulls).where(image_pulls.c.node_id == node_id))
 
 
 def pulls_of(tx: Connection, names: Sequence[str]) -> Sequence[Row[Any]]:
-    """What was asked of the nodes that are there for these images, with each node's name as ``node``."""
+    """What nodes that are not lost were asked for, of these images, with each node's name as ``node``."""
     there = and_(image_pulls.c.image.in_(names), nodes.c.lost_at.is_(None))
     query = select(image_pulls, nodes.c.name.label("node")).join(nodes).where(there)
     return tx.execute(query.order_by(image_pulls.c.image, nodes.c.name)).all()
 
 
 def _named() -> Any:
-    """With the name of who allowed it as ``allowed_by_name``."""
+    """Images with the name of the user who allowed each, as ``allowed_by_name``."""
     return select(images, users.c.name.label("allowed_by_name")).join(users, users.c.id == images.c.allowed_by)
