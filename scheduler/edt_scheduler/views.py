@@ -271,7 +271,7 @@ class NodeView:
     """Seconds since the node was last heard from."""
     lost_at: float | None
     launcher: str
-    """In what the node's jobs run: ``process`` or ``docker``."""
+    """In what the node's jobs run: ``process``, ``docker`` or ``docker-fixed``."""
     slots: tuple[SlotView, ...]
 
 

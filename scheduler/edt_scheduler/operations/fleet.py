@@ -54,7 +54,7 @@ def register_node(
         boot_id: The id that the node's kernel made when it booted.
         incarnation: The id of this run of the agent.
         slots: The node's slots, each once.
-        launcher: In what the node's jobs run: ``process`` or ``docker``.
+        launcher: In what the node's jobs run: ``process``, ``docker`` or ``docker-fixed``.
         alone: Whether its engines and those of other nodes cannot reach each other.
 
     Raises:

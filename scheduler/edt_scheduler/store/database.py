@@ -1,16 +1,16 @@
-"""One database, two dialects, the same rules.
+"""Transactions on one database, with the same rules on SQLite and PostgreSQL.
 
-Write transactions run one at a time on both: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock taken
-first. So every use case reads what it decides on under the lock under which it writes; nothing it has read can
-change before it commits, no two can deadlock, and what was tested on one database holds on the other. Writes
-are a few rows and one fsync each; the lock is never held while anything but the database is waited for: no file is
-touched in a write transaction, since the home may lie on another machine (decision 0022, and a test of it).
+Write transactions run one at a time on both. SQLite uses BEGIN IMMEDIATE. PostgreSQL uses an advisory lock that each
+write transaction takes first. So every use case reads and writes under the same lock: nothing that it has read can
+change before it commits, and no two use cases can deadlock. What was tested on one database holds on the other, too. A
+write is a few rows and one fsync. While the lock is held, the process waits for nothing but the database. A write
+transaction touches no file, because the home may be on another machine (decision 0022, checked by a test).
 
-The threads of a process that want to write wait in one line (``WriteQueue``), and only the first of them waits at the
-database, with the one connection there is for writing. Reading has connections of its own, so it waits for no writer.
+The threads of a process that want to write wait in one queue (``WriteQueue``). Only the first of them waits at the
+database, with the only connection for writing. Readers use other connections, so they wait for no writer.
 
-A database goes away and comes back. What it then raises leaves this package as DatabaseUnavailable: nothing was
-written; or as OutcomeUnknown: the connection was lost during COMMIT. ``retried`` is the one place that tries again.
+A database may be unreachable for some time. Its errors leave this package as DatabaseUnavailable (nothing was written)
+or as OutcomeUnknown (the connection was lost during COMMIT). Only ``retried`` tries again.
 """
 
 from __future__ import annotations
@@ -35,35 +35,44 @@ from edt_scheduler.store.outages import after_commit, is_locked, outage
 WRITER_LOCK = 0x454454
 """Key of PostgreSQL's advisory lock for write transactions."""
 BUSY_TIMEOUT_SECONDS = 10
-"""So long a transaction waits for those before it, and a request for a connection."""
+"""How long a transaction waits for the transactions before it, and how long a request waits for a connection."""
 READING = {"pool_size": 10, "max_overflow": 50}
-"""Connections of one process for reading: so many stay open, and so many more are opened while they are needed."""
+"""Connections of one process for reading: how many stay open, and how many more are opened while they are needed."""
 WRITING = {"pool_size": 1, "max_overflow": 0}
 STUCK_SECONDS = 30
-"""A writer that was stopped (SIGSTOP, swap) in the middle of a transaction is put out by the server after this."""
+"""How long the server waits for a writer that stops in the middle of a transaction (SIGSTOP, swap)
+before it ends it.
+"""
 CONNECT_SECONDS = 5
 _LOOK_AGAIN_SECONDS = 0.002
-"""Who waits for SQLite's lock looks so often. SQLite itself soon looks every 100 ms only, and would hardly ever find
-it free beside a process whose threads hand it on at once."""
+"""How often a thread that waits for SQLite's lock tries to take it.
+
+SQLite itself soon tries only every 100 ms. Beside a process whose threads pass the lock on at once it would hardly ever
+find the lock free.
+"""
 RETRY_PAUSES_SECONDS = (0.05, 0.2, 0.5)
 TROUBLE_SECONDS = 15
-"""So long is a write that failed told to those who ask how the database is, unless a later one succeeds."""
+"""How long a failed write is reported to callers that ask for the database's health, unless a later write succeeds."""
 MOST_URGENT_IN_A_ROW = 4
 
 PAUSE_SECONDS = 0.01
-"""From one batch to the next, so that who waits for the writer's lock finds it free."""
+"""Pause between two batches, so that a process that waits for the writer's lock finds it free."""
 
 TASK_SECONDS = 20.0
-"""So long may a periodic task begin further batches; what is left waits for its next run."""
+"""How long a periodic task may begin further batches. Its next run does the rest."""
 BATCH_ROWS = 5000
-"""So many rows at most are written in one transaction, which others wait for."""
+"""The most rows that are written in one transaction, for which other writers wait."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class WriteQueue:
-    """One thread at a time, first come, first served; who is urgent goes before all others, some times in a row."""
+    """A queue that lets one thread at a time write.
+
+    The first thread to come is the first to be served. Urgent threads go before all others, but only a few times in a
+    row.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -71,18 +80,28 @@ class WriteQueue:
         self._urgent: deque[threading.Event] = deque()
         self._taken = False
         self._urgent_in_a_row = 0
-        """Turns, up to the one that is or was last: after a few the next one is another's."""
+        """Number of the last turns in a row that were urgent. After MOST_URGENT_IN_A_ROW, a thread that is not urgent
+        is next.
+        """
 
     @property
     def waiting(self) -> int:
-        """How many threads wait."""
+        """Number of waiting threads."""
         return len(self._waiting) + len(self._urgent)
 
     @contextmanager
     def turn(self, seconds: float, *, urgent: bool = False) -> Iterator[float]:
-        """Wait for one's turn, at most so long, and have it for the length of the block; yields the seconds left.
+        """Wait for this thread's turn, and keep the turn until the block ends.
 
-        Raises DatabaseUnavailable where they are over.
+        Args:
+            seconds: How long to wait at most.
+            urgent: Whether to go before threads that are not urgent.
+
+        Yields:
+            How many of the ``seconds`` are left.
+
+        Raises:
+            DatabaseUnavailable: The turn did not come within ``seconds``.
         """
         until = time.monotonic() + seconds
         mine, line = threading.Event(), self._urgent if urgent else self._waiting
@@ -102,7 +121,7 @@ class WriteQueue:
                     line.remove(mine)
 
     def _hand_on(self) -> None:
-        """Give the turn to the next that waits, if there is one. Called under the guard."""
+        """Give the turn to the next waiting thread, if there is one. The caller holds the guard."""
         patient = self._urgent_in_a_row >= MOST_URGENT_IN_A_ROW
         lines = (self._waiting, self._urgent) if patient else (self._urgent, self._waiting)
         line = next((each for each in lines if each), None)
@@ -113,7 +132,7 @@ class WriteQueue:
 
 
 class Database:
-    """Opens nothing until it is first used; may be shared by threads."""
+    """The connections of one process to the database. Nothing is opened before the first use. Threads may share it."""
 
     def __init__(self, url: str) -> None:
         self.reading = _engine(database_url(url), READING)
@@ -126,19 +145,29 @@ class Database:
 
     @property
     def trouble(self) -> Unavailable | None:
-        """Why the newest write failed, a moment ago: reading may go on where a disk is full or a lock is held."""
+        """Why the newest write failed, if that was less than TROUBLE_SECONDS ago; None: it did not fail.
+
+        Reading may still work when the disk is full or another process holds the lock.
+        """
         since, error = self._trouble or (0.0, None)
         return error if time.monotonic() < since + TROUBLE_SECONDS else None
 
     @contextmanager
     def transaction(self, *, durable: bool = True, urgent: bool = False) -> Iterator[Connection]:
-        """One write transaction: committed at the end of the block, rolled back by an exception. No file is touched
-        in it.
+        """One write transaction. It commits at the end of the block, and an exception rolls it back. The block touches
+        no file.
 
-        ``durable``: it is on disk when the block has ended. False, for what may be lost with the machine's power (and
-        with it nothing that came after it is kept): the disk is not waited for.
-        ``urgent``: before those of this process that are not, for what nodes say: one that is not heard is lost.
-        Raises DatabaseUnavailable where it was surely not committed, OutcomeUnknown where nobody knows.
+        Args:
+            durable: Whether the change is on disk when the block has ended. False does not wait for the disk: a loss of
+                power
+                may undo the change, and then also everything that was committed after it.
+            urgent: Whether to go before this process's transactions that are not urgent. Use it for what nodes report:
+                a node
+                that is not heard from is lost.
+
+        Raises:
+            DatabaseUnavailable: The transaction was surely not committed.
+            OutcomeUnknown: The transaction may be committed or not.
         """
         try:
             with (
@@ -154,7 +183,7 @@ class Database:
 
     @contextmanager
     def _write(self, patience: float, durable: bool) -> Iterator[Connection]:
-        """``patience``: seconds that are left to wait for the lock."""
+        """``patience``: how many seconds are left to wait for the lock."""
         with self.writing.connect().execution_options(edt_patience=patience, edt_durable=durable) as connection:
             begun = connection.begin()
             try:
@@ -168,7 +197,7 @@ class Database:
             try:
                 begun.commit()
             except DBAPIError as error:
-                connection.invalidate()  # SQLite leaves a transaction open whose COMMIT it has refused
+                connection.invalidate()  # after a refused COMMIT, SQLite leaves the transaction open
                 unavailable = after_commit(error)
                 if unavailable is None:
                     raise
@@ -176,9 +205,10 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """One consistent read; it waits for no writer and none waits for it.
+        """One consistent read. It waits for no writer, and no writer waits for it.
 
-        Raises DatabaseUnavailable.
+        Raises:
+            DatabaseUnavailable: The database cannot be read now.
         """
         with translated_errors(), self.reading.connect() as connection:
             if connection.dialect.name == "postgresql":
@@ -187,7 +217,7 @@ class Database:
                 yield connection
 
     def close(self) -> None:
-        """Close every connection that is not in use; what is asked next opens others."""
+        """Close every connection that is not in use. A later use opens new connections."""
         self.reading.dispose()
         self.writing.dispose()
 
@@ -200,12 +230,21 @@ _TAKE_THE_LOCK_LIGHTLY = text(
 
 
 def retried(*, if_done: bool) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """A use case of one write transaction that is begun again where the database went away before its COMMIT.
+    """Make a use case of one write transaction start again if the database was lost before its COMMIT.
 
-    ``if_done``: also after a COMMIT of which nobody knows. Legal only where doing it twice is as good as once: the
-    use case sets what is wanted (stop, delete, drain), or finds that it has been done (numbered reports, a job
-    under its Idempotency-Key). A lost writer still holds the writer's lock until the server has ended it, so the
-    second try sees what became of the first.
+    A writer whose connection was lost still holds the writer's lock until the server has ended it. So the second try
+    sees the outcome of the first.
+
+    Args:
+        if_done: Whether to start again also after a COMMIT with unknown outcome. Legal only if doing the use case twice
+            has
+            the same effect as doing it once: either it sets a wanted state (stop, delete, drain), or it finds that it
+                was
+            done before (numbered reports, a job under its Idempotency-Key).
+
+    Raises:
+        DatabaseUnavailable: All tries failed, and nothing was written.
+        OutcomeUnknown: The change may be written or not.
     """
 
     def decorate(use_case: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -221,7 +260,7 @@ def retried(*, if_done: bool) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
                     doubtful = True
                 except DatabaseUnavailable as error:
                     if pause is None or not error.passing:
-                        if doubtful:  # this try wrote nothing, but an earlier one may have
+                        if doubtful:  # this try wrote nothing, but an earlier try may have written
                             raise OutcomeUnknown from error
                         raise
                 time.sleep(pause)
@@ -235,9 +274,12 @@ def retried(*, if_done: bool) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 def in_batches(
     batch: Callable[[], int], seconds: float = TASK_SECONDS, monotonic: Callable[[], float] = time.monotonic
 ) -> int:
-    """Call ``batch`` until it finds nothing to do or the ``seconds`` are over. Answers how many things it did in all.
+    """Call ``batch`` until it finds nothing to do or ``seconds`` have passed.
 
-    ``batch`` is one transaction, or a few files, and answers how many things it did.
+    ``batch`` is one transaction, or works on a few files, and returns how many things it did.
+
+    Returns:
+        How many things all batches did.
     """
     ends, done = monotonic() + seconds, 0
     while True:
@@ -254,8 +296,11 @@ def in_transactions(
     work: Callable[[Connection], int],
     seconds: float = TASK_SECONDS,
 ) -> int:
-    """``in_batches``, each batch a transaction. First a snapshot is asked whether anything is ``wanted``: who writes
-    nothing takes no writer's lock."""
+    """``in_batches`` with one transaction for each batch.
+
+    Before each batch a snapshot is asked whether anything is ``wanted``. So a task that has nothing to write takes no
+    writer's lock.
+    """
 
     def batch() -> int:
         with database.snapshot() as tx:
@@ -270,7 +315,7 @@ def in_transactions(
 def in_time(
     things: Iterable[_T], seconds: float = TASK_SECONDS, monotonic: Callable[[], float] = time.monotonic
 ) -> Iterator[_T]:
-    """The ``things``, one after another, until the ``seconds`` are over; the first one always."""
+    """Yield the ``things`` one after another until ``seconds`` have passed. The first one is always yielded."""
     ends = monotonic() + seconds
     for thing in things:
         yield thing
@@ -280,7 +325,7 @@ def in_time(
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """What a database that cannot serve just now raises in the block becomes DatabaseUnavailable."""
+    """Turn the error of a database that cannot serve now into DatabaseUnavailable."""
     try:
         yield
     except (DBAPIError, PoolTimeout) as error:
@@ -301,7 +346,9 @@ def _engine(url: URL, connections: Mapping[str, int]) -> Engine:
 
 
 def keepalive(url: URL) -> dict[str, int]:
-    """How a PostgreSQL server is noticed that is there no more and never said goodbye; what the URL says wins."""
+    """Connection options with which a PostgreSQL server that disappeared silently is noticed. Options of
+    the URL win.
+    """
     ours = {
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": 10,
@@ -313,9 +360,11 @@ def keepalive(url: URL) -> dict[str, int]:
 
 
 def _prepare_postgresql(connection: Any, _record: Any) -> None:
-    """Durable commits, whatever the server's own setting is; and nobody waits for ever, neither for the writer's lock
-    nor for a writer that was stopped while it held it."""
-    connection.autocommit = True  # settings of a session outlive its transactions, once they are committed
+    """Make commits durable, whatever the server's default is, and limit all waits.
+
+    No transaction waits for ever for the writer's lock, or for a writer that stopped while it held the lock.
+    """
+    connection.autocommit = True  # a session keeps its settings only once they are committed
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
@@ -326,8 +375,10 @@ def _prepare_postgresql(connection: Any, _record: Any) -> None:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    """Durable commits, readers beside the writer, foreign keys, nothing left of what is deleted; and BEGIN is ours to
-    send."""
+    """Make commits durable, let readers work beside the writer, check foreign keys, and overwrite deleted rows.
+
+    BEGIN is sent by this module and not by the driver.
+    """
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_SECONDS * 1000}")
     _keep_a_log(connection)
@@ -336,8 +387,11 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _keep_a_log(connection: Any) -> None:
-    """The first process that opens a new database has it write its changes ahead. For that SQLite itself waits for
-    nobody: where another process migrates just then, or opens it too, it says at once that the database is locked."""
+    """Turn on write-ahead logging. The first process that opens a new database does this.
+
+    SQLite does not wait for a lock here. While another process opens or migrates the database, SQLite answers at once
+    that the database is locked. So this function tries again.
+    """
     until = time.monotonic() + BUSY_TIMEOUT_SECONDS
     while True:
         try:
@@ -354,7 +408,7 @@ def _begin_reading(connection: Connection) -> None:
 
 
 def _begin_writing(connection: Connection) -> None:
-    """Wait for the lock and take it; how durable a commit is can only be said before."""
+    """Wait for the lock and take it. The durability of the commit can be set only before the transaction begins."""
     options = connection.get_execution_options()
     until = time.monotonic() + options.get("edt_patience", BUSY_TIMEOUT_SECONDS)
     connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if options.get('edt_durable', True) else 'NORMAL'}")

@@ -1,7 +1,7 @@
 """Jobs and their history.
 
-``move`` is the one function through which a job's state changes, and it writes the event in the same transaction.
-A trigger refuses every other way, and every move that ``job_transitions`` does not know.
+Only ``move`` changes a job's state, and it writes the event in the same transaction. A trigger refuses every other
+change of a state, and every change that ``job_transitions`` does not list.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DECIDED_ON = (JobState.PENDING, JobState.RUNNING)
 def add(
     tx: Connection, number: int, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float
 ) -> None:
-    """Insert a job, SUBMITTED, under a number that was reserved for it."""
+    """Insert a job in state SUBMITTED, under a number that was reserved for it."""
     query = insert(jobs).values(
         id=number,
         user_id=user_id,
@@ -62,13 +62,16 @@ def add(
 
 
 def get(tx: Connection, number: int) -> Row[Any]:
-    """A job that is known to exist. As all rows of jobs here it has its owner's ``owner_id``, name as ``owner`` and
-    whether that user was removed as ``owner_removed``."""
+    """A job that exists.
+
+    All rows of jobs in this module also have ``owner_id``, the owner's name as ``owner``, and whether the owner was
+    removed as ``owner_removed``.
+    """
     return tx.execute(_joined().where(jobs.c.id == number)).one()
 
 
 def find(tx: Connection, number: int, owner_id: int | None) -> Row[Any] | None:
-    """A job that was not deleted, if it is that user's; None: anybody's."""
+    """A job that was not deleted, if this user owns it; ``owner_id`` None: any user."""
     query = _joined().where(jobs.c.id == number, jobs.c.deleted_at.is_(None))
     if owner_id is not None:
         query = query.where(jobs.c.user_id == owner_id)
@@ -76,7 +79,7 @@ def find(tx: Connection, number: int, owner_id: int | None) -> Row[Any] | None:
 
 
 def page(tx: Connection, wanted: JobFilter, limit: int, before: int | None = None) -> list[Row[Any]]:
-    """Jobs that the filter finds, newest first, from ``before`` (not itself) on."""
+    """At most ``limit`` jobs that match the filter, newest first, with numbers below ``before``."""
     query = _joined().where(*_conditions(wanted)).order_by(jobs.c.id.desc()).limit(limit)
     if before is not None:
         query = query.where(jobs.c.id < before)
@@ -84,7 +87,7 @@ def page(tx: Connection, wanted: JobFilter, limit: int, before: int | None = Non
 
 
 def count(tx: Connection, wanted: JobFilter) -> int:
-    """How many jobs the filter finds."""
+    """How many jobs match the filter."""
     query = select(func.count()).select_from(jobs).join(users).where(*_conditions(wanted))
     return int(tx.execute(query).scalar_one())
 
@@ -107,12 +110,14 @@ def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
-    """These jobs, deleted ones too, in submit order."""
+    """The jobs with these numbers, deleted jobs too, in submit order."""
     return rows_of(tx, _joined().order_by(jobs.c.id), jobs.c.id, numbers)
 
 
 def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
-    """What is said of a job beside slots: its owner, state, names and ``deleted_at``; deleted ones too."""
+    """The few facts that views of slots show of a job: its owner, state, names and ``deleted_at``. Deleted jobs are
+    included.
+    """
     said = jobs.c["id", "state", "framework", "app_name", "model_main", "work_dir", "deleted_at"]
     query = select(*said, jobs.c.user_id.label("owner_id"), users.c.name.label("owner")).join_from(jobs, users)
     return rows_of(tx, query, jobs.c.id, numbers)
@@ -125,7 +130,7 @@ def sorted_numbers(
     order: JobOrder,
     limit: int | None = None,
 ) -> array[int]:
-    """The numbers of that user's jobs (None: of all) that were not deleted, in ``order``: eight bytes each."""
+    """The numbers of this user's jobs (None: of all users) that were not deleted, in ``order``; eight bytes each."""
     key = _key(tx, order)
     last = jobs.c.id.desc() if key is None and order.descending else jobs.c.id
     query = select(jobs.c.id).where(*_listed(owner_id, states)).limit(limit)
@@ -136,7 +141,10 @@ def sorted_numbers(
 
 
 def still_listed(tx: Connection, numbers: Sequence[int], states: Collection[JobState] | None) -> list[Row[Any]]:
-    """These jobs in this order, without those that were deleted, or moved to another state, since they were found."""
+    """The jobs with these numbers, in the same order.
+
+    Jobs that were deleted or left the wanted ``states`` since their numbers were read are left out.
+    """
     found = {row.id: row for row in rows_of(tx, _joined().where(*_listed(None, states)), jobs.c.id, numbers)}
     return [found[number] for number in numbers if number in found]
 
@@ -151,8 +159,10 @@ def _listed(owner_id: int | None, states: Collection[JobState] | None) -> list[C
 
 
 def _key(tx: Connection, order: JobOrder) -> ColumnElement[Any] | None:
-    """What is sorted by before the number; None: the number alone. Text goes by its code points, as it does on SQLite,
-    whatever language a PostgreSQL database speaks."""
+    """The column that is sorted by before the number; None: sort by the number alone.
+
+    Text is sorted by code points, as on SQLite, whatever the language of a PostgreSQL database is.
+    """
     if order.by is JobKey.NUMBER:
         return None
     columns = {JobKey.CREATED_AT: jobs.c.created_at, JobKey.STATE: jobs.c.state, JobKey.APP_NAME: jobs.c.app_name}
@@ -163,7 +173,10 @@ def _key(tx: Connection, order: JobOrder) -> ColumnElement[Any] | None:
 
 
 def own(tx: Connection, owner_id: int, *, after: int, until: int, limit: int) -> list[Row[Any]]:
-    """id, state and stop_requested_at of a user's jobs that were not deleted, by number: behind one, up to another."""
+    """``id``, ``state`` and ``stop_requested_at`` of a user's jobs that were not deleted.
+
+    The jobs come in the order of their numbers, which are above ``after`` and at most ``until``.
+    """
     query: Any = (
         select(*jobs.c["id", "state", "stop_requested_at"])
         .where(jobs.c.user_id == owner_id, jobs.c.deleted_at.is_(None), jobs.c.id > after, jobs.c.id <= until)
@@ -174,32 +187,34 @@ def own(tx: Connection, owner_id: int, *, after: int, until: int, limit: int) ->
 
 
 def take_off(tx: Connection, numbers: Iterable[int], now: float) -> None:
-    """These are on no list from now on."""
+    """Take these jobs off all lists."""
     write_to(tx, update(jobs).values(deleted_at=now), jobs.c.id, numbers)
 
 
 def for_the_plan(tx: Connection) -> list[Row[Any]]:
-    """Of the jobs that wait or run, in submit order, what a decision looks at: little of it changes often, and there
-    may be thousands."""
+    """The jobs that wait or run, in submit order, with the columns that a decision needs.
+
+    Few columns are read, because there may be thousands of jobs and little of them changes often.
+    """
     whose = jobs.c["id", "fence", "fence_due", "stop_requested_at", "image", "waiting"]
     size = jobs.c["num_worker", "worker_device_num", "engines", "engines_at", "not_before", "cap", "cap_until"]
     return list(tx.execute(select(*whose, *size).where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id)))
 
 
 def submitted(tx: Connection, most: int) -> list[int]:
-    """At most so many jobs that no scheduler has looked at yet, in submit order."""
+    """At most ``most`` jobs that no scheduler has seen yet, in submit order."""
     query = select(jobs.c.id).where(jobs.c.state == JobState.SUBMITTED).order_by(jobs.c.id).limit(most)
     return list(tx.execute(query).scalars())
 
 
 def of_removed_users(tx: Connection, limit: int) -> list[Row[Any]]:
-    """At most so many jobs of removed users that are not over and that nobody has asked to stop, in submit order."""
+    """At most ``limit`` jobs of removed users that are not over and were not asked to stop, in submit order."""
     unasked = (jobs.c.state.in_(ACTIVE), jobs.c.stop_requested_at.is_(None), users.c.removed_at.is_not(None))
     return list(tx.execute(_joined().where(*unasked).order_by(jobs.c.id).limit(limit)))
 
 
 def deleted_before(tx: Connection, since: float | None) -> set[int]:
-    """Jobs that were deleted before ``since`` and are over; with None, none."""
+    """Jobs that were deleted before ``since`` and are over. If ``since`` is None, no jobs."""
     if since is None:
         return set()
     query = select(jobs.c.id).where(jobs.c.deleted_at < since, jobs.c.state.in_(TERMINAL))
@@ -207,17 +222,17 @@ def deleted_before(tx: Connection, since: float | None) -> set[int]:
 
 
 def fences_due(tx: Connection) -> list[Row[Any]]:
-    """Jobs, whatever their state, whose fence file has still to be raised."""
+    """Jobs in any state whose fence file must still be raised."""
     return list(tx.execute(_joined().where(jobs.c.fence_due.is_not(None)).order_by(jobs.c.id)))
 
 
 def known(tx: Connection, numbers: Collection[int]) -> set[int]:
-    """Those of these numbers that a job has, deleted or not."""
+    """Those of these numbers that belong to a job, deleted or not."""
     return {row.id for row in rows_of(tx, select(jobs.c.id), jobs.c.id, numbers)}
 
 
 def newest_number(tx: Connection) -> int:
-    """The highest number that was given, also where its transaction did not commit; 0: none was."""
+    """The highest number that was ever given, even if its transaction did not commit; 0: none was given."""
     if tx.dialect.name == "postgresql":
         query = text("SELECT pg_sequence_last_value(pg_get_serial_sequence('jobs', 'id')::regclass)")
     else:
@@ -226,7 +241,7 @@ def newest_number(tx: Connection) -> int:
 
 
 def skip_numbers(tx: Connection, highest: int) -> None:
-    """Give no job a number up to ``highest``. On PostgreSQL that stays so even if the transaction does not commit."""
+    """Give no new job a number up to ``highest``. On PostgreSQL this holds even if the transaction does not commit."""
     if newest_number(tx) >= highest:
         return
     values = {"highest": highest}
@@ -237,14 +252,21 @@ def skip_numbers(tx: Connection, highest: int) -> None:
 
 
 def change(tx: Connection, number: int, **values: Any) -> None:
-    """Set columns of a job; never its state."""
+    """Set columns of a job, but never its state."""
     tx.execute(update(jobs).where(jobs.c.id == number).values(**values))
 
 
 def explain(tx: Connection, news: Mapping[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]) -> set[int]:
-    """Say of each of these jobs what was said of it before, and why it waits now; None: it does not.
+    """Store for each job why it waits now.
 
-    What is not PENDING, or of which something else was said meanwhile, is left alone. Answers of which it was said.
+    A job is skipped if it is not PENDING, or if its stored reason has changed meanwhile.
+
+    Args:
+        tx: The open transaction.
+        news: Number of each job, mapped to the reason that was read before and the new reason; None: it does not wait.
+
+    Returns:
+        The numbers of the jobs whose reason was stored.
     """
     query = select(jobs.c.id, jobs.c.waiting).where(jobs.c.state == JobState.PENDING)
     found = {row.id for row in rows_of(tx, query, jobs.c.id, news) if row.waiting == news[row.id][0]}
@@ -255,7 +277,7 @@ def explain(tx: Connection, news: Mapping[int, tuple[Mapping[str, Any] | None, M
 
 
 def compared(row: Row[Any]) -> Compared:
-    """What a job's row knows of comparisons of its engines."""
+    """The columns of a job's row about comparisons of its engines."""
     return Compared(row.comparisons, row.compared_step, row.uncompared_step)
 
 
@@ -267,7 +289,11 @@ def move(
     now: float,
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Move a job's state and write the event. Raises IllegalTransition where ``TRANSITIONS`` forbids it."""
+    """Change a job's state and write the event.
+
+    Raises:
+        IllegalTransition: ``TRANSITIONS`` forbids the change.
+    """
     job = tx.execute(select(jobs.c.state, jobs.c.started_at).where(jobs.c.id == number)).one()
     before = JobState(job.state)
     values: dict[str, Any] = {"state": advance(before, after)}
@@ -285,7 +311,7 @@ def move(
 
 
 def record(tx: Connection, number: int, kind: str, message: str, data: Mapping[str, Any], now: float) -> None:
-    """Append one event to a job's history. Never holds environment values."""
+    """Append one event to a job's history. An event never holds values of the environment."""
     head = (
         update(jobs).where(jobs.c.id == number).values(events=jobs.c.events + 1).returning(jobs.c.events, jobs.c.fence)
     )
@@ -298,8 +324,8 @@ def record(tx: Connection, number: int, kind: str, message: str, data: Mapping[s
 
 
 def history(tx: Connection, number: int, after: int = 0, limit: int | None = None) -> list[Row[Any]]:
-    """A job's events behind ``after``, in order."""
-    behind = job_events.c.seq > literal(after, BigInteger)  # a cursor may hold more than the column does
+    """A job's events with ``seq`` above ``after``, in order."""
+    behind = job_events.c.seq > literal(after, BigInteger)  # a cursor may be a number that is too large for the column
     query = select(job_events).where(job_events.c.job_id == number, behind)
     return list(tx.execute(query.order_by(job_events.c.seq).limit(limit)))
 

@@ -1,7 +1,7 @@
-"""Points of a training's course, as its reports told them; a bounded number a job.
+"""Points of a training's metrics, from its PROGRESS reports. The number of points per job is limited.
 
-Reports are numbered 0, 1, 2 … over all attempts. Kept is every ``stride``-th one, and always the newest; the stride
-doubles whenever there are too many.
+Reports are numbered 0, 1, 2 … over all attempts. Every ``stride``-th report is kept, and always the newest one. The
+stride doubles when there are too many points.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from edt_scheduler.model.progress import MOST_METRICS
 from edt_scheduler.store.tables import metric_points
 
 MOST = 4096
-"""A job holds no more points than this, and the newest."""
+"""A job has at most this many points, and the newest one in addition."""
 
 
 def stride(number: int) -> int:
-    """Of how many reports one is kept, once ``number`` is there: the least power of two that leaves at most MOST."""
+    """One of how many reports is kept once report ``number`` exists: the smallest power of two with at most MOST
+    points.
+    """
     return 1 << (number // MOST).bit_length()
 
 
 def add(tx: Connection, job_id: int, fence: int, time: float, report: Mapping[str, Any]) -> None:
-    """Keep what a report told, if it told a step."""
+    """Keep what a report says, if it has a step."""
     step = _whole(report.get("step"))
     if step is None:
         return
@@ -58,7 +60,7 @@ def of_job(tx: Connection, job_id: int) -> list[Row[Any]]:
 
 
 def rates(tx: Connection, job_id: int) -> list[float]:
-    """The samples per second that the points of a job tell, those that tell none left out."""
+    """The samples per second of a job's points, without points that have no rate."""
     rate = metric_points.c.samples_per_second
     return list(tx.execute(select(rate).where(metric_points.c.job_id == job_id, rate.is_not(None))).scalars())
 

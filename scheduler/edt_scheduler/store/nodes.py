@@ -1,4 +1,4 @@
-"""Nodes and their slots; and whether any API serves that they could reach."""
+"""Nodes and their slots, and the heartbeat of the APIs that nodes need."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from edt_scheduler.store.users import fingerprint
 
 
 def register(tx: Connection, name: str, secret: str, now: float, **facts: Any) -> tuple[int, str | None]:
-    """Insert the node, or renew what is known of it; its id, and the boot id it had before (None: it is new).
+    """Insert the node, or update what is known of it.
 
-    The version moves: whoever agreed with the old list must fetch again.
+    The version increases: an agent that has the old list must fetch the list again.
+
+    Returns:
+        The node's id, and the boot id that it had before; None: the node is new.
     """
     heard = {"registered_at": now, "seen_at": now, "lost_at": None}
     values = {"token_sha256": fingerprint(secret), **heard, **facts}
@@ -29,13 +32,15 @@ def register(tx: Connection, name: str, secret: str, now: float, **facts: Any) -
         return int(tx.execute(insert(nodes).values(name=name, **values).returning(nodes.c.id)).scalar_one()), None
     moved: dict[str, Any] = {"counter": nodes.c.counter + 1, "version": nodes.c.version + 1}
     if known.removed_at is not None:
-        moved |= {"removed_at": None, "intent": Intent.OPEN}  # it begins anew
+        moved |= {"removed_at": None, "intent": Intent.OPEN}  # a removed node that registers again is like a new one
     tx.execute(update(nodes).where(nodes.c.id == known.id).values(**values, **moved))
     return known.id, known.boot_id
 
 
 def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
-    """The slots that the node has now. One that is no longer named stays known, since history names it."""
+    """Set the slots that the node has now. A slot that is no longer named keeps its row, because history
+    refers to it.
+    """
     tx.execute(update(slots).where(slots.c.node_id == node_id).values(present=False))
     for position, spec in enumerate(named):
         values = {"position": position, "device": spec.device, "label": spec.label, "present": True}
@@ -55,24 +60,26 @@ def name(tx: Connection, node_id: int) -> str:
 
 
 def listed(tx: Connection, limit: int | None = None, after: int = 0) -> list[Row[Any]]:
-    """Those that were not removed, from number ``after`` (not itself) on, in the order in which they first came."""
+    """At most ``limit`` nodes that were not removed, with a number above ``after``, in the order of their first
+    registration.
+    """
     query = select(nodes).where(nodes.c.removed_at.is_(None), nodes.c.id > after)
     return list(tx.execute(query.order_by(nodes.c.id).limit(limit)))
 
 
 def every(tx: Connection) -> list[Row[Any]]:
-    """Removed ones too: they are lost, and history names them."""
+    """All nodes, removed ones too. Removed nodes are lost, and history refers to them."""
     return list(tx.execute(select(nodes).order_by(nodes.c.id)))
 
 
 def for_the_plan(tx: Connection) -> list[Row[Any]]:
-    """Of every node what a decision looks at, which no heartbeat changes."""
+    """Every node, with the columns that a decision needs. No heartbeat changes these columns."""
     columns = nodes.c["id", "name", "intent", "lost_at", "launcher", "alone"]
     return list(tx.execute(select(*columns).order_by(nodes.c.id)))
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
-    """These, in order."""
+    """The nodes with these numbers, in order."""
     return rows_of(tx, select(nodes).order_by(nodes.c.id), nodes.c.id, numbers)
 
 
@@ -86,19 +93,19 @@ def version(tx: Connection, name: str) -> int | None:
 
 
 def beat(tx: Connection, node_id: int, now: float) -> None:
-    """It was heard from."""
+    """Note that the node was heard from."""
     values = {"counter": nodes.c.counter + 1, "seen_at": now, "lost_at": None}
     tx.execute(update(nodes).where(nodes.c.id == node_id).values(**values))
 
 
 def lose(tx: Connection, node_id: int, counter: int, now: float) -> bool:
-    """Its lease ran out at this counter; False where it was heard from meanwhile, or is lost already."""
+    """Note that the node's lease ran out at this counter. False: it was heard from meanwhile, or is lost already."""
     silent = and_(nodes.c.id == node_id, nodes.c.counter == counter, nodes.c.lost_at.is_(None))
     return tx.execute(update(nodes).where(silent).values(lost_at=now)).rowcount == 1
 
 
 def touch(tx: Connection, node_id: int) -> int:
-    """What it should be running has changed; the new version."""
+    """Note that the node's list of assignments has changed. Returns the new version."""
     query = update(nodes).where(nodes.c.id == node_id).values(version=nodes.c.version + 1)
     return int(tx.execute(query.returning(nodes.c.version)).scalar_one())
 
@@ -108,13 +115,13 @@ def intend(tx: Connection, node_id: int, intent: Intent) -> None:
 
 
 def remove(tx: Connection, node_id: int, now: float) -> None:
-    """Take a lost node from all lists, and its token's meaning from it: its agent would have to register again."""
+    """Take a lost node from all lists and make its token invalid: its agent would have to register again."""
     values = {"removed_at": now, "token_sha256": fingerprint(secrets.token_urlsafe(32))}
     tx.execute(update(nodes).where(nodes.c.id == node_id).values(**values))
 
 
 def live_holders(tx: Connection, node_id: int) -> list[int]:
-    """Jobs with an attempt that is not over and whose supervisor on the node has not ended."""
+    """Jobs with a live attempt whose supervisor on this node has not ended."""
     part = supervisors.c
     query = (
         select(part.job_id)
@@ -127,7 +134,7 @@ def live_holders(tx: Connection, node_id: int) -> list[int]:
 
 
 def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row[Any]]:
-    """Slots that are present or held, each with its open allocation if it has one, in the node's own order."""
+    """Slots that are present or held, in the node's own order, each with its open allocation if it has one."""
     query = (
         select(slots, allocations.c.id.label("allocation"), allocations.c.job_id, allocations.c.release_asked_at)
         .outerjoin(
@@ -158,11 +165,11 @@ def cores_and_slots(tx: Connection) -> list[tuple[int, int]]:
 
 
 def beat_api(tx: Connection) -> None:
-    """An API serves: one of them moves the counter every few seconds."""
+    """Note that an API serves. Each serving API increases the counter every few seconds."""
     if tx.execute(update(api_heartbeat).values(counter=api_heartbeat.c.counter + 1)).rowcount == 0:
         tx.execute(insert(api_heartbeat).values(id=1, counter=1))
 
 
 def api_counter(tx: Connection) -> int | None:
-    """None: no API of this database has ever served."""
+    """The counter of the APIs' heartbeat; None: no API of this database has ever served."""
     return tx.execute(select(api_heartbeat.c.counter)).scalar_one_or_none()

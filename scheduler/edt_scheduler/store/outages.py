@@ -1,8 +1,8 @@
-"""What an error of the database says about the database. Pure.
+"""What an error of the database says about the state of the database. Pure.
 
-Three things are told apart: a mistake of ours, which goes on as it came; a database that cannot serve just now
-(gone, locked, full, shutting down), where nothing was written; and a connection lost during COMMIT, where nobody
-knows. A server that answers a COMMIT with an error has not committed, unless that error is its own end.
+Three cases are distinguished. A fault in our code is raised as it is. A database that cannot serve now (unreachable,
+locked, full, shutting down) has written nothing. After a connection lost during COMMIT the outcome is unknown. A server
+that answers a COMMIT with an error has not committed, unless the error is the server's own end.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SQLITE_AWAY = {
     sqlite3.SQLITE_NOMEM: "has no memory left",
 }
 _SQLITE_SAYS_NO = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT})
-"""A COMMIT that ends like this has not committed."""
+"""A COMMIT that ends with one of these codes has not committed."""
 
 _POSTGRESQL_AWAY = {
     "25006": "may only be read",  # a server that became a standby
-    "25P03": "took this session for dead",  # idle in a transaction for too long: we were stopped, or swapped out
+    "25P03": "took this session for dead",  # idle in a transaction for too long: stopped or swapped out
     "53100": "has no room left on its disk",
     "53300": "has no connection left",
     "55P03": "is locked by another process",
@@ -37,11 +37,13 @@ _POSTGRESQL_AWAY = {
 _POSTGRESQL_SAYS_NO = ("40", "23")
 """Classes of SQLSTATE with which the server refuses a COMMIT: rolled back, or a constraint."""
 _NO_CONNECTION_LEFT = "53300"
-"""The one of these that waiting a second may mend."""
+"""The only one of these states that may be over after a second."""
 
 
 def outage(error: DBAPIError | PoolTimeout) -> DatabaseUnavailable | None:
-    """The error as everybody else is told it, if the database is what is the matter; None: a mistake of ours."""
+    """The error as the rest of the platform sees it, if the database cannot serve; None: the error is a fault in our
+    code.
+    """
     if isinstance(error, PoolTimeout):
         return DatabaseUnavailable("is asked too much at once", passing=False)
     if isinstance(error.orig, sqlite3.Error):
@@ -56,18 +58,20 @@ def outage(error: DBAPIError | PoolTimeout) -> DatabaseUnavailable | None:
 
 
 def _ours(error: DBAPIError) -> bool:
-    """The driver refused a statement on a connection that is whole, and the server never saw it: it held too many
-    values, say. Where nothing can be connected to there is no statement yet."""
+    """Whether the driver refused the statement on a working connection, so that the server never saw it.
+
+    An example is a statement with too many values. If no connection could be made, there is no statement yet.
+    """
     return error.statement is not None and not _sqlstate(error)
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Somebody else holds SQLite's lock, and will give it back."""
+    """Whether another process or thread holds SQLite's lock and will release it."""
     return _sqlite_code(error) == sqlite3.SQLITE_BUSY
 
 
 def after_commit(error: DBAPIError) -> Unavailable | None:
-    """``outage`` for an error out of COMMIT itself."""
+    """``outage`` for an error that COMMIT itself raised."""
     if isinstance(error.orig, sqlite3.Error):
         refused = _sqlite_code(error.orig) in _SQLITE_SAYS_NO
     else:
@@ -76,7 +80,7 @@ def after_commit(error: DBAPIError) -> Unavailable | None:
 
 
 def _sqlite_code(error: sqlite3.Error) -> int:
-    """The primary result code; the upper bytes say more than we need. Some errors are the driver's own: 0."""
+    """The primary result code. The upper bytes hold details that are not needed. For errors of the driver itself: 0."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 

@@ -1,7 +1,7 @@
-"""The outbox: notifications that were decided with a change and are sent after its commit.
+"""The outbox: notifications that are written with a change and sent after its commit.
 
-A notification only says look, so of several for one queue the newest will do, and one that could not be sent for a
-minute is dropped: by then every loop has looked by its own timer.
+A notification only tells its reader to look. So only the newest one for each queue matters. A notification that could
+not be sent for a minute is dropped, because by then every loop has looked by its own timer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_TASK = "edt.look"
 
 
 def put_nodes(tx: Connection, node_ids: Iterable[int], now: float, resize_id: int | None = None) -> None:
-    """What these nodes should run has changed: move their versions, and tell their agents to look."""
+    """Tell the agents of these nodes that their assignments have changed, and increase the nodes' versions."""
     names = {row.id: row.name for row in nodes.every(tx)}
     for node_id in sorted(set(node_ids)):
         name, version = names[node_id], nodes.touch(tx, node_id)
@@ -30,7 +30,7 @@ def put_nodes(tx: Connection, node_ids: Iterable[int], now: float, resize_id: in
 
 
 def put_nodes_of_attempt(tx: Connection, job_id: int, fence: int, now: float, but: int | None = None) -> None:
-    """``put_nodes`` for every node on which something of the attempt may run, ``but`` one."""
+    """``put_nodes`` for every node on which a process of the attempt may run, except the node ``but``."""
     concerned = attempts.supervisors_of(tx, job_id, fence)
     put_nodes(tx, (row.node_id for row in concerned if row.ended_at is None and row.node_id != but), now)
 

@@ -1,8 +1,8 @@
-"""Numbers that were given to submits whose job is not written yet.
+"""Numbers that are reserved for submits whose job is not written yet.
 
-A submit reserves its number, makes the job's folder under it while it holds no lock, and gives the reservation up in
-the transaction that writes the job. One that died in between leaves a reservation, which ``drop_expired`` takes away:
-from then on the job can be written no more, and the folder is one that nobody knows.
+A submit reserves its number and makes the job's folder under it without a lock. The transaction that writes the job
+removes the reservation. A submit that ends in between leaves a reservation, which ``drop_expired`` removes. After that
+the job can no longer be written, and no row names the folder.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from edt_scheduler.store import jobs
 from edt_scheduler.store.tables import reservations
 
 KEPT_SECONDS = 3600.0
-"""Making a folder takes less than a second. Who was stopped for so long in the middle of it is told to try again."""
+"""How long a reservation is valid. Making a folder takes less than a second. A submit that was stopped for longer than
+this is told to try again.
+"""
 
 
 def add(tx: Connection, now: float) -> int:
-    """A number that no job and no other reservation ever had."""
+    """Reserve a number that no job and no other reservation ever had."""
     highest = tx.execute(select(func.max(reservations.c.number))).scalar_one() or 0
-    number = max(jobs.newest_number(tx), highest) + 1  # what was restored row by row may have forgotten its count
+    number = max(jobs.newest_number(tx), highest) + 1  # after a restore the counter may be too low
     jobs.skip_numbers(tx, number)
     tx.execute(insert(reservations).values(number=number, created_at=now))
     return number
 
 
 def drop(tx: Connection, number: int) -> bool:
-    """Give it up; False where it is not reserved, or no longer."""
+    """Remove a reservation. False: the number is not reserved, or no longer."""
     return tx.execute(delete(reservations).where(reservations.c.number == number)).rowcount == 1
 
 
@@ -36,12 +38,12 @@ def held(tx: Connection) -> set[int]:
 
 
 def expired(tx: Connection, now: float) -> set[int]:
-    """The numbers whose reservations are too old."""
+    """The numbers whose reservations have expired."""
     return set(tx.execute(select(reservations.c.number).where(_expired(now))).scalars())
 
 
 def drop_expired(tx: Connection, now: float) -> None:
-    """Take away those that are too old."""
+    """Remove the reservations that have expired."""
     tx.execute(delete(reservations).where(_expired(now)))
 
 

@@ -1,4 +1,4 @@
-"""Resizes: each change of a job's size, and when each step of it happened."""
+"""Resizes: each change of a job's size, and when each part of it happened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,22 @@ def add(
     now: float,
     data: Mapping[str, Any] | None = None,
 ) -> int:
-    """Record a decision, as an event of the job's history too, which holds ``data``; its number."""
+    """Record a decision, also as an event of the job's history.
+
+    Args:
+        tx: The open transaction.
+        job_id: Number of the job.
+        fence: Number of its attempt.
+        cause: Why the size changes.
+        detail: The cause in words, with names.
+        sizes: Number of slots before and after.
+        node_ids: Nodes that the change concerns.
+        now: Time of the decision, in seconds since the epoch.
+        data: Further facts for the event.
+
+    Returns:
+        The resize's number.
+    """
     query = insert(resizes).values(
         job_id=job_id,
         fence=fence,
@@ -48,36 +63,36 @@ def get(tx: Connection, number: int) -> Row[Any]:
 
 
 def of_job(tx: Connection, job_id: int, after: int = 0, limit: int | None = None) -> list[Row[Any]]:
-    """A job's resizes behind number ``after``, in order, with its owner's name."""
+    """A job's resizes with a number above ``after``, in order, with its owner's name."""
     named = select(resizes, users.c.name.label("owner")).join_from(resizes, jobs).join(users)
     query = named.where(resizes.c.job_id == job_id, resizes.c.id > after)
     return list(tx.execute(query.order_by(resizes.c.id).limit(limit)))
 
 
 def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:
-    """What was decided in a time, in order and in short."""
+    """The resizes that were decided from ``since`` to ``until``, in order, with few columns."""
     query = _in_short().where(resizes.c.decided_at >= since, resizes.c.decided_at <= until)
     return list(tx.execute(query.order_by(resizes.c.id)))
 
 
 def few_since(tx: Connection, since: float, until: float, most: int) -> float:
-    """From when on no more than about ``most`` were decided before ``until``: ``since``, or later."""
+    """The earliest time from ``since`` on after which at most about ``most`` resizes were decided before ``until``."""
     return queries.few_since(tx, resizes.c.decided_at, since, most, resizes.c.decided_at <= until)
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
-    """These, in order and in short."""
+    """The resizes with these numbers, in order, with few columns."""
     return rows_of(tx, _in_short().order_by(resizes.c.id), resizes.c.id, numbers)
 
 
 def _in_short() -> Any:
-    """The columns of ``views.TimelineResize``, the job's number for its name."""
+    """The columns of ``views.TimelineResize``, with the job's number instead of its name."""
     decided = resizes.c["cause", "detail", "decided_at", "from_slots", "to_slots", "pause_seconds", "recomputed"]
     return select(*resizes.c["id", "job_id"], jobs.c.user_id.label("owner_id"), *decided).join_from(resizes, jobs)
 
 
 def newest(tx: Connection) -> dict[int, float]:
-    """Job to the time of its newest resize, of the jobs that have a live attempt."""
+    """Number of each job that has a live attempt, mapped to the time of its newest resize."""
     live = select(attempts.c.job_id).where(attempts.c.ended_at.is_(None))
     query = select(resizes.c.job_id, func.max(resizes.c.decided_at).label("newest")).group_by(resizes.c.job_id)
     return {row.job_id: row.newest for row in tx.execute(query.where(resizes.c.job_id.in_(live)))}
@@ -89,14 +104,14 @@ def notified(tx: Connection, ids: Iterable[int], now: float) -> None:
 
 
 def woken(tx: Connection, node_id: int, woken_by: str, now: float) -> None:
-    """The node has fetched what it should run. Of each resize the first fetch counts."""
+    """Note that the node has fetched its assignments. For each resize only the first fetch counts."""
     concerned = select(resize_nodes.c.resize_id).where(resize_nodes.c.node_id == node_id)
     key = and_(resizes.c.woken_at.is_(None), resizes.c.id.in_(concerned))
     tx.execute(update(resizes).where(key).values(woken_by=woken_by, woken_at=now))
 
 
 def mark(tx: Connection, number: int | None, **values: Any) -> None:
-    """What a report told of it; of several engines the last one's times stand."""
+    """Set columns of a resize that a report has given. If several engines report, the last one's times stay."""
     if number is not None:
         tx.execute(update(resizes).where(resizes.c.id == number).values(**values))
 
@@ -111,7 +126,9 @@ def switched(
     pause: float | None,
     recomputed: int | None = None,
 ) -> None:
-    """The engines have changed over. Where that took several changes, the longest pause and the most work stand."""
+    """Note that the engines have a new membership. If this took several changes, the longest pause and the largest
+    amount of recomputed work stay.
+    """
     for number in sorted(set(ids)):
         this = resizes.c.id == number
         tx.execute(update(resizes).where(this).values(generation=generation, step=step, workers=workers))

@@ -1,6 +1,6 @@
-"""What is over and may go: which jobs, and how their rows go.
+"""Which jobs are over and may be removed, and how their rows are deleted.
 
-The schema refuses to delete a part of a job's history (``edt_migrations``, 0012): ``purge`` is the one way out.
+The schema refuses to delete a part of a job's history (``edt_migrations``, 0012). Only ``purge`` can delete a job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edt_scheduler.store.tables import (
     supervisors,
 )
 
-# As the partial indexes say it: a query that says it otherwise reads all jobs.
+# The same words as in the partial indexes: with other words a query could not use them and would read all jobs.
 _OVER = and_(jobs.c.finished_at.is_not(None), jobs.c.deleted_at.is_(None))
 _WITHOUT_FOLDER_YET = (
     and_(jobs.c.deleted_at.is_not(None), jobs.c.folder_gone_at.is_(None)),
@@ -35,12 +35,14 @@ _WITHOUT_FOLDER_YET = (
 
 
 def over(tx: Connection, before: float, most: int) -> list[int]:
-    """Jobs that nobody deleted and that were over by then, the oldest first."""
+    """Jobs that were not deleted and were over at ``before``, oldest first."""
     return _first(tx, most, _OVER, jobs.c.finished_at <= before)
 
 
 def with_results(tx: Connection, before: float, most: int) -> list[int]:
-    """Those of ``over`` whose results were not removed. One that may still have to be shut out keeps its folder."""
+    """Those of ``over`` whose results were not removed. A job whose fence file must still be raised
+    keeps its folder.
+    """
     has = and_(_OVER, jobs.c.results_removed_at.is_(None))
     return _first(tx, most, has, jobs.c.finished_at <= before, jobs.c.fence_due.is_(None))
 
@@ -51,8 +53,8 @@ def with_all_metrics(tx: Connection, before: float, most: int) -> list[int]:
 
 
 def with_folder_to_go(tx: Connection, after: int, most: int) -> list[Row[Any, Any]]:
-    """``id`` and ``deleted_at`` of jobs behind number ``after`` that are over and whose folder is to be removed."""
-    number = jobs.c.id + 0  # by the bare number SQLite would go through all jobs, and use no partial index
+    """``id`` and ``deleted_at`` of jobs above number ``after`` that are over and whose folder should be removed."""
+    number = jobs.c.id + 0  # with the bare column, SQLite would read all jobs and use no partial index
     found: dict[int, Row[Any, Any]] = {}
     for condition in _WITHOUT_FOLDER_YET:
         query = select(jobs.c.id, jobs.c.deleted_at).where(condition, jobs.c.finished_at.is_not(None), number > after)
@@ -61,8 +63,11 @@ def with_folder_to_go(tx: Connection, after: int, most: int) -> list[Row[Any, An
 
 
 def to_purge(tx: Connection, deleted_before: float, counted_until: float, most: int) -> list[Row[Any, Any]]:
-    """``id`` and ``events`` of jobs that were deleted by then, whose folder is gone, of which nothing is open and all
-    of whose slots' time was counted. What they have of ``with_points`` goes before they can."""
+    """``id`` and ``events`` of jobs that can be purged, longest deleted first.
+
+    Such a job was deleted by ``deleted_before``, its folder is gone, nothing of it is open, and the time of all its
+    slots was counted by ``counted_until``. Its points (``with_points``) must be deleted before it is purged.
+    """
     query = select(jobs.c.id, jobs.c.events).where(
         jobs.c.deleted_at.is_not(None),
         jobs.c.deleted_at <= deleted_before,
@@ -81,25 +86,25 @@ def _has(table: Any, condition: ColumnElement[bool]) -> Exists:
 
 
 def change(tx: Connection, numbers: Collection[int], **values: Any) -> None:
-    """Set columns of these jobs; never their state."""
+    """Set columns of these jobs, but never their state."""
     write_to(tx, update(jobs).values(**values), jobs.c.id, numbers)
 
 
 def folders_gone(tx: Connection, numbers: Collection[int], now: float) -> None:
-    """The folders of these jobs were removed."""
+    """Note that the folders of these jobs were removed."""
     unknown = update(jobs).where(jobs.c.folder_gone_at.is_(None))
     write_to(tx, unknown.values(folder_gone_at=now), jobs.c.id, numbers)
 
 
 def with_points(tx: Connection, numbers: Collection[int]) -> list[int]:
-    """Those of these jobs that have points of a course, by number."""
+    """Those of these jobs that have metric points, ordered by number."""
     has = select(literal(1)).where(metric_points.c.job_id == jobs.c.id).exists()
     query = select(jobs.c.id).where(has).order_by(jobs.c.id)
     return [row.id for row in rows_of(tx, query, jobs.c.id, numbers)]
 
 
 def forget_first_points(tx: Connection, numbers: Collection[int], most: int) -> int:
-    """Delete points of these jobs, so many at most, the first ones first. Answers how many."""
+    """Delete at most ``most`` metric points of these jobs, the first ones first. Returns how many."""
     done = 0
     for number in numbers:
         mine = metric_points.c.job_id == number
@@ -113,18 +118,20 @@ def forget_first_points(tx: Connection, numbers: Collection[int], most: int) -> 
 
 
 def points_in_short(tx: Connection, number: int) -> list[Row[Any, Any, Any, Any]]:
-    """``number``, ``fence``, ``step`` and ``loss`` of a job's points, in order."""
+    """``number``, ``fence``, ``step`` and ``loss`` of a job's metric points, in order."""
     query = select(*metric_points.c["number", "fence", "step", "loss"]).where(metric_points.c.job_id == number)
     return list(tx.execute(query.order_by(metric_points.c.number)))
 
 
 def forget_points(tx: Connection, number: int, points: Collection[int]) -> None:
-    """Delete these points of a job."""
+    """Delete these metric points of a job."""
     write_to(tx, delete(metric_points).where(metric_points.c.job_id == number), metric_points.c.number, points)
 
 
 def purge(tx: Connection, numbers: Collection[int]) -> None:
-    """Delete jobs with all that is known of them. Legal for what ``to_purge`` found in this transaction."""
+    """Delete jobs with all their rows. Legal for jobs that ``to_purge`` found in the same transaction, once they have
+    no metric points.
+    """
     for chunk in chunks(numbers):
         tx.execute(purges.insert(), [{"job_id": number, "never": -number} for number in chunk])
         resized = select(resizes.c.id).where(resizes.c.job_id.in_(chunk))

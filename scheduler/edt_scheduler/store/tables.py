@@ -1,8 +1,9 @@
 """The tables, as the code knows them.
 
-``edt_migrations`` holds the same in its own words, with the triggers that this module cannot show (legal moves,
-fences that only grow, gap-free history, slots released once); a test compares the two on both databases.
-Times are seconds since the epoch in double precision: for people, and for back-offs of this one writer.
+``edt_migrations`` defines the same tables independently, with the triggers that this module cannot express: legal
+changes of state, fences that only grow, history without gaps, slots released once. A test compares the two on both
+databases. Times are seconds since the epoch in double precision. They are for people, and for the back-offs of the one
+writer.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ metadata = MetaData(
 )
 
 Id = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers rows by itself only where the column is INTEGER.
+"""SQLite numbers rows by itself only if the column is INTEGER.
 
-Where a number lives on outside the database, or is acted on after its transaction, the table says
-``sqlite_autoincrement``: else SQLite would give the number of a deleted row to the next one.
+SQLite would give the number of a deleted row to a new row. A table sets ``sqlite_autoincrement`` if that must not
+happen: if its numbers are used outside the database or after their transaction.
 """
 Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
 NullableJson = JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
@@ -49,7 +50,7 @@ OVER = "finished_at IS NOT NULL AND deleted_at IS NULL"
 
 
 def partial_index(name: str, where: str, *columns: str, unique: bool = False) -> Index:
-    """An index of few rows among many. A query uses it only where it says all of its condition itself."""
+    """An index of a few rows among many. A query uses it only if the query contains the whole condition itself."""
     return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
 
 
@@ -65,7 +66,7 @@ users = Table(
     Column("created_at", Double, nullable=False),
     Column("removed_at", Double),
     CheckConstraint("role IN ('admin', 'user')", name="role"),
-    # A removed user's row stays with its jobs; whoever gets the name afterwards is another user.
+    # A removed user's row stays with its jobs. A later user of the same name is another user.
     partial_index("uq_users_name", "removed_at IS NULL", "name", unique=True),
     sqlite_autoincrement=True,
 )
@@ -106,7 +107,7 @@ jobs = Table(
     Column("id", Id, primary_key=True),
     Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
     Column("state", Text, nullable=False, index=True),
-    Column("fence", Integer, nullable=False, server_default="0"),  # attempts so far; the live one's number
+    Column("fence", Integer, nullable=False, server_default="0"),  # number of attempts; the live attempt's fence
     Column("events", Integer, nullable=False, server_default="0"),  # seq of the newest job_events row
     # as submitted
     Column("framework", Text, nullable=False),
@@ -117,15 +118,15 @@ jobs = Table(
     Column("work_dir", Text, nullable=False),  # relative to the job's folder
     Column("arguments", Json, nullable=False),
     Column("data_path", Text),
-    Column("image", Text),  # of its containers; None: the node's own
+    Column("image", Text),  # image of its containers; None: the node's own image
     Column("num_worker", Integer, nullable=False),
     Column("worker_device_num", Integer, nullable=False),
     Column("max_restarts", Integer, nullable=False, server_default="0"),
     Column("seed", BigInteger, nullable=False),
     Column("threads", Integer, nullable=False),
-    # as its attempts told
+    # as its attempts reported
     Column("engines", Integer),
-    Column("engines_at", Double),  # when E was told
+    Column("engines_at", Double),  # when E was reported
     Column("steps_total", BigInteger),
     Column("epochs", Integer),
     Column("workers", Integer, nullable=False, server_default="0"),
@@ -133,20 +134,20 @@ jobs = Table(
     Column("checkpoint_step", BigInteger),
     Column("digest", Text),
     Column("inexact", Text),  # why its result is not exact; this and the next three: edt_scheduler.model.exactness
-    Column("comparisons", Integer, nullable=False, server_default="0"),  # of its engines' states, all equal
+    Column("comparisons", Integer, nullable=False, server_default="0"),  # comparisons in which its engines were equal
     Column("compared_step", BigInteger),
     Column("uncompared_step", BigInteger),
     Column("message", Text),
     Column("losses", Integer, nullable=False, server_default="0"),  # attempts lost in a row
-    Column("not_before", Double),  # no new slot until then
-    Column("restarts", Integer, nullable=False, server_default="0"),  # of max_restarts
-    Column("raised", Text),  # the exception that its script died of last
+    Column("not_before", Double),  # it gets no new slot until then
+    Column("restarts", Integer, nullable=False, server_default="0"),  # number of restarts used, of max_restarts
+    Column("raised", Text),  # the last exception that ended its script
     Column("raised_step", BigInteger),
     Column("ooms", Integer, nullable=False, server_default="0"),  # engines killed for memory
     Column("pull_failures", Integer, nullable=False, server_default="0"),  # in a row
     Column("cap", Integer),  # the most slots for it until cap_until, after a pull failure
     Column("cap_until", Double),
-    Column("fence_due", Integer),  # still to be written into its fence file; nothing of it starts before
+    Column("fence_due", Integer),  # must be written into its fence file before it starts again
     Column("waiting", NullableJson),  # views.Waiting
     # times
     Column("created_at", Double, nullable=False),
@@ -154,9 +155,9 @@ jobs = Table(
     Column("finished_at", Double),
     Column("stop_requested_at", Double),
     Column("deleted_at", Double),
-    # what is kept of it: periodic.retention
-    Column("results_removed_at", Double),  # its results count as removed from here on, because of their age
-    Column("results_days", Double),  # so many days they were kept
+    # what is kept of the job: periodic.retention
+    Column("results_removed_at", Double),  # since when its results count as removed because of their age
+    Column("results_days", Double),  # for how many days they were kept
     Column("folder_gone_at", Double),  # its folder was removed
     Column("metrics_thinned_at", Double),
     partial_index("ix_jobs_over", OVER, "finished_at"),
@@ -183,7 +184,7 @@ job_environs = Table(
     "job_environs",
     metadata,
     Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
-    Column("key_id", Text),  # names the key and tells nothing of it
+    Column("key_id", Text),  # names the key and reveals nothing about it
     Column("sealed", Text),
     Column("plain", NullableJson),
     CheckConstraint("(key_id IS NULL) = (sealed IS NULL) AND (sealed IS NULL) <> (plain IS NULL)", name="one"),
@@ -205,7 +206,7 @@ metric_points = Table(
     "metric_points",
     metadata,
     Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),  # of the PROGRESS reports of all attempts
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # over the PROGRESS reports of all attempts
     Column("fence", Integer, nullable=False),
     Column("step", BigInteger, nullable=False),
     Column("time", Double, nullable=False),
@@ -238,14 +239,16 @@ nodes = Table(
     Column("token_sha256", Text, nullable=False, unique=True),
     Column("intent", Text, nullable=False, server_default="open"),
     Column("lost_at", Double),
-    Column("counter", BigInteger, nullable=False, server_default="0"),  # moves when it is heard from
-    Column("version", BigInteger, nullable=False, server_default="1"),  # moves when its assignments do
+    Column("counter", BigInteger, nullable=False, server_default="0"),  # increases when the node is heard from
+    Column("version", BigInteger, nullable=False, server_default="1"),  # increases when its assignments change
     Column("registered_at", Double, nullable=False),
     Column("seen_at", Double, nullable=False),
-    Column("launcher", Text, nullable=False, server_default="process"),  # in what its jobs run
+    Column(
+        "launcher", Text, nullable=False, server_default="process"
+    ),  # in what its jobs run: process, docker, docker-fixed
     Column("usage_at", Double),  # time of the newest slot_usage
-    Column("removed_at", Double),  # on no list any more; it was lost, and its history stays
-    Column("alone", Boolean, nullable=False, server_default=false()),  # no attempt spans it and another
+    Column("removed_at", Double),  # since then on no list; it was lost, and its history stays
+    Column("alone", Boolean, nullable=False, server_default=false()),  # no attempt uses this node and another one
     CheckConstraint("intent IN ('open', 'cordoned', 'draining')", name="intent"),
     CheckConstraint("cores >= 1", name="cores"),
 )
@@ -257,7 +260,7 @@ images = Table(
     Column("name", Text, nullable=False, unique=True),  # images.canonical
     Column("allowed_by", Id, ForeignKey("users.id"), nullable=False),
     Column("allowed_at", Double, nullable=False),
-    Column("everywhere", Boolean, nullable=False),  # nodes that start containers are to have it ready
+    Column("everywhere", Boolean, nullable=False),  # nodes that start containers should have it ready
 )
 
 image_pulls = Table(
@@ -266,8 +269,8 @@ image_pulls = Table(
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
     Column("image", Text, ForeignKey("images.name"), primary_key=True),
     Column("asked_at", Double, nullable=False),
-    Column("done_at", Double),  # the node has answered
-    Column("error", Text),  # why it cannot get it
+    Column("done_at", Double),  # when the node answered
+    Column("error", Text),  # why the node cannot get the image
 )
 
 slots = Table(
@@ -296,10 +299,10 @@ slot_usage = Table(
 )
 
 user_days = Table(
-    "user_days",  # for how long a user's jobs have held slots, by the day
+    "user_days",  # for how long a user's jobs have held slots, by day
     metadata,
     Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
-    Column("day", BigInteger, primary_key=True, autoincrement=False),  # its beginning, UTC
+    Column("day", BigInteger, primary_key=True, autoincrement=False),  # begin of the day, UTC
     Column("slot_seconds", Double, nullable=False),
     Index("ix_user_days_day", "day", "user_id"),
 )
@@ -308,7 +311,7 @@ rolled_up = Table(
     "rolled_up",
     metadata,
     Column("what", Text, primary_key=True),  # user_days
-    Column("until", BigInteger, nullable=False),  # all before this is in there, once
+    Column("until", BigInteger, nullable=False),  # all seconds before this are counted once
 )
 
 
@@ -325,13 +328,13 @@ attempts = Table(
     Column("coordinator", Text),
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
-    Column("trained_at", Double),  # an engine of it has finished: its driver goes on without slots
-    Column("kind", Text),  # how it ended; set while its last processes may still be going
+    Column("trained_at", Double),  # when an engine finished; the driver continues without slots
+    Column("kind", Text),  # how it ended; its last processes may still be ending
     Column("message", Text),
     Column("code", Integer),
-    Column("failed_step", BigInteger),  # at which the script raised
-    Column("oom", Boolean),  # something of it was killed for memory
-    Column("ended_at", Double),  # no process of it is left
+    Column("failed_step", BigInteger),  # the step at which the script raised an exception
+    Column("oom", Boolean),  # one of its processes was killed for memory
+    Column("ended_at", Double),  # since when no process of it is left
     CheckConstraint("fence >= 1", name="fence"),
     partial_index("uq_attempts_live", "ended_at IS NULL", "job_id", unique=True),
 )
@@ -346,7 +349,7 @@ supervisors = Table(
     Column("handed_at", Double),  # first listed to the agent
     Column("ended_at", Double),
     Column("kind", Text),
-    Column("reports_complete_at", Double),  # its last report was taken
+    Column("reports_complete_at", Double),  # when its last report was taken
     ForeignKeyConstraint(["job_id", "fence"], ["attempts.job_id", "attempts.fence"]),
     partial_index("ix_supervisors_open", "ended_at IS NULL", "node_id"),
 )
@@ -373,7 +376,7 @@ resizes = Table(
     Column("step", BigInteger),
     Column("workers", Integer),
     Column("pause_seconds", Double),
-    Column("recomputed", Integer),  # micro-batches done again
+    Column("recomputed", Integer),  # micro-batches that were computed again
     CheckConstraint("woken_by IN ('notification', 'timer', 'start')", name="woken_by"),
     sqlite_autoincrement=True,
 )
@@ -396,7 +399,7 @@ allocations = Table(
     Column("grown_by", Id, ForeignKey("resizes.id"), nullable=False, index=True),
     Column("shrunk_by", Id, ForeignKey("resizes.id"), index=True),
     Column("decided_at", Double, nullable=False, index=True),
-    Column("handed_at", Double),  # first listed to the agent: from here on a process may exist
+    Column("handed_at", Double),  # when first listed to the agent; from then on a process may exist
     Column("started_at", Double),
     Column("joined_at", Double),
     Column("counted_at", Double),
@@ -407,7 +410,7 @@ allocations = Table(
     ForeignKeyConstraint(
         ["job_id", "fence", "node_id"], ["supervisors.job_id", "supervisors.fence", "supervisors.node_id"]
     ),
-    # The invariant of the whole platform: one open allocation a slot.
+    # The invariant of the whole platform: a slot has at most one open allocation.
     partial_index("uq_allocations_open", "released_at IS NULL", "node_id", "slot", unique=True),
     Index("ix_allocations_job", "job_id", "fence"),
     sqlite_autoincrement=True,
@@ -423,7 +426,7 @@ outbox = Table(
     Column("queue", Text, nullable=False),
     Column("task", Text, nullable=False),
     Column("arguments", Json, nullable=False),
-    Column("resize_id", Id, ForeignKey("resizes.id")),  # whose notified_at the relay sets
+    Column("resize_id", Id, ForeignKey("resizes.id")),  # the resize whose notified_at the relay sets
     Column("created_at", Double, nullable=False),
     sqlite_autoincrement=True,
 )
@@ -432,7 +435,7 @@ api_heartbeat = Table(
     "api_heartbeat",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("counter", BigInteger, nullable=False, server_default="0"),  # moves while any API serves
+    Column("counter", BigInteger, nullable=False, server_default="0"),  # increases while any API serves
     CheckConstraint("id = 1", name="one"),
 )
 
@@ -440,10 +443,10 @@ home = Table(
     "home",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("home_id", Text, nullable=False),  # what lies in the file home-id of the home, too
-    Column("path", Text, nullable=False),  # where that home lay when the two were told of each other
+    Column("home_id", Text, nullable=False),  # the same id as in the home's file home-id
+    Column("path", Text, nullable=False),  # where the home was when the two were paired
     Column("since", Double, nullable=False),
-    Column("wiped_at", Double, nullable=False, server_default="0"),  # of plain text of earlier releases; 0: never
+    Column("wiped_at", Double, nullable=False, server_default="0"),  # when earlier plain text was wiped; 0: never
     CheckConstraint("id = 1", name="one"),
 )
 
@@ -451,9 +454,9 @@ changes = Table(
     "changes",  # written by triggers alone
     metadata,
     Column("id", Id, primary_key=True),
-    Column("xid", BigInteger, nullable=False, index=True),  # PostgreSQL's number of the transaction; SQLite: 0
+    Column("xid", BigInteger, nullable=False, index=True),  # PostgreSQL: number of the transaction; SQLite: 0
     Column("topic", Text, nullable=False),  # job, node, allocation, resize, attempt
-    Column("key", BigInteger, nullable=False),  # id of the row that changed; of an attempt, which has ended, its job's
+    Column("key", BigInteger, nullable=False),  # id of the changed row; an ended attempt: its job's id
     Column("time", Double, nullable=False),  # the database's clock
     sqlite_autoincrement=True,
 )

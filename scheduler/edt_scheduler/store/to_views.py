@@ -1,4 +1,4 @@
-"""Rows made into the frozen views of ``edt_scheduler.views``. Reads only."""
+"""Turns rows into the frozen views of ``edt_scheduler.views``. Reads only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
 
 
 def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeView]:
-    """Views of node rows with their slots, who holds these and how busy they are."""
+    """Views of node rows with their slots, the jobs that hold the slots, and how busy the slots are."""
     rows = list(rows)
     slots: dict[int, list[SlotView]] = {row.id: [] for row in rows}
     found = nodes.slot_rows(tx, slots)
@@ -100,18 +100,18 @@ def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeV
 
 
 def allocation(row: Row[Any]) -> AllocationView:
-    """Of a row with its node's name."""
+    """The view of a row that has its node's name."""
     kind = ExitKind(row.kind) if row.kind else None
     return view_of(AllocationView, row._mapping, allocation=row.id, exec_id=exec_id(row.job_id), kind=kind)
 
 
 def allocations_in_short(rows: Iterable[Sequence[Any]]) -> tuple[TimelineAllocation, ...]:
-    """Of rows of ``allocations.between`` and ``of_numbers``."""
+    """The views of rows of ``allocations.between`` and ``allocations.of_numbers``."""
     return tuple(TimelineAllocation(row[0], exec_id(row[1]), *row[2:10]) for row in rows)
 
 
 def resizes_in_short(rows: Iterable[Sequence[Any]]) -> tuple[TimelineResize, ...]:
-    """Of rows of ``resizes.between`` and ``of_numbers``."""
+    """The views of rows of ``resizes.between`` and ``resizes.of_numbers``."""
     return tuple(TimelineResize(row[0], exec_id(row[1]), *row[2:]) for row in rows)
 
 

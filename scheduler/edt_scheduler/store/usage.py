@@ -1,8 +1,8 @@
-"""How busy slots were, in samples; and how long each user's jobs held slots, by the day.
+"""Samples of how busy slots were, and for how long each user's jobs held slots, by day.
 
-``rolled_up`` says until when days hold everything. What is counted and that it was counted are written in one
-transaction, which first looks that nobody else has counted it meanwhile: so each second counts once, whatever dies.
-A slot is held from the decision that gave it until its process was seen gone. Days are UTC's.
+The days hold everything up to the time in ``rolled_up``. One transaction writes both the counted seconds and this time,
+and first checks that no other process has counted them meanwhile. So each second counts once, whatever crashes. A slot
+is held from the decision that gave it until its process was seen gone. Days are days in UTC.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from edt_scheduler.store.tables import allocations, jobs, nodes, rolled_up, slot
 from edt_scheduler.views import SlotUse, view_of
 
 FRESH_SECONDS = 60.0
-"""What was told longer ago says nothing of now."""
+"""A sample that is older than this says nothing about the present."""
 DAY_SECONDS = 86_400
 SAMPLED_AT, DAY = slot_usage.c.time, user_days.c.day
-"""By what samples and days grow old."""
+"""The columns by which the age of samples and days is measured."""
 _USER_DAYS = {"what": "user_days"}
 _AT_ONCE = 5_000
 
@@ -32,7 +32,7 @@ _AT_ONCE = 5_000
 
 
 def put(tx: Connection, node: Row[Any], samples: Iterable[SlotUse], now: float) -> None:
-    """Keep a sample of a node, of the slots that it has. Of two at the same instant the first counts."""
+    """Store a sample of a node's slots; unknown slots are left out. A second sample at the same instant is ignored."""
     if node.usage_at == now:
         return
     known = set(tx.execute(select(slots.c.slot).where(slots.c.node_id == node.id)).scalars())
@@ -47,7 +47,7 @@ def put(tx: Connection, node: Row[Any], samples: Iterable[SlotUse], now: float) 
 
 
 def newest(tx: Connection, node_ids: Iterable[int], now: float) -> dict[tuple[int, str], SlotUse]:
-    """By node and slot: the newest sample, where it is fresh."""
+    """The newest sample of each node and slot, if it is fresh."""
     query = (
         select(slot_usage)
         .join(nodes, and_(nodes.c.id == slot_usage.c.node_id, nodes.c.usage_at == slot_usage.c.time))
@@ -57,10 +57,12 @@ def newest(tx: Connection, node_ids: Iterable[int], now: float) -> dict[tuple[in
 
 
 def series(tx: Connection, node_id: int, since: float, until: float, width: float) -> list[Row[Any]]:
-    """Intervals of ``width`` seconds that hold a sample, by slot and time: their means, and the most memory."""
+    """The mean values and the largest memory use in each interval of ``width`` seconds that has a sample, by slot and
+    time.
+    """
     place: Any = (slot_usage.c.time - since) / width
     if tx.dialect.name == "postgresql":
-        place = func.floor(place)  # its cast rounds, SQLite's cuts
+        place = func.floor(place)  # PostgreSQL's cast rounds, SQLite's cast cuts
     interval = cast(place, Integer).label("interval")
     query = (
         select(
@@ -83,13 +85,14 @@ def series(tx: Connection, node_id: int, since: float, until: float, width: floa
 
 
 def counted_until(tx: Connection) -> int | None:
-    """Everything before this is in the days; None: nothing is yet."""
+    """The time before which the days hold everything, in seconds since the epoch; None: nothing was counted yet."""
     return tx.execute(select(rolled_up.c.until).filter_by(**_USER_DAYS)).scalar_one_or_none()
 
 
 def move(tx: Connection, before: int | None, after: int) -> bool:
-    """From here on everything before ``after`` is in the days. False: the end is no longer ``before``, and nothing
-    changed."""
+    """Note that the days hold everything before ``after``. False: the old end is not ``before``, and nothing was
+    changed.
+    """
     if counted_until(tx) != before:
         return False
     queries.put(tx, rolled_up, _USER_DAYS, {"until": after})
@@ -97,7 +100,7 @@ def move(tx: Connection, before: int | None, after: int) -> bool:
 
 
 def held(tx: Connection, since: int, before: float, user_id: int | None = None) -> dict[int, dict[int, float]]:
-    """Day to user to the seconds that slots were held, in one time. Reads what ended after ``since`` or has not yet."""
+    """Seconds that slots were held from ``since`` to ``before``, by day and user."""
     given = allocations.c
     query = (
         select(jobs.c.user_id, given.decided_at, given.released_at)
@@ -108,7 +111,7 @@ def held(tx: Connection, since: int, before: float, user_id: int | None = None) 
     if user_id is not None:
         query = query.where(jobs.c.user_id == user_id)
     found: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    # Two questions, since for one with OR SQLite reads all that was ever decided.
+    # Two queries: for one query with OR, SQLite would read all allocations that were ever decided.
     for still_of_interest in (given.released_at > since, given.released_at.is_(None)):
         for user, decided_at, released_at in tx.execute(query.where(still_of_interest)):
             begin, end = max(decided_at, since), min(before, released_at if released_at is not None else before)
@@ -118,7 +121,7 @@ def held(tx: Connection, since: int, before: float, user_id: int | None = None) 
 
 
 def by_day(begin: float, end: float) -> dict[int, float]:
-    """The seconds of a time that lie in each day. Pure.
+    """The seconds from ``begin`` to ``end`` that are in each day. Pure.
 
     >>> by_day(86_000, 173_000)
     {0: 400, 86400: 86400, 172800: 200}
@@ -139,7 +142,9 @@ def put_day(tx: Connection, day: int, seconds: Mapping[int, float]) -> None:
 
 
 def days(tx: Connection, user_id: int | None, before: tuple[int, int] | None, limit: int) -> list[Row[Any, Any, Any]]:
-    """``day``, ``user_id`` and ``slot_seconds``, newest day first, within a day by user; from behind ``before`` on."""
+    """``day``, ``user_id`` and ``slot_seconds``, newest day first, then highest user id first, behind the item
+    ``before``.
+    """
     row = user_days.c
     query = select(row.day, row.user_id, row.slot_seconds).order_by(row.day.desc(), row.user_id.desc()).limit(limit)
     if user_id is not None:
@@ -151,5 +156,5 @@ def days(tx: Connection, user_id: int | None, before: tuple[int, int] | None, li
 
 
 def names(tx: Connection, user_ids: set[int]) -> dict[int, str]:
-    """What these users are or were called."""
+    """The names that these users have or had."""
     return {row.id: row.name for row in rows_of(tx, select(users.c.id, users.c.name), users.c.id, user_ids)}

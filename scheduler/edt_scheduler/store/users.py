@@ -1,4 +1,4 @@
-"""Users and their tokens. Only hashes are stored of anything secret."""
+"""Users and their tokens. Of everything secret only hashes are stored."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from edt_scheduler.store.tables import tokens, users
 
 
 def fingerprint(secret: str) -> str:
-    """SHA-256 of a random secret: long enough that no salt or stretching is needed."""
+    """SHA-256 of a random secret. The secret is so long that no salt and no stretching are needed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def add(tx: Connection, name: str, role: str, password_hash: str, now: float) -> None:
-    """Insert a user. One of this name who was removed is another user, and keeps what was theirs."""
+    """Insert a user. A removed user of the same name is another user and keeps what they own."""
     tx.execute(insert(users).values(name=name, role=role, password_hash=password_hash, created_at=now))
 
 
 def named(tx: Connection, name: str) -> Row[Any] | None:
-    """The user of this name who was not removed."""
+    """The user of this name, unless removed."""
     return tx.execute(select(users).where(users.c.name == name, users.c.removed_at.is_(None))).one_or_none()
 
 
@@ -31,7 +31,9 @@ def get(tx: Connection, user_id: int) -> Row[Any] | None:
 
 
 def listed(tx: Connection, limit: int | None = None, after: int = 0) -> list[Row[Any]]:
-    """Those who were not removed, by name, from the user of id ``after`` (not itself) on, who may be removed."""
+    """At most ``limit`` users who were not removed, by name, behind the user with the id ``after``, who
+    may be removed.
+    """
     query = select(users).where(users.c.removed_at.is_(None)).order_by(users.c.name).limit(limit)
     if after:
         query = query.where(users.c.name > select(users.c.name).where(users.c.id == after).scalar_subquery())
@@ -49,13 +51,13 @@ def set_password(tx: Connection, user_id: int, password_hash: str) -> None:
 
 
 def remove(tx: Connection, user_id: int, now: float) -> None:
-    """The row stays, since jobs and history name it; the password and the tokens go."""
+    """Remove a user's password and tokens. The row stays, because jobs and history refer to it."""
     tx.execute(update(users).where(users.c.id == user_id).values(removed_at=now, password_hash=""))
     tx.execute(delete(tokens).where(tokens.c.user_id == user_id))
 
 
 def add_token(tx: Connection, user_id: int, secret: str, now: float, expires_at: float) -> None:
-    """Store a token's hash, and clear away what has expired."""
+    """Store a token's hash, and delete expired tokens."""
     tx.execute(delete(tokens).where(tokens.c.expires_at <= now))
     tx.execute(
         insert(tokens).values(user_id=user_id, secret_sha256=fingerprint(secret), created_at=now, expires_at=expires_at)
