@@ -1,11 +1,11 @@
 """Builds OpenEDT's container images: ``make images``, or ``python deploy/images.py [IMAGE …]``.
 
-What needs the network happens here, before the build: wheels are collected once per set of requirements into
-``build/images``, with this machine's own pip and its settings, and a build takes them from its context. An image
-whose inputs have not changed is not built again; when only our own code has, a small last layer is.
+Only the steps before a build use the network: this machine's pip, with its own settings, collects the wheels once for
+each set of requirements into ``build/images``. The build takes them from its context. An image with unchanged inputs is
+not built again. If only OpenEDT's own code has changed, the build makes one small last layer.
 
-    EDT_BASE_IMAGE      image with Python to build upon; default python:3.x-slim with this Python's x
-    TORCH_INDEX_URL     package index that holds the build of torch that is wanted (the Makefile's)
+    EDT_BASE_IMAGE      image with Python to build on; default python:3.x-slim with the x of this Python
+    TORCH_INDEX_URL     package index with the wanted build of torch (the Makefile sets it)
 """
 
 from __future__ import annotations
@@ -35,22 +35,24 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 @dataclass(frozen=True)
 class Image:
-    """What an image is made of."""
+    """The inputs of an image."""
 
     dockerfile: str
     extras: tuple[str, ...]
-    """Of openedt's own: ``[server]`` and so on."""
+    """Extras of openedt, such as ``server`` in ``openedt[server]``."""
     packages: tuple[str, ...] = ()
-    """What it holds besides."""
+    """Further packages."""
     alone: tuple[str, ...] = ()
-    """More of openedt's extras, whose packages come without what they ask for: it is there under another name."""
+    """Further extras of openedt, whose packages are installed without their dependencies: the image has these under
+    other names.
+    """
     base: str | None = None
-    """Another of these images, whose stage ``runtime`` it builds upon."""
+    """Name of the image of this project whose stage ``runtime`` is the base; None for the common base image."""
 
 
 @dataclass(frozen=True)
 class Python:
-    """An interpreter of this machine, and the version of the one that it stands for."""
+    """An interpreter of this machine, and the version of the image's Python for which it collects packages."""
 
     path: str
     version: str
@@ -69,7 +71,7 @@ IMAGES = {
 
 
 def main() -> int:
-    """Exit status 0: the images are there."""
+    """Build the images. Return exit status 0 if all images are there."""
     parser = argparse.ArgumentParser(prog="deploy/images.py", description="Build OpenEDT's container images.")
     parser.add_argument("images", nargs="*", metavar="IMAGE", help=f"of {', '.join(IMAGES)}; default all")
     parser.add_argument("--tag", default="latest", help="default latest, which is tagged with the version, too")
@@ -81,7 +83,7 @@ def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     try:
         with (BUILD / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # who builds at the same time waits, and finds it done
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a second build at the same time waits here
             python = python_like(given.base)
             forget_old_packages(python)
             product = own_wheel()
@@ -93,9 +95,9 @@ def main() -> int:
 
 
 def python_like(base: str) -> Python:
-    """A Python of this machine that asks an index for what the image's Python will need.
+    """Return a Python of this machine that collects the packages which the image's Python needs.
 
-    The same version where there is one: some packages are needed up to a patch release only.
+    The same version is preferred, because some packages are needed only below a certain patch release.
     """
     version = output("docker", "run", "--rm", "--network", "none", "--entrypoint", "python3", base, "-c", TELL_VERSION)
     minor = ".".join(version.split(".")[:2])
@@ -109,13 +111,13 @@ def python_like(base: str) -> Python:
 
 
 def with_bases(names: Iterable[str]) -> set[str]:
-    """The images, and those that they are built upon."""
+    """Return the images and the images that they are built on."""
     chosen = set(names)
     return chosen | {base for name in chosen if (base := IMAGES[name].base)}
 
 
 def build(name: str, tag: str, base: str, python: Python, product: Path) -> None:
-    """Build one image, unless it is there with the same inputs."""
+    """Build one image, unless it exists with the same inputs."""
     image, full = IMAGES[name], f"openedt/{name}:{tag}"
     base = f"openedt/{image.base}:{tag}-runtime" if image.base else base
     wheels = packages(image, python)
@@ -142,19 +144,19 @@ def build(name: str, tag: str, base: str, python: Python, product: Path) -> None
 
 
 def requirements(image: Image) -> list[str]:
-    """What is installed in it besides openedt, and besides what the image that it is built upon has."""
+    """Return the requirements of the image, apart from openedt and from the requirements of its base."""
     table = _project()
     lines = {*table["dependencies"], *_extras(image.extras), *image.packages}
     return sorted(_plain(lines) - (set(requirements(IMAGES[image.base])) if image.base else set()))
 
 
 def requirements_alone(image: Image) -> list[str]:
-    """What is installed without what it asks for."""
+    """Return the requirements that are installed without their dependencies."""
     return sorted(_plain(_extras(image.alone)))
 
 
 def _extras(names: Iterable[str]) -> set[str]:
-    """The lines of openedt's extras, and of those that they name."""
+    """Return the requirements of openedt's extras, and of the extras that they name."""
     table, found = _project()["optional-dependencies"], set()
     for name in names:
         for line in table[name]:
@@ -173,7 +175,7 @@ def _project() -> dict[str, Any]:
 
 
 def packages_folder(image: Image, python: Python) -> Path:
-    """Where its wheels lie. Images with the same requirements share one."""
+    """Return the folder for the image's wheels. Images with the same requirements share one."""
     constraints = (ROOT / "constraints.txt").read_text()
     index = os.environ.get("TORCH_INDEX_URL", "")
     wanted = (*requirements(image), *requirements_alone(image))
@@ -181,7 +183,7 @@ def packages_folder(image: Image, python: Python) -> Path:
 
 
 def packages(image: Image, python: Python) -> Path:
-    """The folder with all wheels that the image needs, filled where it is missing."""
+    """Return the folder with all wheels that the image needs. Fill the folder if it is missing."""
     folder = packages_folder(image, python)
     if folder.is_dir():
         return folder
@@ -194,7 +196,7 @@ def packages(image: Image, python: Python) -> Path:
             (draft / name).write_text("".join(f"{line}\n" for line in lines))
     began = time.monotonic()
     command = (*PIP, "--python", python.path, "download", "--quiet")
-    # Of two builds of one version pip takes the one with the longer name, 2.13.0+cpu.
+    # Of two builds of one version pip prefers the one with a local label, such as 2.13.0+cpu.
     indexes = ("--extra-index-url", index) if (index := os.environ.get("TORCH_INDEX_URL", "")) else ()
     files = ("--only-binary", ":all:", "-c", ROOT / "constraints.txt", "-d", draft)
     run(*command, *indexes, *files, "-r", draft / "requirements.txt")
@@ -214,7 +216,7 @@ def forget_old_packages(python: Python) -> None:
 
 
 def own_wheel() -> Path:
-    """openedt's own wheel, built anew; equal sources give equal bytes."""
+    """Build openedt's own wheel and return its path. Equal sources give equal bytes."""
     folder = BUILD / "product"
     shutil.rmtree(folder, ignore_errors=True)
     isolation = ("--no-build-isolation",) if importlib.util.find_spec("hatchling") else ()
@@ -223,7 +225,7 @@ def own_wheel() -> Path:
 
 
 def _inspect(name: str, template: str) -> str | None:
-    """None: the daemon does not have the image, or it has nothing there."""
+    """Return a property of an image; None if the daemon does not have the image, or if the property is empty."""
     command = ("docker", "image", "inspect", "-f", template, name)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or None if done.returncode == 0 else None
@@ -234,7 +236,11 @@ def digest(*parts: str) -> str:
 
 
 def run(*command: str | Path) -> None:
-    """Run it; what it said is shown where it failed."""
+    """Run a command. If it fails, show its output.
+
+    Raises:
+        subprocess.CalledProcessError: the command failed.
+    """
     words = [str(word) for word in command]
     done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:

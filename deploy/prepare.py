@@ -1,7 +1,8 @@
-"""Makes what `docker-compose up` needs besides ``.env``: the passwords, one a file, and the folders: ``make secrets``.
+"""Makes the files and folders that `docker-compose up` needs besides ``.env``: ``make secrets``.
 
-What is there already stays as it is. Run by root, everything is given to the user that ``.env`` names (EDT_UID,
-EDT_GID); run by anybody else, ``.env`` is made to name that user. No password is printed, or written elsewhere.
+The files hold the passwords, the join token and the secret key, each in a file of its own. Existing files and folders
+stay as they are. If root runs the script, everything is given to the user that ``.env`` names (EDT_UID, EDT_GID). If
+another user runs it, the script writes that user's ids to ``.env``. No password is printed or written elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FOLDERS = {"EDT_HOME": PRIVATE, "EDT_DATA_FS": PUBLIC, "EDT_RUNTIME_DIR": PRIVAT
 
 
 class Environment:
-    """The file ``.env``: its settings, and how to change one."""
+    """The file ``.env``: reads and changes its settings."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,7 +34,7 @@ class Environment:
         return found[-1].strip() if found else ""
 
     def put(self, name: str, value: str) -> None:
-        """Change a setting, and say so."""
+        """Change a setting, and print the change."""
         if self[name] == value:
             return
         text, count = re.subn(rf"^{name}=.*$", f"{name}={value}", self._text, flags=re.MULTILINE)
@@ -43,7 +44,7 @@ class Environment:
 
 
 def main() -> int:
-    """Exit status 2, with one sentence: it cannot be done."""
+    """Run the script. Return exit status 0, or 2 after one sentence if something could not be made."""
     parser = argparse.ArgumentParser(prog="deploy/prepare.py", description="Make passwords and folders.")
     parser.add_argument("--directory", type=Path, default=ROOT, help="where .env lies")
     directory: Path = parser.parse_args().directory
@@ -61,7 +62,13 @@ def main() -> int:
 
 
 def prepare(directory: Path) -> None:
-    """Folders, passwords, and in ``.env`` what depends on this machine."""
+    """Make the folders and passwords, and set what depends on this machine in ``.env``.
+
+    Raises:
+        FileNotFoundError: ``.env`` or the socket of Docker is missing.
+        PermissionError: this user may not make or change a file.
+        ValueError: a setting is wrong.
+    """
     environment = Environment(directory / ".env")
     if os.getuid() != 0:
         environment.put("EDT_UID", str(os.getuid()))
@@ -83,7 +90,7 @@ def prepare(directory: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int, owner: tuple[int, int]) -> None:
-    """One that is there keeps its content; its owner is changed only where it is new."""
+    """Make a folder and give it to ``owner``. An existing folder keeps its content and its owner."""
     if folder.is_dir():
         return
     folder.mkdir(mode, parents=True)
@@ -91,13 +98,13 @@ def make_folder(folder: Path, mode: int, owner: tuple[int, int]) -> None:
 
 
 def secret_keys(environment: Environment) -> str:
-    """Those with which the platform has sealed already, or a new one: 32 bytes in URL-safe base64."""
+    """Return the keys with which the platform has sealed before, or a new one: 32 bytes in URL-safe base64."""
     before = Path(environment["EDT_HOME"]) / "secret-key"
     return before.read_text() if before.exists() else base64.urlsafe_b64encode(secrets.token_bytes(32)).decode() + "\n"
 
 
 def make_secret(path: Path, text: str, owner: tuple[int, int]) -> None:
-    """A file that nobody else can read, at no moment."""
+    """Write a file that only its owner can ever read, even while it is being written. An existing file stays."""
     if path.exists():
         return
     draft = path.with_name(f".{path.name}.new")

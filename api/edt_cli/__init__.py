@@ -1,6 +1,6 @@
-"""``edt``: what a person types.
+"""``edt``: the command line of OpenEDT.
 
-It speaks HTTP with the API (httpx, ``edt_api.schemas``) and, for ``edt up`` and ``edt agent``, starts the services as
-``python -m …``; it imports nothing of theirs. Where to go next: ``main.py`` (the commands),
-``session.py`` (one conversation with the API), ``up/`` (the whole platform in one terminal).
+The commands speak HTTP with the API (httpx, ``edt_api.schemas``). ``edt up`` and ``edt agent`` start the services as
+``python -m …``. The package imports no code of the services. Where to go next: ``main.py`` (the commands),
+``session.py`` (requests to the API), ``up/`` (the whole platform in one terminal).
 """

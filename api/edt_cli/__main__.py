@@ -1,4 +1,4 @@
-"""``python -m edt_cli`` is ``edt``."""
+"""``python -m edt_cli`` runs ``edt``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about what an administrator runs: nodes, container images, users."""
+"""Commands for administrators: nodes, container images, users."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _change_health(context: typer.Context, name: str, verb: str) -> None:
 
 
 def _utilisation(node: Node) -> str:
-    """How busy its slots are, one with the other."""
+    """Return the mean utilisation of a node's slots."""
     known = [slot.utilisation for slot in node.slots if slot.utilisation is not None]
     return f"{100 * sum(known) / len(known):.0f} %" if known else ""
 
@@ -144,7 +144,7 @@ def allow(
     Again without --everywhere, and nodes need not have it ready any more.
     """
     with session(context.obj) as api:
-        # As it was typed: whether it is an image's name is for the API to say, in a sentence.
+        # Sent as it was typed: the API checks the name and refuses a wrong one with a sentence.
         answer = api.ask("POST", f"{OURS}/images", json={"name": image, "everywhere": everywhere})
         allowed = api.read(Image, answer)
     fetched = "; nodes that start containers fetch it now, and `edt images` shows which have it" if everywhere else ""
@@ -240,7 +240,11 @@ def passwd(context: typer.Context, name: _UserArgument, password_stdin: _BothStd
 
 
 def _own_and_new(stdin: bool) -> tuple[str, str]:
-    """One's current password and the new one. Raises CannotStart where one of them is missing."""
+    """Return the user's own current password and the new one.
+
+    Raises:
+        CannotStart: one of the two is missing, or its length is not allowed.
+    """
     current = given_password("Current password", stdin)
     if len(current) > MOST_PASSWORD:
         raise CannotStart(f"a password has at most {MOST_PASSWORD} characters, not {len(current)}")

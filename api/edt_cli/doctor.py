@@ -1,7 +1,7 @@
-"""``edt doctor``: the state of this machine's EDT_HOME, what its lost+found holds, and how to repair.
+"""``edt doctor``: shows the state of this machine's EDT_HOME and the content of its lost+found, and repairs both.
 
-What it looks at and changes is the scheduler's business (``python -m edt_scheduler.doctor``), started with this home
-and this environment; here is what asks the API, what asks the person, and the table.
+The scheduler's part (``python -m edt_scheduler.doctor``) looks and changes. This module starts it with this home and
+this environment, asks the API, asks the user, and prints the table.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def doctor(
 
 
 def _address(given: str | None, place: Path) -> str:
-    """The API of this home, at the port that `edt up` has kept; else the one that all commands use."""
+    """Return the address of this home's API, at the port that `edt up` stored; otherwise the address of all
+    commands.
+    """
     port = remembered_port(place)
     of_home = f"http://127.0.0.1:{port}" if port is not None and not os.environ.get("EDT_API") else None
     return api_address(given or of_home)
@@ -83,7 +85,7 @@ def _address(given: str | None, place: Path) -> str:
 
 def _adopt(place: Path, seen: dict[str, Any], *, keep_jobs: bool, yes: bool) -> None:
     here = f"http://127.0.0.1:{remembered_port(place) or DEFAULT_PORT}"
-    if _ask(here)["ready"]:  # perhaps with another database than this shell's environment names
+    if _ask(here)["ready"]:  # its database may differ from the one that this shell's environment names
         raise CliError(f"an API serves at {here}: stop the platform before you change what belongs to it")
     what = "Folders of jobs that the database does not know go" if keep_jobs else "All job folders in it go"
     typer.echo(f"{place} and {seen['database']} will belong together.", err=True)
@@ -121,7 +123,12 @@ def _look(place: Path) -> dict[str, Any]:
 
 
 def _run(place: Path, *words: str) -> str:
-    """What the scheduler's side says. Raises CliError with its sentence."""
+    """Run the scheduler's part and return its output.
+
+    Raises:
+        CliError: the look failed; the message is the part's last line.
+        typer.Exit: a change failed; the part has printed its own sentence.
+    """
     done = subprocess.run(
         [*PYTHON, *words],
         env={**os.environ, "EDT_HOME": str(place)},
@@ -133,7 +140,7 @@ def _run(place: Path, *words: str) -> str:
     )
     if done.returncode == 0 or (not words and done.stdout):
         return done.stdout
-    if words:  # it has printed its sentence itself
+    if words:  # the process has printed its own sentence
         typer.echo(done.stdout, nl=False)
         raise typer.Exit(done.returncode)
     lines = done.stderr.strip().splitlines()
@@ -143,11 +150,11 @@ def _run(place: Path, *words: str) -> str:
 
 
 def _ask(address: str) -> dict[str, Any]:
-    """Whether the API is there, and what it says of its database and its broker."""
+    """Return whether the API is ready, and the states that it reports for its database and its broker."""
     try:
         answer = httpx.get(f"{address}/readyz", timeout=_API_SECONDS, trust_env=False)
         state = answer.json()
-        # Only a request from the server's own machine gets these.
+        # Only a request from the server's own machine gets these states.
         parts = {name: str(state[name]) for name in ("database", "broker") if name in state}
         return {"ready": bool(state["ready"]), **parts}
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
@@ -176,7 +183,7 @@ def _show(seen: dict[str, Any], address: str, api: dict[str, Any]) -> None:
 
 
 def _secret_key(key: dict[str, Any]) -> str:
-    """Whether it fits the database, and what is to be done."""
+    """Return whether the secret key fits the database, and what the user should do."""
     if key["problem"]:
         return str(key["problem"])
     if not key["ids"]:

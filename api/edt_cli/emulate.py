@@ -1,7 +1,7 @@
-"""``edt emulate``: what would elasticity have done to my accuracy, under each learning-rate rule?
+"""``edt emulate``: shows what elasticity would have done to the accuracy, under each learning-rate rule.
 
-The trainings are the runner's (``python -m edt_emulate``), which also reads the trace. Here is what speaks HTTP:
-the sizes that a job has had, out of its log, whose loggers write a line for every update, and out of its resizes.
+The runner does the trainings (``python -m edt_emulate``) and reads the trace. This module speaks HTTP: it takes the
+sizes that a job has had from the job's resizes and from its log, where the loggers write one line for every update.
 """
 
 from __future__ import annotations
@@ -83,7 +83,11 @@ def emulate(
 
 
 def _status(command: Sequence[str]) -> int:
-    """Run it to its end. It gets the terminal's Ctrl-C as well and cleans up then, so it is waited for."""
+    """Run a command to its end. It also gets the terminal's Ctrl-C and then cleans up, so this process waits for it.
+
+    Returns:
+        The exit status; 128 and the number of the signal if a signal ended the command.
+    """
     process = subprocess.Popen(command)
     while True:
         with contextlib.suppress(KeyboardInterrupt):
@@ -93,7 +97,7 @@ def _status(command: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _history_file(api_address: str | None, job: str | None, keep: Path | None) -> Iterator[Path | None]:
-    """A file with the job's history; None: no job is asked for."""
+    """Write the job's history to a file and yield its path; None if no job was named."""
     if job is None:
         yield None
         return
@@ -109,7 +113,7 @@ def _history_file(api_address: str | None, job: str | None, keep: Path | None) -
 
 
 def history(api: Session, job: str) -> dict[str, Any]:
-    """What a replay of the job needs, as ``edt_emulate.traces`` reads it."""
+    """Return what a replay of the job needs, in the form that ``edt_emulate.traces`` reads."""
     found = api.one(Job, f"{OURS}/jobs/{job}")
     resizes = api.items(ResizePage, f"{OURS}/jobs/{job}/resizes")
     log = Log(api, job, ("elog",))
@@ -123,8 +127,18 @@ def history(api: Session, job: str) -> dict[str, Any]:
 
 
 def _updates(log: Iterable[bytes], most: int) -> tuple[int | None, list[list[int]]]:
-    """Micro-batches that a step counts (None: the log has none), and where the size of an update changes: (steps
-    before, steps of an update), of which there are at most ``most``. A log whose beginning is gone begins later."""
+    """Read from a job's log how many steps each update counted.
+
+    If the beginning of the log is missing, the updates begin later.
+
+    Args:
+        log: the loggers' lines, in pieces.
+        most: the most steps that one update can count.
+
+    Returns:
+        The micro-batches that the log counts as one step (None if the log has no updates), and a list of changes, each
+            with the steps before it and the steps that one update counts from there on.
+    """
     unit: int | None = None
     found: list[list[int]] = []
     before, rest = 0, b""

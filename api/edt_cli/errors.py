@@ -1,23 +1,23 @@
-"""What a command can end with besides success: one sentence and an exit status.
+"""The errors with which a command can end: each has one sentence and an exit status.
 
-CliError              1: it did not work
-├── NotLoggedIn       1: no login, or one that has expired
+CliError              1: the command did not work
+├── NotLoggedIn       1: there is no login, or the login has expired
 ├── NoAnswer          1: the API cannot be reached
-├── Refused           1: the API says no; its sentence is ours
-└── CannotStart       2: wrong use, or a place where it cannot work
+├── Refused           1: the API refuses the request; its sentence is the message
+└── CannotStart       2: wrong use, or a place where the command cannot work
 """
 
 from __future__ import annotations
 
 
 class CliError(Exception):
-    """It did not work, for the reason the message names."""
+    """The command did not work, for the reason in the message."""
 
     exit_code = 1
 
 
 class NotLoggedIn(CliError):
-    """No login, or one that has expired."""
+    """There is no login, or the login has expired."""
 
     def __init__(self, api: str) -> None:
         super().__init__(f"not logged in at {api}, or the login has expired: run `edt login`")
@@ -32,10 +32,10 @@ class NoAnswer(CliError):
 
 
 class Refused(CliError):
-    """The API says no, with this sentence."""
+    """The API refuses the request. Its sentence is the message."""
 
 
 class CannotStart(CliError):
-    """Wrong use, or a place where it cannot work."""
+    """Wrong use, or a place where the command cannot work."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""A job's log while it is written, until the job is over. The job's end is the command's end."""
+"""Follows a job's log while it is written, until the job ends. The command then ends with the job's exit status."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ from edt_cli.session import OURS, Session
 EXIT_CODES = {ExecState.FINISHED: 0, ExecState.ERROR: 1, ExecState.KILLED: 130}
 ALL = "all"
 STREAMS = ("elog", "out", "err")
-"""The loggers' lines, what the script printed, what it wrote to standard error."""
+"""The loggers' lines, the script's standard output, and the script's standard error."""
 _ENGINE = re.compile(r"engine-[0-9]{1,18}\.(out|err)")
 _PAUSE_SECONDS = 0.5
 _PROGRESS_SECONDS = 2.0
-"""So often at most is the progress shown."""
+"""The progress is shown at most this often."""
 _PATIENCE_SECONDS = 60.0
-"""So long may the API be gone (an upgrade, a restart of `edt up`) before a follower gives up."""
+"""How long a follower waits for an API that does not answer (an upgrade, a restart of `edt up`)."""
 _OFFSET = "Edt-Log-Offset"
 _STEP = b"] Train,"
-"""In the loggers' line of each step."""
+"""The text in the loggers' line of each step."""
 _SHOWN_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known", "stop-requested"})
-"""Kinds of events that the lines of state and of progress already show, or that come too often."""
+"""Kinds of events that the lines of state and progress show already, or that come too often."""
 
 
 def streams(wanted: str) -> tuple[str, ...]:
-    """The files of a log that ``--stream`` names. Raises CannotStart for what is none."""
+    """Return the files of a log that ``--stream`` names.
+
+    Raises:
+        CannotStart: there is no such stream.
+    """
     if wanted == ALL:
         return STREAMS
     if wanted in STREAMS or _ENGINE.fullmatch(wanted):
@@ -43,7 +47,7 @@ def streams(wanted: str) -> tuple[str, ...]:
 
 
 class Log:
-    """What has been shown of a job's log. Standard error goes to standard error.
+    """A job's log, and how much of it has been shown. The job's standard error goes to our standard error.
 
     ``steps``: whether the loggers' line of each step is shown, too.
     """
@@ -54,10 +58,10 @@ class Log:
         self._offsets = dict.fromkeys(wanted, 0)
         self._steps = steps
         self._begun = b""
-        """The beginning of a line of the loggers' whose end has not come."""
+        """The beginning of a line of the loggers whose end has not come yet."""
 
     def show(self) -> None:
-        """Write what is there and not yet shown."""
+        """Write what is there and has not been shown."""
         for stream in self._offsets:
             target = sys.stderr.buffer if stream.endswith("err") else sys.stdout.buffer
             for piece in self.rest(stream):
@@ -65,14 +69,16 @@ class Log:
             target.flush()
 
     def end(self) -> None:
-        """Write the line of the loggers that has no end, since the job has ended while it was written."""
+        """Write the loggers' last line even if its end is missing, because the job ended while the line was being
+        written.
+        """
         if self._begun and _STEP not in self._begun:
             sys.stdout.buffer.write(self._begun + b"\n")
             sys.stdout.buffer.flush()
         self._begun = b""
 
     def rest(self, stream: str) -> Iterator[bytes]:
-        """What has come of one of them, in pieces."""
+        """Yield the rest of one stream in pieces."""
         while piece := self._piece(stream):
             yield piece
 
@@ -87,20 +93,19 @@ class Log:
 
 
 class _Course:
-    """What is printed of a training between the lines of its script: how far it is, and what became of its
-    size."""
+    """Prints the course of a training between the lines of its script: its progress, and each change of its size."""
 
     def __init__(self, api: Session, job: str) -> None:
         self._api = api
         self._path = f"{OURS}/jobs/{job}/events"
         self._cursor: str | None = None
-        """Where the last full page of events ended."""
+        """The cursor after the last full page of events."""
         self._seen = 0
-        """``seq`` of the newest event that was looked at."""
+        """``seq`` of the newest event that was read."""
         self._size: tuple[object, ...] | None = None
         self._step: object = None
         self._next = 0.0
-        """When the progress may be shown again, on the clock of this process."""
+        """When the progress may be shown again, in seconds of ``time.monotonic``."""
 
     def show(self, job: Job) -> None:
         """Write what is new."""
@@ -127,7 +132,7 @@ class _Course:
 
 
 def _progress(job: Job) -> str:
-    """One line of at most 80 columns, as far as the names of metrics allow it."""
+    """Return one line about the progress. It has at most 80 columns unless the names of metrics are long."""
     progress = job.progress
     words = []
     if progress.get("epoch") is not None:
@@ -144,10 +149,17 @@ def _progress(job: Job) -> str:
 
 
 def follow(api: Session, job: str, wanted: str = ALL) -> int:
-    """Write the log as it grows and what changes in the job's state. Returns the exit status of its end.
+    """Write the log as it grows and each change of the job's state, until the job ends.
 
-    Of ``all`` the lines of steps are left out; every two seconds one line says how far the training is and with how
-    many workers, and each resize is printed with its cause. Ctrl-C ends the following, not the job.
+    With ``all``, the lines of steps are left out. Instead, every two seconds one line shows the progress and the number
+    of workers, and each resize is printed with its cause. Ctrl-C ends the following, not the job.
+
+    Returns:
+        The exit status for the job's end; 130 after Ctrl-C.
+
+    Raises:
+        CannotStart: there is no such stream.
+        NoAnswer: the API did not answer for a minute.
     """
     whole = wanted == ALL
     log = Log(api, job, streams(wanted), steps=not whole)
@@ -155,7 +167,7 @@ def follow(api: Session, job: str, wanted: str = ALL) -> int:
     try:
         while True:
             try:
-                now = api.one(Job, f"{OURS}/jobs/{job}")  # before the log, so that the last look misses nothing
+                now = api.one(Job, f"{OURS}/jobs/{job}")  # before the log is read, so that no last line is missed
                 if not now.state.over and now.state is not before:
                     _say(now)
                 log.show()

@@ -74,7 +74,7 @@ def submit(
         def request() -> dict[str, Any]:
             archive.file.seek(0)
             files = {"file": (archive.name, archive.file, "application/octet-stream")}
-            form = {"data": json.dumps({"args": shlex.join(words)})}  # addresses are written to logs of proxies
+            form = {"data": json.dumps({"args": shlex.join(words)})}  # not in the URL, which proxies log
             return {"data": form, "files": files}
 
         job = api.read(Exec, api.post_once(EXECS, request))
@@ -88,7 +88,11 @@ def submit(
 
 
 def _variable(given: str) -> str:
-    """``NAME=VALUE`` of what ``--env`` was given, the value from our own environment where it has none."""
+    """Return ``NAME=VALUE`` for an ``--env`` option. Without a value, the value comes from this process's environment.
+
+    Raises:
+        CannotStart: there is no name, or the variable is not set here.
+    """
     name, equals, _ = given.partition("=")
     if not name:
         raise CannotStart(f"--env {given}: it is NAME=VALUE, or NAME for the value that it has here")
@@ -131,7 +135,7 @@ def ls(
 
 
 def _nothing(api: Session, everything: bool) -> str:
-    """What is printed where no job is listed."""
+    """Return the sentence for an empty list of jobs."""
     if everything:
         return "There are no jobs."
     over = api.one(JobPage, f"{OURS}/jobs", params={"limit": 1}).total
@@ -247,7 +251,11 @@ def _remove_all(context: typer.Context, *, asks: bool) -> None:
 
 
 def _for_each(context: typer.Context, jobs: Sequence[str], one: Callable[[Session, str], str]) -> None:
-    """Do it to each job and say what came of it. A refusal does not keep it from the others; the last one ends us."""
+    """Call ``one`` for each job and print its result. After a refusal the next job follows; the last refusal is raised.
+
+    Raises:
+        Refused: the API refused at least one of the jobs.
+    """
     refused = None
     with session(context.obj) as api:
         for job_id in jobs:
@@ -270,7 +278,7 @@ def result(
     target = (to / f"{job_id}-result.zip" if to.is_dir() else to) if to else Path(f"{job_id}-result.zip")
     draft = target.with_name(f".{target.name}.part")
     with session(context.obj) as api:
-        api.one(Job, f"{OURS}/jobs/{job_id}")  # refuses an unknown id in our own words
+        api.one(Job, f"{OURS}/jobs/{job_id}")  # an unknown id is refused here, with our own sentence
         try:
             with api.stream(f"{EXECS}/{job_id}/result") as response, draft.open("wb") as file:
                 for piece in response.iter_bytes():
@@ -291,7 +299,7 @@ def _progress(job: Job) -> str:
 
 
 def _percent(job: Job) -> str:
-    """The share that it has done, cut: 100 % is all. A script that reported no step has none."""
+    """Return the share of the work that is done, rounded down, so that 100 % means all; "" if no step was reported."""
     if job.share_done is None or job.progress.get("step") is None:
         return ""
     return f"{math.floor(100 * job.share_done + 1e-9)} %"
@@ -303,7 +311,7 @@ def _loss(job: Job) -> str:
 
 
 def _result(job: Job) -> str:
-    """Whether the result is exact, and why; nothing before the first step."""
+    """Return whether the result is exact, and why; "" before the first step."""
     if job.progress.get("step") is None:
         return ""
     return f"{job.exactness.verdict.replace('-', ' ')}: {job.exactness.reason}"

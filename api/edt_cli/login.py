@@ -1,8 +1,8 @@
-"""Where the API is and who speaks to it: environment, then the login kept on disk, then this machine.
+"""The address of the API and the credential for it: from the environment, the stored login, or this machine.
 
-Passwords are typed by people, or given by standard input, a line each.
+A person types a password, or standard input gives one password in each line.
 
-Touches one file, ``edt/login.json`` in the XDG configuration folder, readable by its owner only.
+This module touches one file, ``edt/login.json`` in the XDG configuration folder. Only its owner can read it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edt_contract.durable import write_whole
 
 @dataclass(frozen=True)
 class Login:
-    """One login: the API it is for and the token it got there."""
+    """A stored login: the API, the user, and the token that the API gave."""
 
     api: str
     user: str
@@ -34,7 +34,11 @@ class Login:
 
 
 def api_address(given: str | None) -> str:
-    """The API to speak to: ``--api``, EDT_API, where one is logged in, the `edt up` of this machine."""
+    """Return the address of the API.
+
+    The first of these counts: ``--api`` (``given``), EDT_API, the API of the stored login, the `edt up` of this
+    machine.
+    """
     kept = read_login()
     port = remembered_port(home_folder()) or DEFAULT_PORT
     address = given or os.environ.get("EDT_API") or (kept.api if kept else "") or f"http://127.0.0.1:{port}"
@@ -42,7 +46,9 @@ def api_address(given: str | None) -> str:
 
 
 def token_for(api: str) -> str | None:
-    """EDT_TOKEN, or the token that was kept for this API; never one that another API gave."""
+    """Return EDT_TOKEN, or the stored token of this API; None if there is neither. Tokens of other APIs are
+    never used.
+    """
     if token := os.environ.get("EDT_TOKEN"):
         return token
     kept = read_login()
@@ -91,19 +97,29 @@ def logout(context: typer.Context) -> None:
 
 
 def from_stdin(asked_for: bool) -> bool:
-    """Whether standard input gives it: that was asked for, or nobody sits there who could type."""
+    """Whether passwords come from standard input: the user asked for that, or standard input is not a terminal."""
     return asked_for or not sys.stdin.isatty()
 
 
 def given_password(prompt: str, stdin: bool, *, twice: bool = False) -> str:
-    """A password: the next line of standard input, or typed without being shown. ``twice``: until both are the same."""
+    """Return a password: the next line of standard input, or one that is typed without echo.
+
+    Args:
+        prompt: text of the prompt.
+        stdin: whether the user asked for standard input.
+        twice: ask a second time, until both entries are the same.
+    """
     if from_stdin(stdin):
         return sys.stdin.readline().rstrip("\r\n")
     return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=twice))
 
 
 def new_password(stdin: bool) -> str:
-    """The same, of a password that is to be set. Raises CannotStart for one that the API would not take."""
+    """Return a new password, given like any other.
+
+    Raises:
+        CannotStart: the API would not take a password of this length.
+    """
     password = given_password("New password", stdin, twice=True)
     if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
         raise CannotStart(f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters, not {len(password)}")
@@ -116,7 +132,7 @@ def login_file() -> Path:
 
 
 def read_login() -> Login | None:
-    """What was kept; None also for a file that nobody can read any more."""
+    """Return the stored login; None if there is none, or if the file cannot be read as one."""
     try:
         return Login(**json.loads(login_file().read_text()))
     except (OSError, ValueError, TypeError):

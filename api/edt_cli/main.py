@@ -1,4 +1,4 @@
-"""All commands of ``edt`` under their names, and how they end."""
+"""All commands of ``edt`` with their names, and the exit status of each end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ app.command("logout")(login.logout)
 
 
 def main() -> None:
-    """Exit status: 0 it worked; 1 it did not; 2 wrong use; following a job, that of the job."""
+    """Run the command line and exit.
+
+    The exit status is 0 if the command worked, 1 if it did not, 2 for wrong use, 130 after Ctrl-C, and 141 if the
+    reader of the output is gone. A command that follows a job exits with the job's status.
+    """
     try:
         app()
     except CliError as error:
@@ -57,6 +61,6 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # Whoever read our output has gone (`edt logs | head`); nothing more can be said to them.
+        # The reader of our output is gone (`edt logs | head`), so nothing more can be written.
         sys.stderr.close()
         sys.exit(141)

@@ -1,4 +1,4 @@
-"""How answers look: tables for people, JSON for programs. Touches standard output only."""
+"""The form of the output: tables for people, JSON for programs. Touches standard output only."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ _STATE_STYLES = {
 }
 _WIDE = 200
 _ROOMY = 120
-"""Columns of a terminal that shows tables whole."""
+"""From this number of columns on, a terminal shows tables whole."""
 _CUT = frozenset({"NAME", "OWNER"})
-"""Columns that a narrow terminal may cut off. The others hold short words and numbers, and are shown whole."""
+"""Columns that may be cut off in a narrow terminal. The other columns hold short words and numbers and are shown
+whole.
+"""
 
 
 class Format(enum.StrEnum):
-    """What an answer is written as."""
+    """The form in which an answer is written."""
 
     TABLE = "table"
     JSON = "json"
@@ -46,18 +48,21 @@ FormatOption = Annotated[Format, typer.Option("--output", "-o", help="table, or 
 
 
 def console() -> Console:
-    """Standard output. NO_COLOR is respected; a pipe gets lines that no terminal width cuts. What users wrote is shown
-    as it is: brackets are no markup."""
+    """Return a console on standard output.
+
+    NO_COLOR is respected. Lines in a pipe are not cut to the width of a terminal. Text of users is shown as it is:
+    brackets in it are no markup.
+    """
     return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, markup=False)
 
 
 def narrow() -> bool:
-    """Whether the terminal is narrow."""
+    """Whether the terminal has fewer columns than a whole table needs."""
     return console().width < _ROOMY
 
 
 def sheet(lines: Iterable[tuple[str, str | Text]]) -> None:
-    """What there is to say of one thing: a title and a value a line."""
+    """Print the properties of one thing: a title and a value in each line."""
     made = Table.grid(padding=(0, 1))
     made.add_column(style="bold", no_wrap=True, min_width=10)
     made.add_column(overflow="fold")
@@ -69,10 +74,14 @@ def sheet(lines: Iterable[tuple[str, str | Text]]) -> None:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str | Text]], empty: str, *, remarks: Sequence[str] | None = None
 ) -> None:
-    """A table without borders, or the sentence for an empty one.
+    """Print a table without borders, or the sentence ``empty`` if there are no rows.
 
-    ``remarks``: a sentence for each row, or "". They are a last column, MESSAGE, where the terminal is wide enough to
-    hold the rest beside it, else a line below their row.
+    Args:
+        columns: titles of the columns.
+        rows: the cells of each row.
+        empty: sentence for an empty table.
+        remarks: a sentence for each row, or "". They form a last column, MESSAGE, if the terminal is wide enough.
+            Otherwise each stands on a line below its row.
     """
     rows = [[cell if isinstance(cell, Text) else _line(cell) for cell in row] for row in rows]
     if not rows:
@@ -90,8 +99,8 @@ def table(
     if beside or not any(remarks or ()):
         out.print(made)
         return
-    # The table is rendered whole, so that its columns stand below each other, and each row's line is followed by what
-    # belongs to it.
+    # The table is rendered whole, so that its columns are aligned. Then each row's line is printed, and its remark
+    # below it.
     head, *lines = out.render_lines(made, pad=False)
     out.print(Segments([*head, Segment.line()]), end="")
     for line, remark in zip(lines, remarks or (), strict=True):
@@ -101,32 +110,35 @@ def table(
 
 
 def _line(text: str) -> str:
-    """Text of a user's as one line."""
+    """Return a user's text as one line."""
     return " ".join(text.split())
 
 
 def as_json(answer: BaseModel | Sequence[BaseModel]) -> None:
-    """The answer as the API gave it, with all its fields."""
+    """Print the answer as the API gave it, with all its fields."""
     typer.echo(json.dumps(to_jsonable_python(answer), indent=2, ensure_ascii=False))
 
 
 def state(job: Job) -> Text:
-    """A job's state as people read it; PENDING without the name of WMLA's scheduler, and more exact where it holds
-    slots already, or where its stop was asked for."""
+    """Return a job's state as people read it.
+
+    PENDING is shown without the name of WMLA's scheduler. A pending job that holds slots already is shown as starting,
+    and a job that was asked to stop as stopping.
+    """
     if job.status in {"starting", "stopping"}:
         return Text(job.status.upper(), style=_STATE_STYLES[ExecState.PENDING])
     return Text("PENDING" if job.state is ExecState.PENDING else str(job.state), style=_STATE_STYLES[job.state])
 
 
 def remark(job: Job) -> str:
-    """Why a job waits, or what was said of it last."""
+    """Return why a job waits, or the job's last message."""
     if job.waiting is not None and not job.state.over:
         return job.waiting.reason
     return job.message or ""
 
 
 def size(count: int) -> str:
-    """Bytes in the largest unit that leaves a number above 1."""
+    """Return a number of bytes in the largest unit whose value is at least 1."""
     amount, unit = float(count), "B"
     for larger in ("kB", "MB", "GB"):
         if amount < 1000:
@@ -136,12 +148,12 @@ def size(count: int) -> str:
 
 
 def ago(seconds_since_epoch: float | None) -> str:
-    """``3m`` since then."""
+    """Return the time that has passed since then, such as ``3m``; "" for None."""
     return "" if seconds_since_epoch is None else span(time.time() - seconds_since_epoch)
 
 
 def span(seconds: float) -> str:
-    """A length of time in its largest unit, as kubectl does."""
+    """Return a duration (seconds) in the largest unit that gives at least 2, as kubectl does."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"

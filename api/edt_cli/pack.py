@@ -1,5 +1,4 @@
-"""A script or a folder as the archive that is handed in. Reads the disk, writes one temporary
-file."""
+"""Packs a script or a folder into the archive that is submitted. Reads the disk, writes one temporary file."""
 
 from __future__ import annotations
 
@@ -15,26 +14,32 @@ from typing import IO
 from edt_cli.errors import CannotStart
 
 LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".DS_Store"})
-"""Names that are never code of a job."""
+"""Names of files and folders that never are code of a job."""
 _ANYWAY = "--unchecked hands it in all the same"
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What is submitted."""
+    """The archive that is submitted."""
 
     file: IO[bytes]
-    """The archive, from its beginning; gone when closed."""
+    """The archive, positioned at its beginning. The file is deleted when it is closed."""
     name: str
     main: str
     model_dir: str | None
-    """Folder inside the archive in which the job starts; None: at its top."""
+    """Folder inside the archive in which the job starts; None means the top."""
 
 
 def pack(path: Path, main: str | None, *, checked: bool = True) -> Archive:
-    """A script alone, or a folder with all that is in it. ``main`` names the script of a folder.
+    """Pack a script, or a folder with all its content.
 
-    ``checked``: the script must be one that this Python can read. Raises CannotStart.
+    Args:
+        path: the script or the folder.
+        main: the script of a folder; default ``main.py``.
+        checked: whether to check that this Python can parse the script.
+
+    Raises:
+        CannotStart: there is no such script, it cannot be parsed, or it cannot be packed.
     """
     if path.is_dir():
         main = main or "main.py"
@@ -54,12 +59,16 @@ def pack(path: Path, main: str | None, *, checked: bool = True) -> Archive:
 
 
 def _check(script: Path) -> None:
-    """Raises CannotStart for what is no Python, before it waits for slots only to fail on them."""
+    """Check that the script is Python, so that a job does not wait for slots only to fail on them.
+
+    Raises:
+        CannotStart: the script cannot be read, or this Python cannot parse it.
+    """
     if script.suffix != ".py":
         raise CannotStart(f"{script} is no Python script: its name does not end in .py. {_ANYWAY}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Python thinks of its style is for the job's log
+            warnings.simplefilter("ignore")  # the job's log will hold Python's warnings
             ast.parse(script.read_bytes(), str(script))
     except OSError as error:
         raise CannotStart(f"{script} cannot be read: {error.strerror or error}") from error
@@ -71,7 +80,7 @@ def _check(script: Path) -> None:
 
 
 def _write_tar(root: Path, name: str) -> IO[bytes]:
-    """A gzip tar of regular files and folders. What a link points to is packed in its place."""
+    """Write a gzipped tar of regular files and folders. Links are replaced by what they point to."""
     file = tempfile.TemporaryFile(prefix="edt-submit-")  # noqa: SIM115  its reader closes it
     try:
         with tarfile.open(fileobj=file, mode="w:gz", dereference=True, compresslevel=1) as archive:
@@ -86,8 +95,10 @@ def _write_tar(root: Path, name: str) -> IO[bytes]:
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str, above: frozenset[Path]) -> None:
-    """Add a file, or a folder and what is in it; ``above`` are the real folders it lies in, since a link may lead
-    up."""
+    """Add a file, or a folder with its content.
+
+    ``above`` holds the real paths of the folders around it, because a link may lead to one of them.
+    """
     if path.is_dir():
         real = path.resolve()
         if real in above:

@@ -1,4 +1,4 @@
-"""One conversation with the API: requests go out with the token, refusals come back as sentences."""
+"""Requests to the API: each carries the token, and each refusal becomes an error with a sentence."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _Shape = TypeVar("_Shape", bound=BaseModel)
 _Page = TypeVar("_Page", bound=Page[Any])
 
 EXECS = "/platform/rest/deeplearning/v1/execs"
-"""WMLA's resources: jobs are submitted and their files fetched here."""
+"""Path of WMLA's resources: here jobs are submitted and their files are fetched."""
 OURS = "/api/v1"
 PATIENCE_SECONDS = 30.0
-"""So long is something handed in again that found the API restarting, or its database."""
+"""How long a submission is sent again if the API, or its database, is restarting."""
 PAGE = 500
-"""So many items of a list are asked for at once; the API gives no more."""
+"""How many items of a list are requested at once. The API gives no more."""
 _PAUSE_SECONDS = 0.5
 _COME_BACK = frozenset({502, 503, 504})
-"""Answers, a proxy's too, that say no more than: not now."""
+"""Status codes, also of a proxy, that only mean: try again later."""
 
 
 class Session:
@@ -43,7 +43,11 @@ class Session:
         self._http.close()
 
     def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """One request. Raises a CliError whose sentence is fit to be shown."""
+        """Send one request and return the response.
+
+        Raises:
+            CliError: there is no answer, or the API refuses. The message can be shown to the user.
+        """
         try:
             response = self._http.request(method, path, **request)
         except httpx.HTTPError as error:
@@ -51,8 +55,17 @@ class Session:
         return self._checked(response)
 
     def post_once(self, path: str, request: Callable[[], Mapping[str, Any]]) -> httpx.Response:
-        """A POST that makes something, again and again until there is an answer: by its key the API knows that it is
-        one. ``request`` makes the body anew each time. Raises a CliError as ``ask`` does.
+        """Send a POST that creates something, again and again until there is an answer.
+
+        All tries have the same Idempotency-Key, so the API treats them as one request. The tries end after
+        PATIENCE_SECONDS.
+
+        Args:
+            path: path of the request.
+            request: makes the body anew for each try.
+
+        Raises:
+            CliError: as in ``ask``.
         """
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         until = time.monotonic() + PATIENCE_SECONDS
@@ -78,7 +91,11 @@ class Session:
 
     @contextmanager
     def stream(self, path: str, **request: Any) -> Iterator[httpx.Response]:
-        """A GET whose body is read piece by piece."""
+        """Send a GET whose body the caller reads piece by piece.
+
+        Raises:
+            CliError: as in ``ask``.
+        """
         try:
             with self._http.stream("GET", path, **request) as response:
                 if not response.is_success:
@@ -92,7 +109,7 @@ class Session:
         return self.read(shape, self.ask("GET", path, **request))
 
     def pages(self, shape: type[_Page], path: str, **params: Any) -> Iterator[_Page]:
-        """GET a list that comes in pages, to its end."""
+        """GET all pages of a list."""
         cursor: dict[str, str] = {}
         while True:
             page = self.one(shape, path, params={"limit": PAGE, **params, **cursor})
@@ -102,11 +119,15 @@ class Session:
             cursor = {"cursor": page.next}
 
     def items(self, shape: type[Page[_Shape]], path: str, **params: Any) -> list[_Shape]:
-        """GET all items of such a list."""
+        """GET all items of a list that comes in pages."""
         return [item for page in self.pages(shape, path, **params) for item in page.items]
 
     def read(self, shape: type[_Shape], response: httpx.Response) -> _Shape:
-        """The object in an answer."""
+        """Return the object in a response.
+
+        Raises:
+            CliError: the response does not have this shape.
+        """
         try:
             return shape.model_validate_json(response.content)
         except ValidationError as error:
@@ -122,19 +143,19 @@ class Session:
 
 @contextmanager
 def session(given: str | None) -> Iterator[Session]:
-    """A session with the API that ``--api``, the environment or the login names."""
+    """Open a session with the API that ``--api``, the environment or the login names."""
     api = api_address(given)
     with closing(Session(api, token_for(api))) as opened:
         yield opened
 
 
 def _seconds(text: str | None) -> float:
-    """What Retry-After says; a date is as good as nothing."""
+    """Return the seconds of a Retry-After header; 0 for a date or no header."""
     return float(text) if text is not None and text.isdecimal() else 0.0
 
 
 def _sentence(response: httpx.Response) -> str:
-    """What an API says when it refuses: a problem document's words, or those behind WMLA's ``Error 400: ``."""
+    """Return the API's sentence of a refusal: from a problem document, or the text after WMLA's ``Error 400: ``."""
     try:
         data = response.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""``edt up`` and ``edt agent`` as they are typed."""
+"""The commands ``edt up`` and ``edt agent``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def up(
 ) -> None:
     """Start the whole platform in this terminal. Ctrl-C ends it with checkpoints; the next start goes on."""
     _need("fastapi", "sqlalchemy", "celery", "uvicorn", "psutil", what="edt up", extra="server,agent")
-    from edt_cli.up.platform import Platform, make_plan, prepare  # a bare install has no psutil
+    from edt_cli.up.platform import Platform, make_plan, prepare  # an install without extras has no psutil
     from edt_cli.up.services import Console
 
     place = Home(home_folder(home))
@@ -42,7 +42,7 @@ def up(
         try:
             raise typer.Exit(Platform(plan, console).run())
         finally:
-            with contextlib.suppress(OSError):  # the broker's socket is still in it
+            with contextlib.suppress(OSError):  # the folder may still hold the broker's socket
                 place.sockets().rmdir()
 
 
@@ -60,7 +60,7 @@ def agent(
     place = Home(home_folder(home))
     token = token or os.environ.get("EDT_JOIN_TOKEN")
     if token and token_file is None:
-        token_file = place.path / "run" / "join-token"  # an argument is for all to see, a file is not
+        token_file = place.path / "run" / "join-token"  # other users can see arguments, but not this file
         write_whole(token_file, token + "\n", mode=0o600)
     words = [*PYTHON, "edt_agent", "--home", str(place.path)]
     for option, value in (
@@ -73,7 +73,7 @@ def agent(
     environ = {**os.environ, TAG_VARIABLE: place.tag}
     environ.pop("EDT_JOIN_TOKEN", None)
     sys.stdout.flush()
-    os.execve(words[0], words, environ)  # noqa: S606  it becomes the agent: signals and exit status are the agent's
+    os.execve(words[0], words, environ)  # noqa: S606  the agent replaces this process, so it gets the signals
 
 
 def _need(*modules: str, what: str, extra: str) -> None:

