@@ -155,7 +155,7 @@ def end() -> None:
 
 def _begin(module: str) -> None:
     """Prepare a new child process. The pool calls this before any other work in the child."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent, which lets requests finish
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles a terminal's Ctrl-C and lets requests finish
     importlib.import_module(module)
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
     threading.Thread(target=_end_with_the_parent, daemon=True).start()

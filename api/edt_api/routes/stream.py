@@ -198,7 +198,7 @@ class ChangeWatcher:
     async def _look(self) -> None:
         try:
             changes = await to_thread.run_sync(history.changes_since, self._platform, self._cursor)
-        except CursorTooOld:  # the watcher itself slept for longer than changes are kept: a suspended machine
+        except CursorTooOld:  # the machine was suspended for longer than changes are kept
             changes = Changes(await to_thread.run_sync(history.newest_change, self._platform))
             for subscriber in self._subscribers:
                 subscriber.miss()

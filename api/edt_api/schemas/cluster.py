@@ -19,7 +19,7 @@ class Problem(Output):
     detail: str
     instance: str
     code: str
-    """Stable, for programs."""
+    """Stable name of the error, for programs."""
 
 
 class Ready(Output):
@@ -30,7 +30,7 @@ class Ready(Output):
     database: str | None = None
     migrations: str | None = None
     broker: str | None = None
-    """Never a reason to be unready: without a broker the timers serve."""
+    """State of the broker. It never makes the platform unready, because timers work without a broker."""
 
 
 class Slot(Output):
@@ -40,14 +40,14 @@ class Slot(Output):
     device: str
     label: str
     exec_id: str | None
-    """None: free."""
+    """Id of the job that holds the slot; None if the slot is free."""
     busy: bool
     leaving: bool
-    """Asked back, its process not yet seen gone."""
+    """Whether the slot was asked back and the engine's process has not been seen gone yet."""
     owner: str | None = None
-    """Whose job holds it; shown to that user, and to admins."""
+    """Owner of the job that holds the slot. Only that user and admins get it."""
     utilisation: float | None = None
-    """0 to 1, of late; None: not known, here and below."""
+    """Recent utilisation, 0 to 1; None if unknown, here and below."""
     memory_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_watts: float | None = None
@@ -63,13 +63,13 @@ class Node(Output):
     health: str
     """``up``, ``cordoned``, ``draining`` or ``lost``."""
     health_since: float | None = None
-    """None: not known."""
+    """None if unknown."""
     launcher: str = "process"
-    """In what its jobs run: ``process`` or ``docker``."""
+    """How the node starts jobs: ``process`` or ``docker``."""
     registered_at: float
     seen_at: float
     lease_age_seconds: float = 0.0
-    """Seconds since its agent last asked, at the moment of this answer."""
+    """Seconds between the agent's last request and this answer."""
     slots: list[Slot]
 
 
@@ -102,7 +102,7 @@ class NewImage(UserInput):
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
     everywhere: bool = False
-    """Every node that starts containers fetches it before a job comes."""
+    """Whether every node that starts containers fetches the image before a job needs it."""
 
 
 class ImageOnNode(Output):
@@ -111,9 +111,9 @@ class ImageOnNode(Output):
     node: str
     asked_at: float
     done_at: float | None
-    """None: it is being fetched."""
+    """When the node had the image or failed to get it; None while the node is fetching it."""
     error: str | None
-    """Why the node could not fetch it; None: it is there, or on its way."""
+    """Why the node could not fetch the image; None if the node has it or is fetching it."""
 
 
 class Image(Output):
@@ -130,7 +130,7 @@ class ImagePage(Page[Image]):
     """Images, oldest first."""
 
     patterns: list[str]
-    """Besides the images of all pages, whatever these match (EDT_IMAGES)."""
+    """Patterns of EDT_IMAGES. Jobs may also name any image that matches one of them."""
 
 
 class RoleName(enum.StrEnum):
@@ -170,7 +170,9 @@ class NewPassword(UserInput):
 
     password: Password
     current_password: Annotated[str, Field(max_length=MOST_PASSWORD)] | None = None
-    """Who sets their own shows that they know the one they have; an admin who sets somebody else's leaves it out."""
+    """Users who set their own password send their current one, too. An admin who sets another user's password
+    omits it.
+    """
 
 
 class NewSession(UserInput):
@@ -186,14 +188,14 @@ class Me(Output):
     name: str
     role: RoleName
     version: str
-    """The server's."""
+    """Version of the server."""
 
 
 class SlotTime(Output):
     """For how long the jobs of a user have held slots in one day."""
 
     day: int
-    """Its beginning, UTC, in seconds since the epoch."""
+    """Start of the day in UTC, in seconds since the epoch."""
     user: str
     slot_hours: float
 
@@ -207,10 +209,10 @@ class TimelineJob(Output):
 
     state: ExecState
     owner: str | None
-    """None: another user's, here and below."""
+    """None for another user's job, here and below."""
     app_name: str | None
     removed: bool = False
-    """It can no longer be opened; that it held slots stays true."""
+    """Whether the job was removed. It cannot be opened any more, but its bars stay."""
 
 
 class TimelineAllocation(Output):
@@ -222,12 +224,12 @@ class TimelineAllocation(Output):
     slot: str
     decided_at: float
     started_at: float | None
-    """The engine's process exists."""
+    """When the engine's process was started."""
     counted_at: float | None
-    """Its first micro-batch is in a committed step."""
+    """When a step with the engine's first micro-batch was committed."""
     released_at: float | None
     kind: str | None
-    """How it ended."""
+    """How the allocation ended."""
 
 
 class TimelineResize(Output):
@@ -241,7 +243,7 @@ class TimelineResize(Output):
     to_slots: int
     pause_seconds: float | None
     recomputed: int | None
-    """Micro-batches done again."""
+    """How many micro-batches were computed again."""
     detail: str | None
 
 
@@ -265,7 +267,7 @@ class Timeline(Output):
     since: float
     until: float
     earliest: float | None
-    """When the first slot was ever given."""
+    """When a job first held a slot on this platform; None if none ever did."""
     nodes: list[Node]
     jobs: dict[str, TimelineJob]
     allocations: list[TimelineAllocation]
@@ -320,10 +322,13 @@ class NodeOffer(AgentInput):
     incarnation: Annotated[str, Field(min_length=1, max_length=64)]
     slots: Annotated[list[SlotOffer], Field(max_length=1024)]
     launcher: Annotated[str, Field(pattern=r"^[a-z-]{1,32}$")] = "process"
-    """In what it runs jobs: ``process``, ``docker`` or ``docker-fixed``, whose containers keep the GPUs they began
-    with."""
+    """How the node starts jobs: ``process``, ``docker`` or ``docker-fixed``. Containers of ``docker-fixed`` keep the
+    GPUs with which they started.
+    """
     alone: bool = False
-    """Its engines and those of other nodes cannot reach each other: its containers have a network of their own."""
+    """Whether the node's containers have a network of their own. Its engines and those of other nodes then cannot reach
+    each other.
+    """
 
 
 class Registered(Output):
@@ -331,11 +336,11 @@ class Registered(Output):
 
     node: str
     token: str
-    """The node's own credential from now on; an earlier one of this name has ended."""
+    """The node's own credential from now on. Earlier tokens of a node of this name are not valid any more."""
     queue: str
-    """Celery queue of its notifications."""
+    """Celery queue of the node's notifications."""
     broker_url: str | None
-    """None: there are no notifications, ask by long poll."""
+    """None: there are no notifications, and the agent must use long polls."""
 
 
 class Assignments(Output):
@@ -344,7 +349,7 @@ class Assignments(Output):
     version: int
     assignments: list[dict[str, Any]]
     images: list[str] = Field(default_factory=list)
-    """Container images that it should have ready before a job needs them."""
+    """Container images that the node should fetch before a job needs them."""
 
 
 class PulledIn(AgentInput):
@@ -352,7 +357,7 @@ class PulledIn(AgentInput):
 
     image: Annotated[str, Field(min_length=1, max_length=255)]
     error: Annotated[str, Field(max_length=4096)] = ""
-    """Why the node cannot get it; "": it is there."""
+    """Why the node cannot get the image; "" if the node has it."""
 
 
 class ReportIn(AgentInput):

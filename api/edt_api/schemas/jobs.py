@@ -42,7 +42,7 @@ class Page(Output, Generic[_Item]):
 
     items: list[_Item]
     next: str | None
-    """``cursor`` of the page that follows; None: this is the last."""
+    """``cursor`` of the next page; None if this page is the last."""
 
 
 class ExecState(enum.StrEnum):
@@ -57,7 +57,7 @@ class ExecState(enum.StrEnum):
 
     @property
     def over(self) -> bool:
-        """Nothing of the job runs any more, nor ever will."""
+        """Whether the job has ended for good."""
         return self in {ExecState.FINISHED, ExecState.KILLED, ExecState.ERROR}
 
 
@@ -66,7 +66,7 @@ class Exec(Output):
 
     id: str
     args: str
-    """As they came, ``--msd-env`` values masked."""
+    """The args as the client sent them, with secret values masked."""
     submissionId: str  # noqa: N815 - WMLA's names, here and below
     creator: str
     state: ExecState
@@ -76,7 +76,7 @@ class Exec(Output):
     workDir: str  # noqa: N815
     appName: str  # noqa: N815
     createTime: str  # noqa: N815
-    """``2026-11-21T12:00:00Z``"""
+    """A time such as ``2026-11-21T12:00:00Z``."""
     elastic: bool
     nameSpace: str  # noqa: N815
     numWorker: int  # noqa: N815
@@ -115,12 +115,12 @@ class Logon(Output):
     """Answer of ``GET /auth/v1/logon``."""
 
     accessToken: str  # noqa: N815
-    """To be shown as ``Authorization: Bearer`` or ``X-Auth-Token``; all tokens are equally long."""
+    """Clients send the token as ``Authorization: Bearer`` or ``X-Auth-Token``. All tokens have the same length."""
     username: str
     role: str
     """``Admin`` or ``User``, as WMLA writes them."""
     expiresIn: int  # noqa: N815
-    """Seconds for which the token holds."""
+    """For how many seconds the token is valid."""
 
 
 class Message(Output):
@@ -133,10 +133,10 @@ class Waiting(Output):
     """Why a job holds no slot, with numbers."""
 
     blocking: str
-    """``capacity``, ``cooldown``, ``vacating`` or ``nodes`` (none is up)."""
+    """``capacity``, ``cooldown``, ``vacating`` or ``nodes`` (no node is up)."""
     reason: str
     rank: int
-    """Place among the waiting jobs, 1 is next."""
+    """Place among the waiting jobs; the job with 1 is next."""
     need: int
     free: int
 
@@ -145,14 +145,15 @@ class Exactness(Output):
     """Whether a result has the bits of an undisturbed training on one engine, as far as that was checked."""
 
     verdict: Literal["exact", "not-compared", "not-exact"]
-    """``exact``: all engines were compared since the last one joined, and were equal. ``not-compared``: nothing speaks
-    against it, and nothing was compared. ``not-exact``: something has ended the guarantee."""
+    """``exact``: all engines were compared after the last one joined, and were equal. ``not-compared``: no comparison
+    took place, and nothing is known against exactness. ``not-exact``: an event has ended the guarantee.
+    """
     reason: str
-    """Why, in a sentence. Where engines differ: the engine, the step, and the first tensor or setting."""
+    """The reason in a sentence. If engines differ, it names the engine, the step, and the first tensor or setting."""
     comparisons: int
-    """How often the states of all engines were compared and were equal."""
+    """How many comparisons of the states of all engines found them equal."""
     compared_step: int | None
-    """At which step that was last."""
+    """The step of the last such comparison."""
 
 
 class Progress(TypedDict, total=False):
@@ -166,10 +167,12 @@ class Progress(TypedDict, total=False):
     workers: int | None
     loss: float | None
     samples_per_second: float | None
-    """While it trains: of late, validations left out. Of a job that is over: the median of its training."""
+    """Of a running training: the recent speed without validations. Of a job that is over: the median of its
+    training.
+    """
     metrics: dict[str, float | None]
     time: float
-    """The node's clock."""
+    """Time on the node's clock."""
 
 
 class Job(Output):
@@ -178,45 +181,48 @@ class Job(Output):
     id: str
     owner: str
     owner_removed: bool = False
-    """That user was removed; another one may have the name now."""
+    """Whether the owner was removed as a user. Another user may have the name now."""
     state: ExecState
     status: Literal["submitted", "waiting", "starting", "running", "stopping", "finished", "stopped", "failed"]
-    """The state as people see it. ``starting``: it holds slots, and its attempt has yet to report its start.
-    ``stopping``: its stop was asked for, and processes of it are left."""
+    """The state as people see it. ``starting``: the job holds slots, and its attempt has not reported its start yet.
+    ``stopping``: the job was asked to stop, and some of its processes still run.
+    """
     framework: str
     app_name: str
-    """What its user calls it, else its script or folder. WMLA's calls name its framework's then."""
+    """The name that the user gave to the job, or else its script or folder. WMLA's calls name the framework in that
+    case.
+    """
     args: str
     num_worker: int
     worker_device_num: int
     max_workers: int
-    """num_worker x worker_device_num: the most slots it may hold."""
+    """num_worker x worker_device_num: the most slots that the job may hold."""
     min_workers: int = 1
-    """The fewest with which it goes on."""
+    """The fewest slots with which the job continues."""
     max_restarts: int = 0
-    """How often it may start again after an exception of its script."""
+    """How often the job may start again after an exception of its script."""
     restarts: int = 0
-    """How often it has."""
+    """How often the job has started again after an exception of its script."""
     created_at: float
     started_at: float | None
     finished_at: float | None
     stop_requested_at: float | None
     attempts: int
     engines: int | None
-    """E, once the training has begun."""
+    """E; None until the training has begun."""
     steps_total: int | None
     epochs: int | None
     slots: int
-    """Slots held now, those being vacated included."""
+    """How many slots the job holds now, including slots that it is vacating."""
     workers: int
-    """W: engines that count now."""
+    """W: how many engines are in the newest membership."""
     progress: Progress
     share_done: float | None = None
-    """The share of its steps that it has done, 0 to 1. Below 1 where a training ended early; None: not known yet."""
+    """The share of the steps that is done, 0 to 1. It stays below 1 if a training ends early; None if unknown."""
     eta_seconds: float | None = None
-    """Until its last step, at the speed of late; None: it does not train, or nothing is known yet."""
+    """Seconds until the last step at the recent speed; None if the job does not train or the speed is unknown."""
     message: str | None
-    """Why it ended, or, until another attempt runs, why the last one did."""
+    """Why the job ended. Before the next attempt runs: why the last attempt ended."""
     digest: str | None
     """SHA-256 of the trained state."""
     exactness: Exactness
@@ -226,29 +232,29 @@ class Job(Output):
     waiting: Waiting | None
     work_dir: str
     image: str | None = None
-    """Of its containers, where it has asked for its own."""
+    """The image of the job's containers, if the job named one."""
     results_removed_at: float | None = None
-    """Since when its results, checkpoints and logs are removed because of their age; None: they are not."""
+    """When the job's results, checkpoints and logs were removed because of their age; None if they were not."""
     results_days: float | None = None
-    """For so many days they were kept, as the administrator set."""
+    """How many days the files were kept after the job's end, as the administrator set."""
     results_removed: str | None = None
-    """Both in a sentence, as ``410 results-removed`` says it where they are asked for."""
+    """Both values in a sentence, which is also the message of ``410 results-removed``."""
 
 
 class ResultState(Output):
     """What a job has saved so far, for who wants to download it."""
 
     bytes: int | None
-    """Size of the zip; None: there is nothing."""
+    """Size of the zip in bytes; None if there is no result."""
     missing: str | None
-    """Why there is nothing, in a sentence."""
+    """Why there is no result, in a sentence; None if there is one."""
 
 
 class JobPage(Page[Job]):
     """Jobs, newest first."""
 
     total: int
-    """How many the filter finds."""
+    """How many jobs match the filter."""
 
 
 class Resize(Output):
@@ -263,7 +269,7 @@ class Resize(Output):
     to_slots: int
     decided_at: float
     notified_at: float | None
-    """The notification of the node was sent."""
+    """When the node's notification was sent."""
     woken_by: str | None
     """``notification``, ``timer`` or ``start``."""
     woken_at: float | None
@@ -276,7 +282,7 @@ class Resize(Output):
     workers: int | None
     pause_seconds: float | None
     recomputed: int | None = None
-    """Micro-batches that were done again, since an engine died with them."""
+    """How many micro-batches were computed again because an engine died with them."""
 
 
 class ResizePage(Page[Resize]):
@@ -293,16 +299,16 @@ class Allocation(Output):
     slot: str
     decided_at: float
     started_at: float | None
-    """The engine's process exists."""
+    """When the engine's process was started."""
     joined_at: float | None
-    """It has the weights."""
+    """When the engine had the weights."""
     counted_at: float | None
-    """Its first micro-batch is in a committed step."""
+    """When a step with the engine's first micro-batch was committed."""
     release_asked_at: float | None
     released_at: float | None
-    """Its process was seen gone."""
+    """When the engine's process was seen gone."""
     kind: str | None
-    """How it ended: ``finished``, ``left``, ``pull-failed``, ``script-error``, ``lost`` or ``stopped``."""
+    """How the allocation ended: ``finished``, ``left``, ``pull-failed``, ``script-error``, ``lost`` or ``stopped``."""
 
 
 class AllocationPage(Page[Allocation]):
@@ -333,14 +339,14 @@ class Metrics(Output):
 
     step: list[int]
     time: list[float]
-    """The node's clock."""
+    """Times on the node's clock."""
     epoch: list[int | None]
     workers: list[int | None]
     loss: list[float | None]
     samples_per_second: list[float | None]
     metrics: dict[str, list[float | None]]
     total: int
-    """How many points there are."""
+    """How many points the curve has in all."""
 
 
 class LogFile(Output):
