@@ -51,6 +51,7 @@ def migrate(url: str, check: Callable[[Connection], None] | None = None, *, to: 
 
     Raises:
         DatabaseTooNew: if a newer version of this code has migrated the database; the database stays as it is.
+        sqlalchemy.exc.DBAPIError: if the database does not answer or refuses a migration.
     """
     if to == "head" and _is_newest(url, check):
         return
@@ -122,7 +123,7 @@ def _config(connection: Connection | None = None) -> Config:
 
 
 def _found(connection: Connection) -> str | None:
-    """The database's revision, if this code knows it; None: the database is empty. Raises DatabaseTooNew."""
+    """The database's revision, if this code knows it; None: the database has no schema yet. Raises DatabaseTooNew."""
     found = MigrationContext.configure(connection).get_current_revision()
     if found is not None and found not in revisions():
         raise DatabaseTooNew(found, revisions()[-1])

@@ -1,8 +1,9 @@
 """``python -m edt_scheduler``: the scheduler's process, which decides what every job holds.
 
-The process runs a loop, which looks by its own monotonic timer and when a notification comes. Of several schedulers one
-decides at a time, and the others stand by. SIGTERM ends the process between two decisions. A SIGKILL at any time loses
-nothing: decisions are in the database, and the next scheduler decides what is left.
+The process runs a loop. Each pass looks at the database and decides, at a tick of the process's own monotonic timer or
+when a notification comes. Of several schedulers one decides at a time, and the others stand by. SIGTERM ends the
+process between two decisions. A SIGKILL at any time loses nothing: decisions are in the database, and the next
+scheduler decides what is left.
 
 If the process cannot start (home, settings, database), it prints one sentence and exits with code 2.
 """
@@ -91,7 +92,7 @@ def _stand_by(platform: Platform, listener: Listener) -> None:
 
 def _show_life(platform: Platform) -> None:
     if platform.settings.alive_file is not None:
-        with suppress(OSError):  # on a full disk the file's old time shows that something is wrong
+        with suppress(OSError):  # on a full disk the old time of the file shows that something is wrong
             platform.settings.alive_file.touch()
 
 

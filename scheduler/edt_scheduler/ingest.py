@@ -57,10 +57,11 @@ class _Context:
 
     @property
     def kind(self) -> ExitKind:
-        """How the engine or the attempt ended. A missing kind counts as LOST, after which the job only tries again."""
+        """How the engine or the attempt ended. A missing or unknown kind counts as LOST: the job then tries again."""
         return ExitKind(self.body.get("kind", ExitKind.LOST))
 
     def text(self, key: str) -> str:
+        """The body's text under ``key``; empty: there is none."""
         return self.body.get(key) or ""
 
     def own(self) -> Row[Any] | None:
@@ -77,14 +78,15 @@ class _Context:
         return [row for row in found if row is not None]
 
     def record(self, message: str, data: Mapping[str, Any]) -> None:
+        """Add an event of the report's kind to the job's history."""
         jobs.record(self.tx, self.job.id, self.report.kind, message, data, self.now)
 
 
 def take(tx: Connection, node: Row[Any], job_id: int, report: Report, now: float) -> None:
     """Apply one report.
 
-    A report is never refused for odd content. Only the fields that ``reports.BODIES`` knows count, and a report that
-    lacks a field that its kind needs changes nothing.
+    A report is never refused for odd content. Only the fields that ``edt_contract.reports.BODIES`` knows count, and a
+    report that lacks a field that its kind needs changes nothing.
 
     Args:
         tx: the transaction that takes the report.

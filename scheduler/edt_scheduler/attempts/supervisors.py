@@ -79,9 +79,8 @@ def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
 
     Its slots stay booked until the node comes back or its machine is started again.
 
-    Attempts go on with the engines they have on other nodes. They count the node's engines as gone and ask them back,
-    so that these engines leave if the node comes back with them. An attempt that has no engines elsewhere is over and
-    is fenced.
+    Attempts go on with the engines they have on other nodes. The node's engines are asked back, so that they leave if
+    the node comes back with them. An attempt that has no engines elsewhere is over and is fenced.
 
     Args:
         tx: the write transaction.

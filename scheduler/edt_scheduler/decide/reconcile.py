@@ -9,8 +9,9 @@ The fence files are raised before the lock is taken, for the attempts that the s
 is over stays over. If the second plan wants to start a job whose fence file was not raised, the job waits for the next
 look.
 
-Thousands of jobs may wait, and every node waits while a scheduler holds the lock. So the scheduler does not compute
-anything twice under the lock. It writes a few jobs at a time when it records that a job was seen or why a job waits.
+Thousands of jobs may wait, and every node waits while a scheduler holds the lock. So nothing that was computed before
+the lock is computed again under the lock. The scheduler writes a few jobs at a time when it records that a job was seen
+or why a job waits.
 """
 
 from __future__ import annotations

@@ -85,6 +85,7 @@ class Snapshot:
 
     @property
     def draining(self) -> frozenset[int]:
+        """Numbers of the nodes that are being drained."""
         return frozenset(row.id for row in self.nodes.values() if row.intent == Intent.DRAINING)
 
 

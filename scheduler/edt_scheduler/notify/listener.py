@@ -16,7 +16,9 @@ from edt_scheduler.notify.child import Child
 
 
 class Listener:
-    """Use it in the main thread only, since Python handles signals there. SIGTERM and SIGINT set ``stopped``.
+    """Waits for the timer, a signal or a notification. SIGTERM and SIGINT set ``stopped``.
+
+    Use it in the main thread only, since Python handles signals there.
 
     Args:
         broker_url: URL of the broker; empty: there is none.
@@ -55,7 +57,7 @@ class Listener:
         """End the worker and stop passing signals to the pipe."""
         signal.set_wakeup_fd(-1)
         if self._worker is not None:
-            self._worker.kill()  # it holds nothing to save: a lost notification costs one period of the timer
+            self._worker.kill()  # it has nothing to save: after a lost notification the loop looks at its next tick
         os.close(self._reading)
         os.close(self._writing)
 

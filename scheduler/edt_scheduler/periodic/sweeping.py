@@ -174,7 +174,7 @@ def sweep_leftovers(platform: Platform) -> int:
 
 
 def _remove_old_uploads(staged: Path) -> int:
-    """Delete uploads that are older than STAGED_SECONDS; return how many. No user was told that they had been taken."""
+    """Delete uploads older than STAGED_SECONDS; return how many. No submit of such an upload was confirmed."""
     removed = 0
     for upload in in_time(list(staged.iterdir())):
         with contextlib.suppress(FileNotFoundError):  # a submit has just taken the upload

@@ -71,6 +71,7 @@ class Job:
 
     @property
     def held(self) -> int:
+        """The number of slots that the job holds."""
         return sum(self.alloc.values())
 
 
@@ -109,7 +110,7 @@ class Blocking(enum.StrEnum):
     """What keeps a waiting job from starting."""
 
     CAPACITY = "capacity"  # other jobs hold the slots, by share or by submit order
-    VACATING = "vacating"  # the job gets slots that leaving engines still use
+    VACATING = "vacating"  # engines that were asked to leave still use the slots that it will get
     COOLDOWN = "cooldown"  # its back-off is not over
     NODES = "nodes"  # no node takes work
     KEY = "key"  # its environment is sealed with a key that the platform does not have
@@ -130,12 +131,12 @@ class Explanation:
     blocking: Blocking | None
     """What keeps the job from starting; None: the job does not wait."""
     reason: str
-    """The same in words, for people."""
+    """The job's situation in words, for people."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The planner's answer. ``alloc``: every job of the state to the slots that it holds after the actions."""
+    """The planner's answer. ``alloc`` maps every job to the slots that it holds after the actions."""
 
     alloc: Mapping[str, Mapping[str, int]]
     actions: tuple[Action, ...]
