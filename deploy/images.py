@@ -71,7 +71,7 @@ IMAGES = {
 
 
 def main() -> int:
-    """Build the images. Return exit status 0 if all images are there."""
+    """Build the images. Return exit status 0 if all images exist, otherwise the status of the command that failed."""
     parser = argparse.ArgumentParser(prog="deploy/images.py", description="Build OpenEDT's container images.")
     parser.add_argument("images", nargs="*", metavar="IMAGE", help=f"of {', '.join(IMAGES)}; default all")
     parser.add_argument("--tag", default="latest", help="default latest, which is tagged with the version, too")
@@ -97,7 +97,12 @@ def main() -> int:
 def python_like(base: str) -> Python:
     """Return a Python of this machine that collects the packages which the image's Python needs.
 
-    The same version is preferred, because some packages are needed only below a certain patch release.
+    The same version is preferred, because some packages are needed only below a certain patch release. Otherwise the
+    same minor version must exist.
+
+    Raises:
+        SystemExit: this machine has no Python of that minor version.
+        subprocess.CalledProcessError: Docker cannot run ``base``.
     """
     version = output("docker", "run", "--rm", "--network", "none", "--entrypoint", "python3", base, "-c", TELL_VERSION)
     minor = ".".join(version.split(".")[:2])

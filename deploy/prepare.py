@@ -1,8 +1,9 @@
 """Makes the files and folders that `docker-compose up` needs besides ``.env``: ``make secrets``.
 
 The files hold the passwords, the join token and the secret key, each in a file of its own. Existing files and folders
-stay as they are. If root runs the script, everything is given to the user that ``.env`` names (EDT_UID, EDT_GID). If
-another user runs it, the script writes that user's ids to ``.env``. No password is printed or written elsewhere.
+stay as they are. If root runs the script, all new files and folders except ``secrets`` itself are given to the user
+that ``.env`` names (EDT_UID, EDT_GID). If another user runs it, the script writes that user's ids to ``.env``. No
+password is printed or written elsewhere.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ def make_folder(folder: Path, mode: int, owner: tuple[int, int]) -> None:
 
 
 def secret_keys(environment: Environment) -> str:
-    """Return the keys with which the platform has sealed before, or a new one: 32 bytes in URL-safe base64."""
+    """Return the keys with which the platform has sealed environments before, or a new key: 32 bytes in URL-safe
+    base64.
+    """
     before = Path(environment["EDT_HOME"]) / "secret-key"
     return before.read_text() if before.exists() else base64.urlsafe_b64encode(secrets.token_bytes(32)).decode() + "\n"
 
@@ -122,6 +125,11 @@ def give(path: Path, owner: tuple[int, int]) -> None:
 
 
 def number(environment: Environment, name: str) -> int:
+    """Return a setting that is the id of a user or group.
+
+    Raises:
+        ValueError: the setting is no number, or it is root's id 0.
+    """
     if not environment[name].isdecimal() or int(environment[name]) == 0:
         raise ValueError(f"{name}: {environment[name]!r}; it is the number of a user or group, and not root's")
     return int(environment[name])

@@ -80,7 +80,7 @@ class Server(uvicorn.Server):
     """A server that answers waiting requests at once when it is asked to stop."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.config.app.state.stopping.set()  # type: ignore[union-attr]  # it is the application itself
+        self.config.app.state.stopping.set()  # type: ignore[union-attr]  # config.app is a FastAPI
         super().handle_exit(sig, frame)
 
 
@@ -137,7 +137,7 @@ def _ensure_admin(settings: Settings) -> int:
         ensure_join_token(settings)
         word = first_admin(platform, Passwords(), settings.admin_password)
     if word is not None and settings.admin_password is None:
-        print(word)  # noqa: T201 - the one place that ever shows it
+        print(word)  # noqa: T201 - only this line ever shows the password
     return 0
 
 

@@ -40,28 +40,25 @@ class Settings(scheduler.Settings):
     makes a random one and prints it once.
     """
     join_token: SecretStr | None = None
-    """Token with which a node registers. If unset: the content of ``join-token`` in the home, made at the first start.
-    """
+    """Token with which a node registers. If unset: the content of ``join-token`` in the home, made at first start."""
     upload_bytes: int = Field(default=LIMITS.upload_bytes, gt=0)
     """The largest body of a submission, in bytes."""
     uploads_per_user: int = Field(default=4, gt=0)
-    """How many submissions of one user the API receives at a time. Others wait some seconds and are then refused with
-    429.
-    """
+    """How many submissions of one user the API receives at a time. Others wait some seconds and then get 429."""
     uploads_at_once: int = Field(default=64, gt=0)
     """How many submissions of all users together the API receives at a time."""
     token_hours: float = Field(default=12.0, gt=0)
     """How long a token of ``GET /auth/v1/logon`` is valid, in hours."""
     logon_per_address: _Limit = Limits().per_address
-    """How many wrong passwords one address may send. Further passwords from that address are then refused, except those
-    of users who have signed in there before.
+    """How many wrong passwords one address may send, and in which time. Further passwords from that address are then
+    refused, except those of users who have signed in there before.
     """
     logon_per_user: _Limit = Limits().per_user
-    """How many wrong passwords may come for one user. Further passwords of that user are then refused, except at
-    addresses where the user has signed in before.
+    """How many wrong passwords may come for one user, and in which time. Further passwords of that user are then
+    refused, except at addresses where the user has signed in before.
     """
     logon_per_user_and_address: _Limit = Limits().per_user_and_address
-    """How many wrong passwords may come for one user from one address. Further ones are then refused there."""
+    """How many wrong passwords may come for one user from one address, and in which time. Others then get 429."""
     forwarded_allow_ips: str = ""
     """Addresses of proxies whose X-Forwarded-For, -Proto and -Host headers the API believes; empty: none."""
 

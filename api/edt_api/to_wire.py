@@ -77,7 +77,7 @@ def job(view: JobView) -> jobs.Job:
 
 
 def results_removed(view: JobView) -> str | None:
-    """Return a sentence with the day (UTC) on which a job's files were removed because of their age, and why.
+    """Return the sentence that names the day (UTC) on which a job's files were removed, and the reason: their age.
 
     Returns:
         The sentence; None if the files were not removed.

@@ -151,15 +151,16 @@ def _progress(job: Job) -> str:
 def follow(api: Session, job: str, wanted: str = ALL) -> int:
     """Write the log as it grows and each change of the job's state, until the job ends.
 
-    With ``all``, the lines of steps are left out. Instead, every two seconds one line shows the progress and the number
-    of workers, and each resize is printed with its cause. Ctrl-C ends the following, not the job.
+    With ``all``, the lines of steps are left out. Instead, at most every two seconds a line shows the progress and the
+    number of workers, and each resize is printed with its cause. Ctrl-C ends the following, not the job.
 
     Returns:
-        The exit status for the job's end; 130 after Ctrl-C.
+        The exit status for the job's end: 0 finished, 1 error, 130 stopped. Also 130 after Ctrl-C.
 
     Raises:
         CannotStart: there is no such stream.
         NoAnswer: the API did not answer for a minute.
+        CliError: as in ``Session.ask``.
     """
     whole = wanted == ALL
     log = Log(api, job, streams(wanted), steps=not whole)

@@ -1,4 +1,4 @@
-"""Commands about jobs: submit, ls, get, logs, stop, rm, result."""
+"""Commands for jobs: submit, ls, get, logs, stop, rm, result."""
 
 from __future__ import annotations
 
@@ -251,10 +251,10 @@ def _remove_all(context: typer.Context, *, asks: bool) -> None:
 
 
 def _for_each(context: typer.Context, jobs: Sequence[str], one: Callable[[Session, str], str]) -> None:
-    """Call ``one`` for each job and print its result. After a refusal the next job follows; the last refusal is raised.
+    """Call ``one`` for each job and print its result. A refusal does not stop the other calls.
 
     Raises:
-        Refused: the API refused at least one of the jobs.
+        Refused: the API refused at least one of the jobs. This is the last refusal; earlier ones are printed.
     """
     refused = None
     with session(context.obj) as api:

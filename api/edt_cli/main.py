@@ -51,7 +51,7 @@ def main() -> None:
     """Run the command line and exit.
 
     The exit status is 0 if the command worked, 1 if it did not, 2 for wrong use, 130 after Ctrl-C, and 141 if the
-    reader of the output is gone. A command that follows a job exits with the job's status.
+    reader of the output is gone. A command that follows a job exits with 0, 1 or 130, depending on the job's end.
     """
     try:
         app()

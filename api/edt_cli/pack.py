@@ -81,7 +81,7 @@ def _check(script: Path) -> None:
 
 def _write_tar(root: Path, name: str) -> IO[bytes]:
     """Write a gzipped tar of regular files and folders. Links are replaced by what they point to."""
-    file = tempfile.TemporaryFile(prefix="edt-submit-")  # noqa: SIM115  its reader closes it
+    file = tempfile.TemporaryFile(prefix="edt-submit-")  # noqa: SIM115  the caller closes it
     try:
         with tarfile.open(fileobj=file, mode="w:gz", dereference=True, compresslevel=1) as archive:
             _add(archive, root, name, frozenset())

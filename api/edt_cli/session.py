@@ -57,8 +57,8 @@ class Session:
     def post_once(self, path: str, request: Callable[[], Mapping[str, Any]]) -> httpx.Response:
         """Send a POST that creates something, again and again until there is an answer.
 
-        All tries have the same Idempotency-Key, so the API treats them as one request. The tries end after
-        PATIENCE_SECONDS.
+        The statuses 502, 503 and 504 do not count as an answer. All tries have the same Idempotency-Key, so the API
+        treats them as one request. The tries end after PATIENCE_SECONDS.
 
         Args:
             path: path of the request.

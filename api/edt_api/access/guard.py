@@ -1,8 +1,8 @@
-"""Finds the caller of each request by its credential, and limits its body. Reads the store through operations.
+"""Finds the caller of each request by the request's credential, and limits the request's body.
 
-All paths take Basic, Bearer and ``X-Auth-Token``. WMLA 2.3 also sends a bare token as ``Authorization``. If a request
-has none of these, the guard reads the session cookie. ``Guard`` runs before all routes, so no route sees a request that
-the guard has refused.
+Reads the store through operations. All paths take Basic, Bearer and ``X-Auth-Token``. WMLA 2.3 also sends a bare token
+as ``Authorization``. If a request has none of these, the guard reads the session cookie. ``Guard`` runs before all
+routes, so no route sees a request that the guard has refused.
 """
 
 from __future__ import annotations
@@ -94,14 +94,17 @@ class Authenticator:
         if credential is None:
             return NOBODY
         if credential.name is not None:
-            self.passwords.failed_logons.admit(credential.name, address)  # first: it spares the database
+            self.passwords.failed_logons.admit(credential.name, address)  # checked first, to spare the database
             user = await concurrency.lookups.run(self._user, credential.name)
             right = await self.passwords.verify(credential.name, credential.secret, user, address)
             return Caller(user=user, credential=credential) if right else NOBODY
         return await concurrency.lookups.run(self._by_token, credential)
 
     async def still(self, caller: Caller) -> bool:
-        """Whether a user's credential still admits the same user. An unchanged password is not hashed again."""
+        """Whether a credential is still valid, for the same user with the same role and password.
+
+        An unchanged password is not hashed again. A credential that is not a user's gives False.
+        """
         before, credential = caller.user, caller.credential
         if before is None or credential is None:
             return False

@@ -39,8 +39,8 @@ _MOST_FAMILIAR = 10_000
 _MOST_PLACES = 32
 """The most familiar addresses of one user."""
 _MOST_COUNTED = 200_000
-"""The most counters of wrong passwords. Each guess is hashed and makes three counters at most, so half an hour makes
-fewer.
+"""The most counters of wrong passwords. Each guess is hashed and makes at most three counters, so the guesses of half
+an hour make fewer.
 """
 
 

@@ -51,8 +51,7 @@ _MOST_WAITING = 64
 _MOST_STRANGERS = 32
 """The queue's limit for unknown callers. It leaves as many places again to known callers."""
 _MOST_NEW, _MOST_NEW_BY_ONE = 8, 4
-"""The most new passwords in the queue, of all users and of one user. So nobody can fill the queue by setting passwords.
-"""
+"""The most new passwords in the queue, of all users and of one user, so that nobody can fill the queue with them."""
 _USUAL_SECONDS = 0.1
 
 
@@ -62,8 +61,8 @@ class _Memory:
 
     seconds: float
     _kept: OrderedDict[bytes, tuple[float, str | None]] = field(default_factory=OrderedDict, repr=False)
-    """Maps the keyed hash of a name and a password to the time of its end and the stored hash that it was compared
-    with.
+    """Maps the keyed hash of a name and a password to the time at which the entry expires, and to the stored hash with
+    which the password was compared.
     """
 
     def keep(self, key: bytes, stored: str | None, now: float) -> None:
@@ -126,7 +125,7 @@ class Passwords:
             return await self._in_turn(network(address), True, partial(self.hasher.hash, password))
 
     async def verify(self, name: str, password: str, user: UserView | None, address: str) -> bool:
-        """Whether this is the password of ``user``. A check for no user takes as long as one of a wrong password.
+        """Whether this is the password of ``user``. For no user the check takes as long as for a wrong password.
 
         Args:
             name: name that the request shows.

@@ -92,6 +92,7 @@ _OTHER_SITES = frozenset({"cross-site", "same-site"})
 
 
 def changes(method: str) -> bool:
+    """Whether a request with this method can change anything."""
     return method not in _CHANGES_NOTHING
 
 
@@ -116,7 +117,7 @@ def wrong_origin(origin: str | None, scheme: str, host: str) -> ApiError | None:
     change, and pages cannot forge it. A page without an origin sends ``null``.
 
     Args:
-        origin: the ``Origin`` header.
+        origin: the ``Origin`` header. A request without the header (None) is refused.
         scheme: scheme with which the request reached this server.
         host: host with which the request reached this server.
     """

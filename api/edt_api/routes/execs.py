@@ -175,7 +175,7 @@ async def listing(
     sorted_by = JobOrder(_SORT_KEYS[key], descending=order == "desc")
     found = execs.jobs(platform, viewer=viewer, states=states, order=sorted_by, limit=limit)
     written = concurrency.files.pieces(_as_json(found, _api_url(request)))
-    first = await anext(written)  # before the answer begins, so that a missing database still gives a 503
+    first = await anext(written)  # before the answer begins, so that an unavailable database still gives a 503
     return StreamingResponse(_chained(first, written), media_type="application/json")
 
 

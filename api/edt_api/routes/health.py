@@ -81,7 +81,7 @@ class Readiness:
 
 
 def _database(platform: Platform) -> tuple[str, str]:
-    """Return the state of the database and of its schema.
+    """Return the state of the database and the state of its schema. Each is ``ok`` or a description of the fault.
 
     Raises:
         Exception: the database driver's own errors.

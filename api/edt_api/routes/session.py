@@ -44,7 +44,7 @@ async def begin(
     """Sign in with a name and a password; the answer's cookie is the session. An older one of this browser ends."""
     origin = request.headers.get("origin")
     refused = wrong_origin(origin, request.url.scheme, request.headers.get("host", "")) if origin else None
-    if refused is not None:  # without this check another site could sign its visitors in as a user of its choice
+    if refused is not None:  # without this check a page of another site could sign its visitors in as its own user
         raise refused
     caller = await authenticator.caller(Credential(who.password, who.name), address)
     if caller.user is None:

@@ -92,6 +92,7 @@ class Subscriber:
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     def deliver(self, batch: Batch) -> None:
+        """Add a batch behind those that wait. If too many wait, drop those and mark the subscriber with ``missed``."""
         if len(self._waiting) >= MOST_WAITING:
             self.miss()
         self._waiting.append(batch)
@@ -109,6 +110,7 @@ class Subscriber:
         self._ready.set()
 
     def end(self) -> None:
+        """Note that no more batches will come."""
         self.over = True
         self._ready.set()
 
@@ -295,7 +297,7 @@ async def _events(
 
 
 async def _still(authenticator: Authenticator, caller: Caller) -> bool:
-    """Whether the credential still admits the same user. If the database does not answer, the credential counts as
+    """Whether the credential still admits the same user. While the database does not answer, the credential stays
     valid.
     """
     try:

@@ -267,7 +267,7 @@ class Timeline(Output):
     since: float
     until: float
     earliest: float | None
-    """When a job first held a slot on this platform; None if none ever did."""
+    """When a job was first given a slot on this platform; None if never."""
     nodes: list[Node]
     jobs: dict[str, TimelineJob]
     allocations: list[TimelineAllocation]

@@ -184,7 +184,8 @@ def _word(line: str, start: int) -> tuple[str, int]:
 
 
 def _slips(own: Iterable[str], given: Mapping[str, _Option]) -> str:
-    """Return a sentence about words that look like misspelt platform options, but went to the script.
+    """Return sentences about words that look like misspelt platform options, but went to the script; "" if there are
+    none.
 
     Such a word differs from an option only in case, in dashes or in a plural ``s``. The script gets the word, because
     WMLA's clients rely on that. An option that is also given correctly is not reported.
@@ -247,7 +248,7 @@ def _platform_name(spelt: str) -> str | None:
         return spelt
     dashes = _DASHES.match(spelt)
     if dashes is None or dashes.group().strip("-") == "":
-        return None  # plain hyphens: an option of ours would have been found above
+        return None  # with plain hyphens only the exact names count, which were compared above
     name = "--" + spelt[dashes.end() :]
     return name if name in _TAKES or name in _NO_EFFECT else None
 

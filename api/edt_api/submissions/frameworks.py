@@ -33,8 +33,8 @@ _NO_NAMES = frozenset({"main", "train", "__main__"})
 def shown_name(framework: str, app_name: str, script: str, folder: str) -> str:
     """Return the name of a job that people see.
 
-    WMLA's clients get the framework's name if the user gave no name to the job. People see the name of the script
-    instead. If many scripts have that name, as ``main.py``, they see the name of the folder that was sent.
+    WMLA's clients get the framework's name if the user gave no name to the job. People then see the name of the script.
+    If the script has a common name such as ``main.py``, they see the name of the folder that was sent.
 
     Args:
         framework: WMLA's name of the framework.

@@ -1,5 +1,4 @@
-"""Receives the body of a submission: waits for its turn, then streams it to disk under a limit, in all forms that
-clients send.
+"""Receives the body of a submission: waits for its turn, then streams the body to disk under a limit.
 
 A submission takes resources from its first byte on: a connection that may be slow, a file on the disk, a process that
 unpacks. So each user may send a few at a time, and all users together some more. Further submissions wait for some
@@ -7,10 +6,10 @@ seconds while their bodies stay unread. Then the API refuses them with 429 and t
 
 This module touches one file in a given folder. The file is deleted when it is closed.
 
-A multipart body has a part ``file`` and perhaps a field ``data``. The part has a file name, except when WMLA's SDK
-sends it. The content of further files (a conda environment, a package) is ignored. With ``--data-source`` alone,
-``dlicmd`` sends a urlencoded form. A request without a body is legal here; the code that reads ``args`` decides what is
-missing.
+It reads all forms that clients send. A multipart body has a part ``file`` and perhaps a field ``data``. The part has a
+file name, except when WMLA's SDK sends it. The content of further files (a conda environment, a package) is ignored.
+With ``--data-source`` alone, ``dlicmd`` sends a urlencoded form. A request without a body is legal here; the code that
+reads ``args`` decides what is missing.
 """
 
 from __future__ import annotations
@@ -81,7 +80,9 @@ class Upload:
     """The content of a submission's body."""
 
     file: IO[bytes] | None = None
-    """The content of the first part ``file``, in a file with a path in ``name``; None if there was no such part."""
+    """The content of the first part ``file`` as a temporary file, whose ``name`` is its path; None if there was no such
+    part.
+    """
     filename: str | None = None
     """The name that the client gave to the file. It is a label and never used as a path."""
     fields: dict[str, str] = field(default_factory=dict)
@@ -168,7 +169,7 @@ async def read_whole(body: AsyncIterator[bytes], most: int, refusal: str) -> byt
 
 async def _multipart(body: AsyncIterator[bytes], boundary: bytes, parts: _Parts) -> None:
     try:
-        parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]  # its own TypedDict
+        parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]  # the library's TypedDict
         async for chunk in body:
             parser.write(chunk)
             if len(parts.waiting) > _FLUSH_BYTES:
@@ -236,7 +237,7 @@ class _Parts:
         elif self.upload.file is None:
             # Made in the event loop, since that takes only one system call. The file has a name so that the process
             # that unpacks it can open it.
-            self.upload.file = tempfile.NamedTemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by Upload
+            self.upload.file = tempfile.NamedTemporaryFile(dir=self._folder)  # noqa: SIM115 - receive() closes it
             self.upload.filename = filename.decode(errors="replace") if filename else None
             self._to_file = True
 

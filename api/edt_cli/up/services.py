@@ -77,7 +77,7 @@ class Console:
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
                 self._lost += 1
                 return
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  it stays open for the rest of this process
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  open until this process ends
 
 
 @dataclass
@@ -130,7 +130,7 @@ class Service:
         """Note that the process has ended.
 
         Returns:
-            Seconds until the next start. They grow with each end, unless the process had run for more than
+            Seconds until the next start, at most 30. They grow with each end, unless the process had run for more than
                 _STEADY_SECONDS.
         """
         assert self.process is not None
