@@ -1,13 +1,13 @@
-"""``from fabric_model import FabricModel``: a model that trains on any number of engines.
+"""A model that trains on any number of engines: ``from fabric_model import FabricModel``.
 
     def datasets():
         return train_set, test_set
 
     model = FabricModel(net, datasets, F.cross_entropy, torch.optim.Adam(net.parameters()))
-    model.train(10, 32, 4)          # 10 epochs, 32 samples a micro-batch, 4 micro-batches a step
+    model.train(10, 32, 4)          # 10 epochs, 32 samples per micro-batch, 4 micro-batches per step
 
-Importing it seeds Python, NumPy and torch with the job's seed (EDT_SEED without a platform), unless the platform
-has done so: every process of a job must see the same data.
+Every process of a job must see the same data. In a process without a platform, the import therefore seeds Python,
+NumPy and the frameworks that are already imported with EDT_SEED. In a job, the platform has already done so.
 """
 
 from edt_runner.launch.train import seed_plain_process

@@ -1,4 +1,4 @@
-"""Checks of what a user gave: each error names the argument, what it got and what it takes."""
+"""Checks of a user's arguments. Each error names the argument, the value it got, and the values it takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edt_runner.errors import UsageError
 
 
 def usage(name: str, got: object, takes: str) -> UsageError:
-    """The one form of these errors."""
+    """Make an error in the form that all these errors have."""
     return UsageError(f"{name}: got {_describe(got)}, takes {takes}")
 
 
@@ -29,7 +29,7 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def comparing(compare_interval: object, on_mismatch: object, require_exact: object, reduction: object) -> None:
-    """What is done so that a result is only called exact where that was looked at."""
+    """Check the arguments that set how a result is kept exact, and when engines are compared."""
     if reduction not in ("exact", "fast"):
         raise usage("reduction", reduction, "'exact' or 'fast'")
     if compare_interval is not None:
@@ -45,7 +45,15 @@ def comparing(compare_interval: object, on_mismatch: object, require_exact: obje
 
 
 def micro_batches(engines_number: int | None, effective_batch_size: int | None, batch_size: int) -> int | None:
-    """E, the micro-batches of a step, by WMLA's rule; None: as many as slots are offered.
+    """E, the number of micro-batches of a step, by WMLA's rule.
+
+    Args:
+        engines_number: as in ``FabricModel.train``.
+        effective_batch_size: samples of the global batch, or None.
+        batch_size: samples of one micro-batch.
+
+    Returns:
+        E; None: as many as slots are offered.
 
     Raises:
         UsageError: a number is no whole number above 0, or the effective batch is no multiple of ``batch_size``.
@@ -67,7 +75,7 @@ def micro_batches(engines_number: int | None, effective_batch_size: int | None, 
 
 
 def reference_batch(engines_number: int | None, effective_batch_size: int | None, batch_size: int) -> int:
-    """Samples of the batch that the optimizer's learning rate was chosen for."""
+    """How many samples the batch has that the optimizer's learning rate was chosen for."""
     if effective_batch_size is None:
         return (engines_number or 1) * batch_size
     return check_count("effective_batch_size", effective_batch_size, least=1)

@@ -1,4 +1,4 @@
-"""What a Keras user gave to FabricModel, checked."""
+"""Checks of a Keras user's arguments of FabricModel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _OWN_LOOPS = ("train_step", "test_step", "make_train_function", "make_test_funct
 def trainable(
     model: Any, loss_function: Any, optimizer: Any, metrics: Any, keras_custom_objects: Any
 ) -> KerasTrainable:
-    """The model compiled with them. Raises UsageError naming the argument, what it got and what it takes."""
+    """Check the arguments and compile the model with them.
+
+    Raises:
+        UsageError: an argument is wrong; the message names it, the value it got, and the values it takes.
+    """
     keras = keras_version_of(model)
     check_model(keras, model)
     register(keras, keras_custom_objects)
@@ -31,7 +35,7 @@ def trainable(
 
 
 def check_model(keras: KerasVersion, model: Any) -> None:
-    """A step's micro-batches are computed and summed apart: a loop of the user's own would never be called."""
+    """Refuse a model with its own training loop: micro-batches are computed separately, so it would not be called."""
     for name in _OWN_LOOPS:
         if getattr(type(model), name) is not getattr(keras.keras.Model, name):
             raise UsageError(
@@ -42,7 +46,7 @@ def check_model(keras: KerasVersion, model: Any) -> None:
 
 
 def register(keras: KerasVersion, objects: Any) -> None:
-    """Let names stand for a user's own classes and functions, in this process."""
+    """Register a user's own classes and functions under names, in this process."""
     if objects is None:
         return
     takes = "a dict of name -> class or function"
@@ -64,7 +68,7 @@ def check_losses(keras: KerasVersion, losses: Any) -> None:
 
 
 def optimizer_of(keras: KerasVersion, optimizer: Any) -> Any:
-    """An optimizer instance for an instance or a name."""
+    """An optimizer instance. ``optimizer`` is an instance or a name."""
     kind = f"{keras.keras.__name__}.optimizers.Optimizer"
     takes = f"a {kind} instance or the name of one, such as 'adam'"
     if isinstance(optimizer, type):
@@ -89,7 +93,7 @@ def check_metrics(keras: KerasVersion, metrics: Any) -> None:
 def _check_each(
     argument: str, given: Any, is_known: Callable[[str], bool], get: Callable[[str], Any], takes: str
 ) -> None:
-    """Each loss or metric is a name that is known or that Keras has, or something to call, or None."""
+    """Check that each loss or metric is None, a function, or a name that is known or that Keras has."""
     for place, each in _leaves(argument, given):
         if isinstance(each, str):
             if not is_known(each):
@@ -101,7 +105,7 @@ def _check_each(
 
 
 def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """(where, what) of everything inside lists and dicts."""
+    """(place, value) of everything inside nested lists and dicts."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _leaves(f"{place}[{key!r}]", item)
@@ -113,7 +117,7 @@ def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _by_name(keras: KerasVersion, value: Any) -> Any:
-    """With a user's own things in the place of their registered names, which Keras resolves for its own layers only."""
+    """Replace registered names by the user's own objects. Keras resolves such names for its own layers only."""
     if isinstance(value, Mapping):
         return {key: _by_name(keras, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -135,6 +139,6 @@ def _resolve(place: str, name: str, get: Callable[[str], Any], takes: str) -> An
 
 
 def _scores_classes(model: Any, loss: Any) -> bool:
-    """One output and a loss over classes: accuracy has a meaning."""
+    """Whether the model has one output and a loss over classes, so that accuracy is meaningful."""
     name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")
     return "crossentropy" in str(name) and len(getattr(model, "outputs", None) or [None]) == 1

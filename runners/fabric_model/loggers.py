@@ -1,12 +1,13 @@
-"""WMLA's two families of loggers behind one: 4.x as the engine calls it, 1.2.x by an adapter.
+"""Loggers of WMLA's two versions, behind one interface: that of 4.x, which the engine calls.
 
     1.2.x  driver_logger=, worker_logger=                     log_train_metrics(loss, acc, completed_batch, worker=0)
                                                               log_test_metrics(loss, acc, completed_batch, worker=0)
     4.x    driver_logger_callback=, worker_logger_callback=   log_train_metrics(metrics, iteration, epoch, workers)
                                                               log_test_metrics(metrics, iteration, epoch)
 
-Both derive from one ``LoggerCallback``, and IBM's own samples give a logger of the one family by the keyword of the
-other: so each method is asked by its parameters which it is, and the keyword only decides where they do not say.
+Both versions' loggers derive from one ``LoggerCallback``, and some of IBM's own samples pass a logger of one version by
+the keyword of the other. So each method's parameters decide which version it is of; the keyword decides only if the
+parameters do not.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from edt_runner.lr_scaling.update import DETAILS
 from fabric_model.arguments import usage
 
 _METHODS = {"log_train_metrics": 4, "log_test_metrics": 3}
-"""With the number of arguments that 4.x gives; 1.2.x gives four to both."""
+"""Methods, and the number of arguments that 4.x passes. Version 1.2.x passes four to both."""
 _OLD_ARGUMENTS = 4
 
 
 class Family(enum.Enum):
-    """How a logger's method wants to be called."""
+    """The version of WMLA whose arguments a logger's method takes."""
 
     OLD = "1.2.x"
     NEW = "4.x"
 
 
 def chosen(old_name: str, old: object, new_name: str, new: object) -> Logger | None:
-    """The logger given for one place under either name, as the engine calls it; None: none was given.
+    """The logger that the user gave by one of two keywords, with the interface of 4.x; None if there is none.
 
     Raises:
         UsageError: two loggers for one place, a class, or something that cannot be called as a logger.
@@ -62,11 +63,11 @@ def _logger(name: str, logger: Any, by_keyword: Family) -> Logger:
 
 
 class AnyLogger:
-    """A logger whose methods may be of either family, and which may lack the hooks, as a 4.x logger.
+    """A logger with the interface of 4.x, around one whose methods may be of either version and which may lack hooks.
 
-    Of 1.2.x: the loss is a float; the accuracy is in percent, of the metric that is called so, else of the first one;
-    completed batches are micro-batches over all engines in the driver, steps in an engine; the worker is 0 in the
-    driver, in an engine its number.
+    A method of 1.2.x receives: the loss, as a float; the accuracy in percent, from the metric of that name or else from
+    the first metric; completed batches, which are micro-batches over all engines in the driver and steps in an engine;
+    and the worker, which is the engine's number, or 0 in the driver.
     """
 
     def __init__(self, logger: Any, families: Mapping[str, Family]) -> None:
@@ -105,14 +106,18 @@ def _old_arguments(metrics: Mapping[str, float], completed: int) -> tuple[float,
 
 
 def _accuracy(metrics: Mapping[str, float]) -> float:
-    """0 where there is no metric, as 4.x's own log lines have it."""
+    """The accuracy; 0 if there is no metric, as in the log lines of WMLA 4.x."""
     others = {name: value for name, value in metrics.items() if name != "loss" and name not in DETAILS}
     named = next((value for name, value in others.items() if "acc" in name.lower()), None)
     return float(named if named is not None else next(iter(others.values()), 0.0))
 
 
 def _family(keyword: str, method: Callable[..., Any], name: str, by_keyword: Family) -> Family:
-    """By the names of its parameters; by the keyword where they say nothing and it can be called like that."""
+    """The version that a method is of: by the names of its parameters, or else by the keyword.
+
+    Raises:
+        UsageError: the method can take the arguments of neither version.
+    """
     try:
         signature = inspect.signature(method)
     except (TypeError, ValueError):

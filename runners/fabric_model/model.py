@@ -1,4 +1,4 @@
-"""The FabricModel class: WMLA's constructor and train(), checked here and run by ``edt_runner.launch.train``."""
+"""The FabricModel class, with WMLA's constructor and train(). ``edt_runner.launch.train`` runs the training."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ class FabricModel:
 
     Args:
         model: a ``torch.nn.Module`` or a ``keras.Model``.
-        datasets_function: no arguments; returns (train, test), map-style data sets of (inputs, targets); test may
-            be None. Called in every process of a job, so it must give each the same data. With Keras, inputs and
-            targets are scalars, arrays, or dicts and tuples of them; Keras sequences, whose items are batches, are
-            taken too.
+        datasets_function: a function without arguments. It returns (train, test), map-style data sets of (inputs,
+            targets); test may be None. Every process of a job calls it, so it must return the same data in each. With
+            Keras, inputs and targets are scalars, arrays, or dicts and tuples of them; Keras sequences, whose items
+            are batches, are accepted too.
         loss_function: PyTorch: (outputs, targets) -> mean loss, a scalar tensor, such as ``F.cross_entropy``. Keras:
-            whatever ``compile(loss=…)`` takes; ``loss_weights`` that the model was compiled with count.
-            Of either, a step's loss is the mean over its micro-batches by rows, so that one which sums is divided by E.
+            whatever ``compile(loss=…)`` takes; the ``loss_weights`` that the model was compiled with are used. In
+            both, a step's loss is the mean over its micro-batches, weighted by rows; a loss that is a sum is therefore
+            divided by E.
         optimizer: PyTorch: a ``torch.optim.Optimizer`` over the model's parameters. Keras: an optimizer or the name
             of one; its learning rate may be a schedule.
-        metrics: PyTorch: functions (outputs, targets) -> mean over the batch; they appear under their ``__name__``.
-            None: accuracy, where the outputs are class scores. Keras: whatever ``compile(metrics=…)`` takes.
-        worker_logger_callback: a ``callbacks.LoggerCallback``, called in each engine with its own values.
-        driver_logger_callback: called in the driver with means over all engines; None: WMLA's log lines.
-        save_to_onnx: comes with a later release.
-        keras_custom_objects: name -> class or function of a user's own, by which Keras shall know it.
+        metrics: PyTorch: functions (outputs, targets) -> mean over the batch, which are named by their ``__name__``.
+            None: accuracy, if the outputs are class scores. Keras: whatever ``compile(metrics=…)`` takes.
+        worker_logger_callback: a ``callbacks.LoggerCallback``, called in each engine with that engine's own values.
+        driver_logger_callback: called in the driver with means over all engines; None: WMLA's log lines are written.
+        save_to_onnx: must be False; a later release will support it.
+        keras_custom_objects: name -> a user's own class or function, which Keras can then find by this name.
         fn_batch_collate: list of samples -> batch; None: samples are stacked.
-        user_callback: a ``callbacks.Callback`` or a list of them, whose hooks every engine runs at the boundaries of
-            epochs. With Keras, ``keras.callbacks`` too, save those that need each batch or write files.
-        worker_logger, driver_logger: WMLA 1.2.x's names for the two loggers, and its form: ``log_train_metrics(loss,
-            acc, completed_batch, worker)`` and ``log_test_metrics`` alike, acc in percent.
+        user_callback: a ``callbacks.Callback`` or a list of them. Every engine runs their hooks at the boundaries of
+            epochs. With Keras, also ``keras.callbacks``, except those that need each batch or write files.
+        worker_logger, driver_logger: loggers of WMLA 1.2.x, with ``log_train_metrics(loss, acc, completed_batch,
+            worker)`` and ``log_test_metrics`` with the same parameters; acc is in percent.
 
     Raises:
-        UsageError: (a ValueError) naming the argument, what it got and what it takes.
+        UsageError: (a ValueError) an argument is wrong; the message names it, what it got and what it takes.
     """
 
     def __init__(
@@ -101,50 +102,50 @@ class FabricModel:
         on_mismatch: str = "mark",
         require_exact: bool = False,
     ) -> None:
-        """Train; afterwards ``self.model`` holds the trained weights. In an engine it does not return.
+        """Train the model; afterwards ``self.model`` holds the trained weights. In an engine the call never returns.
 
         Args:
             epoch_number: passes over the training set.
             batch_size: samples of one micro-batch, the most that a GPU holds at a time.
-            engines_number: E, micro-batches of one step, and the most engines that can share them. The global
-                batch is E x batch_size whatever the number of engines is.
-            num_dataloader_threads: loader processes an engine; 0: the engine loads by itself.
-            validation_freq: validate after every so many epochs; 0: never.
-            checkpoint_freq: write the user's model files after every so many epochs; 0: only the final ones.
-            effective_batch_size: the global batch. Alone it sets E = effective_batch_size / batch_size; beside
-                engines_number the larger E counts; with neither, E is the number of slots offered.
-            seed: of shuffling, augmentation and dropout; None: the job's.
+            engines_number: E, the number of micro-batches of one step, and the most engines that can share a step. The
+                global batch is E x batch_size, whatever the number of engines is.
+            num_dataloader_threads: loader processes per engine; 0: the engine itself loads.
+            validation_freq: epochs between two validations; 0: never validate.
+            checkpoint_freq: epochs between two writings of the user's model files; 0: write only the final ones.
+            effective_batch_size: samples of the global batch. Without engines_number, E is effective_batch_size /
+                batch_size; with it, the larger E is used. With neither of them, E is the number of slots offered.
+            seed: seed of shuffling, augmentation and dropout; None: the job's seed.
             reduction: "exact": the result does not depend on the number of engines, bit for bit; "fast": plain
                 all-reduce.
-            recovery_interval: seconds between the engines' own checkpoints, written in the background; if all engines
-                are lost at once, about so much is trained again. The user's files are ``checkpoint_freq``'s.
-            batch_scaling: "fixed": the global batch is E x batch_size, always. "per_engine": it follows the engines: W
-                of them make a batch of W x batch_size, each with one micro-batch; W goes up to the slots offered.
-                Steps are then counted in micro-batches, of which an epoch has the same number whatever the engines are,
-                and the result depends on when they came and went, but on nothing else: the same history gives the same
-                bits.
-                ``engines_number`` or ``effective_batch_size`` say which batch the learning rate was chosen for: the
-                reference of ``lr_rule``. With neither it is one micro-batch.
+            recovery_interval: seconds between two recovery checkpoints, which engines write in the background. If all
+                engines are lost at once, about as many seconds of training are repeated. The user's files follow
+                ``checkpoint_freq`` instead.
+            batch_scaling: "fixed": the global batch is always E x batch_size. "per_engine": the global batch follows
+                the number of engines W and is W x batch_size, with one micro-batch per engine; W is at most the number
+                of slots offered. Steps are then counted in micro-batches; an epoch has the same number of these
+                whatever W is. The result then depends on when engines came and went, but on nothing else: the same
+                history gives the same bits. ``engines_number`` or ``effective_batch_size`` then set the batch that the
+                learning rate was chosen for, the reference of ``lr_rule``; with neither, it is one micro-batch.
             lr_rule: how the learning rate follows the batch: a name ("linear", "root", "linear-warmup", "adam-sqrt",
                 "legw", "adascale", …), a rule of ``edt_runner.lr_scaling.rules`` or a function (batch, reference) ->
-                factor, both in samples. None: it stays as it is. With a rule, batch, learning_rate and
-                gradient_noise_scale (and gain) are logged beside loss and metrics.
-            compare_interval: how often all engines compare what they hold (weights, buffers, optimizer state and its
-                settings), by checksums. None: after each join, at the end, and at the ends of epochs, as many of them
-                as cost less than 1 % of the time. n: after each join, every n training steps, and at the end. 0: never.
-            on_mismatch: what then, where they differ; the result is marked "not exact" with what differs first. "mark":
-                all take the first engine's state, settings included, and go on. "stop": the training ends with an
-                error. "restore": all go back to the newest checkpoint at which they were equal, once; a second time is
-                "stop".
-            require_exact: whatever ends the guarantee of an exact result ends the training with that as its error: an
-                op or a buffer that is not deterministic, replicas that differ (whatever ``on_mismatch`` says), a
-                checkpoint of an unlike machine. An engine that is unlike the others does not join. False: it is marked
-                "not exact", and goes on.
+                factor, both in samples. None: the learning rate does not follow the batch. With a rule, batch,
+                learning_rate and gradient_noise_scale (and gain) are logged beside loss and metrics.
+            compare_interval: how often all engines compare, by checksums, what they hold (weights, buffers, optimizer
+                state and settings). None: after each join, at the end, and at ends of epochs, as many as cost less
+                than 1 % of the time. n: after each join, every n training steps, and at the end. 0: never.
+            on_mismatch: what happens if engines differ. The result is then marked "not exact", with the first
+                difference. "mark": all engines take the first engine's state and settings, and the training
+                continues. "stop": the training ends with an error. "restore": all engines go back to the newest
+                checkpoint at which they were equal; if they differ a second time, the training ends with an error.
+            require_exact: True: whatever ends the guarantee of an exact result also ends the training, with an error
+                that names it: an op or a buffer that is not deterministic, replicas that differ (whatever
+                ``on_mismatch`` is), or a checkpoint of a machine of another kind. An engine that is unlike the others
+                does not join. False: the result is marked "not exact", and the training continues.
 
         Raises:
-            UsageError: (a ValueError) naming the argument, what it got and what it takes; or what the job, the data
-                sets or the script do that a training by several engines cannot honour.
-            RunnerError: the training has ended with an error, which the log of the engine shows in full.
+            UsageError: (a ValueError) an argument is wrong; the message names it, what it got and what it takes. Or
+                the job, the data sets or the script do something that a training by several engines cannot support.
+            RunnerError: the training has ended with an error; the engine's log has its full text.
         """
         arguments.check_count("epoch_number", epoch_number, least=1)
         arguments.check_count("batch_size", batch_size, least=1)
@@ -194,11 +195,12 @@ _SIDES = (
     ("tf_keras", "Model", "fabric_model.keras"),
     ("torch.nn", "Module", "fabric_model.pytorch"),
 )
-"""Whose instance a model is, and what knows such models. Keras first: on PyTorch its models are modules, too."""
+"""(package, class of models, module that checks such models). Keras comes first, because with PyTorch as its backend
+its models are also torch modules."""
 
 
 def _side_of(model: Any) -> Any:
-    """The module that checks models of this kind. Imports no framework that the user has not imported."""
+    """The module that checks models of this kind. This imports no framework that the user has not imported."""
     for package, name, side in _SIDES:
         loaded = sys.modules.get(package)
         if loaded is not None and isinstance(model, getattr(loaded, name, ())):

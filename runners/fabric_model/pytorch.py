@@ -1,4 +1,4 @@
-"""What a PyTorch user gave to FabricModel, checked."""
+"""Checks of a PyTorch user's arguments of FabricModel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from fabric_model.arguments import check_callable, usage
 def trainable(
     model: nn.Module, loss_function: Any, optimizer: Any, metrics: Any, keras_custom_objects: Any
 ) -> TorchTrainable:
-    """Raises UsageError naming the argument, what it got and what it takes."""
+    """Check the arguments.
+
+    Raises:
+        UsageError: an argument is wrong; the message names it, the value it got, and the values it takes.
+    """
     check_parameters(model)
     check_callable("loss_function", loss_function)
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -30,7 +34,7 @@ def trainable(
 
 
 def check_parameters(model: nn.Module) -> None:
-    """Gradients are summed as real numbers."""
+    """Refuse complex parameters, because gradients are summed as real numbers."""
     for name, parameter in model.named_parameters():
         if parameter.is_complex():
             raise UsageError(
@@ -39,7 +43,7 @@ def check_parameters(model: nn.Module) -> None:
 
 
 def check_optimizer_covers(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Gradients are only made for the model's parameters: an optimizer of other tensors would stand still."""
+    """Refuse an optimizer of other tensors than the model's parameters, because those tensors get no gradients."""
     known = {id(parameter) for parameter in model.parameters()}
     foreign = sum(1 for group in optimizer.param_groups for parameter in group["params"] if id(parameter) not in known)
     if foreign:
@@ -49,7 +53,7 @@ def check_optimizer_covers(model: nn.Module, optimizer: torch.optim.Optimizer) -
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise usage("optimizer", optimizer, "an optimizer whose step() needs no closure")
-    if getattr(getattr(optimizer, "runai", None), "steps", 1) > 1:  # its sums would be no part of the engines' state
+    if getattr(getattr(optimizer, "runai", None), "steps", 1) > 1:  # its sums would not be part of the engines' state
         raise usage("optimizer", optimizer, "one that does not accumulate: effective_batch_size does it over engines")
 
 
@@ -67,7 +71,7 @@ Metric = Callable[[Any, Any], Any]
 
 
 def top1_accuracy(outputs: Any, targets: Any) -> Any:
-    """Share of samples whose highest score is at the target class; 0 where outputs are not class scores."""
+    """Share of samples whose highest score is at the target class; 0 if the outputs are not class scores."""
     if not isinstance(outputs, torch.Tensor) or not isinstance(targets, torch.Tensor):
         return 0.0
     if outputs.dim() != 2 or targets.dim() != 1 or targets.is_floating_point():
@@ -76,7 +80,7 @@ def top1_accuracy(outputs: Any, targets: Any) -> Any:
 
 
 def named(metrics: Sequence[Metric]) -> dict[str, Metric]:
-    """Each metric under its function's name; a second one of the same name gets a number."""
+    """Metrics by their functions' names. If a name occurs again, a number is added to it."""
     found: dict[str, Metric] = {}
     for metric in metrics:
         base = getattr(metric, "__name__", type(metric).__name__)

@@ -1,4 +1,4 @@
-"""What a user gave as ``user_callback``, checked and brought to one form."""
+"""Checks of ``user_callback``; wraps each callback in the form that the runner calls."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ _INSTEAD = {
     "TerminateOnNaN": "raise in a driver_logger_callback where metrics['loss'] is not a number",
     "SwapEMAWeights": "it swaps the weights for each validation batch; keras.optimizers take use_ema=True",
 }
-"""Keras's own callbacks that write files from each process, or need each batch, and what there is for their purpose."""
+"""Keras's callbacks that write files from each process, or need each batch, and what a user can use instead."""
 
 
 def attached(given: object, *, keras: bool) -> Sequence[UserCallback]:
-    """The callbacks, in order. ``keras``: the model is a Keras model.
+    """Check and wrap the user's callbacks, in their order.
+
+    Args:
+        given: what the user gave: None, a callback, or a list of callbacks.
+        keras: whether the model is a Keras model.
 
     Raises:
-        UsageError: naming what is no callback, or one that cannot run in a training of several engines.
+        UsageError: an item is no callback, cannot run in a training of several engines, or is given twice.
     """
     if given is None:
         return ()
@@ -77,7 +81,7 @@ def _check_keras(name: str, callback: Any, base: type) -> None:
 
 
 def _refuse_others(name: str, callback: Any, hooks: Sequence[str]) -> None:
-    """They would never be called."""
+    """Refuse hooks that would never be called."""
     if hooks:
         raise UsageError(
             f"{name}: {type(callback).__name__} has {', '.join(hooks)}, takes the hooks {', '.join(_HOOKS)}: no "
@@ -90,7 +94,7 @@ def _function_of(hook: Any) -> Any:
 
 
 def _keras_base(kind: type) -> type | None:
-    """Keras's ``Callback`` among the classes it derives from."""
+    """Keras's class ``Callback`` if ``kind`` derives from it; else None."""
     return next((base for base in reversed(kind.__mro__) if base.__name__ == "Callback" and _is_kerass(base)), None)
 
 

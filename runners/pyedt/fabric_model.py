@@ -1,4 +1,4 @@
-"""``from pyedt.fabric_model import FabricModel``."""
+"""FabricModel under the name that WMLA 4.x notebooks use."""
 
 from fabric_model import FabricModel
 

@@ -1,25 +1,25 @@
-"""Run:AI's library for elastic batches and gradient accumulation, under its names.
+"""OpenEDT's implementation of Run:AI's library for elastic batches and gradient accumulation, with the same names.
 
-    import runai.elastic.torch      what a global batch means on this many GPUs, and loaders that give it
+    import runai.elastic.torch      the split of a global batch over this many GPUs, and loaders that follow it
     import runai.elastic.keras      the same for Keras 3
     import runai.ga.torch           optimizers that update after several micro-batches
     import runai.ga.keras           the same for Keras 3
     import runai.utils              Hook, Attribute, Flock, gpus, random, log
 
-It is OpenEDT's implementation. PyPI's own ``runai`` installs files of the same names in the same folder, so whichever
-was installed last has overwritten half of the other: importing this package beside it is an error that says so.
+PyPI's own ``runai`` installs files of the same names in the same folder. If both are installed, the later one has
+overwritten files of the other. Importing this package then raises an ImportError that explains this.
 """
 
 from importlib import metadata as _metadata
 
 IMPLEMENTATION = "openedt"
-"""Whose implementation of these names this is; PyPI's package has no such attribute."""
+"""Marks this implementation; PyPI's package has no such attribute."""
 
 __all__ = ["IMPLEMENTATION"]
 
 
 def _refuse_other_distribution() -> None:
-    """Raise ImportError if PyPI's ``runai`` is installed. It costs one look into each folder of ``sys.path``."""
+    """Raise ImportError if PyPI's ``runai`` is installed. This looks once into each folder of ``sys.path``."""
     try:
         version = _metadata.version("runai")
     except _metadata.PackageNotFoundError:

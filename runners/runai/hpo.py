@@ -1,4 +1,4 @@
-"""Not here: ``runai.hpo``."""
+"""``runai.hpo`` is not part of OpenEDT; the import raises an error that names alternatives."""
 
 raise ImportError(
     "runai.hpo is not part of OpenEDT's runai. Instead: submit one job for each set of parameters "

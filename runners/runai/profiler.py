@@ -1,4 +1,4 @@
-"""Not here: ``runai.profiler``."""
+"""``runai.profiler`` is not part of OpenEDT; the import raises an error that names alternatives."""
 
 raise ImportError(
     "runai.profiler is not part of OpenEDT's runai. Instead: torch.profiler.profile with PyTorch, "

@@ -1,4 +1,4 @@
-"""Not here: ``runai.reporter``."""
+"""``runai.reporter`` is not part of OpenEDT; the import raises an error that names alternatives."""
 
 raise ImportError(
     "runai.reporter is not part of OpenEDT's runai. Instead: inside a job, the metrics of train() and of a "

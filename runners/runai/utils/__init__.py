@@ -1,10 +1,10 @@
-"""Small helpers that scripts have taken from Run:AI's library.
+"""Small helpers of Run:AI's library that scripts use.
 
-Hook(module, "name", function)      a function in another's place for a while
-Attribute(object, "name", value)    an attribute for a while; ``attribute.rename``
+Hook(module, "name", function)      replace a function temporarily
+Attribute(object, "name", value)    set an attribute temporarily; ``attribute.rename`` renames one
 Flock(path)                         a lock file between processes of one machine
-gpus.count(), gpus.available()      without a framework, by CUDA_VISIBLE_DEVICES
-random.number(), .string(), …       arguments for tests
+gpus.count(), gpus.available()      GPUs by CUDA_VISIBLE_DEVICES, counted without a framework
+random.number(), .string(), …       random arguments for tests
 log                                 the logger ``runai``; the original's writes to stderr as soon as it is imported
 """
 

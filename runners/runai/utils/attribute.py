@@ -1,4 +1,4 @@
-"""Attributes of other objects, for a while."""
+"""Sets attributes of other objects temporarily."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ _NOTHING = object()
 
 
 class Attribute:
-    """Within the block ``object`` has these attributes; afterwards those that it had before.
+    """A context in which ``object`` has these attributes. Afterwards it has the attributes that it had before.
 
     Args:
-        object: that takes attributes.
-        names: of one, or of several.
-        values: as many; the value itself where ``names`` is one name.
+        object: an object whose attributes can be set.
+        names: the name of one attribute, or names of several.
+        values: as many values as there are names; if ``names`` is one name, the value itself.
 
-    Raises ValueError where there are not as many of both.
+    Raises:
+        ValueError: there are not as many values as names.
     """
 
     def __init__(self, object: Any, names: str | Sequence[str], values: Any) -> None:  # noqa: A002 - the original's
@@ -38,6 +39,10 @@ class Attribute:
 
 
 def rename(object: Any, old: str, new: str) -> None:  # noqa: A002 - the original's
-    """Attribute ``old`` of ``object`` is called ``new``. Raises AttributeError without one."""
+    """Rename the attribute ``old`` of ``object`` to ``new``.
+
+    Raises:
+        AttributeError: ``object`` has no attribute ``old``.
+    """
     setattr(object, new, getattr(object, old))
     delattr(object, old)

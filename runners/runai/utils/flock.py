@@ -7,9 +7,13 @@ import os
 
 
 class Flock:
-    """Within the block no other process of this machine is in one with the same ``path``. The file is made, and stays.
+    """A context that only one process of this machine at a time can be in, for each ``path``.
 
-    Raises OSError where the file cannot be opened or locked.
+    Args:
+        path: the lock file, which is created if needed and stays afterwards.
+
+    Raises:
+        OSError: the file cannot be opened or locked.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -26,4 +30,4 @@ class Flock:
         return self
 
     def __exit__(self, *error: object) -> None:
-        os.close(self._file)  # which unlocks it
+        os.close(self._file)  # this also unlocks the file

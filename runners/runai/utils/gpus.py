@@ -1,4 +1,4 @@
-"""NVIDIA GPUs that this process may use, counted without a framework.
+"""Counts the NVIDIA GPUs that this process may use, without a framework.
 
 A framework's own listing would open every GPU in this process, and nvidia-smi ignores CUDA_VISIBLE_DEVICES.
 """
@@ -9,7 +9,7 @@ import ctypes
 import os
 
 _UUID_SIZE = 96
-"""Bytes that NVML asks for; see nvmlDeviceGetUUID."""
+"""Size in bytes of the buffer for a UUID; see NVML's nvmlDeviceGetUUID."""
 
 
 def available() -> bool:
@@ -17,15 +17,20 @@ def available() -> bool:
 
 
 def count() -> int:
-    """Those that CUDA_VISIBLE_DEVICES leaves, as CUDA would show them to this process; 0: none, or no driver."""
+    """The number of GPUs that CUDA would show to this process, which CUDA_VISIBLE_DEVICES may limit; 0 without a
+    driver."""
     return visible_of(installed(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def visible_of(uuids: list[str], wanted: str | None) -> int:
-    """How many of ``uuids``, in CUDA's order, a CUDA_VISIBLE_DEVICES of ``wanted`` leaves.
+    """How many GPUs CUDA_VISIBLE_DEVICES leaves.
 
-    CUDA's own reading: names stand for numbers, GPU- or MIG- and the beginning of a uuid; the list ends at the first
-    that names no GPU, and one that is named twice leaves none.
+    This follows CUDA's own rules. A name is a number, or GPU- or MIG- and the beginning of a UUID. The list ends at the
+    first name that names no GPU. If a GPU is named twice, no GPU is left.
+
+    Args:
+        uuids: UUIDs of all GPUs, in CUDA's order.
+        wanted: the value of CUDA_VISIBLE_DEVICES; None: it is not set.
     """
     if wanted is None:
         return len(uuids)
@@ -49,7 +54,7 @@ def _find(name: str, uuids: list[str]) -> str | None:
 
 
 def installed() -> list[str]:
-    """UUIDs of the machine's GPUs, as the driver's management library lists them; [] without one."""
+    """UUIDs of the machine's GPUs, as the driver's management library lists them; [] without that library."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

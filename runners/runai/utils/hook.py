@@ -1,4 +1,4 @@
-"""A function in another's place for a while."""
+"""Replaces a function of another object temporarily."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 class Hook:
-    """While enabled, ``getattr(module, method)`` is ``hook``.
+    """While this is enabled, ``getattr(module, method)`` is ``hook``. As a context manager, it is enabled inside.
 
-    A subclass may define ``__hook__`` instead of giving one. The original is in ``__original__``.
+    A subclass may define ``__hook__`` instead of passing ``hook``. The original function is in ``__original__``.
 
     Args:
-        module: whatever has the attribute.
-        method: its name.
-        hook: called with the arguments of the original.
-        recursion: whether a call that the hook itself makes comes to the hook again; else it reaches the original.
+        module: the object that has the function: a module, a class or an instance.
+        method: the function's name.
+        hook: called with the original's arguments.
+        recursion: whether a call of the function from inside the hook calls the hook again; else it calls the original.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Hook:
         setattr(self.module, self.method, self._call)
 
     def disable(self) -> None:
-        """What was there is there again: also a static method, and nothing on an object whose class has it."""
+        """Restore what was there before, such as a static method, or no attribute on an instance whose class has it."""
         if self._own is None and not isinstance(self.module, type) and hasattr(type(self.module), self.method):
             delattr(self.module, self.method)
         else:

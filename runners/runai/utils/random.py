@@ -1,4 +1,4 @@
-"""Random arguments for tests; nothing here is secret."""
+"""Random arguments for tests. Nothing here is secret."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ choice = _random.choice
 
 
 def number(a: int = 10, b: int = 100) -> int:
-    """From ``a`` to ``b``, both included."""
+    """A random whole number from ``a`` to ``b``, both included."""
     return _random.randint(a, b)  # noqa: S311
 
 
 def string(length: int = 5, chars: Sequence[str] | None = None) -> str:
-    """Of ``chars``; None: printable ASCII without blanks."""
+    """A random string of ``length`` characters out of ``chars``; None: printable ASCII without blanks."""
     return "".join(_random.choices(chars or _string.ascii_letters + _string.digits + _string.punctuation, k=length))  # noqa: S311
 
 
 def strings(count: int | None = None) -> list[str]:
-    """``count`` of them; None: two to ten."""
+    """``count`` random strings; None: two to ten."""
     return [string() for _ in range(number(2, 10) if count is None else count)]
 
 
 def shape() -> tuple[int, ...]:
-    """Two to four dimensions of two to five."""
+    """A random shape with two to four dimensions, each of size two to five."""
     return tuple(number(2, 5) for _ in range(number(2, 4)))
