@@ -1,13 +1,13 @@
-"""What a global batch means on this many GPUs.
+"""The split of a global batch over this many GPUs.
 
-``runai.elastic.torch.init`` or ``runai.elastic.keras.init`` sets these attributes of this module; before, reading one
-is an AttributeError that says so:
+``runai.elastic.torch.init`` or ``runai.elastic.keras.init`` sets these attributes of this module. Reading one of them
+earlier raises an AttributeError that explains this.
 
     global_batch_size   samples of one update, as asked for
-    gpus                devices it is spread over; a machine without GPUs counts as one device
+    gpus                devices that share an update; a machine without GPUs counts as one device
     steps               micro-batches that each device computes for one update
-    batch_size          samples of one micro-batch on one device, at most the stated maximum. If the global batch does
-                        not divide evenly it is the largest of them
+    batch_size          samples of one micro-batch on one device, at most the given maximum. If the global batch does
+                        not divide evenly, this is the largest micro-batch
     sizes               samples of each step, over all devices: ``steps`` numbers whose sum is global_batch_size
     master              whether this process is the one that logs and saves
 """
@@ -24,22 +24,22 @@ from runai.utils.gpus import count as gpu_count
 ATTRIBUTES = ("steps", "batch_size", "sizes", "global_batch_size", "gpus", "master")
 
 _max_gpu_batch_size: int
-"""Samples that one device can hold at a time, as asked for."""
+"""The most samples that one device can hold at a time, as given to ``init``."""
 _log = logging.getLogger("runai")
 
 
 @dataclass(frozen=True)
 class Split:
-    """Who computes how much of one update: a global batch in micro-batches, none above what a GPU holds and no sample
-    lost."""
+    """How one update is divided: a global batch in micro-batches. None of them is larger than a GPU can hold, and no
+    sample is left out."""
 
     steps: int
     """Micro-batches of each GPU."""
     batch_size: int
     """Samples of the largest micro-batch."""
     sizes: tuple[int, ...]
-    """Samples of every micro-batch, step by step and in a step GPU by GPU: steps x gpus numbers that differ by at most
-    one. A zero is possible in the last places, where there are fewer samples than micro-batches."""
+    """Samples of every micro-batch, ordered by step and then by GPU: steps x gpus numbers that differ by at most one.
+    The last numbers are 0 if there are fewer samples than micro-batches."""
 
     @property
     def gpus(self) -> int:
@@ -51,22 +51,25 @@ class Split:
 
     @property
     def steps_samples(self) -> tuple[int, ...]:
-        """Samples of each step over all GPUs: what a loader in front of ``nn.DataParallel`` has to give."""
+        """Samples of each step over all GPUs, which a loader for ``nn.DataParallel`` must give."""
         return tuple(sum(self.sizes[start : start + self.gpus]) for start in range(0, len(self.sizes), self.gpus))
 
     @property
     def even(self) -> bool:
-        """All micro-batches are of one size, so that their plain mean is the mean of the global batch."""
+        """Whether all micro-batches have the same size, so that their plain mean is the mean of the global batch."""
         return self.global_batch_size == self.batch_size * len(self.sizes)
 
 
 def split(global_batch: int, max_gpu_batch: int, gpus: int) -> Split:
-    """As few steps as ``max_gpu_batch`` allows, of equal sizes as far as that is possible.
+    """Divide a global batch into as few steps as ``max_gpu_batch`` allows, with sizes as equal as possible.
 
     Args:
         global_batch: samples of one update, at least ``gpus``.
         max_gpu_batch: samples that one GPU can hold at a time, at least 1.
-        gpus: at least 1.
+        gpus: number of GPUs, at least 1.
+
+    Raises:
+        UsageError: ``global_batch`` is less than ``gpus``.
     """
     if global_batch < gpus:
         raise usage("global_batch_size", global_batch, f"at least one sample for each of {gpus} GPUs")
@@ -76,7 +79,7 @@ def split(global_batch: int, max_gpu_batch: int, gpus: int) -> Split:
 
 
 def shares(whole: int, parts: int) -> tuple[int, ...]:
-    """``whole`` in ``parts`` whole numbers that differ by at most one, the larger ones first."""
+    """Divide ``whole`` into ``parts`` whole numbers that differ by at most one, the larger ones first."""
     base, extra = divmod(whole, parts)
     return tuple(base + (index < extra) for index in range(parts))
 
@@ -91,14 +94,15 @@ def __getattr__(name: str) -> Any:
 
 
 def _init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = None) -> None:
-    """Spread ``global_batch_size`` samples over ``gpus`` devices and set this module's attributes.
+    """Divide ``global_batch_size`` samples among ``gpus`` devices and set this module's attributes.
 
     Args:
         global_batch_size: samples of one update.
         max_gpu_batch_size: samples that one device can hold at a time.
-        gpus: devices; None counts the NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves, or takes this CPU for one.
+        gpus: number of devices; None: the NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves, or this CPU as one device.
 
-    Raises UsageError, a ValueError, and leaves the attributes as they were.
+    Raises:
+        UsageError: (a ValueError) an argument is wrong; the attributes then stay as they were.
     """
     global_batch_size = whole("global_batch_size", global_batch_size)
     max_gpu_batch_size = whole("max_gpu_batch_size", max_gpu_batch_size)
@@ -109,12 +113,12 @@ def _init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = No
 
 
 def _set(**attributes: Any) -> None:
-    """Attributes of this module, by whoever knows them now."""
+    """Set some attributes of this module."""
     globals().update(attributes)
 
 
 def _publish(parts: Split, *, master: bool = True) -> None:
-    """Set the attributes, all of them or none."""
+    """Set all attributes that follow from a split."""
     globals().update(
         steps=parts.steps,
         batch_size=parts.batch_size,

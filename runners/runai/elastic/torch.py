@@ -9,12 +9,12 @@
         functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step(samples=len(inputs))
 
-``runai.elastic.batch_size`` is what ONE GPU computes at a time. ``nn.DataParallel`` divides what it is given among all
-of them, so a loader in front of it has to bring ``batch_size * gpus`` samples: with ``batch_size=batch_size``, as the
-original's examples had it, a training on four GPUs has a quarter of the global batch. ``data_parallel_batch()`` is
-that number, and ``batches()`` gives the right samples also where the global batch does not divide evenly.
+``runai.elastic.batch_size`` is what ONE GPU computes at a time. ``nn.DataParallel`` divides its input among all GPUs,
+so its loader must give ``batch_size * gpus`` samples. With ``batch_size=batch_size``, as in the original's examples, a
+training on four GPUs would have a quarter of the global batch. ``data_parallel_batch()`` returns the right number.
+``batches()`` also works if the global batch does not divide evenly.
 
-A loop that goes on through resizes, by one engine a GPU:
+A loop that continues through resizes, with one engine per GPU:
 
     runai.elastic.torch.init(256, 64)
     optimizer = runai.ga.torch.optim.SGD(runai.elastic.steps, model.parameters(), lr=0.1)
@@ -24,18 +24,20 @@ A loop that goes on through resizes, by one engine a GPU:
         loss = functional.cross_entropy(model(inputs), targets)
         loss.backward()
         optimizer.step()
-        loader.report(loss)                 # for logs and pages; it may be left out
+        loader.report(loss)                 # optional: shows the loss in logs and on pages
 
-In a job of OpenEDT, and in a plain process that sees several GPUs (or whose EDT_CPU_SLOTS says so), engines share every
-update: the body runs in each of them for its own micro-batches, the gradients are summed in one order whatever their
-number is, and joins, leaves and crashes change no weight. ``gpus`` and ``steps`` are those of the present batch,
-``loader.epoch`` and ``loader.step`` its place. Elsewhere the body runs in this process, with the same arithmetic.
+Engines share every update in a job of OpenEDT, and also in a plain process that sees several GPUs or has EDT_CPU_SLOTS
+set. Each engine runs the loop's body for its own micro-batches. The gradients are summed in one order, whatever the
+number of engines is, so joins, leaves and crashes change no weight. ``gpus`` and ``steps`` then describe the present
+batch, and ``loader.epoch`` and ``loader.step`` are its place. In any other case the body runs in this process, with the
+same arithmetic.
 
-What is behind the loop runs once, with the trained weights: in a job's driver, where the body has not run. So the body
-computes gradients and nothing else: a variable that it sets is not there after the loop; ``lr_scheduler=`` moves
-learning rates; ``break``, and a second loop in one script, are errors in a job. After a crash a micro-batch may be
-computed twice; it counts once. A loss that is a sum over the samples: ``reduction="sum"`` of the optimizer.
-Outside of a job ``break`` ends the training with its last whole update, and no checkpoints are written.
+Code after the loop runs once, with the trained weights. In a job this happens in the driver, where the body has not
+run. So the body should only compute gradients: a variable that it sets does not exist after the loop. Learning rates
+are changed by ``lr_scheduler=``. In a job, ``break`` is an error, and so is a second loop in the same script. After a
+crash a micro-batch may be computed twice, but it counts once. For a loss that is a sum over the samples, give the
+optimizer ``reduction="sum"``. Outside of a job, ``break`` ends the training after its last whole update, and no
+checkpoints are written.
 """
 
 from __future__ import annotations
@@ -66,14 +68,15 @@ _NAME = "runai.elastic.torch.loader()"
 
 
 def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = None) -> None:
-    """Set the attributes of ``runai.elastic``; see there.
+    """Set the attributes of ``runai.elastic``, which that package describes.
 
     Args:
         global_batch_size: samples of one update.
         max_gpu_batch_size: samples that one GPU can hold at a time.
-        gpus: devices; None: those that torch sees, which respects CUDA_VISIBLE_DEVICES, or this CPU as one.
+        gpus: number of devices; None: those that torch sees, which respects CUDA_VISIBLE_DEVICES, or this CPU as one.
 
-    Raises UsageError, a ValueError, and leaves the attributes as they were.
+    Raises:
+        UsageError: (a ValueError) an argument is wrong; the attributes then stay as they were.
     """
     if gpus is None:
         gpus = torch.cuda.device_count() or 1
@@ -84,10 +87,10 @@ def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = Non
 
 
 def data_parallel_batch() -> int:
-    """Samples that a loader in front of ``nn.DataParallel`` gives at a time, over all GPUs; of uneven steps the most.
+    """Samples, over all GPUs, that a loader for ``nn.DataParallel`` gives at a time; the most if steps are uneven.
 
-    ``DataLoader(dataset, batch_size=runai.elastic.torch.data_parallel_batch())`` is exactly the global batch in
-    ``runai.elastic.steps`` steps where that divides evenly; elsewhere use ``batches()``.
+    If the global batch divides evenly, ``DataLoader(dataset, batch_size=runai.elastic.torch.data_parallel_batch())``
+    gives exactly the global batch in ``runai.elastic.steps`` steps. Otherwise use ``batches()``.
     """
     return int(max(elastic.sizes))
 
@@ -95,16 +98,19 @@ def data_parallel_batch() -> int:
 class Batches(Sampler[list[int]]):
     """A batch sampler that follows ``runai.elastic.sizes``: ``DataLoader(dataset, batch_sampler=Batches(dataset))``.
 
-    Each ``runai.elastic.steps`` batches in a row are one global batch. Where samples are left over at an epoch's end,
-    they make a last, smaller global batch, again of ``steps`` batches as far as there are samples, which weigh right
-    if the optimizer is given their size: ``optimizer.step(samples=len(inputs))``.
+    Each ``runai.elastic.steps`` consecutive batches are one global batch. Samples that are left over at an epoch's end
+    make a last, smaller global batch. It also has ``steps`` batches if there are enough samples. These batches are
+    weighted correctly if the optimizer knows their size: ``optimizer.step(samples=len(inputs))``.
 
     Args:
-        dataset: anything with a length.
-        shuffle: another order each epoch.
-        sampler: an order of its own, instead of ``shuffle``.
-        generator: of the shuffling; None: torch's global one.
+        dataset: an object with a length.
+        shuffle: use another order in each epoch.
+        sampler: yields the order, in place of ``shuffle``.
+        generator: random generator for shuffling; None: torch's global one.
         drop_last: leave out the samples that make no whole global batch.
+
+    Raises:
+        UsageError: both ``shuffle`` and ``sampler`` are given.
     """
 
     def __init__(
@@ -135,7 +141,7 @@ class Batches(Sampler[list[int]]):
                     yield list(islice(samples, size))
 
     def __len__(self) -> int:
-        """Batches of an epoch."""
+        """Number of batches in an epoch."""
         cycles, rest = divmod(len(self._sampler), elastic.global_batch_size)
         return int(cycles * elastic.steps + (0 if self._drop_last else min(rest, elastic.steps)))
 
@@ -165,36 +171,40 @@ def loader(
     driver_logger_callback: Any = None,
     worker_logger_callback: Any = None,
 ) -> UserLoop:
-    """The micro-batches of a whole training, for one loop over them; see ``runai.elastic.torch``.
+    """The micro-batches of a whole training, for one loop over them; ``runai.elastic.torch`` describes the loop.
 
     Args:
-        dataset: map-style, the same in every process.
-        model: what the loop's body computes with; an engine moves it, and every batch, to its GPU.
-        optimizer: one of ``runai.ga.torch.optim`` or of ``torch.optim``, over parameters of the model. The body calls
-            ``step()`` once a batch; an update follows when the global batch is complete, whatever ``steps`` is.
+        dataset: a map-style data set, the same in every process.
+        model: the model that the loop's body computes with; an engine moves it, and every batch, to its GPU.
+        optimizer: an optimizer of ``runai.ga.torch.optim`` or ``torch.optim``, over parameters of the model. The body
+            calls ``step()`` once per batch. The update follows when the global batch is complete, whatever ``steps``
+            is.
         epochs: passes over the data set.
-        seed: of shuffling, augmentation and dropout; None: the job's, or EDT_SEED.
-        shuffle: another order each epoch; else the data set's own.
+        seed: seed of shuffling, augmentation and dropout; None: the job's seed, or EDT_SEED.
+        shuffle: use another order in each epoch; else the data set's own order.
         collate_fn: list of samples -> batch; None: torch's default.
-        num_workers: loader processes of each engine; 0: it loads by itself.
-        metrics: names of what ``loader.report(loss, name=value)`` reports beside the loss.
+        num_workers: loader processes of each engine; 0: the engine itself loads.
+        metrics: names of the values that ``loader.report(loss, name=value)`` reports beside the loss.
         lr_scheduler: a torch scheduler of ``optimizer`` that needs no metric. The body must not step it.
-        lr_scheduler_interval: "epoch" or "step": after which it moves.
+        lr_scheduler_interval: "epoch" or "step", after which the scheduler moves.
         reduction: "exact": the same bits on any number of engines; "fast": plain all-reduce.
-        checkpoint_freq: in a job, write model files every so many epochs; 0: only the final ones.
-        recovery_interval: in a job, seconds between the engines' own checkpoints.
-        compare_interval: in a job, updates from one comparison of what the engines hold to the next; None: the ends of
-            epochs, as far as they cost less than 1 % of the time. Either way after each join and at the end. 0: never.
-        on_mismatch: what then, where they differ: "mark" (all take the first engine's state and go on, the result is
-            marked "not exact"), "stop" (an error), or "restore" (all go back to the newest checkpoint at which they
-            were equal, once; the second time it is an error).
-        require_exact: whatever ends the guarantee of an exact result is an error; engines that are unlike others do not
-            join.
-        driver_logger_callback, worker_logger_callback: loggers of WMLA 4.x, as ``FabricModel`` takes them; in a job.
+        checkpoint_freq: in a job, epochs between two writings of model files; 0: only the final ones are written.
+        recovery_interval: in a job, seconds between two recovery checkpoints.
+        compare_interval: in a job, updates between two comparisons of what the engines hold; None: ends of epochs, as
+            many as cost less than 1 % of the time. In both cases engines also compare after each join and at the end.
+            0: never.
+        on_mismatch: what happens if engines differ: "mark" (all engines take the first engine's state, the training
+            continues, and the result is marked "not exact"), "stop" (an error), or "restore" (all engines go back to
+            the newest checkpoint at which they were equal; the second time it is an error).
+        require_exact: whatever ends the guarantee of an exact result is an error; engines that are unlike the others
+            do not join.
+        driver_logger_callback, worker_logger_callback: in a job, loggers of WMLA 4.x, as in ``FabricModel``.
 
-    Raises UsageError, a ValueError, that names the argument, what it got and what it takes.
+    Raises:
+        AttributeError: ``init`` was not called.
+        UsageError: (a ValueError) an argument is wrong; the message names it, what it got and what it takes.
     """
-    global_batch = int(elastic.global_batch_size)  # before init() an error that says so
+    global_batch = int(elastic.global_batch_size)  # before init(), this raises an error that explains it
     indexed = hasattr(dataset, "__getitem__") and not isinstance(dataset, IterableDataset)
     if not indexed or not hasattr(dataset, "__len__") or not len(dataset):
         raise usage("dataset", dataset, "a map-style data set (with __getitem__ and __len__) that is not empty")
@@ -256,7 +266,14 @@ def _scheduler(scheduler: Any) -> Any:
 
 
 def _follow(engines: int, own: int, sizes: Sequence[int], leads: bool) -> None:
-    """The attributes of ``runai.elastic`` while ``engines`` share a step, ``own`` micro-batches of it in this one."""
+    """Set the attributes of ``runai.elastic`` for a step.
+
+    Args:
+        engines: the number of engines that share the step.
+        own: micro-batches of the step in this engine.
+        sizes: samples of all micro-batches of a full step.
+        leads: whether this engine is the first.
+    """
     runs = even_split(len(sizes), engines)
     rounds = [sum(sizes[run[place]] for run in runs if place < len(run)) for place in range(len(runs[0]))]
     elastic._set(gpus=engines, steps=own, batch_size=max(sizes), sizes=tuple(rounds), master=leads)
@@ -274,7 +291,7 @@ def _loop_optimizer(model: nn.Module, optimizer: Any) -> LoopOptimizer:
 
 
 class _AccumulatingOptimizer:
-    """One of ours, which has a place for whoever takes its steps."""
+    """An optimizer of ``runai.ga.torch``, which lets a driver take its steps."""
 
     def __init__(self, optimizer: Accumulating) -> None:
         self.optimizer = optimizer
@@ -289,7 +306,7 @@ class _AccumulatingOptimizer:
         self.optimizer.runai.driver = None
 
     def step(self, optimizer: Accumulating, closure: Any, samples: int | None) -> Any:
-        """``Driver.step``; how many samples the micro-batch has, the loop knows better than the caller."""
+        """``Driver.step``. The loop knows how many samples the micro-batch has, so ``samples`` is ignored."""
         assert self._loop is not None
         if self._loop.in_body:
             return self._loop.take_step(closure)
@@ -297,7 +314,7 @@ class _AccumulatingOptimizer:
 
 
 class _PlainOptimizer:
-    """One of torch's: its ``step`` is replaced for the time of the loop."""
+    """An optimizer of torch. Its ``step`` is replaced while the loop runs."""
 
     averages = True
 
@@ -311,7 +328,7 @@ class _PlainOptimizer:
         def step(closure: Any = None) -> Any:
             return loop.take_step(closure) if loop.in_body else update(closure)
 
-        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # torch: no scheduler need patch it
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # torch: schedulers need not patch it
         self.optimizer.step = step  # type: ignore[method-assign]
 
     def release(self) -> None:

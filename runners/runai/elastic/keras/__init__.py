@@ -5,11 +5,12 @@
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
     model.fit(x, y, batch_size=runai.elastic.batch_size, epochs=3)
 
-On one device ``fit`` is Keras's own, in micro-batches. On several, and in a job of OpenEDT, it trains on this machine's
-or the job's engines: the script is run from the top to ``fit`` in each of them, and only the first process (the driver)
-goes on after it. So a script calls ``fit`` once there, and makes its data before it the same way every time.
+On one device, ``fit`` is Keras's own, and computes micro-batches. On several devices, and in a job of OpenEDT, ``fit``
+trains on this machine's or the job's engines. Each engine runs the script from the top to ``fit``. Only the first
+process, the driver, continues after ``fit``. So a script calls ``fit`` only once in this case, and must make its data
+in the same way every time.
 
-Keras is imported by ``models``, PyTorch (whose tensors travel between engines) when there are several devices.
+``models`` imports Keras. PyTorch is imported only if there are several devices, because engines exchange its tensors.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from runai.elastic import split
 
 
 def _generators() -> tuple[Any, Any]:
-    """Where Python's and NumPy's global generators stand."""
+    """The states of Python's and NumPy's global generators."""
     _, keys, *rest = np.random.get_state(legacy=True)
     return random.getstate(), (np.asarray(keys).tobytes(), rest)
 
 
 def _seed_as_engines() -> None:
-    """Seed whichever of both generators still stands as ``_untouched``; and leave GPU memory to the engines.
+    """Seed Python's and NumPy's generators, unless the script has seeded or used them; leave GPU memory to engines.
 
-    So the driver and its engines draw data and weights alike, if the script seeds nothing. Engines are seeded before
-    they run the script. The driver of a training without a platform is a process of the user's own, so it is brought to
-    the same place, save for generators that the script has seeded by then: engines run that, too.
+    The driver and its engines then draw equal data and weights even if the script sets no seed. Engines are seeded
+    before they run the script. The driver of a training without a platform is the user's own process, so it is seeded
+    here. A generator that the script has seeded by now is left alone, because engines run that code, too.
     """
-    # TensorFlow would take all of the first GPU for the model of this process, and an engine is to compute there.
+    # TensorFlow would reserve the whole first GPU for this process's model, but an engine must compute there.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     seed = seeds.process_seed(environment.seed())
     python, numpy = (now == then for now, then in zip(_generators(), _untouched, strict=True))
@@ -54,7 +55,7 @@ def _seed_as_engines() -> None:
 
 
 _untouched = _generators()
-"""As they were when this module was imported, before the script drew or seeded."""
+"""The generators' states when this module was imported, before the script used or seeded them."""
 
 
 def __getattr__(name: str) -> Any:
@@ -64,16 +65,17 @@ def __getattr__(name: str) -> Any:
 
 
 def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = None) -> None:
-    """Spread ``global_batch_size`` samples over ``gpus`` devices and set the attributes of ``runai.elastic``.
+    """Divide ``global_batch_size`` samples among ``gpus`` devices and set the attributes of ``runai.elastic``.
 
     Args:
         global_batch_size: samples of one update.
         max_gpu_batch_size: samples that one device can hold at a time.
         gpus: devices of this machine; None: the GPUs that CUDA_VISIBLE_DEVICES leaves, or this CPU as one. In a job of
-            OpenEDT it is what the job has, whatever is given here.
+            OpenEDT this argument has no effect, and the number of devices is that of the job.
 
     Raises:
-        UsageError: (a ValueError) naming the argument, what it got and what it takes; nothing is changed then.
+        UsageError: (a ValueError) an argument is wrong; the message names it, what it got and what it takes. Nothing
+            is changed then.
     """
     role = context.current()
     if role is None:
@@ -82,7 +84,7 @@ def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = Non
             _seed_as_engines()
         return
     batch, most = whole("global_batch_size", global_batch_size), whole("max_gpu_batch_size", max_gpu_batch_size)
-    # Engines of a training without a platform split as their driver did, which knows no spec.
+    # The driver of a training without a platform knew no spec when it made its split; its engines make the same split.
     given = gpus if role.spec.driver == "external" else None
     devices = whole("gpus", gpus) if given is not None else min(role.spec.max_engines, batch)
     elastic._publish(split(batch, most, devices), master=role.role == "driver")

@@ -1,8 +1,8 @@
-"""``fit`` on several devices, and in a job: our engines compute.
+"""``fit`` on several devices, and in a job, where OpenEDT's engines compute.
 
-An update is ``steps x gpus`` micro-batches, as many as the engines there are share; what the model was compiled with is
-its loss, its metrics and its optimizer. ``verbose`` means nothing here: progress goes to standard error. In the driver
-``fit`` returns Keras's ``History`` with the trained weights in the model; in an engine it does not return.
+An update has ``steps x gpus`` micro-batches, which all engines share. Loss, metrics and optimizer are those that the
+model was compiled with. ``verbose`` has no effect, because progress goes to standard error. In the driver, ``fit``
+returns Keras's ``History``, and the model has the trained weights. In an engine, ``fit`` does not return.
 """
 
 from __future__ import annotations
@@ -34,21 +34,25 @@ _FIXED: Mapping[str, tuple[Any, str]] = {
     "validation_steps": (None, "a validation is all of validation_data; give less of them"),
     "validation_batch_size": (None, "test batches are of runai.elastic.batch_size samples"),
 }
-"""Arguments of ``fit`` that must be what Keras has by default, and what to do instead."""
+"""Arguments of ``fit`` that must have Keras's default value, and what to do instead."""
 _trained: list[bool] = []
 _DRAWN = "takes arrays or a keras.utils.PyDataset: each engine must be able to fetch any sample by itself"
 
 
 def fit(model: Any, plan: Any, given: Mapping[str, Any]) -> Any:
-    """Train on engines, as this module says.
+    """Train on engines, as the module's docstring describes.
 
     Args:
-        model: compiled.
-        plan: ``models.Plan``.
+        model: the compiled model.
+        plan: a ``models.Plan``.
         given: all arguments of ``fit``, by name.
 
+    Returns:
+        Keras's ``History``.
+
     Raises:
-        UsageError: an argument that engines cannot honour, by its name.
+        UsageError: engines do not support an argument, which the message names; or ``fit`` was called before, or the
+            model is not compiled.
     """
     if _trained:
         raise UsageError(
@@ -102,7 +106,7 @@ def fit(model: Any, plan: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _data(given: Mapping[str, Any], batch_size: int) -> tuple[Any, Any]:
-    """Training and validation data, in one of the forms that engines draw from."""
+    """Training and validation data, in a form that engines can load from."""
     x, y, weights = given["x"], given["y"], given["sample_weight"]
     validation, part = given["validation_data"], given["validation_split"]
     if isinstance(x, keras.utils.PyDataset):
@@ -139,7 +143,7 @@ def _arrays(name: str, x: Any, y: Any = None, weights: Any = None) -> Any:
 
 
 def _check_items(x: Any, batch_size: int) -> None:
-    """A micro-batch is made of whole items."""
+    """Check the size of the data's items, because a micro-batch is made of whole items."""
     rows = _rows(x[0])
     if batch_size % rows:
         raise UsageError(
@@ -160,7 +164,7 @@ def _callbacks(given: Any) -> Any:
 
 
 def _offer(gpus: int) -> None:
-    """To the training on this machine: as many slots as ``init`` was given, where the environment says nothing else."""
+    """Offer the training as many slots as ``init`` was given, unless the environment sets another number."""
     os.environ.setdefault("EDT_CPU_SLOTS", str(gpus))
     if devices.count() > gpus:
         names = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))).split(",")
@@ -168,22 +172,22 @@ def _offer(gpus: int) -> None:
 
 
 def _follow(offset: object, engines: int, own: int, leads: bool) -> None:
-    """In an engine, before each step: ``runai.elastic`` says what there is now."""
+    """Set the attributes of ``runai.elastic`` to the present engines. Called in an engine before each step."""
     elastic._set(gpus=engines, steps=own, master=leads)
 
 
 class _History:
-    """The driver's logger: in a job the usual log lines, and for Keras each epoch's loss and metrics."""
+    """The driver's logger. In a job it writes the usual log lines; for Keras it keeps each epoch's loss and metrics."""
 
     def __init__(self, model: Any, micro_batches: int) -> None:
         self._model, self._micro_batches = model, micro_batches
         role = context.current()
         self._in_job = role is not None
         self._log = ELog(role.spec.log_dir if role is not None else "", micro_batches)
-        """It writes nothing before ``on_train_begin``."""
+        """Writes nothing before ``on_train_begin``."""
         self._steps = 0
         self._epochs: dict[int, dict[str, float]] = {}
-        """By number from 1: what counts over all of the epoch comes with its last step."""
+        """Metrics by epoch, from 1. The last step of an epoch brings the values over the whole epoch."""
 
     def on_train_begin(self) -> None:
         if self._in_job:
@@ -202,7 +206,7 @@ class _History:
         self._epochs.setdefault(epoch, {}).update({f"val_{name}": value for name, value in metrics.items()})
 
     def as_keras(self, epochs: int) -> Any:
-        """Keras's own ``History``, which ``model.history`` is too."""
+        """Make Keras's own ``History``, which is also set as ``model.history``."""
         history = keras.callbacks.History()
         history.set_params({"epochs": epochs, "steps": self._steps, "verbose": 0})
         history.set_model(self._model)

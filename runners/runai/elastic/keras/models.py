@@ -1,8 +1,8 @@
-"""A Keras model that trains on global batches.
+"""Makes a Keras model train on global batches.
 
     model = runai.elastic.keras.models.Model(model)
 
-``compile`` and ``fit`` of that object are then elastic; ``evaluate``, ``predict`` and saving are Keras's own.
+That object's ``compile`` and ``fit`` are then elastic; ``evaluate``, ``predict`` and saving stay Keras's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OF_KERAS_2 = ("max_queue_size", "workers", "use_multiprocessing")
 
 @dataclass(frozen=True)
 class Plan:
-    """How one update of a model is made, as ``init`` said when the model was wrapped."""
+    """How an update of a model is divided, as ``init`` has set it when the model was wrapped."""
 
     global_batch: int
     batch_size: int
@@ -39,21 +39,22 @@ class Plan:
     steps: int
     gpus: int
     engines: bool
-    """Whether engines of ours compute: on several devices, and in a job."""
+    """Whether OpenEDT's engines compute, which they do on several devices and in a job."""
 
 
 def Model(model: Any) -> Any:  # noqa: N802 - its name of old
-    """``model`` itself, made elastic: one update of ``fit`` takes the global batch, in micro-batches.
+    """Make ``model`` elastic, and return it: one update of ``fit`` takes the global batch, in micro-batches.
 
-    ``fit`` takes ``batch_size=runai.elastic.batch_size``, or none. ``steps_per_epoch`` counts batches of that size, or
-    the items of data that come in batches. A loss that is a sum is divided by the micro-batches,
-    of which a RuntimeWarning tells.
+    ``fit`` takes ``batch_size=runai.elastic.batch_size``, or no batch size. ``steps_per_epoch`` counts batches of that
+    size, or the items of data that come in batches. A loss that is a sum is divided by the number of micro-batches; a
+    RuntimeWarning is issued for such a loss.
 
     Args:
         model: a ``keras.Model``, compiled or not.
 
     Raises:
-        UsageError: (a ValueError) there was no ``init``, or the model has a training loop of its own.
+        UsageError: (a ValueError) ``init`` was not called, or the model is already elastic or has its own training
+            loop.
     """
     if not isinstance(model, keras.Model):
         raise UsageError(f"model: got {type(model).__name__}, takes a keras.Model of Keras 3")
@@ -70,7 +71,7 @@ def Model(model: Any) -> Any:  # noqa: N802 - its name of old
             _warn_of_sums(model.loss)
             model.jit_compile = False
             model.train_function = None
-    # Into __dict__, past Keras, which would take what is assigned for a part of the model.
+    # Write to __dict__ directly: Keras would treat an assigned attribute as a part of the model.
     vars(model)["__runai__"] = {name: getattr(model, name) for name in ("compile", "fit")}
     vars(model)["compile"] = functools.partial(_compile, model, plan)
     vars(model)["fit"] = functools.partial(_fit, model, plan)
@@ -94,14 +95,14 @@ def _compile(model: Any, plan: Plan, /, *args: Any, **kwargs: Any) -> None:
     given = inspect.signature(original).bind(*args, **kwargs)
     if "optimizer" in given.arguments:
         given.arguments["optimizer"] = _optimizer(plan, given.arguments["optimizer"])
-    if plan.engines or plan.steps > 1:  # parts have sizes that a compiler of fixed shapes does not know
+    if plan.engines or plan.steps > 1:  # a compiler of fixed shapes does not know the micro-batches' sizes
         given.arguments.setdefault("jit_compile", False)
         _warn_of_sums(given.arguments.get("loss"))
     original(*given.args, **given.kwargs)
 
 
 def _warn_of_sums(losses: Any) -> None:
-    """Micro-batches weigh by their samples, which is right for means over samples."""
+    """Warn of losses that are no means over samples, because micro-batches are weighted by their samples."""
     for loss in keras.tree.flatten(losses):
         if (reduction := getattr(loss, "reduction", None)) in ("sum", "mean_with_sample_weight"):
             warnings.warn(
@@ -113,7 +114,7 @@ def _warn_of_sums(losses: Any) -> None:
 
 
 def _optimizer(plan: Plan, given: Any) -> Any:
-    """An instance for an instance, a name or a config."""
+    """An optimizer instance for an instance, a name or a config."""
     try:
         optimizer = keras.optimizers.get(given)
     except ValueError as error:
@@ -154,7 +155,7 @@ def _fit(model: Any, plan: Plan, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _check_batch_size(plan: Plan, given: Any) -> None:
-    """It has been decided by ``init``."""
+    """Refuse another batch size than the one that ``init`` has set."""
     if given not in (None, plan.batch_size, plan.global_batch):
         raise UsageError(
             f"batch_size: got {given!r}, takes runai.elastic.batch_size, which is {plan.batch_size}, or nothing: "
@@ -163,7 +164,7 @@ def _check_batch_size(plan: Plan, given: Any) -> None:
 
 
 def _fit_generator(model: Any, generator: Any, steps_per_epoch: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Keras 2's: ``fit`` takes generators today."""
+    """Keras 2's ``fit_generator``. In Keras 3, ``fit`` takes generators."""
     warnings.warn(
         "fit_generator() is fit() under its name of Keras 2; call fit(), which takes generators, too",
         DeprecationWarning,
@@ -174,9 +175,9 @@ def _fit_generator(model: Any, generator: Any, steps_per_epoch: Any = None, *arg
         raise UsageError(f"fit_generator(): got {len(args) + 2} positional arguments, takes {len(names) + 2}")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     for name in _OF_KERAS_2:
-        given.pop(name, None)  # how a generator's items are fetched: Keras 3 asks the data set
+        given.pop(name, None)  # how items are fetched; in Keras 3 this is set at the data set
     if hasattr(generator, "__next__"):
-        given["shuffle"] = False  # it never was, and Keras 3 warns of it
+        given["shuffle"] = False  # a generator was never shuffled, and Keras 3 warns about it
     given["steps_per_epoch"] = None if steps_per_epoch is None else int(steps_per_epoch)
     return model.fit(generator, **given)
 
@@ -185,17 +186,18 @@ _KERAS = Keras3()
 
 
 def _train_step_of(model: Any, most: int) -> Callable[[Any], dict[str, Any]]:
-    """A ``train_step`` for ``model``: one update of a Keras model out of micro-batches, on one device.
+    """Make a ``train_step`` that computes one update of a Keras model from micro-batches, on one device.
 
-    What ``fit`` is given is a global batch. It goes through the model in parts that the device can hold, each part's
-    mean gradient counts by its share of the samples, and the optimizer takes one step: for a loss that is a mean over
-    samples the step of the whole batch, however many samples the last one of an epoch has. Floating-point variables
-    that a forward pass moves (batch normalization's moving averages) become the same weighted mean over the parts, each
-    of which starts from what was before: as engines do it, so that they do not depend on the number of devices either.
+    The data that ``fit`` passes are a global batch. The model computes it in parts that the device can hold. Each
+    part's mean gradient is weighted by its share of the samples, and then the optimizer takes one step. If the loss is
+    a mean over samples, this step is that of the whole batch, also for an epoch's last, smaller batch. Floating-point
+    variables that a forward pass changes (batch normalization's moving averages) become the same weighted mean over
+    the parts; each part starts from their values before the update. Engines do the same, so these variables do not
+    depend on the number of devices either.
 
     Args:
-        model: compiled by the time that it is called.
-        most: samples of a part.
+        model: the model; it must be compiled before the train step is called.
+        most: the most samples of a part.
     """
 
     def train_step(data: Any) -> dict[str, Any]:
@@ -242,7 +244,7 @@ def _train_step_of(model: Any, most: int) -> Callable[[Any], dict[str, Any]]:
 
 
 def _gradients(model: Any, weights: list[Any], x: Any, y: Any, sample_weight: Any) -> list[Any]:
-    """Of the mean loss of one part; its metrics are counted."""
+    """Gradients of the mean loss of one part; this also updates the metrics."""
     with tf.GradientTape() as tape:
         outputs = _KERAS.call(model, x, training=True)
         loss = _KERAS.compute_loss(model, x, y, outputs, sample_weight, training=True)
@@ -265,20 +267,28 @@ def _dense(gradient: Any, dtype: Any) -> Any:
 
 
 def is_arrays(x: Any) -> bool:
-    """Whether Keras cuts it into batches itself."""
+    """Whether Keras itself divides this data into batches."""
     return isinstance(x, (list, tuple, dict)) or hasattr(x, "__array__") or isinstance(x, tf.Tensor)
 
 
 def regrouped(x: Any, batch: int, micro_batch: int, steps_per_epoch: int | None) -> tuple[Any, int | None]:
-    """``x``, not arrays, and its ``steps_per_epoch``, cut so that an item of it is a global batch of ``batch`` samples.
+    """Regroup data that are not arrays, so that each item is a global batch.
 
         tf.data.Dataset             batches of exactly the global batch, and a smaller last one
-        PyDataset                   as many items in a row as hold a global batch, judged by the first item
-        generator                   alike; with steps_per_epoch an epoch's last ones are put together by themselves
+        PyDataset                   joins as many items as hold a global batch, judged by the first item
+        generator                   the same; with steps_per_epoch, an epoch's last items are joined separately
 
     Args:
-        micro_batch: samples of an item of ``x`` that does not say how many it has.
-        steps_per_epoch: items of ``x`` in an epoch; None: all that there are.
+        x: the data.
+        batch: samples of the global batch.
+        micro_batch: samples of an item if a ``tf.data.Dataset`` is empty.
+        steps_per_epoch: items of ``x`` in an epoch; None: all items.
+
+    Returns:
+        The regrouped data, and their ``steps_per_epoch``.
+
+    Raises:
+        UsageError: ``x`` is of another type.
     """
     if isinstance(x, tf.data.Dataset):
         rows = next((_row_count(item) for item in x.take(1)), micro_batch)
@@ -301,13 +311,13 @@ def _groups(items: int | None, rows: int, batch: int) -> int | None:
 
 
 def _counted(dataset: Any, items: int, rows: int, batch: int) -> Any:
-    """With its length, which is lost where batches are cut anew; it follows if the last of ``items`` cannot matter."""
+    """Set the length of ``dataset``, which regrouping has lost, if it does not depend on the size of the last item."""
     least, most = -(-((items - 1) * rows + 1) // batch), -(-items * rows // batch)
     return dataset.apply(tf.data.experimental.assert_cardinality(most)) if items > 0 and least == most else dataset
 
 
 class _Grouped(keras.utils.PyDataset):  # type: ignore[misc]
-    """``inner`` with ``size`` items as one."""
+    """Joins ``size`` items of ``inner`` into one."""
 
     def __init__(self, inner: Any, size: int) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
-"""What the first Run:AI library had for Keras 2.2 under this name.
+"""The place of a module of the first Run:AI library, for Keras 2.2; the import raises an error.
 
-``get_gradients``, ``update``, ``update_add`` and ``update_sub`` stood in for functions of ``keras.backend`` by which an
-optimizer of that time built its graph. Keras 3 has neither those functions nor such a graph.
+The original's ``get_gradients``, ``update``, ``update_add`` and ``update_sub`` replaced functions of ``keras.backend``
+by which an optimizer of that time built its graph. Keras 3 has neither those functions nor such a graph.
 """
 
 from __future__ import annotations

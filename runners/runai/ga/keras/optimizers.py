@@ -1,15 +1,15 @@
-"""Keras 3 optimizers that take one step out of the gradients of several batches.
+"""Keras 3 optimizers that take one step from the gradients of several batches.
 
     Optimizer(optimizer, steps)                 around any optimizer of Keras, its state included
     SGD(steps, …), Adam(steps, …), …            Keras's own by their names, with their own arguments
 
-Each batch's gradients are added up; with every ``steps``-th batch the optimizer takes one step with their *mean*, so
-that a mean loss gives what one batch of all those samples gives, if the batches are of one size. What the optimizer
-counts are its steps: learning-rate schedules, moving averages of weights, weight decay, clipping and constraints go by
-updates. (Keras's own ``gradient_accumulation_steps`` averages alike, but reads schedules and moves averages with every
-batch, and cannot be given to an optimizer that has state already.)
+The batches' gradients are added up. With every ``steps``-th batch, the optimizer takes one step with their *mean*. If
+the loss is a mean and the batches have the same size, this step is that of one batch with all their samples. The
+optimizer counts its steps. Learning-rate schedules, moving averages of weights, weight decay, clipping and constraints
+therefore count updates. (Keras's own ``gradient_accumulation_steps`` averages in the same way, but reads schedules and
+moves averages with every batch, and cannot be used for an optimizer that already has state.)
 
-A cycle that the end of an epoch leaves unfinished goes on in the next one; ``flush()`` ends it with what there is.
+If an epoch ends within a cycle, the next epoch continues the cycle. ``flush()`` ends the cycle with its batches so far.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ if int(keras.__version__.partition(".")[0]) < 3:
     )
 
 _OF_THE_INNER = ("weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "loss_scale_factor")
-"""Arguments of every optimizer of Keras: they are asked of the inner one."""
+"""Arguments of every optimizer of Keras; they are read from the inner optimizer."""
 
 
 @keras.saving.register_keras_serializable(package="runai")
 class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
-    """``optimizer``, one step of which takes the mean gradient of ``steps`` batches.
+    """Wraps ``optimizer``, which then takes one step with the mean gradient of ``steps`` batches.
 
-    Attributes that it does not have are those of the inner one.
+    Attributes that this class does not have are read from the inner optimizer.
 
     Args:
-        optimizer: a ``keras.optimizers.Optimizer``; its state, if it has some, stays.
-        steps: batches to one update; 1: the plain optimizer.
+        optimizer: a ``keras.optimizers.Optimizer``; its state, if it has any, stays.
+        steps: batches per update; 1: the plain optimizer.
+        name: the optimizer's name; None: the inner name with ``_cycle``.
 
     Raises:
-        UsageError: (a ValueError) naming the argument, what it got and what it takes.
+        UsageError: (a ValueError) an argument is wrong; the message names it, what it got and what it takes.
     """
 
     def __init__(self, optimizer: Any, steps: int, name: str | None = None) -> None:
@@ -56,7 +57,7 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
                 "steps: Keras computes with JAX here, whose optimizers keep no state between calls; takes 1, or "
                 f"Keras's own gradient_accumulation_steps={steps}"
             )
-        # A name of its own: HDF5 files know variables by the names of optimizers, and there are two counters.
+        # The name differs from the inner one: HDF5 files find variables by optimizer names, and there are two counters.
         super().__init__(learning_rate=0.0, name=name or f"{optimizer.name}_cycle")
         for attribute in _OF_THE_INNER:
             self.__dict__.pop(attribute, None)
@@ -69,9 +70,9 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
-    # ── what it computes ──────────────────────────────────────────────────────────────────────────────────────
+    # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
     def build(self, variables: list[Any]) -> None:
-        """Variables for the sums; those of the inner optimizer, if it has none yet."""
+        """Create the variables of the sums, and those of the inner optimizer if it has none yet."""
         if not self.optimizer.built:
             self.optimizer.build(variables)
         super().build(variables)
@@ -79,11 +80,14 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
             self._sums = [self.add_variable_from_reference(variable, name="gradient_sum") for variable in variables]
 
     def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        """Take the gradients of one batch; with the last of a cycle, update the variables.
+        """Take the gradients of one batch. With the last batch of a cycle, update the variables.
 
         Args:
-            grads: a gradient a variable; None: the batch's loss does not depend on it.
-            trainable_variables: None: those that it was built with.
+            grads: one gradient per variable; None: the batch's loss does not depend on the variable.
+            trainable_variables: the variables; None: those that the optimizer was built with.
+
+        Raises:
+            UsageError: the optimizer is not built, and there are no variables.
         """
         grads = list(grads)
         variables = list(trainable_variables) if trainable_variables is not None else list(self._trainable_variables)
@@ -117,10 +121,12 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
         ops.cond(ops.equal(ops.mod(self._iterations + 1, self.steps), 0), update, keep)
 
     def flush(self) -> bool:
-        """End an unfinished cycle: one step with the mean gradient of the batches that it has so far.
+        """End an incomplete cycle: take one step with the mean gradient of its batches so far.
+
+        Call this between batches, outside of compiled functions.
 
         Returns:
-            Whether there were any. Call it between batches, outside of compiled functions.
+            Whether there were any batches.
         """
         waiting = int(self._iterations) % self.steps if self.built else 0
         if not waiting:
@@ -131,15 +137,15 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
         self._iterations.assign_add(self.steps - waiting)
         return True
 
-    # ── what stands for the inner optimizer ───────────────────────────────────────────────────────────────────
+    # ── the inner optimizer's interface ───────────────────────────────────────────────────────────────────────
     @property
     def variables(self) -> list[Any]:
-        """Its own, the counter of batches and the sums, before the inner optimizer's."""
+        """This object's own variables (the counter of batches and the sums), then the inner optimizer's."""
         return [*self._variables, *self.optimizer.variables]
 
     @property
     def iterations(self) -> Any:
-        """Updates."""
+        """Number of updates."""
         return self.optimizer.iterations
 
     @property
@@ -151,14 +157,18 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
         self.optimizer.learning_rate = value
 
     lr = learning_rate
-    """By its name of Keras 2."""
+    """The learning rate under its name in Keras 2."""
 
     def get_weights(self) -> list[Any]:
-        """Of ``variables``, as arrays."""
+        """The values of ``variables``, as arrays."""
         return [keras.ops.convert_to_numpy(variable) for variable in self.variables]
 
     def set_weights(self, weights: list[Any]) -> None:
-        """What ``get_weights`` gave."""
+        """Set ``variables`` to values that ``get_weights`` has returned.
+
+        Raises:
+            UsageError: the number of arrays is wrong.
+        """
         if len(weights) != len(self.variables):
             raise UsageError(f"weights: got {len(weights)} arrays, takes {len(self.variables)}: build it first")
         for variable, weight in zip(self.variables, weights, strict=True):
@@ -188,7 +198,7 @@ class Optimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
 
 
 class _Named(Optimizer):
-    """Keras's optimizer of the same name around which it is made."""
+    """Wraps Keras's optimizer of the same name, which it makes itself."""
 
     kind = ""
 
@@ -211,7 +221,7 @@ class _Named(Optimizer):
 
 
 def accumulates(optimizer: Any) -> int:
-    """Batches to one update of any optimizer of Keras; 1: it does not accumulate."""
+    """Batches per update of any optimizer of Keras; 1: it does not accumulate."""
     if isinstance(optimizer, Optimizer):
         return max(optimizer.steps, accumulates(optimizer.optimizer))
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):

@@ -1,13 +1,13 @@
-"""What the micro-batches of one update have brought so far.
+"""The gradients that the micro-batches of one update have brought so far.
 
-They are kept apart from ``.grad``, which then is of one micro-batch only: so a GradScaler divides each by its own
-scale and once, micro-batches of different sizes get their weights when their sizes are known, and ``zero_grad()``
-takes nothing away. It costs one more copy of the gradients while a cycle is under way.
+They are kept apart from ``.grad``, which then belongs to one micro-batch only. So a GradScaler divides each
+micro-batch's gradients once, by its own scale. Micro-batches of different sizes get their weights when their sizes are
+known. ``zero_grad()`` does not clear the sums. This costs one more copy of the gradients during a cycle.
 
 DistributedDataParallel's usual backward pass averages a micro-batch's gradients over the processes. Within
-``no_sync()`` it does not; torch then expects them in ``.grad``, from where the next pass without ``no_sync()`` takes
-them along. Here they are in a cycle's sums by then, so those are averaged at the update (``Neighbours``). What was
-averaged before is alike everywhere and stays.
+``no_sync()`` it does not; torch then expects these gradients to stay in ``.grad``, so that the next pass without
+``no_sync()`` averages them, too. Here they have moved to a cycle's sums by then, so the sums are averaged at the update
+(``Neighbours``). Gradients that were averaged before are equal in all processes, and stay equal.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ REDUCTIONS = ("mean", "sum")
 
 
 class Driver(Protocol):
-    """Who takes a loop's steps in the optimizer's place; ``optimizer.runai.driver`` holds it."""
+    """Handles an optimizer's ``step`` calls in its place. It is stored in ``optimizer.runai.driver``."""
 
     def step(self, optimizer: Accumulating, closure: Any, samples: int | None) -> Any:
-        """What ``optimizer.step(closure, samples=samples)`` does and returns. The micro-batch's gradients are in
-        ``.grad``; ``optimizer.micro_step`` is what it would have done by itself."""
+        """Handle ``optimizer.step(closure, samples=samples)``, and return what that call returns.
+
+        The micro-batch's gradients are in ``.grad``. Without a driver, the optimizer would call ``micro_step``.
+        """
 
 
 class State(dict[str, Any]):
-    """``optimizer.runai``: micro-batches of one update (``steps``), and those since the beginning (``step``).
+    """``optimizer.runai``: ``steps``, the micro-batches of one update, and ``step``, the micro-batches so far.
 
-    A checkpoint has it at ``state_dict()["state"]["runai"]``. In a cycle under way, that also has the weighted sums of
+    A checkpoint has it at ``state_dict()["state"]["runai"]``. During a cycle it also has the weighted sums of
     gradients by parameter (``gradients``) and their weight (``weight``).
     """
 
@@ -57,7 +59,11 @@ class State(dict[str, Any]):
 
     @steps.setter
     def steps(self, steps: int) -> None:
-        """Between two cycles only. The number of updates so far stays what it is."""
+        """Change the number, between two cycles only. The number of updates so far does not change.
+
+        Raises:
+            UsageError: a cycle has begun, or ``steps`` is no whole number above 0.
+        """
         steps = whole("steps", steps)
         if self.within:
             raise usage("steps", steps, f"a change between two updates, not after {self.within} of {self.steps}")
@@ -70,20 +76,20 @@ class State(dict[str, Any]):
 
     @property
     def within(self) -> int:
-        """Micro-batches of the cycle under way."""
+        """Micro-batches so far in the present cycle."""
         return self.step % self.steps
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        # As a class that torch.load(weights_only=True) knows everywhere, also where this package is not imported; its
-        # attributes make .steps and .step work on what was loaded, too.
+        # Reduce to a class that torch.load(weights_only=True) knows even if this package is not imported. Its
+        # attributes make .steps and .step work on the loaded object, too.
         return OrderedDict, (), {"steps": self.steps, "step": self.step}, None, iter(self.items())
 
     def __setstate__(self, attributes: Mapping[str, Any]) -> None:
-        """Of the original's checkpoints, in which it is an object with these two attributes."""
+        """Load from a checkpoint of the original, in which this is an object with these two attributes."""
         self.update(steps=attributes["steps"], step=attributes["step"])
 
 
-State.__module__ = "runai.ga.torch.optim"  # where the original's checkpoints say that it is
+State.__module__ = "runai.ga.torch.optim"  # the module that the original's checkpoints name
 
 
 class Cycle:
@@ -91,8 +97,11 @@ class Cycle:
 
     Args:
         steps: micro-batches of one update.
-        reduction: ``mean`` divides by the weight, ``sum`` takes every micro-batch once.
-        sizes: samples of each micro-batch of a cycle; None: they count alike, unless a step says its samples.
+        reduction: ``mean`` divides by the weight; ``sum`` counts every micro-batch once.
+        sizes: samples of each micro-batch of a cycle; None: all count alike, unless a step is given its samples.
+
+    Raises:
+        UsageError: an argument is wrong.
     """
 
     def __init__(self, steps: object, reduction: object, sizes: Sequence[int] | None) -> None:
@@ -107,9 +116,9 @@ class Cycle:
         self.weight = 0
         self.neighbours = Neighbours()
         self.counted: bool | None = None
-        """Whether the micro-batches of this cycle came with their numbers of samples."""
+        """Whether the micro-batches of this cycle came with their numbers of samples; None: there was none yet."""
         self.keeps_tensors = False
-        """The user's ``zero_grad`` keeps the tensors of ``.grad`` and writes zeros."""
+        """Whether the user's ``zero_grad`` keeps the tensors of ``.grad`` and writes zeros to them."""
 
     # ── one micro-batch ───────────────────────────────────────────────────────────────────────────────────────
     def take(self, parameters: Sequence[Tensor], samples: int | None) -> None:
@@ -122,13 +131,13 @@ class Cycle:
                 continue
             if index in self.sums:
                 self.sums[index].add_(gradient.detach(), alpha=weight)
-            else:  # a copy: .grad may be a view of a buffer that the next backward pass writes
+            else:  # copy the gradient: .grad may be a view of a buffer that the next backward pass overwrites
                 self.sums[index] = gradient.detach().clone() if weight == 1 else gradient.detach() * weight
         self.weight += weight
         self.clear(parameters)
 
     def put_back(self, parameters: Sequence[Tensor]) -> None:
-        """The cycle's gradient into ``.grad``, and begin another cycle."""
+        """Put the cycle's gradient into ``.grad``, and begin another cycle."""
         self.neighbours.average(self.sums, parameters)
         for index, parameter in enumerate(parameters):
             total = self.sums.get(index)
@@ -143,7 +152,7 @@ class Cycle:
         self.restart()
 
     def clear(self, parameters: Sequence[Tensor]) -> None:
-        """As ``zero_grad`` does; the sums stay."""
+        """Clear ``.grad`` as ``zero_grad`` does. The sums stay."""
         for parameter in parameters:
             if parameter.grad is not None:
                 if self.keeps_tensors:
@@ -174,16 +183,20 @@ class Cycle:
 
     # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
     def export(self) -> State:
-        """The state, with the sums while a cycle is under way. References, as in torch's own state dicts."""
+        """The state. During a cycle it includes the sums, as references, as in torch's own state dicts."""
         if self.state.within:
             self.state.update(gradients=dict(self.sums), weight=self.weight, counted=self.counted)
         return self.state
 
     def restore(self, saved: Mapping[str, Any] | None, parameters: Sequence[Tensor]) -> None:
-        """Go on from a checkpoint; ``saved`` None or empty: one of an optimizer that does not accumulate.
+        """Continue from a checkpoint. This optimizer's ``steps`` stays.
 
-        This optimizer's ``steps`` stay. A cycle that was under way with another number of steps, or in a checkpoint
-        without its gradients, begins anew, with a warning.
+        A cycle that had begun is lost if it had another number of steps or if the checkpoint has no gradients; a
+        warning is issued then.
+
+        Args:
+            saved: the checkpoint's state; None or empty: the checkpoint is of an optimizer that does not accumulate.
+            parameters: the optimizer's parameters.
         """
         self.restart()
         steps, step = (int(saved["steps"]), int(saved["step"])) if saved else (1, 0)
@@ -208,15 +221,15 @@ class Cycle:
 
 
 class Neighbours:
-    """Of one optimizer's parameters in one cycle."""
+    """Averages sums over the processes of DistributedDataParallel, for one optimizer's parameters in one cycle."""
 
     def __init__(self) -> None:
         self._models: list[weakref.ref[DistributedDataParallel]] | None = None
         self._left: dict[int, Any] = {}
-        """Process group by parameter's place, of the models some of whose passes were not averaged."""
+        """Process groups by place of a parameter, for parameters some of whose gradients were not averaged."""
 
     def note(self, parameters: Sequence[Tensor]) -> None:
-        """After a micro-batch's backward pass: whether its gradients are this process's own."""
+        """Note which gradients were not averaged. Called after a micro-batch's backward pass."""
         if not in_group():
             return
         for model in self._wrapping(parameters):
@@ -226,13 +239,16 @@ class Neighbours:
                 self._left.update(dict.fromkeys(places, model.process_group))
 
     def average(self, sums: dict[int, Tensor], parameters: Sequence[Tensor]) -> None:
-        """Into ``sums``, by place, their averages over the processes, which all come here at the same update."""
+        """Replace values of ``sums``, by place, by their averages over the processes.
+
+        All processes must call this at the same update.
+        """
         for place, group in sorted(self._left.items()):
             parameter = parameters[place]
             there = parameter.new_tensor(float(place in sums))
             dist.all_reduce(there, group=group)
             if not there.item():
-                continue  # used by nobody
+                continue  # no process has used it
             total = sums.get(place)
             total = parameter.detach().new_zeros(parameter.shape) if total is None else total
             total = total.to_dense() if total.is_sparse else total.contiguous()
@@ -244,9 +260,9 @@ class Neighbours:
         self._left = {}
 
     def _wrapping(self, parameters: Sequence[Tensor]) -> list[DistributedDataParallel]:
-        """Looked for once."""
+        """The models that hold the parameters. They are searched for once."""
         known = [] if self._models is None else [model for model in (found() for found in self._models) if model]
-        if self._models is None or len(known) < len(self._models):  # one is gone, and there may be another
+        if self._models is None or len(known) < len(self._models):  # a model is gone, and there may be a new one
             known = wrapping(parameters)
             self._models = [weakref.ref(model) for model in known]
         return known

@@ -1,4 +1,4 @@
-"""torch's optimizers, updating once in ``steps`` micro-batches.
+"""torch's optimizers with one update per ``steps`` micro-batches.
 
     optimizer = runai.ga.torch.optim.Adam(4, model.parameters(), lr=1e-3)       # or
     optimizer = runai.ga.torch.optim.Optimizer(optimizer, 4)
@@ -7,16 +7,17 @@
         loss_function(model(inputs), targets).backward()
         optimizer.step()                    # each fourth call updates
 
-``reduction="mean"``, the default, is right for a loss that is a mean over its micro-batch, as torch's are: the update
-is that of one batch with all the samples, whatever ``steps`` is. The original adds the micro-batches' gradients up,
-which makes the update ``steps`` times as large, so that the number of GPUs changes the training; for a loss with
-``reduction="sum"`` that is right, and ``reduction="sum"`` here does it.
+``reduction="mean"``, the default, is right for a loss that is a mean over its micro-batch, as torch's losses are. The
+update is then that of one batch with all the samples, whatever ``steps`` is. The original adds up the micro-batches'
+gradients. This makes the update ``steps`` times as large, so that the number of GPUs changes the training. It is right
+for a loss with ``reduction="sum"``, and ``reduction="sum"`` here does the same.
 
-Micro-batches of different sizes: ``optimizer.step(samples=len(inputs))``, or ``sizes=runai.elastic.sizes`` where it
-is known beforehand. An epoch that ends within a cycle is gone on with in the next one; ``optimizer.flush()`` updates
-with what there is. With a GradScaler, ``scaler.step(optimizer)`` and ``scaler.update()`` after each micro-batch; one
-whose gradients overflow is not counted. Under DistributedDataParallel all micro-batches but a cycle's last may run
-within ``no_sync()``: what it leaves to each process is averaged at the update.
+If micro-batches have different sizes, call ``optimizer.step(samples=len(inputs))``, or give
+``sizes=runai.elastic.sizes`` if the sizes are known beforehand. If an epoch ends within a cycle, the next epoch
+continues the cycle; ``optimizer.flush()`` updates with the micro-batches so far. With a GradScaler, call
+``scaler.step(optimizer)`` and ``scaler.update()`` after each micro-batch; a micro-batch whose gradients overflow is not
+counted. Under DistributedDataParallel, all micro-batches but a cycle's last may run within ``no_sync()``; the gradients
+that it does not average are averaged at the update.
 """
 
 from __future__ import annotations
@@ -33,41 +34,47 @@ from runai.ga.torch._cycle import Cycle, Driver, State
 
 
 class Accumulating(torch.optim.Optimizer):
-    """What is added to an optimizer's class.
+    """The methods that are added to an optimizer's class.
 
-    ``accumulating(SGD)`` is a subclass of SGD of the same name, and an optimizer is made one by changing its class: it
-    keeps its state, its parameter groups, its hooks and whatever its constructor was given, and a scheduler that was
-    built on it before stays on it.
+    ``accumulating(SGD)`` is a subclass of SGD with the same name. An optimizer becomes accumulating by a change of its
+    class. It keeps its state, its parameter groups, its hooks and its constructor's arguments. A scheduler that was
+    built for it before still works.
 
-    Step hooks (``register_step_pre_hook``) run at updates only, with the whole cycle's gradient in ``.grad``: the
-    place to clip it.
+    Step hooks (``register_step_pre_hook``) run at updates only, when ``.grad`` holds the whole cycle's gradient. This
+    is the place to clip it.
     """
 
     _runai: Cycle
 
     @property
     def runai(self) -> State:
-        """How far it is: ``.steps``, ``.step``."""
+        """Progress of the accumulation: ``.steps`` and ``.step``."""
         return self._runai.state
 
     def step(self, closure: Callable[[], Any] | None = None, *, samples: int | None = None) -> Any:
-        """Take one micro-batch's gradients; every ``steps``-th call updates the parameters.
+        """Take one micro-batch's gradients. Every ``steps``-th call updates the parameters.
 
         Args:
-            closure: computes the loss and the gradients; called once, at each call. Its loss is returned.
-            samples: of this micro-batch, where they differ: a mean loss then weighs each sample alike.
+            closure: computes the loss and the gradients; called once in each call.
+            samples: samples of this micro-batch, if sizes differ; a mean loss then weighs all samples alike.
+
+        Returns:
+            The closure's loss. Without a closure, the result of the update, or None if there was no update.
+
+        Raises:
+            UsageError: some steps of one update have ``samples`` and others do not.
         """
-        self._opt_called = True  # schedulers look for it and warn of loops that never step
+        self._opt_called = True  # schedulers read this and warn of loops that never step
         driver = self.runai.driver
         if driver is not None:
             return driver.step(self, closure, samples)
         return self.micro_step(closure, samples)
 
-    step.hooked = True  # type: ignore[attr-defined]  # torch: hooks belong to the update, which is the base's step
-    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # torch: no scheduler need patch it
+    step.hooked = True  # type: ignore[attr-defined]  # torch: hooks belong to the update, the base class's step
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # torch: schedulers need not patch it
 
     def micro_step(self, closure: Callable[[], Any] | None, samples: int | None, *, last: bool | None = None) -> Any:
-        """``step`` itself. ``last``: whether an update follows; None: if it is the cycle's last."""
+        """``step`` without a driver. ``last``: whether an update follows; None: if this is the cycle's last."""
         cycle, loss, result = self._runai, None, None
         if closure is not None:
             with torch.enable_grad():
@@ -80,10 +87,13 @@ class Accumulating(torch.optim.Optimizer):
         return loss if closure is not None else result
 
     def flush(self) -> bool:
-        """Update with an incomplete cycle's micro-batches, a mean being theirs, and begin another cycle.
+        """Update with the micro-batches of an incomplete cycle, and begin another cycle. A mean is over these only.
 
-        For the end of an epoch or of the training. Without it an incomplete cycle goes on with the next epoch's
-        micro-batches. Returns whether there was an update: there is none at a cycle's beginning.
+        Call this at the end of an epoch or of the training. Without it, the next epoch's micro-batches continue the
+        cycle.
+
+        Returns:
+            Whether there was an update; there is none at the beginning of a cycle.
         """
         if not self.runai.within:
             return False
@@ -91,7 +101,7 @@ class Accumulating(torch.optim.Optimizer):
         return True
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear ``.grad``. What the cycle's earlier micro-batches have brought stays: that is not in ``.grad``."""
+        """Clear ``.grad``. Gradients of the cycle's earlier micro-batches stay, because they are not in ``.grad``."""
         self._runai.keeps_tensors = not set_to_none
         if self.runai.within:
             self._runai.clear(self._parameters())
@@ -101,12 +111,11 @@ class Accumulating(torch.optim.Optimizer):
             super().zero_grad(set_to_none=False)
 
     def update(self, loss: Any = None, *, with_closure: bool = False) -> Any:
-        """Update with the cycle's micro-batches; a driver also with what lies in ``.grad``, which is a whole cycle's
-        gradient already.
+        """Update with the cycle's micro-batches. A driver calls this with a whole cycle's gradient in ``.grad``.
 
         Args:
-            loss: what a closure has returned.
-            with_closure: there was one, so that the update has one, too.
+            loss: the loss that a closure has returned.
+            with_closure: whether there was a closure; the update then gets one, too.
         """
         self._runai.put_back(self._parameters())
         result = super().step(lambda: loss) if with_closure else super().step()
@@ -119,7 +128,7 @@ class Accumulating(torch.optim.Optimizer):
     # ── GradScaler ────────────────────────────────────────────────────────────────────────────────────────────
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Fused kernels that unscale by themselves would see sums of several scales: the scaler does it before."""
+        """False: fused kernels that unscale gradients would see sums of several scales, so the scaler unscales them."""
         return False
 
     @_step_supports_amp_scaling.setter
@@ -132,8 +141,8 @@ class Accumulating(torch.optim.Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Of an optimizer that accumulates, ours or the original's, or of one that does not. ``steps`` stays."""
-        saved = dict(state_dict["state"].get("runai") or {})  # a copy: it may be this optimizer's own
+        """Load the state of any optimizer, accumulating (also the original's) or not. ``steps`` does not change."""
+        saved = dict(state_dict["state"].get("runai") or {})  # a copy, because it may be this optimizer's own dict
         plain = {key: value for key, value in state_dict["state"].items() if key != "runai"}
         super().load_state_dict({**state_dict, "state": plain})
         self._runai.restore(saved, self._parameters())
@@ -156,15 +165,15 @@ class Accumulating(torch.optim.Optimizer):
 
 @functools.cache
 def accumulating(base: Any) -> Any:
-    """The subclass of ``base``, an optimizer's class, that accumulates."""
+    """The accumulating subclass of ``base``, which is an optimizer's class."""
     names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
     return type(base.__name__, (Accumulating, base), names)
 
 
 def _bare(base: Any) -> Any:
-    """An accumulating optimizer of class ``base`` before its state, for copies and pickles."""
+    """An accumulating optimizer of class ``base`` without state, for copies and pickles."""
     bare = base.__new__(base)
-    bare._patch_step_function()  # torch: gives the class's step its hooks, which constructors do elsewhere
+    bare._patch_step_function()  # torch: gives the class's step its hooks, which constructors normally do
     bare.__class__ = accumulating(base)
     return bare
 
@@ -172,15 +181,16 @@ def _bare(base: Any) -> Any:
 def Optimizer(  # noqa: N802 - the original's name
     optimizer: torch.optim.Optimizer, steps: int, *, reduction: str = "mean", sizes: Sequence[int] | None = None
 ) -> Accumulating:
-    """Make ``optimizer`` update once in ``steps`` calls of its ``step``. It is changed itself, and returned.
+    """Make ``optimizer`` update once in ``steps`` calls of its ``step``. The object itself is changed and returned.
 
     Args:
-        optimizer: any torch optimizer but LBFGS; what it has learnt so far stays.
+        optimizer: any torch optimizer but LBFGS; its state stays.
         steps: micro-batches of an update, at least 1.
-        reduction: ``mean`` or ``sum``; see the module.
-        sizes: samples of each of the ``steps`` micro-batches; None: alike.
+        reduction: ``mean`` or ``sum``, as the module's docstring explains.
+        sizes: samples of each of the ``steps`` micro-batches; None: all count alike.
 
-    Raises UsageError, a ValueError.
+    Raises:
+        UsageError: (a ValueError) an argument is wrong.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(f"optimizer: got {optimizer!r}, takes a torch.optim.Optimizer")
@@ -208,7 +218,7 @@ def Optimizer(  # noqa: N802 - the original's name
 
 
 def _named(name: str) -> Callable[..., Accumulating]:
-    """``(steps, *arguments of torch.optim.<name>, reduction=, sizes=, **its options)``."""
+    """A function ``(steps, *arguments of torch.optim.<name>, reduction=, sizes=, **its options)``."""
     kind: Callable[..., torch.optim.Optimizer] = getattr(torch.optim, name)
 
     def build(
@@ -260,4 +270,4 @@ if hasattr(torch.optim, "Muon"):  # since torch 2.9
     Muon = _named("Muon")
     __all__ += ["Muon"]
 
-torch.serialization.add_safe_globals([State])  # in the original's checkpoints
+torch.serialization.add_safe_globals([State])  # the original's checkpoints contain it
