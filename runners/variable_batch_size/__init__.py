@@ -1,4 +1,4 @@
-"""Training with a batch size that changes by a trace, under the names of ETH's library.
+"""Training with a batch size that follows a trace. The names are those of ETH's library.
 
     import variable_batch_size as vbs
 
@@ -10,11 +10,11 @@
         optimizer.set_epoch(epoch)
         for inputs, targets in loader:
             loss(model(inputs), targets).backward()
-            optimizer.step()                           # True where the weights have changed
+            optimizer.step()                           # True if the weights have changed
 
-The trace has the global batch of each update. Each process takes its share of an update's micro-batches, which may be
-another number than its neighbours', and ``step`` accumulates, reduces and applies: in one process, in a process group
-(gloo, NCCL) and under torch_xla.
+The trace holds the global batch of each update. Each process computes its share of an update's micro-batches; shares
+may differ between processes. ``step`` accumulates, reduces and applies the gradients. It works in one process, in a
+process group (gloo, NCCL) and under torch_xla.
 """
 
 from edt_runner.lr_scaling.traces import Trace, TraceEnded

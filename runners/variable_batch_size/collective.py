@@ -1,8 +1,8 @@
-"""How the gradients of several processes are added up: of a process group, and of torch_xla's devices.
+"""Adds up the gradients of several processes: those of a process group, or those of torch_xla's devices.
 
-With torch_xla there is one process per device, and several hosts are tied by gloo: on each host the process of ordinal
-0 belongs to a group of all hosts. The environment says where: MY_HOST_ORDINAL, MY_HOST_WORLD_SIZE, MY_DIST_ROOT
-(address:port of host 0).
+With torch_xla there is one process per device, and gloo connects several hosts. On each host, the process of ordinal 0
+belongs to a group of all hosts. Environment variables describe the hosts: MY_HOST_ORDINAL, MY_HOST_WORLD_SIZE,
+MY_DIST_ROOT (address:port of host 0).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from torch import Tensor
 from edt_runner.errors import UsageError
 
 _BUCKET_BYTES = 32 * 1024 * 1024
-"""Gradients are added up in pieces of this size: the memory that it takes beside them."""
+"""The most bytes of gradients that are added up at once. The sum needs as much additional memory."""
 
 
 class Collective:
-    """The processes of a training; here it is one."""
+    """The processes of a training. This base class stands for a single process."""
 
     size = 1
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Put into each tensor its sum over all processes. All call it with the same shapes."""
+        """Replace each tensor by its sum over all processes. All processes call this with the same shapes."""
 
 
 class Group(Collective):
-    """A process group of torch.distributed: gloo, NCCL."""
+    """A process group of torch.distributed, with gloo or NCCL."""
 
     def __init__(self, group: Any = None) -> None:
         self._group = group
@@ -48,7 +48,7 @@ class Group(Collective):
 
 
 class Xla(Collective):
-    """torch_xla: the devices of this host, and further hosts as ``init_group`` ties them."""
+    """The devices of this host under torch_xla, and those of further hosts that ``init_group`` has connected."""
 
     def __init__(self) -> None:
         self.size = xla_world()[1] * host_count()
@@ -58,7 +58,7 @@ class Xla(Collective):
 
 
 def world() -> tuple[int, int]:
-    """(rank, processes): the process group's, torch_xla's, or (0, 1)."""
+    """(rank, number of processes) of the process group or of torch_xla; (0, 1) if there is neither."""
     if dist.is_available() and dist.is_initialized() and host_count() == 1:
         return dist.get_rank(), dist.get_world_size()
     if xla_is_loaded():
@@ -68,10 +68,15 @@ def world() -> tuple[int, int]:
 
 
 def collective(device: torch.device, processes: int, group: Any = None) -> Collective:
-    """What adds up for ``processes`` processes with parameters on ``device``.
+    """The collective that adds up the gradients of a training.
+
+    Args:
+        device: the device of the parameters.
+        processes: the number of processes.
+        group: a process group of torch.distributed; None: the default group.
 
     Raises:
-        RuntimeError: there are not that many processes to add up with.
+        RuntimeError: the collective has another number of processes.
     """
     found = Collective()
     if device.type == "xla":
@@ -87,7 +92,7 @@ def collective(device: torch.device, processes: int, group: Any = None) -> Colle
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Tensors of one kind and place, as many as fit, in an order that is the same in every process."""
+    """Groups of tensors of one dtype and device, as many as fit, in an order that is the same in every process."""
     buckets: list[list[Tensor]] = []
     newest: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], int]] = {}
     for tensor in tensors:
@@ -111,17 +116,17 @@ def host_count() -> int:
 
 
 def init_group(local_ordinal: int, cores_per_host: int = 8) -> tuple[int, int]:
-    """Tie the hosts together; to be called in each process before training.
+    """Connect the hosts. Call this in each process before training.
 
     Args:
         local_ordinal: this process's number on its host, from 0.
-        cores_per_host: processes of each host.
+        cores_per_host: number of processes of each host.
 
     Returns:
-        This process's number over all hosts, and how many there are.
+        This process's number over all hosts, and the number of processes of all hosts.
 
     Raises:
-        UsageError: there are several hosts and MY_DIST_ROOT is not set.
+        UsageError: there are several hosts, and MY_DIST_ROOT is not set.
     """
     if host_count() > 1 and local_ordinal == 0:
         root = os.environ.get("MY_DIST_ROOT")
@@ -132,9 +137,9 @@ def init_group(local_ordinal: int, cores_per_host: int = 8) -> tuple[int, int]:
 
 
 def all_reduce_tensors(tensors: Sequence[Tensor], scale: float) -> None:
-    """Add up over this host's devices and over the hosts, in place, and multiply by ``scale``.
+    """Add tensors up over this host's devices and over the hosts, in place, and multiply them by ``scale``.
 
-    Without torch_xla over the process group, without one there is nothing to add.
+    Without torch_xla they are added up over the process group. Without a process group they are only multiplied.
     """
     if not xla_is_loaded():
         if dist.is_available() and dist.is_initialized():
@@ -150,8 +155,16 @@ def all_reduce_tensors(tensors: Sequence[Tensor], scale: float) -> None:
 
 
 def all_reduce_tensors_mesh(tag: str, data: Any, scale: float = 1.0) -> Any:
-    """Add up a number or an array in host memory over this host's processes, times ``scale``. ``tag`` names the
-    reduction; all processes give the same."""
+    """Add up a number or an array in host memory over this host's processes, and multiply the sum by ``scale``.
+
+    Args:
+        tag: a name for the reduction, the same in all processes.
+        data: the number or array.
+        scale: the factor.
+
+    Returns:
+        The sum times ``scale``.
+    """
     if xla_is_loaded():
         return scale * _xla_model().mesh_reduce(tag, data, sum)
     if dist.is_available() and dist.is_initialized():
@@ -162,12 +175,12 @@ def all_reduce_tensors_mesh(tag: str, data: Any, scale: float = 1.0) -> Any:
 
 
 def xla_is_loaded() -> bool:
-    """Whether this process works with torch_xla: it has imported it."""
+    """Whether this process works with torch_xla, which is the case if it has imported torch_xla."""
     return "torch_xla" in sys.modules
 
 
 def xla_world() -> tuple[int, int]:
-    """This process's ordinal on its host's devices, and how many there are."""
+    """This process's ordinal among its host's devices, and their number."""
     try:
         runtime = importlib.import_module("torch_xla.runtime")
         return int(runtime.global_ordinal()), int(runtime.world_size())
@@ -177,7 +190,7 @@ def xla_world() -> tuple[int, int]:
 
 
 def mark_step() -> None:
-    """Have torch_xla execute what it has recorded; without it nothing is to be done."""
+    """Let torch_xla execute what it has recorded. Without torch_xla this does nothing."""
     if not xla_is_loaded():
         return
     torch_xla = importlib.import_module("torch_xla")
@@ -188,7 +201,7 @@ def mark_step() -> None:
 
 
 def _over_hosts(xm: Any, tensors: Sequence[Tensor]) -> None:
-    """Ordinal 0 adds up over the hosts; the others take it from there: they add zeros to its sum."""
+    """Add up over the hosts. Ordinal 0 does this; the host's other processes then get its sum by adding zeros to it."""
     if xla_world()[0] == 0:
         mark_step()
         for tensor in tensors:

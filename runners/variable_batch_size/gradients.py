@@ -1,9 +1,9 @@
-"""The gradients of one update: from micro-batches to their mean over all processes, measured; and what a process
-without a share of an update takes back.
+"""The gradients of one update: micro-batches' gradients become their mean over all processes, and are measured. Also
+restores a model after a pass that does not count, in a process without a share of an update.
 
-While an update is measured, each micro-batch's gradient is taken out of ``.grad`` and added to a sum of our own, so
-that its norm is its own and not a difference of sums. That costs one set of gradients, and only where this process has
-several micro-batches of an update.
+While an update is measured, each micro-batch's gradient is moved from ``.grad`` to a separate sum. Its norm is then
+computed from the gradient itself, not from a difference of sums. This costs memory for one set of gradients, but only
+if this process has several micro-batches of an update.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edt_runner.lr_scaling.update import Norms
 from variable_batch_size.collective import Collective
 
 _SAME = 1e-9
-"""Sums of the same weights may differ by rounding, where the processes' devices do."""
+"""Relative difference up to which sums of weights count as equal. Rounding differs between kinds of devices."""
 Groups = Sequence[Sequence[Tensor]]
 """Parameters by parameter group."""
 
@@ -27,9 +27,9 @@ class Gradients:
     """What this process has of the coming update.
 
     Args:
-        measure: take the norms of each micro-batch's gradient.
-        differences: the first micro-batch of an update is measured as its difference from the sum of the update
-            before, which is a defect of ETH's library; for who needs its numbers.
+        measure: compute the norm of each micro-batch's gradient.
+        differences: measure the first micro-batch of an update as its difference from the previous update's sum. This
+            repeats a defect of ETH's library, for users who need its numbers.
     """
 
     def __init__(self, *, measure: bool, differences: bool = False) -> None:
@@ -41,16 +41,17 @@ class Gradients:
         self._count = 0
         self._overflows = 0
         self._compared = False
-        """Whether the processes' weights have been: before the first update."""
+        """Whether the processes' weights have been compared, which happens before the first update."""
         self.overflowed = False
-        """Whether the last update has a micro-batch, of any process, whose gradients a GradScaler found infinite."""
+        """Whether a GradScaler found infinite gradients in a micro-batch, of any process, of the last update."""
 
     def add(self, groups: Groups, scale: Tensor | None = None, infinite: Tensor | None = None) -> None:
-        """Count in the gradients of one micro-batch, which are in ``.grad``.
+        """Add the gradients of one micro-batch, which are in ``.grad``.
 
         Args:
-            scale: what they are too large by, of a GradScaler, which may change it after each micro-batch.
-            infinite: above 0: it found one of them infinite.
+            groups: the parameters by parameter group.
+            scale: a GradScaler's factor on the gradients, which may change after each micro-batch; None: no factor.
+            infinite: above 0 if the GradScaler found an infinite gradient.
         """
         self._count += 1
         self._overflows += infinite is not None and bool(infinite.item())
@@ -80,13 +81,18 @@ class Gradients:
         """Put the update's gradient into ``.grad``: the sum over all processes, or the mean over its micro-batches.
 
         Args:
+            groups: the parameters by parameter group.
+            collective: the processes.
             count: micro-batches of the update, over all processes.
-            samples: of them.
+            samples: samples of these micro-batches.
             mean: divide by ``count``.
-            index: of the update, for processes that are not at the same one.
+            index: number of the update, to find processes that are at another update.
 
         Returns:
-            What was measured; None: nothing was to be, or a gradient is not finite.
+            The measured norms; None if nothing was measured or a gradient is not finite.
+
+        Raises:
+            RuntimeError: the processes are at different updates, or began with different weights.
         """
         parameters = [parameter for group in groups for parameter in group]
         for parameter, total in self._sums.items():
@@ -107,7 +113,7 @@ class Gradients:
         return self._norms(groups, squares, count, samples, mean) if self.measure else None
 
     def drop(self, groups: Groups) -> None:
-        """Forget all micro-batches of the coming update."""
+        """Discard all micro-batches of the coming update."""
         self._forget()
         for group in groups:
             for parameter in group:
@@ -119,8 +125,11 @@ class Gradients:
     def _add_up(
         self, parameters: Sequence[Tensor], squares: Tensor, collective: Collective, count: int, index: int
     ) -> Tensor:
-        """A parameter that has a gradient anywhere has one everywhere; one that has none anywhere stays without, and
-        the optimizer leaves it alone."""
+        """Add up the gradients and the squared norms over the processes.
+
+        If a parameter has a gradient in any process, it gets one in every process. If it has none in any process, it
+        stays without, and the optimizer ignores it.
+        """
         present = [float(parameter.grad is not None) for parameter in parameters]
         weights = 0.0 if self._compared else sum(float(p.detach().sum(dtype=_wide(p))) for p in parameters)
         alike = [value for fact in (count, index, weights) for value in (fact, fact**2)]
@@ -130,7 +139,7 @@ class Gradients:
         *there, overflows, made, counts, count_squares, indices, index_squares, sums, sum_squares = numbers[
             : len(facts)
         ].tolist()
-        # sums of squares show whether all gave the same, to all alike: nobody goes on and waits for the others
+        # Sums of squares show to all processes whether all gave the same, so that none of them waits for others.
         size = collective.size
         same_update = count_squares * size == counts**2 and index_squares * size == indices**2
         if not same_update or made * size != counts:
@@ -153,7 +162,7 @@ class Gradients:
         return numbers[len(facts) :]
 
     def _norms(self, groups: Groups, squares: Tensor, count: int, samples: int, mean: bool) -> Norms | None:
-        """One read from the device for all numbers."""
+        """Compute the norms, with a single read from the device for all numbers."""
         whole = torch.stack([_squared_norm(group, {}) for group in groups])
         both = torch.stack([squares.to(whole.device), whole]).double().cpu()
         if not bool(torch.isfinite(both).all()):
@@ -163,7 +172,7 @@ class Gradients:
 
 
 def _squared_norm(group: Sequence[Tensor], minus: Mapping[Tensor, Tensor]) -> Tensor:
-    """Of a group's gradients, less those of ``minus``."""
+    """Squared norm of a group's gradients, after ``minus`` is subtracted from them."""
     values = [
         torch.linalg.vector_norm(
             _values(parameter.grad - minus[parameter] if parameter in minus else parameter.grad), dtype=_wide(parameter)
@@ -182,17 +191,17 @@ def _values(gradient: Tensor) -> Tensor:
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
-    """Of sums of squares; Apple's devices have no float64."""
+    """The dtype of sums of squares. Apple's devices have no float64."""
     return torch.float32 if tensor.device.type == "mps" else torch.float64
 
 
 class Idle:
-    """Takes back what a pass that does not count did to a model's buffers, such as batch statistics, and to torch's
+    """Undoes the effects of a pass that does not count, on a model's buffers, such as batch statistics, and on torch's
     random numbers.
 
     Args:
-        model: whose passes.
-        coming: whether the pass to come does not count.
+        model: the model that computes the pass.
+        coming: () -> whether the coming pass does not count.
     """
 
     def __init__(self, model: nn.Module, coming: Callable[[], bool]) -> None:
@@ -203,7 +212,7 @@ class Idle:
         model.register_forward_pre_hook(self._before)
 
     def undo(self) -> None:
-        """Put back what was before the pass, if there was one."""
+        """Restore the values from before the pass, if there was one."""
         if self._buffers is None:
             return
         with torch.no_grad():
@@ -225,5 +234,5 @@ class Idle:
         self._random += [(device, torch.cuda.get_rng_state(device)) for device in devices]
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy of the model has a hook that does nothing: it is of no optimizer."""
+        """A copy of the model gets a hook that does nothing, because the copy belongs to no optimizer."""
         return {"_model": None, "_coming": None, "_buffers": None, "_random": []}

@@ -1,4 +1,4 @@
-"""An optimizer that accumulates, reduces and steps as the trace says."""
+"""An optimizer that accumulates, reduces and steps according to a trace of batch sizes."""
 
 from __future__ import annotations
 
@@ -19,37 +19,41 @@ from variable_batch_size.gradients import Gradients, Idle
 from variable_batch_size.sampler import CustomSampler
 
 KEY = "variable_batch_size"
-"""Of our part of a state dict; the rest of it is the inner optimizer's."""
+"""Key of this optimizer's part of a state dict; the rest is the inner optimizer's."""
 
 
 class CustomOptimizer(Optimizer):
-    """Steps ``optimizer`` once for each entry of the sampler's trace; in between it accumulates.
+    """Steps ``optimizer`` once for each entry of the sampler's trace, and accumulates gradients in between.
 
-    ``step`` is called once for each batch that the sampler yields, after its backward pass. The loss is the mean over
-    the batch. ``zero_grad`` need not be called and does nothing: an update's gradients are cleared when it is done.
+    Call ``step`` once for each batch that the sampler yields, after its backward pass. The loss is the mean over the
+    batch. ``zero_grad`` need not be called and does nothing, because an update clears its gradients at its end.
 
-    It is a torch Optimizer with the inner one's groups and state: learning-rate schedulers take either. Between
-    updates the groups have the reference's learning rate; what the rule makes of it holds during the update only.
-    All processes begin with the same weights, which is looked at in the first update; no model is wrapped in
-    DistributedDataParallel, which would reduce every micro-batch. With a GradScaler, ``scaler.step(optimizer)`` and
-    ``scaler.update()`` follow each backward pass; an update with an infinite gradient is left out in all processes.
+    This is a torch Optimizer with the inner optimizer's groups and state, so learning-rate schedulers accept either.
+    Between updates the groups have the learning rate for the reference batch; the rule changes it during an update
+    only. All processes must begin with the same weights, which the first update checks. The model must not be wrapped
+    in DistributedDataParallel, which would reduce every micro-batch. With a GradScaler, call
+    ``scaler.step(optimizer)`` and ``scaler.update()`` after each backward pass; an update with an infinite gradient is
+    left out in all processes.
 
     Args:
-        optimizer: steps once an update.
-        sampler: what the batches come from.
-        log_steps: rank 0 prints a line every so many updates; None: none.
+        optimizer: the inner optimizer, which steps once per update.
+        sampler: the sampler of the batches.
+        log_steps: rank 0 prints a line each time this many updates are done; None: it prints nothing.
         reduction: ``mean`` or ``sum`` of the micro-batches' gradients.
-        rule: how the learning rate follows the batch; None: ``adapt_lr`` of a subclass says, or it does not.
-        ref_batchsize: samples of the batch that the learning rate was chosen for; without: those of a micro-batch.
-        measure: measure how noisy the gradients are: ``noise_scale``. It costs one pass over each micro-batch's
-            gradients, and memory for one set more of them.
-        model: whose buffers (batch statistics) and whose random numbers a pass of a process that has no share of an
-            update leaves as they were. Without it they change, as in ETH's library. Its buffers are otherwise each
-            process's own, of its own micro-batches.
-        process_group: of torch.distributed; None: the default one.
+        rule: the learning-rate rule; None: ``adapt_lr`` of a subclass sets the learning rate, or it does not change.
+        ref_batchsize: samples of the batch that the learning rate was chosen for; None: those of a micro-batch.
+        measure: measure the noise of the gradients (``noise_scale``). This costs one pass over each micro-batch's
+            gradients, and memory for another set of gradients.
+        model: the model whose buffers (batch statistics) and random numbers are restored after a pass of a process
+            that has no share of an update. Without it such a pass changes them, as in ETH's library. Otherwise each
+            process's buffers follow its own micro-batches.
+        process_group: a group of torch.distributed; None: the default group.
+
+    Raises:
+        UsageError: (a ValueError) an argument is wrong.
     """
 
-    _step_supports_amp_scaling = True  # a GradScaler leaves it to us: each micro-batch has a scale of its own
+    _step_supports_amp_scaling = True  # a GradScaler then does not unscale: each micro-batch has its own scale
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class CustomOptimizer(Optimizer):
         self.optimizer = optimizer
         groups, state = optimizer.param_groups, optimizer.state
         super().__init__(groups, optimizer.defaults)
-        optimizer.param_groups, optimizer.state = groups, state  # the base class began its own
+        optimizer.param_groups, optimizer.state = groups, state  # the base class has replaced them by its own
         self.sampler = sampler
         self.log_steps = log_steps
         self.reduction = reduction
@@ -84,13 +88,14 @@ class CustomOptimizer(Optimizer):
         self._updates = self._trained = 0
         self._model_is_seen = False
         self.norms: Norms | None = None
-        """What was measured of the last update."""
+        """Norms of the last update's gradients; None if they were not measured."""
         self._last: dict[str, float] = {}
         self._begin(0)
 
     def step(self, closure: Callable[[], Any] | None = None) -> bool:  # type: ignore[override]
-        """Count in the gradients of one batch of the sampler; with the last of this process's share of an update,
-        reduce and update the weights.
+        """Add the gradients of one batch of the sampler.
+
+        With the last batch of this process's share of an update, the gradients are reduced and the weights updated.
 
         Args:
             closure: computes the loss and its gradients; called once.
@@ -99,8 +104,8 @@ class CustomOptimizer(Optimizer):
             Whether the weights have changed.
 
         Raises:
-            RuntimeError: the epoch has no further update, ``set_epoch`` was called on the sampler alone, the
-                processes are not at the same update, or a DistributedDataParallel reduces each micro-batch.
+            RuntimeError: the epoch has no further update, ``set_epoch`` was only called on the sampler, the processes
+                are at different updates, or a DistributedDataParallel reduces each micro-batch.
         """
         self._check_place()
         self._check_model()
@@ -121,12 +126,12 @@ class CustomOptimizer(Optimizer):
         return not self._gradients.overflowed
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch, from 0, where the sampler begins it. Call the sampler's ``set_epoch`` as well.
+        """Begin an epoch, from 0, at the update at which the sampler begins it. Call the sampler's ``set_epoch``, too.
 
-        Micro-batches of an update that is not complete are dropped, with a warning.
+        Micro-batches of an incomplete update are discarded, with a warning.
 
         Raises:
-            TraceEnded: the trace does not have it.
+            TraceEnded: the trace does not have this epoch.
         """
         if self.substep_index:
             warnings.warn(
@@ -138,15 +143,17 @@ class CustomOptimizer(Optimizer):
         self._begin(epoch)
 
     def adapt_lr(self) -> None:
-        """Set what the coming update takes in the groups, which get back their own values after it. The reduced
-        gradients are in ``.grad``. For a rule of one's own, here or as ``rule``."""
+        """Set the hyperparameters of the coming update in the groups. They are restored after the update.
+
+        The reduced gradients are in ``.grad``. Override this method, or pass ``rule``, for another learning-rate rule.
+        """
         if self.rule is not None:
             scaled = scaled_values(self.optimizer, self.rule.scaling(self._coming(), self.moments))
             for group, values in zip(self.param_groups, scaled, strict=True):
                 group.update(values)
 
     def get_lr(self) -> tuple[Any, ...]:
-        """The groups' learning rates: between updates the reference's."""
+        """The groups' learning rates; between updates, those for the reference batch."""
         return tuple(group["lr"] for group in self.param_groups)
 
     def set_lr(self, values: Iterable[Any]) -> None:
@@ -154,31 +161,32 @@ class CustomOptimizer(Optimizer):
             group["lr"] = value
 
     def get_bs(self) -> int:
-        """Global batch of the coming update; 0 behind the epoch's last."""
+        """Samples of the global batch of the coming update; 0 after the epoch's last update."""
         return self.epochtrace[self.step_index] if self.step_index < len(self.epochtrace) else 0
 
     @property
     def idle(self) -> bool:
-        """Whether this process has no share of the coming update, so that its loss is not to be counted."""
+        """Whether this process has no share of the coming update, so that its loss must not be counted."""
         return self.step_index < len(self.schedule) and not self.schedule[self.step_index]
 
     @property
     def noise_scale(self) -> float:
-        """Gradient noise scale in samples, a running estimate; NaN before the first update of two micro-batches."""
+        """Running estimate of the gradient noise scale, in samples; NaN before the first update with two
+        micro-batches."""
         return self.moments.noise_scale
 
     def details(self) -> dict[str, float]:
-        """Of the last update: batch, learning rate of the first group, gradient noise scale, what the rule has to
-        say; empty before the first."""
+        """Values of the last update: batch, learning rate of the first group, gradient noise scale, and those of the
+        rule. Empty before the first update."""
         return dict(self._last)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing: an update's gradients are cleared when it is done."""
+        """Does nothing: an update clears its gradients at its end."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The inner optimizer's, and under a key of our own where the training is, for any number of processes.
+        """The inner optimizer's state, and under ``KEY`` the place of the training, for any number of processes.
 
-        Between two updates' ends it is the end of the earlier: the later one is done anew.
+        If an update has begun, the state is that of the end of the previous update; the begun update will be repeated.
         """
         own = {
             "sampler": {**self.sampler.state_dict(), **self._place()},
@@ -190,10 +198,10 @@ class CustomOptimizer(Optimizer):
         return {**self.optimizer.state_dict(), KEY: own}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was, the sampler as well. One of a plain optimizer leaves the place as it is.
+        """Continue where ``state_dict`` was, the sampler too. A plain optimizer's state leaves the place unchanged.
 
         Raises:
-            UsageError: it does not fit the sampler, or is of another rule.
+            UsageError: the state does not fit the sampler, or has another rule.
         """
         own = state_dict.get(KEY)
         if own is not None:
@@ -212,7 +220,7 @@ class CustomOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.optimizer.add_param_group(param_group)
 
-    @property  # the inner optimizer replaces both when it loads a state
+    @property  # the inner optimizer replaces groups and state when it loads a state
     def param_groups(self) -> list[dict[str, Any]]:
         return self.optimizer.param_groups
 
@@ -229,7 +237,7 @@ class CustomOptimizer(Optimizer):
         self.optimizer.state = state
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the hooks, and the process group, which is of this process."""
+        """Leave out the hooks and the process group, which belong to this process."""
         kept = {name: value for name, value in self.__dict__.items() if name != "step" and "_hooks" not in name}
         return {**kept, "_process_group": None, "_collective": None, "_idle": None}
 
@@ -270,7 +278,8 @@ class CustomOptimizer(Optimizer):
             )
 
     def _check_model(self) -> None:
-        """At the first micro-batch, which every process has: later they would wait for one another."""
+        """Check for DistributedDataParallel at the first micro-batch, which every process has. With a later check,
+        processes might wait for each other."""
         if self._model_is_seen:
             return
         if in_group() and wrapping([parameter for group in self._parameters() for parameter in group]):
@@ -314,9 +323,14 @@ class CustomOptimizer(Optimizer):
         mark_step()
 
     def _take_step(self) -> tuple[Any, ...]:
-        """The inner optimizer's step. What was set for it is put back, but not what it set itself."""
+        """Take the inner optimizer's step. Values that were set for the step are restored, but not those that the inner
+        optimizer itself has set.
+
+        Returns:
+            The learning rates of the step, by parameter group.
+        """
         before = [dict(group) for group in self.param_groups]
-        changed = before  # all of it, if adapt_lr breaks off
+        changed = before  # restore all values if adapt_lr raises
         try:
             self.adapt_lr()
             changed = [

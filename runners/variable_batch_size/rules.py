@@ -1,4 +1,4 @@
-"""Optimizers by learning-rate rule, of ``edt_runner.lr_scaling.rules``."""
+"""One optimizer class for each learning-rate rule of ``edt_runner.lr_scaling.rules``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from variable_batch_size.sampler import CustomSampler
 
 
 class RuleOptimizer(CustomOptimizer):
-    """By any rule.
+    """A ``CustomOptimizer`` with any learning-rate rule.
 
     Args:
-        optimizer: steps once an update.
-        sampler: what the batches come from.
+        optimizer: the inner optimizer, which steps once per update.
+        sampler: the sampler of the batches.
         ref_batchsize: samples of the batch that the learning rate was chosen for.
-        log_steps: rank 0 prints a line every so many updates.
-        rule: a name, a rule, or a function (batch, reference) -> factor.
-        others: as for ``CustomOptimizer``.
+        log_steps: rank 0 prints a line each time this many updates are done.
+        rule: a rule's name, a rule, or a function (batch, reference) -> factor.
+        others: further arguments of ``CustomOptimizer``.
+
+    Raises:
+        UsageError: an argument is wrong, or the rule changes betas and the optimizer has none.
     """
 
     def __init__(
@@ -62,12 +65,12 @@ class _NamedRuleOptimizer(RuleOptimizer):
         super().__init__(optimizer, sampler, ref_batchsize, log_steps, rule=self.RULE, **others)
 
     def current_lr(self) -> float:
-        """Learning rate of the coming update, of the first group; 0 behind the epoch's last."""
+        """Learning rate of the coming update, of the first group; 0 after the epoch's last update."""
         return self.F(float(self.get_lr()[0]), self.get_bs(), self.ref_batchsize)
 
     @classmethod
     def F(cls, ref_lr: float, batchsize: int, ref_batchsize: int) -> float:  # noqa: N802
-        """What ``ref_lr`` becomes, by a rule that looks at nothing else."""
+        """The learning rate for a batch of ``batchsize`` samples, by a rule that depends on nothing else."""
         update = Update(batchsize, ref_batchsize, batchsize, 0, 0, batchsize)
         return ref_lr * rules.by_name(cls.RULE).scaling(update, None).lr
 
@@ -85,7 +88,7 @@ class RootRuleOptimizer(_NamedRuleOptimizer):
 
 
 class ConstantOptimizer(_NamedRuleOptimizer):
-    """The learning rate stays as it is, whatever the batch."""
+    """The learning rate does not change with the batch."""
 
     RULE = "constant"
 
@@ -100,10 +103,10 @@ class AdamSquareRootOptimizer(_NamedRuleOptimizer):
 
 
 class LinearWarmupRuleOptimizer(RuleOptimizer):
-    """The linear rule, where each rise of the batch is gone along over some epochs (arXiv 1706.02677).
+    """The linear rule, with a warm-up over some epochs after each rise of the batch (arXiv 1706.02677).
 
     Args:
-        warmup_epochs: that a rise takes.
+        warmup_epochs: passes over the data until a rise is reached.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class LegwOptimizer(RuleOptimizer):
     """lr x sqrt(k) after k times the warm-up epochs, k = batch / ref_batchsize (arXiv 1901.08256).
 
     Args:
-        warmup_epochs: that the reference batch takes.
+        warmup_epochs: passes over the data that the warm-up takes at the reference batch.
     """
 
     def __init__(
@@ -141,18 +144,18 @@ class LegwOptimizer(RuleOptimizer):
 
 
 class LinearRuleMomentumOptimizer(CustomOptimizer):
-    """The linear rule by sums: the micro-batches' gradients are added up, not averaged, and the learning rate is that
-    of one micro-batch, ref_lr x minibatch_size / ref_batchsize, so that a velocity weighs updates by their samples.
+    """The linear rule with sums: the micro-batches' gradients are added up instead of averaged.
 
-    The weight decay of every group is ``weight_decay`` times the update's micro-batches, as the gradients are; between
-    updates the groups have their own again.
+    The learning rate is that of one micro-batch, ref_lr x minibatch_size / ref_batchsize, so a velocity weighs updates
+    by their samples. During an update, the weight decay of every group is ``weight_decay`` times the update's number of
+    micro-batches, as the gradients are. Between updates the groups have their own weight decay.
 
     Args:
-        weight_decay: of one micro-batch.
+        weight_decay: weight decay of one micro-batch.
     """
 
     F = LinearRuleOptimizer.F
-    """What ``ref_lr`` becomes at a micro-batch of ``batchsize``."""
+    """The learning rate for a micro-batch of ``batchsize`` samples."""
 
     def __init__(
         self,
@@ -172,26 +175,30 @@ class LinearRuleMomentumOptimizer(CustomOptimizer):
             group["weight_decay"] = self.weight_decay * self.divisors[self.step_index]
 
     def current_lr(self) -> float:
-        """Learning rate of each update, of the first group; ETH's library says ref_lr x batch / ref_batchsize here,
-        which it does not use."""
+        """Learning rate of each update, of the first group. ETH's library returns ref_lr x batch / ref_batchsize here,
+        but does not use that value."""
         return self.F(float(self.get_lr()[0]), self.sampler.minibatch_size, self.ref_batchsize)
 
 
 class AdaScaleOptimizer(CustomOptimizer):
     """lr x minibatch_size / ref_batchsize x gain, 1 <= gain <= S micro-batches, by parameter group (arXiv 2007.05105).
 
-    ``scale_invariant_iterations`` adds up the gains: how many updates of one micro-batch the training is worth so far.
-    Where schedules and the end of the training follow it, the number of updates follows the batch as the paper wants.
+    ``scale_invariant_iterations`` adds up the gains: the training so far is worth this number of updates of one
+    micro-batch. In the paper, learning-rate schedules and the end of the training follow this sum; the number of
+    updates then follows the batch.
 
     Args:
-        optimizer: steps once an update.
-        sampler: what the batches come from.
-        log_steps: rank 0 prints a line every so many updates.
+        optimizer: the inner optimizer, which steps once per update.
+        sampler: the sampler of the batches.
+        log_steps: rank 0 prints a line each time this many updates are done.
         ref_batchsize: samples of the batch that the learning rate was chosen for.
-        compat: ``True``: the gains of ETH's library: its averages (``Moments``) over its norms, where the first
-            micro-batch of an update is measured as the difference from the sum of the update before.
-            ``"averages"``: its averages over right norms.
-        others: as for ``CustomOptimizer``.
+        compat: ``True``: use the gains of ETH's library: its averages (``Moments``) over its norms, in which the first
+            micro-batch of an update is measured as the difference from the previous update's sum.
+            ``"averages"``: use its averages over correct norms.
+        others: further arguments of ``CustomOptimizer``.
+
+    Raises:
+        UsageError: an argument is wrong.
     """
 
     def __init__(
@@ -213,11 +220,11 @@ class AdaScaleOptimizer(CustomOptimizer):
         super().__init__(optimizer, sampler, log_steps, rule=self._new_rule(), ref_batchsize=ref_batchsize, **others)
 
     def gain(self) -> tuple[float, ...]:
-        """Of the last update, by parameter group; 1 before the first."""
+        """Gains of the last update, by parameter group; 1 before the first update."""
         return self._gains or (1.0,) * len(self.param_groups)
 
     def current_lr(self) -> tuple[float, ...]:
-        """Learning rates at the last update's gain, by parameter group."""
+        """Learning rates with the last update's gain, by parameter group."""
         first = self.sampler.minibatch_size / self.ref_batchsize
         power = float(self._scale_rule.parameters["power"])
         pairs = zip(self.get_lr(), self.gain(), strict=True)
@@ -230,7 +237,7 @@ class AdaScaleOptimizer(CustomOptimizer):
 
     @property
     def scale_invariant_iterations(self) -> float:
-        """tau: the sum of all gains, the mean over parameter groups."""
+        """tau: the sum of all gains, each a mean over parameter groups."""
         return self._scale_rule.scale_invariant_iterations
 
     @property
@@ -274,7 +281,7 @@ class AdaScaleOptimizer(CustomOptimizer):
 
 
 class AdamScaleOptimizer(AdaScaleOptimizer):
-    """AdaScale's factor to the power of one half, for Adam and its like."""
+    """AdaScale's factor to the power of one half, for Adam and similar optimizers."""
 
     def _new_rule(self) -> rules.AdaScale:
         return rules.AdamScale(base="micro_batch")

@@ -1,4 +1,4 @@
-"""Which samples each process takes for each update of the trace."""
+"""Deals out the samples of each update of a trace to processes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from variable_batch_size.collective import world
 
 
 class CustomSampler(DistributedSampler[Any]):
-    """A batch sampler: yields a list of indices for each micro-batch of this process.
+    """A batch sampler that yields a list of indices for each micro-batch of this process.
 
-    Each epoch's order is a permutation by ``seed`` + epoch, the same for every number of processes, cut into
-    micro-batches; update i takes the next trace[i] / minibatch_size of them, dealt out in turn. A process that has no
-    share of an update still gets one micro-batch, of sample 0, so that it comes to the reduction; its gradient is not
-    used. Samples of the epoch that the trace's entries do not reach are dropped, other ones each epoch.
+    An epoch's order is a permutation that follows from ``seed`` + epoch; it does not depend on the number of processes.
+    The order is cut into micro-batches. Update i takes the next trace[i] / minibatch_size of them, which are dealt out
+    to the processes in turn. A process without a share of an update still gets one micro-batch, of sample 0, so that
+    it takes part in the reduction; its gradient is not used. Samples that the epoch's trace entries do not reach are
+    dropped; these are other samples in each epoch.
 
     Args:
-        dataset: what is sampled from; only its length is looked at.
-        trace: global batch of each update in samples, as ``edt_runner.lr_scaling.traces.Trace`` takes it; multiples
-            of ``minibatch_size``.
-        seed: of the order.
-        num_replicas: processes; those of the process group or of torch_xla, without either one.
-        rank: this one's number, from 0; likewise.
+        dataset: the data set, of which only the length is used.
+        trace: global batch of each update in samples, in any form that ``edt_runner.lr_scaling.traces.Trace`` takes;
+            each entry is a multiple of ``minibatch_size``.
+        seed: seed of the order.
+        num_replicas: number of processes; None: that of the process group or of torch_xla, or 1.
+        rank: this process's number, from 0; None: that in the process group or in torch_xla, or 0.
         minibatch_size: samples of one micro-batch.
         verbose: rank 0 prints a line about the trace.
-        dataset_size: in place of ``dataset``.
+        dataset_size: number of samples, in place of ``dataset``.
         at_end: what follows the trace's last entry: ``error``, ``hold``, ``cycle`` or ``stop``.
 
     Raises:
-        UsageError (a ValueError): an argument is wrong, or an entry of the trace; names the step and the value.
-        TraceEnded: also an IndexError; from ``set_epoch`` on, where the trace does not have that epoch.
+        UsageError: (a ValueError) an argument or an entry of the trace is wrong; for an entry, the message names its
+            step and value.
+        TraceEnded: (also an IndexError) raised by ``set_epoch`` and later calls if the trace does not have the epoch.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class CustomSampler(DistributedSampler[Any]):
     ) -> None:
         if (dataset is None) == (dataset_size is None):
             raise UsageError("dataset: takes either a dataset or dataset_size, its number of samples")
-        minibatch_size = whole("minibatch_size", minibatch_size)  # NumPy's pass, too; states have Python's
+        minibatch_size = whole("minibatch_size", minibatch_size)  # NumPy's numbers are accepted; states hold Python's
         own_rank, size = world()
         num_replicas = size if num_replicas is None else num_replicas
         rank = own_rank if rank is None else rank
@@ -69,9 +71,9 @@ class CustomSampler(DistributedSampler[Any]):
         capacity = self.minibatches_per_epoch * minibatch_size
         self._trace = Trace(trace, micro_batch=minibatch_size, capacity=capacity, at_end=at_end)
         self.first = 0
-        """The update of the epoch that iteration begins with: not 0 in an epoch that was loaded in its middle."""
+        """The update at which iteration begins. It is not 0 in an epoch that was loaded in its middle."""
         self.position = 0
-        """Updates of the epoch that have been made; the optimizer keeps it."""
+        """Updates of the epoch that have been made. The optimizer sets it."""
         self._loaded = False
         if verbose and rank == 0:
             begins = ", ".join(str(entry) for entry in (self._trace.entries or [self._trace[0]])[:2])
@@ -82,25 +84,25 @@ class CustomSampler(DistributedSampler[Any]):
 
     @property
     def trace(self) -> list[int] | Trace:
-        """All entries; the ``Trace`` itself where they have no end or are not all known yet."""
+        """All entries; the ``Trace`` itself if it has no end or is not completely known yet."""
         entries = self._trace.entries
         return self._trace if entries is None else entries
 
     @property
     def max_epoch(self) -> int | None:
-        """Epochs that the trace fills; None: it does not end, or is not known to its end yet."""
+        """Number of epochs that the trace fills; None: it has no end, or its end is not known yet."""
         return self._trace.whole_epochs
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of the whole micro-batches of an epoch: the most that it trains on."""
+        """Samples of an epoch's whole micro-batches, the most that an epoch trains on."""
         return self.minibatches_per_epoch * self.minibatch_size
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch, from 0. In the one that a state was loaded into, go on where that was.
+        """Begin an epoch, from 0. In the epoch of a loaded state, continue at the state's place.
 
         Raises:
-            TraceEnded: the trace does not have it.
+            TraceEnded: the trace does not have this epoch.
         """
         self._trace.epoch_range(epoch)
         if epoch != self.epoch or not self._loaded:
@@ -109,15 +111,15 @@ class CustomSampler(DistributedSampler[Any]):
         self.epoch = int(epoch)
 
     def get_epoch_range(self, epoch: int) -> tuple[int, int]:
-        """The trace's entries of an epoch: the first, and the one behind the last."""
+        """The trace's entries of an epoch: the first, and the first after them."""
         return self._trace.epoch_range(epoch)
 
     def get_epochtrace(self, epoch: int) -> list[int]:
-        """The global batches of an epoch's updates."""
+        """The global batches, in samples, of an epoch's updates."""
         return self._trace.epoch(epoch)
 
     def get_batch_assignments(self, epochtrace: Sequence[int]) -> list[list[int]]:
-        """The micro-batches of this process, by update: their numbers in the epoch's order."""
+        """The micro-batches of this process for each update, as numbers in the epoch's order."""
         shares: list[list[int]] = []
         start = 0
         for batch in epochtrace:
@@ -138,14 +140,14 @@ class CustomSampler(DistributedSampler[Any]):
                 yield [0] * size
 
     def __len__(self) -> int:
-        """Micro-batches that iteration gives, and so calls of the optimizer's ``step``."""
+        """How many micro-batches the iteration yields, and so how often the optimizer's ``step`` is called."""
         return sum(max(1, len(share)) for share in self._shares())
 
     def __bool__(self) -> bool:
         return True
 
     def state_dict(self) -> dict[str, int]:
-        """Where the training is: after the last update that was made. It fits any number of processes."""
+        """The place of the training: after the last update that was made. It fits any number of processes."""
         return {
             "epoch": self.epoch,
             "position": self.position,
@@ -156,12 +158,13 @@ class CustomSampler(DistributedSampler[Any]):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was: iteration begins with its epoch's next update, also if ``set_epoch`` is
-        called with that epoch first.
+        """Continue where ``state_dict`` was: iteration begins with the next update of its epoch.
+
+        This also holds if ``set_epoch`` is called with that epoch first.
 
         Raises:
-            UsageError: it is of other data, of another order, of another size of micro-batch, or of a trace that has
-                that epoch elsewhere.
+            UsageError: the state is of other data, another order, another micro-batch size, or a trace in which the
+                epoch begins elsewhere.
         """
         epoch = int(state_dict["epoch"])
         own = {
