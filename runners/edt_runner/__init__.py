@@ -1,7 +1,8 @@
-"""What runs on a node while a job trains.
+"""The processes that run on a node while a job trains.
 
-``supervisor`` starts and watches the processes of one attempt, ``coordinator`` decides which engines train together,
-``engine`` trains, and ``driver`` runs the user's script. They talk by the messages of ``protocol``. ``comm`` moves the
-bytes between engines, ``frameworks`` adapts PyTorch and TensorFlow, ``schedule`` says what each step works on,
-``loader`` loads it, and ``checkpoints`` writes what must not be lost. Importing this package imports no framework.
+``supervisor`` starts and watches the processes of one attempt. ``coordinator`` decides which engines train together.
+``engine`` trains on one slot. ``driver`` runs the user's script. These processes exchange the messages of ``protocol``.
+``comm`` transfers tensors between engines. ``frameworks`` adapts PyTorch and TensorFlow. ``schedule`` defines the
+samples of each step, and ``loader`` loads them. ``checkpoints`` writes recovery checkpoints and the user's files.
+Importing this package imports no framework.
 """

@@ -1,8 +1,8 @@
-"""What the engine asks of a framework, and the data they exchange.
+"""The interface between the engine and a framework, and the data that they exchange.
 
-A micro-batch contributes one flat vector of local numbers to a step's reduction, which the adapter fills and whose
-memory is the data plane's (``comm.process_groups``); the reduced vector is the sum of all of them. The engine looks
-into neither (``frameworks.flat`` says how they are laid out).
+Each micro-batch adds one flat vector of numbers, its local, to the reduction of a step. The adapter fills the vector;
+its memory belongs to the data plane (``comm.process_groups``). The reduced vector is the sum of the locals of all
+micro-batches. The engine does not interpret either vector. ``frameworks.flat`` describes their layout.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ Batch = Any
 
 @dataclass(frozen=True)
 class State:
-    """All that a training is at a step boundary, by reference: nothing is copied until it is written or sent.
+    """The complete state of a training between two steps. It contains references: tensors are copied only when they are
+    written or sent.
 
     Args:
-        meta: plain JSON: optimizer hyperparameters and whatever is no tensor.
+        meta: plain JSON: the optimizer's hyperparameters and everything else that is not a tensor.
         tensors: name -> tensor of the data plane, in a fixed order.
-        names: what a user calls a tensor, where its name does not say.
+        names: for some tensors, the name by which the user knows the tensor.
     """
 
     meta: Mapping[str, Any]
@@ -39,7 +40,7 @@ class State:
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """One micro-batch to load."""
+    """One micro-batch to load: the kind of its step, the 0-based epoch, and sample indices of shape (samples,)."""
 
     kind: StepKind
     epoch: int
@@ -47,68 +48,86 @@ class BatchRequest:
 
 
 class Adapter(Protocol):
-    """One framework's model, optimizer, loss and metrics behind flat tensors."""
+    """The model, optimizer, loss and metrics of one framework, seen as flat tensors."""
 
     width: int
-    """Numbers that ``sums`` returns."""
+    """How many numbers ``sums`` returns."""
 
     def size(self, kind: StepKind) -> int:
-        """Numbers in a flat vector of this kind of step."""
+        """Return how many numbers the flat vector of a step of this kind has."""
 
     def warm_up(self, batch: Batch) -> None:
-        """One forward and backward pass whose result is thrown away."""
+        """Run one forward and backward pass and discard its result."""
 
     def micro_batch(self, batch: Batch, count: int, total: int, seed: int, local: Local) -> None:
-        """Forward and backward on one micro-batch of a training step.
+        """Run the forward and backward pass on one micro-batch of a training step. The pass starts from the committed
+        buffers.
 
         Args:
-            batch: what the loader has made of its samples.
-            count, total: samples of the micro-batch and of the whole step.
-            seed: of all random generators while it is computed.
-            local: the flat vector to fill: gradients and buffers weighted count / total, sums weighted by count.
-                The pass starts from the committed buffers.
+            batch: the micro-batch, as the loader has made it.
+            count, total: number of samples of the micro-batch, and of the whole step.
+            seed: seed of all random generators during the pass.
+            local: the flat vector of shape (``size``,) to fill. Gradients and buffers are weighted by count / total,
+                and sums by count.
         """
 
     def evaluate(self, batch: Batch, count: int, seed: int, local: Local) -> None:
-        """Forward in eval mode on ``count`` samples; writes loss and metric sums weighted by ``count`` to ``local``."""
+        """Run the forward pass in evaluation mode, and write the sums of loss and metrics, weighted by ``count``, to
+        ``local``.
+
+        Args:
+            batch: the micro-batch, as the loader has made it.
+            count: number of its samples.
+            seed: seed of all random generators during the pass.
+            local: the flat vector of shape (``size``,) to fill.
+        """
 
     def apply(self, reduced: Reduced) -> bool:
-        """Commit a training step: buffers, and one optimizer step, from the reduced vector.
+        """Commit a training step: set the buffers and make one optimizer step, both from the reduced vector.
 
         Returns:
-            False if the optimizer has written into ``reduced``, so that others should not apply it.
+            False if the optimizer has written into ``reduced``, so that no other engine may apply it; else True.
         """
 
     def sums(self, kind: StepKind, numbers: Local | Reduced) -> list[float]:
-        """The sums of a local or a reduced vector, ``width`` of them: the samples counted, the loss summed over them,
-        and whatever the metrics are made of. All of them add up over micro-batches, steps and engines."""
+        """Return the ``width`` sums in a local or a reduced vector.
+
+        The sums are the number of samples, the loss summed over the samples, and the values from which the metrics are
+        computed. Sums of several micro-batches, steps or engines can be added.
+        """
 
     def values(self, sums: Sequence[float]) -> dict[str, float]:
-        """{"loss": …, metric: …} out of sums."""
+        """Return loss and metrics, ``{"loss": …, metric: …}``, computed from sums."""
 
     def details(self) -> dict[str, float]:
-        """What there is to say of the last committed training step beside loss and metrics, by name: its batch and its
-        learning rate, for example."""
+        """Return further values of the last committed training step by name, for example its global batch and its
+        learning rate."""
 
     def export_state(self) -> State:
-        """The state, by reference. Called between two steps by the thread that trains; what it returns stays what it is
-        until the next ``apply``, also while passes are computed."""
+        """Return the state by reference. The thread that trains calls this between two steps. The returned state does
+        not change until the next ``apply``, even while forward and backward passes run."""
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tensors to write a received state into, by name. ``shapes``: name -> [dtype, shape], as
-        ``GlooGroup.send_state`` and ``GlooGroup.receive_state`` carry them."""
+        """Return tensors, by name, into which the caller writes a received state.
+
+        Args:
+            meta: the ``meta`` of the state.
+            shapes: name -> [dtype, shape], in the form in which ``GlooGroup.send_state`` sends them.
+        """
 
     def end_import(self) -> None:
-        """All tensors are filled: make them the state."""
+        """Make the tensors of ``begin_import``, which are filled now, the state."""
 
     def digest(self) -> str:
-        """SHA-256 over parameters, buffers and optimizer state, hexadecimal."""
+        """Return the SHA-256 of parameters, buffers and optimizer state, in hexadecimal."""
 
     def save_for_user(self, folder: Path, name: str) -> None:
-        """Write the model and the optimizer state in the framework's own format, as WMLA names them."""
+        """Write the model and the optimizer state to ``folder``, in the framework's own format and with WMLA's file
+        names."""
 
     def recommit(self) -> None:
-        """User code has had the model between two steps: whatever it left there is the state."""
+        """Make the current contents of the model the state, because user code may have changed the model between two
+        steps."""
 
     def take_warnings(self) -> list[tuple[str, str]]:
-        """(what, why) of everything that ended the exactness guarantee since the last call."""
+        """Return (cause, explanation) of everything that has ended the guarantee of exactness since the last call."""

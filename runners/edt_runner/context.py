@@ -1,12 +1,12 @@
-"""What a process of a training is, and what it is doing.
+"""The role of a process in a training, and its current activity.
 
-A process that the supervisor forked is a driver or an engine of one attempt: ``train()`` looks here to learn its role,
-and a process that no supervisor forked has no context.
+Every process that the supervisor forks is a driver or an engine of one attempt. ``train()`` reads its role from here. A
+process that no supervisor forked has no context.
 
-An engine says at every instant what it is doing, in a page of memory that it shares with its supervisor. The engine
-writes and the supervisor reads, also after the engine's death. So a micro-batch that ends engines is known by name, and
-an engine that hangs can be told from those that wait for it. The page has two places, written in turn, and the number
-of the newest entry: a reader always sees a whole entry, whenever it looks and wherever the engine was killed.
+An engine writes its current activity to a page of memory that it shares with its supervisor. The supervisor can read
+the page even after the engine's death. So the supervisor knows which micro-batch ended an engine, and can distinguish
+an engine that hangs from engines that wait for it. The page has places for two entries, which are written in turn, and
+the number of the newest entry. So a reader always finds a complete entry, even if the engine was killed while it wrote.
 (``pack_into`` fills a place with zeros first.)
 """
 
@@ -25,8 +25,8 @@ from edt_runner.protocol.data import MicroBatch
 _LAYOUT = struct.Struct("<qqqdd")
 PAGE_BYTES = mmap.PAGESIZE
 _MOST_READS = 1000
-"""An engine writes far less often than its supervisor can read again; this ends the reading of a page that user code
-scribbles on."""
+"""The most tries to read the page. An engine writes much less often than its supervisor can read, so more tries are
+needed only if user code overwrites the page."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,24 @@ class Context:
     """``driver`` or ``engine``."""
     spec: AttemptSpec
     coordinator: str
-    """``host:port`` at which the coordinator was when this process was forked."""
+    """``host:port`` of the coordinator at the time when this process was forked."""
     name: str = ""
-    """Of an engine: its allocation id in decimal digits."""
+    """Name of the engine: its allocation id in decimal digits. Empty for the driver."""
     device: str = "cpu"
-    """Of an engine: ``cpu``, or a GPU as CUDA_VISIBLE_DEVICES names it."""
+    """Device of the engine: ``cpu``, or a GPU as CUDA_VISIBLE_DEVICES names it."""
     page: mmap.mmap | None = None
-    """Of an engine: shared memory in which it writes what it is doing (``StatusPage``)."""
+    """Shared memory to which the engine writes its activity (``StatusPage``); None for the driver."""
     report_failure: Callable[[str, str], None] | None = None
-    """Says to the supervisor why this process fails: (message, traceback). For code that ends it without raising."""
+    """Tells the supervisor why this process fails; called with (message, traceback). Code that ends the process without
+    an exception uses this."""
 
 
 class ActivityKind(enum.IntEnum):
-    """What an engine is doing. Its supervisor limits the time of those that say so."""
+    """The activity of an engine. The supervisor limits the time of the activities that are marked as limited."""
 
     STARTING = 0  # not limited: user code up to train(), warming up, compiling
     COMPUTING = 1  # limited: a micro-batch of a training step, from the second one on
-    REDUCING = 2  # the others may make it wait: if it takes too long, the coordinator is told
+    REDUCING = 2  # other engines may cause the wait: if it is too long, the coordinator gets a message
     APPLYING = 3  # not limited
     VALIDATING = 4  # not limited
     EXPORTING = 5  # not limited: checkpoints and the user's files
@@ -64,41 +65,47 @@ class ActivityKind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Activity:
-    """One entry of the page."""
+    """One entry of a status page."""
 
     kind: ActivityKind
     offset: int
-    """How far the training is, in steps, or in micro-batches where the batch follows the engines."""
+    """Offset of the training, in steps, or in micro-batches if the batch follows the engines."""
     index: int
-    """Of the micro-batch that is computed; -1: none is."""
+    """Number of the micro-batch that is being computed; -1: there is none."""
     since: float
-    """Monotonic seconds at which this began."""
+    """Time at which this activity began, in monotonic seconds."""
     longest: float
-    """Seconds that the longest micro-batch so far has taken; 0: there was none yet."""
+    """Duration of the longest micro-batch so far, in seconds; 0: there was none yet."""
 
     @property
     def micro_batch(self) -> MicroBatch | None:
-        """The micro-batch that is computed."""
+        """The micro-batch that is being computed; None: there is none."""
         return MicroBatch(self.offset, self.index) if self.index >= 0 else None
 
 
 class StatusPage:
-    """The page.
+    """A page of memory with the current activity of one engine.
 
     Args:
-        memory: shared memory of ``PAGE_BYTES``; None: memory of this process alone.
+        memory: shared memory of ``PAGE_BYTES``; None: memory that is not shared.
         engine: name of the engine, for crash points.
     """
 
     def __init__(self, memory: mmap.mmap | None = None, engine: str = "") -> None:
         self._memory = memory if memory is not None else mmap.mmap(-1, PAGE_BYTES)
-        self._number = memoryview(self._memory).cast("q")  # one item of it is written at once
+        self._number = memoryview(self._memory).cast("q")  # one item is written in a single store
         self.engine, self.offset = engine, 0
         self._longest = 0.0
         self._computing_since = 0.0
 
     def write(self, kind: ActivityKind, offset: int, index: int = -1) -> None:
-        """This engine does something else from now on. ``index``: of the micro-batch that it computes."""
+        """Write that a new activity begins now.
+
+        Args:
+            kind: the activity.
+            offset: offset of the training.
+            index: number of the micro-batch that is computed; -1: there is none.
+        """
         now = time.monotonic()
         if self._computing_since and kind is not ActivityKind.STARTING:
             self._longest = max(self._longest, now - self._computing_since)
@@ -109,35 +116,35 @@ class StatusPage:
         self._number[0] = number
 
     def read(self) -> Activity:
-        """The newest entry."""
+        """Return the newest entry."""
         number = self._number[0]
         for _ in range(_MOST_READS):
             before, entry = number, _LAYOUT.unpack_from(self._memory, _place(number))
             number = self._number[0]
-            if number == before:  # else its place may have been written again meanwhile
+            if number == before:  # else the place may have been overwritten meanwhile
                 break
         kind, offset, index, since, longest = entry
         return Activity(ActivityKind(kind), offset, index, since, longest)
 
 
 def _place(number: int) -> int:
-    """Offset in bytes of the place of the ``number``-th entry, behind that number."""
+    """Return the offset in bytes of the place of entry ``number``. The places follow the number of the newest entry."""
     return 8 + number % 2 * _LAYOUT.size
 
 
 page = StatusPage()
-"""Of this process; an engine's is the one that it shares with its supervisor."""
+"""The status page of this process. In an engine, its supervisor shares the memory."""
 
 _current: Context | None = None
 
 
 def current() -> Context | None:
-    """The context of this process; None: started by hand."""
+    """Return the context of this process; None: no supervisor started it."""
     return _current
 
 
 def enter(context: Context) -> None:
-    """Set the context of this process, and its page; called once, in the freshly forked child."""
+    """Set the context and the page of this process. The forked child calls this once."""
     global _current, page  # noqa: PLW0603 - a process has one role, and user code calls train() without naming it
     _current = context
     if context.page is not None:
@@ -145,4 +152,5 @@ def enter(context: Context) -> None:
 
 
 training = ""
-"""Name of the user's call by which this process's training has begun (``launch.train.claim``); empty: it has not."""
+"""Name of the user's call that has begun this process's training (``launch.train.claim``); empty: no training has
+begun."""

@@ -1,8 +1,8 @@
 """The driver's part of ``train()``: it sends the initial state to the first engine and receives the trained state.
 
-The driver holds no slot. While the engines train, it logs the metrics that they send. It returns when the process of
-every engine is gone. Driver and coordinator may each be started again during a training: the driver then sends
-``BeginTraining`` again, and the coordinator sends the metrics again that the driver has not acknowledged.
+The driver holds no slot. While the engines train, it logs the metrics that they send. It returns when all engine
+processes have ended. The driver or the coordinator may be started again during a training. The driver then sends
+``BeginTraining`` again, and the coordinator sends again the metrics that the driver has not acknowledged.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ from edt_runner.training import Training, model_dir
 _ALONE_SECONDS = 120.0
 _RECONNECT_SECONDS = 0.1
 _ANSWER_SECONDS = 0.5
-"""Pause after a connection that ended without a message: a coordinator of another release refuses each at once."""
+"""Pause after a connection that ended without a message. A coordinator of another release refuses every connection at
+once."""
 _SHUT_AGAIN_SECONDS = 0.02
 _END_SECONDS = 2.0
 _DEFAULTS: Mapping[str, Any] = {"user_callback": [], "step_samples": 0, "shuffled": True, "batch_scaling": "fixed"}
-"""What is meant where a checkpoint of an earlier release lacks a field."""
+"""Values of fields that a checkpoint of an earlier release does not contain."""
 _ENDS_A_TRANSFER = SendStateToEngine | ReceiveStateFromEngine | ScriptFailed | TrainingSuspended
 
 
@@ -66,10 +67,10 @@ class Driver:
     """The driver of one attempt.
 
     Args:
-        training: request and data.
-        spec: of the attempt.
-        coordinator: ``host:port``.
-        observe: called with each item of metrics that is new, and with its metrics as numbers: None became NaN.
+        training: the user's request, the data and the schedule.
+        spec: the attempt.
+        coordinator: ``host:port`` of the coordinator when the driver starts.
+        observe: is called with each new item of metrics, and with its metrics as numbers (NaN in place of None).
     """
 
     def __init__(
@@ -86,33 +87,35 @@ class Driver:
         self._channel = Channel(self._connect())
         self._state_at: dict[str, Any] = {"offset": 0, "metric_sums": {}}
         self._logged = {StepKind.TRAIN.value: -1, StepKind.VALIDATE.value: 0}
-        """The newest training step and the newest validated epoch that were logged; -1: not known before the first
-        item of metrics arrives (``_is_new``)."""
+        """The newest training step and the newest validated epoch in the log; -1: not known until the first item of
+        metrics arrives (``_is_new``)."""
         self.digest = ""
-        """Of the trained state, once it has arrived."""
+        """Digest of the trained state; empty until the state has arrived."""
         self._transfer: tuple[int, GlooPlane, str] | None = None
-        """The transfer of the state that is under way: its number, the plane, the store's address."""
+        """The current transfer of the state: its number, its plane, the store's address; None: there is none."""
         self._transfer_lock = threading.Lock()
-        """Held while a transfer is shut, and where the next one begins: what is shut is never the next."""
+        """Held while a transfer is shut and while a transfer begins or ends, so that a shut never affects the next
+        transfer."""
         self._newest_transfer = 0
         self._reader: threading.Thread | None = None
-        """Thread that reads from the present channel."""
+        """The thread that reads from the current connection."""
         self._definition: TrainingDefinition
-        """Of this training; known once ``run`` has begun."""
+        """The definition of this training; set when ``run`` has begun."""
         self._history = ReplicaHistory()
-        """What is known of the engines' replicas, which outlives coordinators."""
+        """What is known about the engines' replicas. A new coordinator receives it from here."""
         self._resumed_at: int | None = None
-        """The offset of the checkpoint whose state this process has. It says nothing of engines that train already:
-        this driver may have been started again in the middle."""
+        """Offset of the checkpoint whose state this process has; None: the script's initial state. Engines may be
+        further, because this driver may have been started again during the training."""
 
     def run(self) -> None:
-        """Train; returns when this process's model and optimizer are the trained ones and every engine is gone.
+        """Train. When this returns, this process's model and optimizer have the trained state, and every engine is
+        gone.
 
         Raises:
-            TrainingFailed: the training failed; why was printed.
-            Suspended: all engines have left; the training goes on from its checkpoint.
-            PeerLost: there is no coordinator for two minutes, or its supervisor is gone.
-            StateMismatch: the trained state that arrived is not the one that was sent.
+            TrainingFailed: the training failed; the reason was printed.
+            Suspended: all engines have left; the training can resume from its checkpoint.
+            PeerLost: the coordinator could not be reached for two minutes, or its supervisor is gone.
+            StateMismatch: the trained state that arrived has another digest than the state that was sent.
         """
         for note in self._training.samples.notes:
             print(note, file=sys.stderr)
@@ -138,11 +141,11 @@ class Driver:
             self._logger.on_train_end()
             self._channel.end()
             if self._reader is not None:
-                self._reader.join(_END_SECONDS)  # none of our threads is left to the end of the user's interpreter
+                self._reader.join(_END_SECONDS)  # no thread of this package lives until the interpreter ends
             self._channel.close()
 
     def _begin(self) -> None:
-        """Tell a coordinator that may be new about the training, or ask for the trained state again."""
+        """Send ``BeginTraining``: to a coordinator that may be new, or to ask for the trained state again."""
         self._channel.send(BeginTraining(self._definition, self._history, self._resumed_at))
 
     def _define(self) -> TrainingDefinition:
@@ -159,7 +162,11 @@ class Driver:
         )
 
     def _connect(self) -> socket.socket:
-        """Connect to the coordinator, wherever it is now. Raises PeerLost when there is none for two minutes."""
+        """Connect to the coordinator at its current address.
+
+        Raises:
+            PeerLost: the coordinator could not be reached for two minutes, or its supervisor is gone.
+        """
         deadline = time.monotonic() + _ALONE_SECONDS
         while True:
             with contextlib.suppress(OSError):
@@ -172,10 +179,11 @@ class Driver:
                 time.sleep(_RECONNECT_SECONDS)
 
     def _messages(self) -> Iterator[tuple[int, Message]]:
-        """Messages of the coordinator until the connection breaks, each with the number of the newest transfer.
+        """Yield the coordinator's messages until the connection breaks, each with the number of the newest transfer.
 
-        A thread reads them, because a transfer with an engine that has died ends only when the coordinator names
-        another engine."""
+        A thread reads the messages during a transfer, too. If the engine of the transfer dies, the transfer ends only
+        when the coordinator names another engine.
+        """
         inbox: queue.SimpleQueue[tuple[int, Message] | None] = queue.SimpleQueue()
         channel = self._channel
 
@@ -194,7 +202,8 @@ class Driver:
             yield numbered
 
     def _break_off(self, newest: int) -> None:
-        """A transfer before the ``newest`` is with an engine that is gone: let the main thread out of it."""
+        """Interrupt the main thread if its transfer is older than ``newest``, because the engine of that transfer is
+        gone."""
         while True:
             with self._transfer_lock:
                 if self._transfer is None or self._transfer[0] >= newest:
@@ -205,8 +214,11 @@ class Driver:
 
     @contextlib.contextmanager
     def _group(self, number: int, store: str, key: str, rank: int) -> Iterator[GlooGroup]:
-        """The group of two for transfer ``number``, of this process and one engine. Raises PeerLost where the engine is
-        gone."""
+        """Build the group of this process and one engine for transfer ``number``, and close it afterwards.
+
+        Raises:
+            PeerLost: the engine is gone.
+        """
         plane = GlooPlane(self._spec.host, self._adapter.dtype, environment.gloo_interface())
         with self._transfer_lock:
             self._transfer = (number, plane, store)
@@ -221,7 +233,8 @@ class Driver:
             plane.close()
 
     def _handle(self, number: int, message: Message) -> bool:
-        """Handle one message; ``number`` is that of the newest transfer when it came. True: the training is over."""
+        """Handle one message. Returns True if the training is over. ``number`` is the number of the newest transfer
+        when the message came."""
         match message:
             case SendStateToEngine():
                 self._send_state(number, message)
@@ -252,7 +265,7 @@ class Driver:
         return False
 
     def _resume(self) -> None:
-        """Load the newest whole checkpoint if it is of this training, else set the checkpoints aside."""
+        """Load the newest complete checkpoint if it belongs to this training. Otherwise move the checkpoints aside."""
         folder = Path(self._spec.checkpoint_dir)
         found = checkpoint.newest(folder, note=lambda text: print(text, file=sys.stderr))
         if found is None:
@@ -264,7 +277,7 @@ class Driver:
             print(f"Starting anew: {difference}. The old checkpoints are in {aside}.", file=sys.stderr)
             return
         read_state(found.state_file, self._adapter, manifest["meta"])
-        # what an earlier release wrote; its threads are those that the agent gave, not those that were computed with
+        # the field of an earlier release; its ``threads`` were those that the agent assigned, not those in use
         before = {"CPU capability": manifest.get("cpu_capability")}
         computing = manifest.get("computing") or {name: value for name, value in before.items() if value is not None}
         known = from_json_object(ReplicaHistory, manifest.get("replicas") or {})
@@ -274,10 +287,11 @@ class Driver:
         print(f"Resuming from step {schedule.steps_before(found.offset)} of {schedule.steps}.", file=sys.stderr)
 
     def _is_new(self, item: MetricItem) -> bool:
-        """Whether it has not been logged. After a crash the engines send again what may not have arrived."""
+        """Return whether ``item`` has not been logged. After a crash, engines send items again that may not have
+        arrived."""
         kind = item.phase
         number = item.step if kind == StepKind.TRAIN.value else item.epoch
-        if self._logged[kind] < 0:  # the first step of a training, or one that a driver before this one may have had
+        if self._logged[kind] < 0:  # a training's first step, or an item that a previous driver may have logged
             schedule, width = self._training.schedule, self._training.widths.at(0, engines=1)
             first = number <= schedule.at(0, width).training_steps_after  # committed by one engine alone
             self._logged[kind] = 0 if first or not isinstance(self._logger, ELog) else self._logger.last_step()
@@ -287,7 +301,8 @@ class Driver:
         return True
 
     def _send_state(self, number: int, message: SendStateToEngine) -> None:
-        """Send the state to the first engine. If that dies meanwhile, the coordinator will name another."""
+        """Send the state to the first engine. If the engine dies during the transfer, the coordinator will name
+        another."""
         try:
             with self._group(number, message.store, message.key, rank=0) as group:
                 group.send_state(self._adapter.export_state(), self._state_at, sources=[0], to=[1])()
@@ -296,7 +311,12 @@ class Driver:
         crash_point(CrashPoint.DRIVER_SENT_STATE)
 
     def _receive_state(self, number: int, message: ReceiveStateFromEngine) -> None:
-        """Receive the trained state from the first engine. If that dies meanwhile, another one will send it."""
+        """Receive the trained state from the first engine. If the engine dies during the transfer, another one will
+        send it.
+
+        Raises:
+            StateMismatch: the state that arrived has another digest than the coordinator has named.
+        """
         try:
             with self._group(number, message.store, message.key, rank=1) as group:
                 group.receive_state(self._adapter, sources=[0])
@@ -321,8 +341,8 @@ class Driver:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a path exists. One that may not be looked at counts as existing: the folder of the supervisor's socket
-    may belong to another user."""
+    """Return whether ``path`` exists. A path without permission to look at it counts as existing, because the folder of
+    the supervisor's socket may belong to another user."""
     try:
         path.stat()
     except PermissionError:
@@ -333,7 +353,8 @@ def _is_there(path: Path) -> bool:
 
 
 def _difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """Why a checkpoint is not one of this training; empty: it is."""
+    """Return why a checkpoint does not belong to this training; empty: it does. ``now`` is the identity of this
+    training, and ``then`` that of the checkpoint."""
     for name, value in now.items():
         before = then.get(name, _DEFAULTS.get(name))
         if before != value:
@@ -342,8 +363,8 @@ def _difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
 
 
 def describe_replicas(history: ReplicaHistory, *, wanted: bool) -> str:
-    """One sentence for the user, at the end of a training, about its replicas. ``wanted``: comparisons were asked
-    for."""
+    """Return one sentence for the user about the replicas, to show at the end of the training. ``wanted``: whether the
+    user has turned comparisons on."""
     if history.ended:
         return f"The result is not exact because of {history.ended}."
     if history.compared:

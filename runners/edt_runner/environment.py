@@ -1,4 +1,7 @@
-"""The environment variables that a training's processes read, one function each."""
+"""The environment variables that the processes of a training read. Each function reads one variable.
+
+A function raises UsageError if the value of its variable is not valid.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,29 @@ from edt_runner.errors import UsageError
 
 
 def pull_weight_timeout() -> float:
-    """EDT_PULL_WEIGHT_TIME_OUT: seconds that a joining engine waits for weights before it logs PULL_FAILED; 60."""
+    """EDT_PULL_WEIGHT_TIME_OUT: seconds that a joining engine waits for weights before it logs PULL_FAILED. Default
+    60."""
     return _number("EDT_PULL_WEIGHT_TIME_OUT", 60.0)
 
 
 def pull_failed_limit() -> int:
-    """EDT_PULL_FAILED_LIMITS: how often it asks again; at the failure after that it stops. Default 3."""
+    """EDT_PULL_FAILED_LIMITS: how often a joining engine asks again after PULL_FAILED; after one more failure it ends.
+    Default 3."""
     return int(_number("EDT_PULL_FAILED_LIMITS", 3))
 
 
 def cpu_slots() -> int:
-    """EDT_CPU_SLOTS: CPU stand-ins for GPUs on this machine. Default: one a core."""
+    """EDT_CPU_SLOTS: number of CPU stand-ins for GPUs on this machine, at least 1. Default: one for each core."""
     return max(1, int(_number("EDT_CPU_SLOTS", usable_cores())))
 
 
 def usable_cores() -> int:
-    """Cores this process may run on."""
+    """Return the number of cores on which this process may run. This reads no variable."""
     return len(os.sched_getaffinity(0))
 
 
 def devices() -> str:
-    """EDT_DEVICES: ``auto`` (GPUs where there are some) or ``cpu``. Default auto."""
+    """EDT_DEVICES: ``auto`` (GPUs if there are any) or ``cpu``. Default ``auto``."""
     value = os.environ.get("EDT_DEVICES", "auto").lower()
     if value not in ("auto", "cpu"):
         raise UsageError(f"EDT_DEVICES: got {value!r}, takes 'auto' or 'cpu'")
@@ -41,33 +46,39 @@ def seed() -> int:
 
 
 def log_limit_bytes() -> int:
-    """EDT_LOG_LIMIT_MIB: size at which a process's log file is turned over; one older part is kept. Default 64."""
+    """EDT_LOG_LIMIT_MIB: size in MiB at which a process's log file is rotated; one older file is kept. Default 64.
+
+    Returns:
+        The size in bytes.
+    """
     return max(1, int(_number("EDT_LOG_LIMIT_MIB", 64) * 1024 * 1024))
 
 
 def sample_record() -> str | None:
-    """EDT_SAMPLE_RECORD: folder in which engines record the samples of each committed step; unset: none."""
+    """EDT_SAMPLE_RECORD: folder in which engines record the samples of each committed step; unset: no record."""
     return os.environ.get("EDT_SAMPLE_RECORD") or None
 
 
 def fault() -> str | None:
-    """EDT_FAULT: a fault to commit on purpose (``faults``); unset: none."""
+    """EDT_FAULT: a fault to make on purpose, for tests (``engine.step_runner``); unset: no fault."""
     return os.environ.get("EDT_FAULT") or None
 
 
 def hang_seconds() -> float:
-    """EDT_HANG_SECONDS: how long a micro-batch, or a reduction, may take before it counts as hung; ten times the
-    longest one so far where that is more. Default 60."""
+    """EDT_HANG_SECONDS: seconds after which a micro-batch or a reduction counts as hung; ten times the longest
+    micro-batch so far if that is more. Default 60, at least 0.1."""
     return max(0.1, _number("EDT_HANG_SECONDS", 60.0))
 
 
 def room_seconds() -> float:
-    """EDT_ROOM_SECONDS: how long room is waited for where the disk does not take the trained model. Default 300."""
+    """EDT_ROOM_SECONDS: seconds that an engine waits for room if the trained model does not fit on the disk. Default
+    300."""
     return max(0.0, _number("EDT_ROOM_SECONDS", 300.0))
 
 
 def gloo_interface() -> str | None:
-    """GLOO_SOCKET_IFNAME: network interface that tensors go over; unset: the one that has the spec's host."""
+    """GLOO_SOCKET_IFNAME: network interface over which tensors are sent; unset: the interface with the address of the
+    attempt spec's host."""
     return os.environ.get("GLOO_SOCKET_IFNAME") or None
 
 

@@ -1,21 +1,23 @@
-"""Errors of a training, how its processes end, and whose fault that is.
+"""The errors of a training, the exit statuses of its processes, and the rules that decide whether the script is to
+blame.
 
 RunnerError
-├── UsageError          the user's call is wrong: names the argument, what it got and what it takes
+├── UsageError          a wrong argument of the user; names the argument, the value and what is allowed
 ├── DatasetMismatch     an engine's data differ from the driver's
-├── PeerLost            another process of the training ended in the middle of something
-├── HelperLost          a process that only this one uses was ended, a loader for example
-├── StateMismatch       weights or optimizer state do not fit the model they are meant for
-├── UnsupportedState    optimizer state that cannot be carried to another engine
-├── CheckpointError     a recovery checkpoint that is torn, foreign, unreadable or not to be written any more
-├── NoRoom              the trained model could not be written: no room on the disk, for too long
-└── Suspended           all engines have left; no error, the training goes on from its checkpoint
+├── PeerLost            another process of the training ended or hung during an operation
+├── HelperLost          a loader process of this process has ended
+├── StateMismatch       weights or optimizer state do not fit the model
+├── UnsupportedState    optimizer state that cannot be sent to another engine
+├── CheckpointError     a recovery checkpoint that is incomplete, foreign or unreadable, or that cannot be written
+├── NoRoom              the trained model could not be written: the disk was full for too long
+└── Suspended           all engines have left; this is no error: the training can resume from its checkpoint
 
-TrainingFailed is a SystemExit: the traceback has been shown by then, once.
+TrainingFailed is a SystemExit, because the traceback has been shown already.
 
-The supervisor learns how a process ended from the exit status, or from the signal that ended it. A signal that a
-process's own instructions raise is its script's doing. Any other came from outside: a spot machine is reclaimed, an
-operator kills, a container is stopped. The kernel's kill for want of memory looks like one from outside and is none
+The supervisor learns from the exit status, or from the signal, how a process ended. If a process's own instructions
+raised the signal, the script is to blame. Every other signal came from outside: for example, a spot machine was
+reclaimed, an operator killed the process, or a container was stopped. There is one exception: the kernel kills a
+process when memory is short. That signal looks as if it came from outside, but it counts against the script
 (``supervisor.engines``).
 """
 
@@ -35,20 +37,29 @@ _LOADER_DIED = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited un
 
 
 class RunnerError(Exception):
-    """Base of all errors a runner raises on purpose."""
+    """Base class of all errors that this package raises on purpose."""
 
 
 class UsageError(RunnerError, ValueError):
-    """A wrong argument, found before the first step."""
+    """A wrong argument, which is found before the first step."""
 
 
 def usage(name: str, got: object, takes: str) -> UsageError:
-    """The error of an argument ``name``: what it got and what it takes."""
+    """Return the error for argument ``name``: it ``got`` one value and ``takes`` others."""
     return UsageError(f"{name}: got {got!r}, takes {takes}")
 
 
 def whole(name: str, value: object, takes: str = "a whole number, at least 1") -> int:
-    """The argument ``value`` as an int of at least 1. Raises UsageError where it is none."""
+    """Return the argument ``value`` as an int of at least 1.
+
+    Args:
+        name: name of the argument.
+        value: an int of any library.
+        takes: what the error says that the argument takes.
+
+    Raises:
+        UsageError: the value is not a whole number, or is less than 1.
+    """
     number = whole_number(value)
     if number is None or number < 1:
         raise usage(name, value, takes)
@@ -56,7 +67,8 @@ def whole(name: str, value: object, takes: str = "a whole number, at least 1") -
 
 
 def whole_number(value: Any) -> int | None:
-    """An int of any library; a float never, even where it is whole: nothing says it was not cut off."""
+    """Return ``value``, an int of any library, as an int; None: it is something else. A float is never accepted, even a
+    whole one, because it may have been rounded."""
     if isinstance(value, bool) or getattr(value, "ndim", None):
         return None
     try:
@@ -70,7 +82,7 @@ class DatasetMismatch(RunnerError):
 
 
 class PeerLost(RunnerError):
-    """A process that this one was exchanging data with ended or hung."""
+    """Another process, with which this process exchanged data, ended or hung."""
 
 
 class HelperLost(RunnerError):
@@ -78,8 +90,8 @@ class HelperLost(RunnerError):
 
 
 def is_lost_helper(error: BaseException) -> bool:
-    """Whether an error means that a loader process has ended. torch has no class for it, and raises a RuntimeError from
-    a signal handler, wherever this process is just then."""
+    """Return whether an error means that a loader process has ended. torch has no class for this error: it raises a
+    RuntimeError from a signal handler, which may interrupt this process anywhere."""
     return any(
         isinstance(found, HelperLost) or (isinstance(found, RuntimeError) and _LOADER_DIED.search(str(found)))
         for found in chain_of(error)
@@ -87,7 +99,7 @@ def is_lost_helper(error: BaseException) -> bool:
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """The error, its cause, that one's cause, and so on."""
+    """Yield the error, its cause, the cause of its cause, and so forth."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -95,7 +107,8 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
 
 
 class StateMismatch(RunnerError):
-    """Received or stored state does not fit this model: names the tensor and both shapes."""
+    """A received or stored state does not fit this model. The message names the tensor and both shapes, or what else
+    differs."""
 
 
 class UnsupportedState(RunnerError):
@@ -103,19 +116,19 @@ class UnsupportedState(RunnerError):
 
 
 class CheckpointError(RunnerError):
-    """A recovery checkpoint that cannot be used or written, and why."""
+    """A recovery checkpoint cannot be used or written. The message says why."""
 
 
 class NoRoom(RunnerError):
-    """The trained model could not be written for want of room; the training is kept in its checkpoint."""
+    """The trained model could not be written because the disk is full. The training is kept in its checkpoint."""
 
 
 class Suspended(RunnerError):
-    """All engines have left; the training goes on from its checkpoint when the same command is run again."""
+    """All engines have left. The training resumes from its checkpoint when the same command is run again."""
 
 
 class TrainingFailed(SystemExit):
-    """The training ended in an error that has been shown; the process should end with this status."""
+    """The training has failed, and the error has been shown. The process should end with exit status 1."""
 
     def __init__(self, message: str) -> None:
         super().__init__(1)
@@ -126,29 +139,28 @@ class TrainingFailed(SystemExit):
 
 
 class ExitStatus(enum.IntEnum):
-    """How an engine or a driver has ended, where that is more than success or failure."""
+    """Exit statuses of an engine or a driver other than 0 (success) and 1 (failure)."""
 
     LEFT = 72
-    """An engine has left the training, which goes on. It may have been asked to by SIGTERM alone, which its
-    supervisor does not see."""
+    """An engine has left the training, which continues. A SIGTERM may have been the only request to leave; the
+    supervisor does not see that signal."""
     SUSPENDED = 73
-    """A driver has ended because all engines have left; the coordinator tells the supervisor so too."""
+    """A driver has ended because all engines have left. The coordinator sends the supervisor this information, too."""
     PEER_LOST = 74
-    """Another process of the training was lost, and this one cannot go on without it."""
+    """Another process of the training was lost, and this process cannot continue without it."""
     PULL_FAILED = 75
-    """A joining engine did not get the weights in time, as often as EDT_PULL_FAILED_LIMITS allows and once more."""
+    """A joining engine did not get the weights in time, once more often than EDT_PULL_FAILED_LIMITS allows."""
     NO_TRAINING = 76
-    """An engine's script came to its end without calling train(): a plain script, or an error if its driver does
-    train."""
+    """An engine's script ended without a call of train(). That is an error only if the driver's script does train."""
     HELPER_LOST = 77
-    """A loader process was ended by a signal that came from outside, or for want of memory."""
+    """A signal from outside ended a loader process, or the kernel ended it because memory was short."""
     HELPER_CRASHED = 78
-    """A loader process ended by itself: by a signal of CRASHES, or by an exit of its own."""
+    """A loader process ended by itself: by a signal in ``CRASHES``, or by an exit."""
     TERMINATED = 79
-    """A driver was ended by a SIGTERM from outside."""
+    """A SIGTERM from outside ended a driver."""
     NO_ROOM = 80
-    """An engine could not write the trained model: the disk is full. That is not the script's doing, so another attempt
-    follows."""
+    """An engine could not write the trained model because the disk is full. The script is not to blame, so another
+    attempt follows."""
 
 
 CRASHES = frozenset(
@@ -166,14 +178,14 @@ CRASHES = frozenset(
 _HELPER_CRASHED = re.compile(
     rf"killed by signal: ({'|'.join(filter(None, map(signal.strsignal, sorted(CRASHES))))})|unexpectedly with exit code"
 )
-"""Part of what torch says when a loader process has crashed."""
+"""Part of torch's message when a loader process has crashed."""
 EXIT_STATUSES: dict[ExitKind, int] = {
     ExitKind.FINISHED: 0,
     ExitKind.LEFT: ExitStatus.LEFT,
     ExitKind.PULL_FAILED: ExitStatus.PULL_FAILED,
     ExitKind.LOST: ExitStatus.PEER_LOST,
 }
-"""Exit status of an engine by how the training has ended for it."""
+"""The exit status of an engine for each kind of exit."""
 _KINDS: dict[int, ExitKind] = {
     **{status: kind for kind, status in EXIT_STATUSES.items()},
     **dict.fromkeys(
@@ -184,11 +196,11 @@ _KINDS: dict[int, ExitKind] = {
 
 
 def exit_kind(status: int, *, leaving: bool) -> ExitKind:
-    """The kind of an engine's end.
+    """Return the kind of an engine's exit. The engine has an exit status, so no signal ended it.
 
     Args:
-        status: its exit status; of an engine that a signal ended there is none.
-        leaving: whether it was asked to leave.
+        status: exit status of the engine.
+        leaving: whether the engine was asked to leave.
     """
     if status == 0 and leaving:
         return ExitKind.LEFT
@@ -196,19 +208,20 @@ def exit_kind(status: int, *, leaving: bool) -> ExitKind:
 
 
 def status_of_lost_helper(error: BaseException) -> ExitStatus:
-    """Exit status of an engine that ends because one of its loader processes has (``is_lost_helper``)."""
+    """Return the exit status of an engine that ends because one of its loader processes has ended. ``error`` is the
+    error that it raised (``is_lost_helper``)."""
     crashed = any(_HELPER_CRASHED.search(str(found)) for found in chain_of(error))
     return ExitStatus.HELPER_CRASHED if crashed else ExitStatus.HELPER_LOST
 
 
 def blames_the_script(status: int | None, number: int | None, *, oom: bool, hung: bool) -> bool:
-    """Whether an engine's end counts against the micro-batch that it was computing.
+    """Return whether an engine's end counts against the micro-batch that it was computing.
 
     Args:
-        status: its exit status; None: a signal ended it.
-        number: of that signal.
-        oom: it, or a loader process of it, was killed for want of memory.
-        hung: its supervisor killed it because the micro-batch took far too long.
+        status: exit status of the engine; None: a signal ended it.
+        number: number of that signal; None: no signal ended it.
+        oom: whether the kernel killed the engine or one of its loader processes because memory was short.
+        hung: whether the supervisor killed the engine because the micro-batch took far too long.
     """
     if oom or hung:
         return True
@@ -218,7 +231,7 @@ def blames_the_script(status: int | None, number: int | None, *, oom: bool, hung
 
 
 def how_it_ended(status: int) -> str:
-    """A wait status in words."""
+    """Return a wait status, as ``os.waitpid`` returns it, in words."""
     if os.WIFSIGNALED(status):
         return f"signal {os.WTERMSIG(status)}"
     if os.WEXITSTATUS(status) == ExitStatus.TERMINATED:

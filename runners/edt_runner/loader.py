@@ -1,15 +1,15 @@
-"""Micro-batches made of a user's samples, by loader processes or in the engine itself.
+"""Loads micro-batches of a user's samples, in loader processes or in the engine itself.
 
-What a batch holds depends on its samples alone, so neither the number of loader processes nor the number of engines
-changes it. Loader processes are those of torch's DataLoader. They are forked when the loader is made, before the engine
-has threads of its own or a network.
+The contents of a batch depend on its samples alone. So neither the number of loader processes nor the number of engines
+changes them. The loader processes are those of torch's DataLoader. They are forked when the loader is made, before the
+engine has threads or a network.
 
-Their batches come in memory that they share with the engine, without /dev/shm: torch carries tensors between processes
-in files there, which in a container has 64 MB unless somebody asks for more. The buffers here are memory without a file
-system (memfd), made before the loader processes are forked and used again and again: their pages are there already, so
-that nothing is cleared or faulted in for each batch. The engine names the buffer that a batch is to be written to, and
-works on the batch where it lies; the buffer is free again when nothing refers to the batch any more. A batch for which
-no buffer is free goes through the pipe.
+Batches come to the engine in memory that it shares with the loader processes, without /dev/shm. torch normally sends
+tensors between processes in files in /dev/shm, which has only 64 MB in a container by default. The buffers here are
+memory without a file system (memfd). They are made before the loader processes are forked, and are used again and
+again. So their pages exist already, and the kernel need not clear or map pages for each batch. The engine chooses the
+buffer to which a batch is written, and uses the batch in that place. The buffer is free again when nothing refers to
+the batch. If no buffer is free, a batch is sent through the pipe.
 """
 
 from __future__ import annotations
@@ -35,17 +35,24 @@ from edt_runner.frameworks.trainable import Samples
 from edt_runner.schedule import Schedule, Step, StepKind
 
 _AHEAD = 2
-"""Batches that each loader process prepares."""
+"""How many batches each loader process prepares in advance."""
 _IN_USE = 4
-"""Batches that an engine may be working on, or has kept."""
+"""How many more buffers there are, for batches that the engine uses or has kept."""
 
 
 _LoadRequest = tuple[BatchRequest, int | None]
-"""A batch that a loader process shall make, and the shared buffer for it."""
+"""A batch that a loader process shall make, and the number of the shared buffer for it (None: the pipe)."""
 
 
 def batch_requests(schedule: Schedule, seed: int, step: Step, micro_batches: Iterable[int]) -> Iterator[BatchRequest]:
-    """Of these micro-batches of a step those that have samples."""
+    """Yield a request for each of these micro-batches of ``step`` that has samples.
+
+    Args:
+        schedule: schedule of the training.
+        seed: seed of the job.
+        step: the step.
+        micro_batches: numbers of micro-batches of the step.
+    """
     for index in micro_batches:
         indices = schedule.samples(seed, step, index)
         if len(indices):
@@ -53,11 +60,11 @@ def batch_requests(schedule: Schedule, seed: int, step: Step, micro_batches: Ite
 
 
 class SampleLoader:
-    """Loads micro-batches, ahead of the training where it has processes.
+    """Loads micro-batches. With loader processes, it loads them in advance.
 
     Args:
-        samples: the user's data, as batches.
-        processes: loader processes; 0: load in the engine.
+        samples: the user's data.
+        processes: number of loader processes; 0: load in the engine.
     """
 
     def __init__(self, samples: Samples, processes: int) -> None:
@@ -72,7 +79,7 @@ class SampleLoader:
                 batch_sampler=self,  # type: ignore[arg-type]  # a request is more than a list of keys
                 num_workers=processes,
                 prefetch_factor=_AHEAD,
-                collate_fn=lambda batch: batch,  # the samples have collated it already
+                collate_fn=lambda batch: batch,  # the batch is collated already
                 persistent_workers=True,
                 multiprocessing_context="fork",
                 worker_init_fn=functools.partial(_enter_loader, os.getpid(), samples),
@@ -80,13 +87,13 @@ class SampleLoader:
             self._batches = iter(self._loader)  # forks now; nothing has been asked for
 
     def restart(self, requests: Iterator[BatchRequest]) -> None:
-        """Forget earlier requests, and load these, in order."""
+        """Forget earlier requests, and load the batches of ``requests`` in order."""
         self._requests = requests
         if self._loader is not None:
-            self._batches = iter(self._loader)  # the same processes; what they were making is dropped
+            self._batches = iter(self._loader)  # the same processes; the batches in work are dropped
 
     def next(self) -> Any:
-        """The batch of the next request, as the samples make it: tensors in host memory.
+        """Return the batch of the next request, with tensors in host memory.
 
         Raises:
             HelperLost: a loader process was killed.
@@ -104,19 +111,19 @@ class SampleLoader:
         """End the loader processes."""
         batches, self._batches, self._loader = self._batches, iter(()), None
         if end := getattr(batches, "_shutdown_workers", None):
-            end()  # its destructor runs late once a sample has raised: an exception refers to it
+            end()  # after an exception in a sample, the destructor would run late: the exception refers to the object
         self._shared.close()
 
     def __iter__(self) -> Iterator[_LoadRequest]:
-        """As torch's batch sampler: the requests since the last ``restart``, in order. Those before it have been
-        dropped by now."""
+        """Yield the requests since the last ``restart``, in order, as torch's batch sampler. Earlier requests have been
+        dropped."""
         self._shared.release_reserved()
         for request in self._requests:
             yield request, self._shared.reserve()
 
 
 class _Loads(Dataset[Any]):
-    """In a loader process: makes the batch of a request and packs it."""
+    """Makes and packs the batch of a request, in a loader process."""
 
     def __init__(self, samples: Samples, shared: SharedBuffers) -> None:
         self._samples, self._shared = samples, shared
@@ -131,16 +138,17 @@ def _batch(samples: Samples, request: BatchRequest) -> Any:
 
 
 def _enter_loader(engine: int, samples: Samples, number: int) -> None:
-    """What a loader process does first: it arranges to end with its engine, and prepares the samples."""
+    """Start a loader process: let it end together with its engine, and prepare the samples."""
     processes.die_with(engine)
     samples.enter_loader()
 
 
 _ALIGNED = 64
 _SLACK = 1.25
-"""A buffer that grows becomes larger than it must be by this factor, since batches differ in size."""
+"""A buffer that must grow becomes larger than needed by this factor, because batches differ in size."""
 _SPARSE = 4
-"""A tensor whose elements lie further apart than so many elements is sent without what is between them."""
+"""A tensor whose memory spans more than this many times its number of elements is sent without the gaps between its
+elements."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,7 @@ class PackedBatch:
     """A batch on its way from a loader process to its engine."""
 
     pickled: bytes
-    """Everything but the arrays that are in the shared buffer."""
+    """The pickled batch without the arrays that are in the shared buffer."""
     buffer: int | None
     """The number of the shared buffer that holds the arrays; None: they are in ``pickled``."""
     places: tuple[tuple[int, int], ...] = ()
@@ -156,11 +164,11 @@ class PackedBatch:
 
 
 class SharedBuffers:
-    """A fixed number of buffers in shared memory. ``reserve``, ``release_reserved`` and ``unpack`` are called by the
-    engine, ``pack`` by its loader processes.
+    """A fixed number of buffers in shared memory. The engine calls ``reserve``, ``release_reserved`` and ``unpack``;
+    its loader processes call ``pack``.
 
     Args:
-        number: of buffers; 0: every batch goes through the pipe.
+        number: number of buffers; 0: every batch is sent through the pipe.
     """
 
     def __init__(self, number: int) -> None:
@@ -170,7 +178,7 @@ class SharedBuffers:
         self._reserved: set[int] = set()
 
     def reserve(self) -> int | None:
-        """The number of a buffer for a batch that will be requested; None: all are in use."""
+        """Reserve a buffer for a batch that will be requested. Returns its number; None: all buffers are in use."""
         if not self._free:
             return None
         buffer = self._free.pop()
@@ -178,13 +186,14 @@ class SharedBuffers:
         return buffer
 
     def release_reserved(self) -> None:
-        """Free the buffers of batches that were requested and have not come: they never will."""
+        """Free the buffers of batches that were requested and have not arrived. These batches will not arrive any
+        more."""
         self._free.extend(self._reserved)
         self._reserved.clear()
 
     def pack(self, batch: Any, buffer: int | None) -> PackedBatch:
-        """In a loader process: pickle ``batch``, with its arrays written to a shared buffer (None: through the
-        pipe)."""
+        """Pickle ``batch`` in a loader process. Its arrays are written to the shared buffer number ``buffer``; None:
+        the arrays are part of the pickle."""
         buffers: list[pickle.PickleBuffer] = []
         pickled = io.BytesIO()
         _Pickler(pickled, protocol=5, buffer_callback=None if buffer is None else buffers.append).dump(batch)
@@ -199,7 +208,8 @@ class SharedBuffers:
         return PackedBatch(pickled.getvalue(), buffer, places)
 
     def unpack(self, packed: PackedBatch) -> Any:
-        """In the engine: the batch. Its buffer is in use as long as anything refers to a part of it."""
+        """Return the batch, in the engine. Its buffer stays in use as long as anything refers to a part of the
+        batch."""
         if packed.buffer is None:
             return pickle.loads(packed.pickled)  # noqa: S301 - written by our own child
         self._reserved.discard(packed.buffer)
@@ -209,14 +219,14 @@ class SharedBuffers:
         return pickle.loads(packed.pickled, buffers=views)  # noqa: S301 - written by our own child
 
     def close(self) -> None:
-        """No batch will come any more; those that have come stay as they are."""
+        """Close the buffers' files. No further batch can come; batches that have arrived stay valid."""
         for file in self._files:
             os.close(file)
         self._files, self._free = [], []
 
     def _memory(self, buffer: int, size: int, *, grow: bool = False) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """A view of a buffer's first ``size`` bytes. ``grow``: make it larger if it is smaller; other processes' views
-        stay as they are."""
+        """Return a view of a buffer's first ``size`` bytes. ``grow``: enlarge the buffer if it is smaller; this does
+        not change the views of other processes."""
         file = self._files[buffer]
         if grow and os.fstat(file).st_size < size:
             os.ftruncate(file, -(-int(size * _SLACK) // mmap.PAGESIZE) * mmap.PAGESIZE)
@@ -227,12 +237,12 @@ class SharedBuffers:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles a plain tensor as its bytes and its shape, and everything else as always."""
+    """Pickles a plain tensor as its bytes, dtype, shape and strides, and all other objects in pickle's usual way."""
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is not torch.Tensor or not _is_plain(obj):
             return NotImplemented
-        # It arrives with the strides that it had: a convolution's bits depend on them.
+        # The strides stay the same, because the bits of a convolution's result depend on them.
         strides = tuple(obj.stride())
         extent = 1 + sum((size - 1) * stride for size, stride in zip(obj.shape, strides, strict=True))
         far_apart = extent > _SPARSE * obj.numel() and 0 not in strides
@@ -263,7 +273,7 @@ def _rebuilt(
 
 
 def _places(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Offset and length of arrays that lie one after the other, each aligned to 64 bytes."""
+    """Yield offset and length, in bytes, of arrays that are stored one after the other, each aligned to 64 bytes."""
     offset = 0
     for length in lengths:
         yield offset, length

@@ -1,4 +1,4 @@
-"""What a logger of metrics is, and the one that a driver has by default: the log that WMLA's tools read."""
+"""The interface of a metrics logger, and the driver's default logger, which writes the log that WMLA's tools read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from edt_runner.lr_scaling.update import DETAILS
 
 _TAIL_BYTES = 1 << 16
 _HELD_BYTES = 4 << 20
-"""Some ten thousand lines, which wait in memory where the disk is full."""
+"""Bytes of log lines (some ten thousand lines) that wait in memory if the disk is full."""
 
 
 class Logger(Protocol):
-    """WMLA's logger callback (version 4.x). ``workers`` is the number of engines that shared the step."""
+    """WMLA's logger callback (version 4.x). ``workers`` is the number of engines that shared the step. ``iteration``
+    counts micro-batches in the driver's logger."""
 
     def on_train_begin(self) -> None: ...
     def on_train_end(self) -> None: ...
@@ -28,14 +29,14 @@ class Logger(Protocol):
 
 
 class ELog:
-    """The default driver logger: one line a training step in ``$LOG_DIR/stdout``.
+    """The default driver logger. It writes one line for each training step and each validation to ``$LOG_DIR/stdout``.
 
-    A tab follows each comma. "Global steps" counts training steps, "Iteration" micro-batches over all engines.
+    A tab follows each comma. "Global steps" counts training steps. "Iteration" counts micro-batches over all engines.
 
     Args:
         log_dir: folder of the log.
-        micro_batches: of a step.
-        clock: wall clock in seconds since the epoch.
+        micro_batches: number of micro-batches of a step.
+        clock: returns wall-clock seconds since the epoch.
     """
 
     def __init__(self, log_dir: str, micro_batches: int, *, clock: Callable[[], float] = time.time) -> None:
@@ -48,7 +49,7 @@ class ELog:
         self._log.write(b"")
 
     def last_step(self) -> int:
-        """The newest step that an earlier process has written; 0: none."""
+        """Return the newest training step that an earlier process has written; 0: there is none."""
         try:
             with self._path.open("rb") as file:
                 file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
@@ -92,5 +93,5 @@ def _values(metrics: dict[str, float]) -> list[str]:
 
 
 def _details(metrics: dict[str, float]) -> list[str]:
-    """What a learning-rate rule reports, where there is one; WMLA's own lines end before it."""
+    """Return the fields of a learning-rate rule, if there is one. WMLA's own lines do not have these fields."""
     return [f"{name.replace('_', ' ').capitalize()}: {metrics[name]:.6g}" for name in DETAILS if name in metrics]

@@ -1,21 +1,21 @@
-"""What happens at which step of a training: which samples, which micro-batches on which rank, in which order they are
-summed. Pure.
+"""The schedule of a training: the samples of each step, the micro-batches of each rank, and the order of the sums.
+Pure.
 
-A step is one reduction and one commit: a training step, or a slice of a validation (an evaluation step). The offset of
-a training says how far it is: the number of steps that it has committed, of both kinds. That one integer says
-everything about what comes next.
+A step is one reduction and one commit. It is a training step, or an evaluation step, which is a slice of a validation.
+The offset of a training is the number of steps that it has committed, of both kinds. The offset alone determines all
+steps that follow.
 
-Where the batch follows the engines, offsets count micro-batches instead: a step has as many micro-batches as there are
-engines (``Widths``), and its offset is that of its first one. So an offset means the same whatever the engines were,
-and training steps are counted in micro-batches, too.
+If the batch follows the engines, offsets count micro-batches instead. A step then has as many micro-batches as there
+are engines (``Widths``), and its offset is the offset of its first micro-batch. So an offset has the same meaning for
+every number of engines. Training steps are counted in micro-batches, too.
 
-The samples of a step's micro-batches follow from the schedule alone. Then the micro-batches are split over the engines
-(``even_split``). The first never depends on the second.
+The schedule alone determines the samples of a step's micro-batches. After that, the micro-batches are split over the
+engines (``even_split``). The samples never depend on the split.
 
-Floating-point sums depend on their order, so the order is fixed by the number of micro-batches alone: a binary tree
-whose left part is the largest power of two below that number (``children``). Each rank sums the subtrees that lie
-wholly inside its part of the split; the rest of the tree is summed shard by shard, each by the rank that owns it.
-Every split over engines therefore gives the same bits.
+A floating-point sum depends on the order of the additions. So the number of micro-batches alone fixes the order: it is
+a binary tree whose left part has the largest power of two below that number (``children``). Each rank sums the subtrees
+that are completely inside its part of the split. The rest of the tree is summed shard by shard; each shard is summed by
+the rank that owns it. So every split over engines gives the same bits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edt_runner.seeds import Permutation, key_of
 
 
 class StepKind(enum.StrEnum):
-    """What a step does."""
+    """The kind of a step."""
 
     TRAIN = "train"  # E micro-batches, one reduction, one update
     VALIDATE = "validate"  # E test batches, one reduction of sums, no update
@@ -42,45 +42,45 @@ class StepKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One step, by what it works on."""
+    """One step of a training, and its place in the schedule."""
 
     kind: StepKind
     epoch: int
     """0-based."""
     index: int
-    """0-based within its kind and epoch: the training step of the epoch, or the slice of the validation."""
+    """Number of the training step in its epoch, or of the slice in its validation. 0-based."""
     training_steps_before: int
     """Training steps committed before this step, over all epochs."""
     last: bool
-    """Whether it is the last step of its kind in its epoch."""
+    """Whether the step is the last of its kind in its epoch."""
     ends_epoch: bool
-    """Whether nothing of the epoch comes after it."""
+    """Whether the step is the last of its epoch."""
     micro_batches: int
-    """How many it has."""
+    """Number of micro-batches of the step."""
     advance: int = 1
-    """How far its commit moves the offset: 1, or ``micro_batches`` where the batch follows the engines."""
+    """How much the commit of the step adds to the offset: 1, or ``micro_batches`` if the batch follows the engines."""
 
     @property
     def training_steps_after(self) -> int:
-        """Training steps committed once this step is, over all epochs."""
+        """Training steps committed after this step's commit, over all epochs."""
         return self.training_steps_before + (self.advance if self.kind is StepKind.TRAIN else 0)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Shape of a training. All processes of a job hold the same one.
+    """The schedule of a training. It is the same in all processes of a job.
 
     Args:
         train_samples: length of the training set.
         test_samples: length of the test set; 0: no validation.
-        micro_batches: E, of a step.
-        batch_size: samples of a full micro-batch.
-        epochs: passes over the training set.
-        validation_freq: validate after every so many epochs; 0: never.
-        step_samples: samples of a full step, where they are no whole micro-batches; 0: E x ``batch_size``.
-        shuffled: each epoch has an order of its own; else its order is that of the training set.
-        follows_engines: the batch follows the number of engines: offsets count micro-batches, and so do ``steps`` and
-            ``length``; ``micro_batches`` is 1 then.
+        micro_batches: E, the number of micro-batches of a step.
+        batch_size: number of samples of a full micro-batch.
+        epochs: number of passes over the training set.
+        validation_freq: number of epochs from one validation to the next; 0: no validation.
+        step_samples: number of samples of a full step, if it is not E x ``batch_size``; 0: it is.
+        shuffled: whether each epoch has its own random order; otherwise each epoch has the order of the training set.
+        follows_engines: whether the batch follows the number of engines. Then offsets, ``steps`` and ``length`` count
+            micro-batches, and ``micro_batches`` is 1.
     """
 
     train_samples: int
@@ -95,22 +95,22 @@ class Schedule:
 
     @property
     def global_batch(self) -> int:
-        """Samples of a full training step."""
+        """Number of samples of a full training step."""
         return self.step_samples or self.micro_batches * self.batch_size
 
     @cached_property
     def steps_per_epoch(self) -> int:
-        """Training steps of an epoch (micro-batches where the batch follows the engines)."""
+        """Number of training steps of an epoch (of micro-batches if the batch follows the engines)."""
         return -(-self.train_samples // self.global_batch)
 
     @cached_property
     def steps(self) -> int:
-        """Training steps of the whole training (micro-batches where the batch follows the engines)."""
+        """Number of training steps of the whole training (of micro-batches if the batch follows the engines)."""
         return self.steps_per_epoch * self.epochs
 
     @cached_property
     def validation_steps(self) -> int:
-        """Evaluation steps of one validation: each has E batches of ``batch_size``."""
+        """Number of evaluation steps of one validation. Each has E micro-batches of ``batch_size`` samples."""
         return -(-self.test_samples // (self.micro_batches * self.batch_size))
 
     @cached_property
@@ -119,14 +119,15 @@ class Schedule:
         return self._offset_of(self.epochs)
 
     def at(self, offset: int, width: int = 1) -> Step:
-        """The step that comes at ``offset``.
+        """Return the step at ``offset``.
 
         Args:
             offset: 0 .. ``length`` - 1.
-            width: its micro-batches where the batch follows the engines; clipped at the end of its kind and epoch.
+            width: number of its micro-batches if the batch follows the engines; fewer if the epoch's training or
+                validation ends before that. Ignored otherwise.
 
         Raises:
-            IndexError: the training is over at ``offset``, or it is negative.
+            IndexError: the training is over at ``offset``, or ``offset`` is negative.
         """
         if not 0 <= offset < self.length:
             raise IndexError(f"offset {offset} outside 0..{self.length - 1}")
@@ -148,27 +149,35 @@ class Schedule:
         )
 
     def steps_before(self, offset: int) -> int:
-        """Training steps committed at ``offset``, which may be the end."""
+        """Return the number of training steps committed at ``offset``, which may be the end of the training."""
         return self.steps if offset >= self.length else self.at(offset).training_steps_before
 
     def stream(self, offset: int, micro_batch: int) -> tuple[int, int]:
-        """(offset, index) that name the samples and the random stream of ``micro_batch`` of the step at ``offset``.
-        Where the batch follows the engines, each micro-batch counts as a step of its own, in whatever step it is."""
+        """Return the pair (offset, index) that identifies the samples and the random stream of a micro-batch.
+
+        If the batch follows the engines, each micro-batch counts as a separate step, so that the pair does not depend
+        on the step that contains it.
+
+        Args:
+            offset: offset of the step.
+            micro_batch: number of the micro-batch in the step.
+        """
         return (offset + micro_batch, 0) if self.follows_engines else (offset, micro_batch)
 
     def step_sizes(self, index: int) -> tuple[int, ...]:
-        """Samples of each of the E micro-batches of step ``index`` of an epoch.
+        """Return the number of samples of each of the E micro-batches of step ``index`` of an epoch.
 
-        Full steps give ``batch_size`` to each, or nearly so where ``step_samples`` are fewer. The samples that are left
-        for the last step are split evenly; nothing is padded, dropped or repeated. Micro-batches of one sample (which
-        batch normalization refuses) are avoided by giving two to fewer of them, and a last step of a single sample
-        takes one more from the step before it.
+        In a full step, each micro-batch has ``batch_size`` samples, or nearly as many if ``step_samples`` is smaller.
+        The samples that are left for the last step are split evenly. No sample is padded, dropped or repeated.
+        Micro-batches of one sample are avoided, because batch normalization refuses them: fewer micro-batches get two
+        samples each. If a single sample is left for the last step, that step takes one more sample from the step before
+        it.
         """
         size, number, total = self.batch_size, self.micro_batches, self._step_total(index)
         if total == size * number:
             return (size,) * number
         if (size > 2 and number < total < 2 * number) or 1 < total <= number:
-            active = max(1, total // 2)  # pairs, and one of three where the number is odd
+            active = max(1, total // 2)  # pairs, and one group of three if the number is odd
         else:
             active = min(number, total)
         base, extra = divmod(total, active)
@@ -177,22 +186,22 @@ class Schedule:
         return tuple(base + (each < extra) if each < active else 0 for each in range(number))
 
     def sample_count(self, step: Step) -> int:
-        """Samples of a whole training step."""
+        """Return the number of samples of the training step ``step``."""
         if not self.follows_engines:
             return sum(self.step_sizes(step.index))
         return sum(self._step_total(index) for index in range(step.index, step.index + step.micro_batches))
 
     def samples(self, seed: int, step: Step, micro_batch: int) -> npt.NDArray[np.int64]:
-        """Sample indices of one micro-batch of ``step``.
+        """Return the sample indices of one micro-batch of ``step``.
 
         Args:
-            seed: of the job.
+            seed: seed of the job.
             step: training or evaluation step.
             micro_batch: 0 .. ``step.micro_batches`` - 1.
 
         Returns:
-            int64 array of shape (samples,), which may be empty: indices into the training set, shuffled by (seed,
-            epoch) or in its own order, or into the test set, in its own order.
+            int64 array of shape (samples,), which may be empty. For a training step, the indices are into the training
+            set, in the epoch's order. For an evaluation step, they are into the test set, in its own order.
         """
         if step.kind is StepKind.VALIDATE:
             first = (step.index * self.micro_batches + micro_batch) * self.batch_size
@@ -206,16 +215,17 @@ class Schedule:
         return Permutation(self.train_samples, key_of(seed, step.epoch))(places) if self.shuffled else places
 
     def to_json_object(self) -> dict[str, int]:
-        """All fields, for messages and checkpoints."""
+        """Return all fields, for messages and checkpoints."""
         return asdict(self)
 
     @classmethod
     def from_json_object(cls, data: dict[str, Any]) -> Schedule:
-        """Read what ``to_json_object`` gave; a field that is missing has its default."""
+        """Make a schedule from the result of ``to_json_object``. A missing field gets its default."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
     def _step_total(self, index: int) -> int:
-        """Samples of a whole step. A lone last sample gets company from the step before."""
+        """Return the number of samples of step ``index`` of an epoch. If a single sample is left for the last step, one
+        sample moves there from the step before it."""
         full, steps = self.global_batch, self.steps_per_epoch
         rest = self.train_samples - (steps - 1) * full
         lonely = rest == 1 and steps > 1 and self.batch_size > 2
@@ -224,7 +234,7 @@ class Schedule:
         return full - (lonely and index == steps - 2)
 
     def _step_offset(self, index: int) -> int:
-        """Position in the epoch's order at which step ``index`` begins."""
+        """Return the position in the epoch's order at which step ``index`` begins."""
         if index == self.steps_per_epoch - 1:
             return self.train_samples - self._step_total(index)
         return index * self.global_batch
@@ -242,40 +252,42 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Widths:
-    """Gives the width of each step, which is the number of its micro-batches; the same in all processes of a job.
+    """The width of each step, which is the number of its micro-batches. It is the same in all processes of a job.
 
-    It is E, or the number of engines, or what a trace says for an offset. The width is fixed when the step is first
-    tried: after a crash in it the survivors compute the same micro-batches, and the next step has the new width.
+    The width is E, or the number of engines, or the width that the trace of an emulation gives for the offset. The
+    first try of a step fixes its width: after a crash during the step, the survivors compute the same micro-batches,
+    and the next step has the new width.
 
     Args:
-        changes: (offset, width from there on), ascending, the first at offset 0, whatever the number of engines is;
-            none: every step has one micro-batch an engine.
+        changes: pairs (offset, width from that offset on) in ascending order, the first at offset 0. They apply to
+            every number of engines. Empty: every step has one micro-batch for each engine.
     """
 
     changes: Sequence[tuple[int, int]] = ()
 
     def at(self, offset: int, engines: int) -> int:
-        """Micro-batches of the step at ``offset`` that ``engines`` engines share. ``Schedule.at`` clips it at the end
-        of an epoch's training or validation."""
+        """Return the width of the step at ``offset`` that ``engines`` engines share. ``Schedule.at`` reduces it at the
+        end of an epoch's training or validation."""
         if not self.changes:
             return engines
         return self.changes[max(0, bisect_right(self.changes, offset, key=lambda change: change[0]) - 1)][1]
 
     @property
     def most(self) -> int | None:
-        """The largest width; None: as many as there are engines."""
+        """The largest width; None: the width is the number of engines."""
         return max((width for _, width in self.changes), default=None)
 
 
 Split = tuple[Sequence[int], ...]
-"""Which micro-batches of a step each rank computes, ascending; all of them together are the step's."""
+"""The micro-batches of a step that each rank computes, in ascending order. Together they are all micro-batches of the
+step."""
 
 
 def even_split(micro_batches: int, engines: int) -> tuple[range, ...]:
-    """The micro-batches of each of ``engines`` engines: contiguous, as equal in number as can be, the longer parts
-    first.
+    """Return the micro-batches of each of ``engines`` engines.
 
-    The busiest engine has ceil(micro_batches / engines), so only sizes at which that drops are worth having.
+    Each part is contiguous. The parts differ by at most one micro-batch; the longer parts come first. The busiest
+    engine has ceil(micro_batches / engines). So an additional engine is useful only if it makes that number smaller.
     """
     base, extra = divmod(micro_batches, engines)
     starts = [rank * base + min(rank, extra) for rank in range(engines + 1)]
@@ -283,19 +295,23 @@ def even_split(micro_batches: int, engines: int) -> tuple[range, ...]:
 
 
 Span = tuple[int, int]
-"""A node of the tree: the micro-batches from the first up to, not including, the second."""
+"""A node of the tree, (first, end): the micro-batches from ``first`` to ``end`` - 1."""
 
 
 def children(span: Span) -> tuple[Span, Span]:
-    """The two halves of an inner node."""
+    """Return the two children of an inner node."""
     low, high = span
     middle = low + (1 << ((high - low - 1).bit_length() - 1))
     return (low, middle), (middle, high)
 
 
 def cover(span: Span, micro_batches: Sequence[int]) -> tuple[Span, ...]:
-    """The fewest nodes below ``span`` that together hold exactly those of ``micro_batches`` (ascending) that are in it,
-    left to right."""
+    """Return the fewest nodes of the tree that together contain exactly the given micro-batches, from left to right.
+
+    Args:
+        span: the node that contains all returned nodes; micro-batches outside of it are ignored.
+        micro_batches: numbers of micro-batches, in ascending order.
+    """
     low, high = span
     held = bisect_left(micro_batches, high) - bisect_left(micro_batches, low)
     if not held:
@@ -308,11 +324,11 @@ def cover(span: Span, micro_batches: Sequence[int]) -> tuple[Span, ...]:
 
 @dataclass(frozen=True)
 class ReductionPlan:
-    """Who sums what in a group of engines.
+    """The nodes of the tree that each rank of a group sums.
 
     Args:
-        micro_batches: of the step.
-        split: the micro-batches of each rank, ascending; none for a rank that computes nothing this time.
+        micro_batches: number of micro-batches of the step.
+        split: the micro-batches of each rank, in ascending order; empty for a rank that computes nothing in this step.
     """
 
     micro_batches: int
@@ -320,21 +336,21 @@ class ReductionPlan:
 
     @property
     def root(self) -> Span:
-        """The node of all micro-batches."""
+        """The root of the tree, which contains all micro-batches."""
         return (0, self.micro_batches)
 
     @cached_property
     def spans(self) -> tuple[tuple[Span, ...], ...]:
-        """The nodes that each rank sums by itself."""
+        """The nodes that each rank sums alone."""
         return tuple(cover(self.root, part) for part in self.split)
 
     @cached_property
     def owners(self) -> dict[Span, int]:
-        """The rank that sums a node by itself."""
+        """For each node of ``spans``, the rank that sums it."""
         return {span: rank for rank, spans in enumerate(self.spans) for span in spans}
 
 
 @lru_cache(maxsize=256)
 def plan_of(micro_batches: int, split: tuple[Sequence[int], ...]) -> ReductionPlan:
-    """The plan of this split, from a cache: every step asks for it."""
+    """Return the plan of a split. The plans are cached, because every step needs one."""
     return ReductionPlan(micro_batches, split)

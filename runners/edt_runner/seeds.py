@@ -1,6 +1,6 @@
-"""Random streams and orders that depend on what is computed, never on who computes it.
+"""Seeds and random orders. They depend on what is computed, and not on the engine that computes it.
 
-The seeds of Python and NumPy are set here. A framework's own is set by its adapter, with the same number.
+This module seeds Python and NumPy. The adapter of a framework seeds the framework, with the same number.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ _PROCESS, _STEP, _SAMPLE, _HOOK = 1, 2, 3, 4
 
 
 def process_seed(seed: int) -> int:
-    """Seed of a process before user code runs, 31 bits; equal in driver and engines."""
+    """Return the seed of a process before user code runs (31 bits). It is equal in the driver and the engines."""
     return key_of(_PROCESS, seed) & 0x7FFFFFFF
 
 
 def step_seed(seed: int, offset: int, index: int) -> int:
-    """Seed of the forward and backward pass of micro-batch ``index`` of the step at ``offset``, 63 bits."""
+    """Return the seed of the forward and backward pass of micro-batch ``index`` of the step at ``offset`` (63 bits)."""
     return key_of(_STEP, seed, offset, index) & 0x7FFFFFFFFFFFFFFF
 
 
 def sample_seed(seed: int, epoch: int, index: int) -> int:
-    """Seed under which sample ``index`` is loaded (augmented) in ``epoch``, 63 bits."""
+    """Return the seed with which sample ``index`` is loaded and augmented in ``epoch`` (63 bits)."""
     return key_of(_SAMPLE, seed, epoch, index) & 0x7FFFFFFFFFFFFFFF
 
 
 def hook_seed(seed: int, place: int) -> int:
-    """Seed of a user's callbacks at boundary ``place``, 63 bits."""
+    """Return the seed of a user's callbacks at boundary ``place`` (63 bits)."""
     return key_of(_HOOK, seed, place) & 0x7FFFFFFFFFFFFFFF
 
 
@@ -45,8 +45,8 @@ _MASK64 = (1 << 64) - 1
 
 
 def mix64(value: Any) -> Any:
-    """MurmurHash3's 64-bit finalizer: every input bit reaches every output bit. ``value`` is an integer, taken
-    modulo 2**64, or an array of uint64."""
+    """Return MurmurHash3's 64-bit finalizer of ``value``: every input bit affects every output bit. ``value`` is an
+    integer, which is taken modulo 2**64, or an array of uint64."""
     value = value & _MASK64
     value = ((value ^ (value >> 33)) * 0xFF51AFD7ED558CCD) & _MASK64
     value = ((value ^ (value >> 33)) * 0xC4CEB9FE1A85EC53) & _MASK64
@@ -54,7 +54,7 @@ def mix64(value: Any) -> Any:
 
 
 def key_of(*parts: int) -> int:
-    """One 64-bit key from several integers; the order of the parts matters."""
+    """Return one 64-bit key made from several integers. The order of the parts matters."""
     key: int = 0x9E3779B97F4A7C15
     for part in parts:
         key = mix64(key ^ mix64(part + 0x632BE59BD9B4E019))
@@ -62,14 +62,15 @@ def key_of(*parts: int) -> int:
 
 
 class Permutation:
-    """The order of one epoch: position -> sample index, a bijection of range(size), computed and not stored. Pure.
+    """The order of the samples in one epoch: a bijection of range(size) from position to sample index.
 
-    Any position of an epoch's order can be looked up by itself, in constant time and memory, so an engine that joins in
-    the middle of an epoch needs the position and nothing else.
+    The order is computed, not stored. Each position can be looked up alone, in constant time and memory. So an engine
+    that joins during an epoch needs only the position.
 
-    Method: a four-round Feistel network over the smallest even-bit domain that holds n, with cycle walking for values
-    outside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). The round function is the 64-bit
-    finalizer of MurmurHash3 (Appleby, public domain) over half XOR a key of (key, round).
+    Method: a four-round Feistel network over the smallest domain with an even number of bits that contains range(size),
+        with cycle walking for values outside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002).
+        The round function is the 64-bit finalizer of MurmurHash3 (Appleby, public domain), applied to the half XOR a
+        key of (key, round).
 
     Args:
         size: number of samples, at least 1.
@@ -98,14 +99,14 @@ class Permutation:
             int64 array of shape (n,).
 
         Raises:
-            IndexError: a position is outside.
+            IndexError: a position is outside of range(size).
         """
         given = np.atleast_1d(np.asarray(positions, dtype=np.int64))
         if given.size and (given.min() < 0 or given.max() >= self.size):
             raise IndexError(f"position outside 0..{self.size - 1}")
         values = self._encrypt(given.astype(np.uint64))
         outside = values >= self.size
-        while outside.any():  # the domain is at most 4 x size, so this takes a few turns at most
+        while outside.any():  # the domain is at most 4 x size, so a few repetitions are enough
             values[outside] = self._encrypt(values[outside])
             outside = values >= self.size
         return values.astype(np.int64)

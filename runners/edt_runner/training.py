@@ -1,6 +1,6 @@
-"""What a user asks of ``train()``, and a training as one process knows it: the request with its data and its schedule.
+"""The user's request to ``train()``, and one training as a process sees it: the request, the data and the schedule.
 
-Whatever is of a framework comes in by ``frameworks.trainable.Trainable``.
+Everything that depends on a framework is behind ``frameworks.trainable.Trainable``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edt_runner.schedule import Schedule, Step, Widths
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Everything a user gave to the constructor and to train(); the caller has checked it."""
+    """All arguments that the user gave to the constructor and to train(). The caller has checked them."""
 
     trainable: Trainable
     datasets_function: Callable[[], tuple[Any, Any]]
@@ -37,37 +37,38 @@ class TrainRequest:
     collate: Collate | None
     epochs: int
     batch_size: int
-    """Samples of a micro-batch."""
+    """Number of samples of a micro-batch."""
     micro_batches: int | None
-    """E; None: as many as slots are offered."""
+    """E; None: the number of slots that the job may hold."""
     loader_processes: int
     validation_freq: int
     checkpoint_freq: int
     seed: int | None
-    """None: the job's."""
+    """The seed of the training; None: the job's seed."""
     exact: bool
     """Whether gradients are added in an order that does not depend on the number of engines."""
     recovery_interval: float = 10.0
     """Seconds between recovery checkpoints."""
     callbacks: Sequence[UserCallback] = ()
     step_samples: int | None = None
-    """Samples of a full step, where they are no whole micro-batches; None: E x ``batch_size``."""
+    """Number of samples of a full step, if it is not E x ``batch_size``; None: it is."""
     shuffle: bool = True
     observe_step: Callable[[Step, int, int, bool], None] | None = None
-    """In an engine, before each try of a step: called with the step, the engines that share it, the micro-batches that
-    are this engine's, and whether it is the first of them."""
+    """Engines call this before each try of a training step, with the step, the number of engines that share it, the
+    number of this engine's micro-batches, and whether this engine is the first in rank order."""
     batch_scaling: str = "fixed"
     """"fixed": E micro-batches a training step; "per_engine": as many as there are engines."""
     lr_rule: Rule | None = None
-    """How the learning rate follows the batch; None: it does not."""
+    """The rule by which the learning rate follows the global batch; None: it does not follow."""
     reference_batch: int = 0
-    """Samples of the batch that the learning rate was chosen for; 0: those of E micro-batches."""
+    """Number of samples of the global batch for which the learning rate was chosen; 0: E x ``batch_size``."""
     compare_interval: int | None = None
-    """Training steps between two comparisons of the engines' replicas; None: each epoch's end; 0: there are none."""
+    """Training steps between two comparisons of the engines' replicas; None: at each epoch's end; 0: no comparisons."""
     on_mismatch: str = "mark"
-    """What is done where replicas differ: "mark", "stop" or "restore"."""
+    """What happens if replicas differ: "mark", "stop" or "restore"."""
     require_exact: bool = False
-    """Whatever ends the guarantee of exactness ends the training; engines that are unlike the others do not join."""
+    """Whether the training fails as soon as its result is no longer exact. Engines with other hardware or libraries
+    than the first engine cannot join then."""
 
     @property
     def follows_engines(self) -> bool:
@@ -77,12 +78,13 @@ class TrainRequest:
 
 @dataclass
 class Training:
-    """One training as one process knows it. Driver and engines each make their own, and compare what must be equal.
+    """One training as a process sees it. The driver and each engine make their own; the coordinator compares the facts
+    that must be equal in all of them.
 
     Args:
-        request: what the user asks for. Under ``edt emulate`` it is changed to what is emulated.
-        offered: slots that the job may hold at most.
-        seed: of the training.
+        request: the user's request. Under ``edt emulate`` it is replaced by the request of the emulated training.
+        offered: the largest number of slots that the job may hold.
+        seed: seed of the training.
 
     Raises:
         UsageError: the data set is empty, or ``datasets_function`` does not return a pair.
@@ -121,17 +123,17 @@ class Training:
 
     @property
     def engines(self) -> int:
-        """The most engines that can share the work."""
+        """The largest number of engines that can share a step."""
         if not self.request.follows_engines:
             return self.schedule.micro_batches
         most = self.schedule.steps_per_epoch  # an epoch's micro-batches; the slots limit it elsewhere
         return min(most, self.widths.most or most)
 
     def adapter(self, *, on_device: bool) -> EngineAdapter:
-        """The adapter of this process's model, with the learning-rate rule if there is one.
+        """Make the adapter of this process's model, with the learning-rate rule if there is one.
 
         Args:
-            on_device: whether the model is on this process's GPU, if it sees one.
+            on_device: whether the model is moved to this process's GPU, if the process has one.
         """
         request = self.request
         adapter = request.trainable.adapter(self.samples, on_device=on_device)
@@ -148,18 +150,19 @@ class Training:
 
     @property
     def reference(self) -> int:
-        """Samples of the batch that the learning rate was chosen for."""
+        """Number of samples of the global batch for which the learning rate was chosen."""
         return self.request.reference_batch or self.request.batch_size * self.schedule.micro_batches
 
     def with_callbacks(self, adapter: EngineAdapter, *, runs: bool) -> tuple[EngineAdapter, UserCallbacks | None]:
-        """The adapter with the user's callbacks' memory as part of its state.
+        """Extend the adapter's state by the state of the user's callbacks.
 
         Args:
-            adapter: of this process's model.
-            runs: whether this process runs the callbacks; engines do.
+            adapter: the adapter of this process's model.
+            runs: whether this process runs the callbacks; only engines do.
 
         Returns:
-            The adapter, and the callbacks where this process runs them.
+            The extended adapter, and the callbacks; None in place of these if there are none or this process does not
+            run them.
         """
         request, trainable = self.request, self.request.trainable
         if not request.callbacks:
@@ -183,10 +186,11 @@ class Training:
         return SampleLoader(self.samples, processes)
 
     def identity(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """What a checkpoint must share with this training to be resumed from, by the names that a user is shown.
+        """Return the facts that must be equal in a checkpoint and in this training, so that the training can resume
+        from it. The keys are names that the user sees.
 
         Args:
-            arguments: of the user's script.
+            arguments: arguments of the user's script.
         """
         trainable, schedule = self.request.trainable, self.schedule.to_json_object()
         del schedule["follows_engines"]
@@ -206,7 +210,8 @@ class Training:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What must be equal in all processes: lengths of the data sets, and a digest of the first training sample."""
+        """Return the facts that must be equal in all processes: the lengths of the data sets, and a digest of the first
+        training sample."""
         return {
             "training samples": self.schedule.train_samples,
             "test samples": self.schedule.test_samples,
@@ -215,11 +220,12 @@ class Training:
 
 
 def seed_of(request: TrainRequest, process: context.Context | None) -> int:
-    """The user's own seed, else the job's.
+    """Return the seed that the user has chosen, or else the job's seed.
 
     Args:
-        request: what the user asks for.
-        process: driver or engine; None: there is no platform, and the seed is EDT_SEED's.
+        request: the user's request.
+        process: context of the driver or the engine; None: the script runs without a platform, and EDT_SEED is the
+            job's seed.
     """
     if request.seed is not None:
         return request.seed
@@ -227,7 +233,7 @@ def seed_of(request: TrainRequest, process: context.Context | None) -> int:
 
 
 def _under(request: TrainRequest, emulated: emulation.Emulation) -> TrainRequest:
-    """The request as it is trained in an emulation."""
+    """Return the request of the emulated training."""
     return replace(
         request,
         batch_scaling="per_engine",
@@ -238,12 +244,13 @@ def _under(request: TrainRequest, emulated: emulation.Emulation) -> TrainRequest
 
 
 def model_dir(result_dir: str) -> Path:
-    """Where the user's own files go: ``$SAVED_MODEL_DIR/train`` as in WMLA, or ``model/train`` in the result folder."""
+    """Return the folder for the user's files: ``$SAVED_MODEL_DIR/train`` as in WMLA, or ``model/train`` in the result
+    folder."""
     return Path(os.environ.get("SAVED_MODEL_DIR") or Path(result_dir) / "model") / "train"
 
 
 def fingerprint(value: Any) -> str:
-    """A short digest (16 hexadecimal digits) of a sample: of all numbers in it, in tensors, arrays and containers."""
+    """Return a digest (16 hexadecimal digits) of a sample: of all values in its tensors, arrays and containers."""
     digest = hashlib.sha256()
     _feed(digest, value)
     return digest.hexdigest()[:16]
@@ -254,7 +261,7 @@ def _feed(digest: Any, value: Any) -> None:
         value = value.detach().cpu().float().numpy() if value.is_floating_point() else value.detach().cpu().numpy()
     if isinstance(value, np.ndarray | np.generic):
         digest.update(f"{value.dtype}{value.shape}".encode())
-        # an array of words holds their addresses
+        # an array of objects contains their addresses
         digest.update(repr(value.tolist()).encode() if value.dtype.hasobject else np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Mapping):
         for key in sorted(value, key=str):
@@ -266,7 +273,7 @@ def _feed(digest: Any, value: Any) -> None:
     elif isinstance(value, bool | int | float | str | bytes | None):
         digest.update(repr(value).encode())
     else:
-        digest.update(type(value).__qualname__.encode())  # an object: its contents cannot be compared
+        digest.update(type(value).__qualname__.encode())  # another object: its contents cannot be compared
 
 
 def _pair(found: Any) -> tuple[Any, Any]:
