@@ -168,7 +168,8 @@ class Schedule:
         """Return the number of samples of each of the E micro-batches of step ``index`` of an epoch.
 
         In a full step, each micro-batch has ``batch_size`` samples, or nearly as many if ``step_samples`` is smaller.
-        The samples that are left for the last step are split evenly. No sample is padded, dropped or repeated.
+        The samples that are left for the last step are split evenly. Nothing is padded, and no sample is dropped or
+        repeated.
         Micro-batches of one sample are avoided, because batch normalization refuses them: fewer micro-batches get two
         samples each. If a single sample is left for the last step, that step takes one more sample from the step before
         it.

@@ -123,7 +123,8 @@ class Training:
 
     @property
     def engines(self) -> int:
-        """The largest number of engines that can share a step."""
+        """The largest number of engines that can share a step. It is E. If the batch follows the engines, it is the
+        number of micro-batches of an epoch, or the largest width of an emulation if that is less."""
         if not self.request.follows_engines:
             return self.schedule.micro_batches
         most = self.schedule.steps_per_epoch  # an epoch's micro-batches; the slots limit it elsewhere

@@ -1,1 +1,1 @@
-"""How the processes of a job talk: messages, and the channel they travel on."""
+"""The messages that the processes of a job exchange, and the channel that sends and receives them."""

@@ -1,8 +1,8 @@
-"""Messages to lines and back, and both over a stream socket. Standard library only.
+"""Converts messages to lines and back, and sends both over a stream socket. Standard library only.
 
-``Channel`` exchanges messages. ``LineChannel`` exchanges lines of bytes: the socket between agent and supervisor
-carries the contract's lines, which are no messages of this package. Both are for loops that select. ``connect`` is how
-a process introduces itself to the coordinator.
+``Channel`` exchanges messages. ``LineChannel`` exchanges lines of bytes. The socket between agent and supervisor uses
+it, because it carries lines of the contract, which are not messages of this package. Both classes can be used with
+``select``. ``connect`` connects a process to the coordinator and sends the first message.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from edt_runner.protocol.messages import KINDS, Hello, Message, Role
 
 _log = logging.getLogger(__name__)
 MODULES = (engine_messages, messages)
-"""Where messages are defined; importing them fills ``KINDS``."""
+"""The modules that define messages. Importing them fills ``KINDS``."""
 PROTOCOL_VERSION = 1
-"""Grows when a message changes so that an older reader would act wrongly on it."""
+"""Version of the protocol. It grows when a message changes in such a way that an older reader would misunderstand
+it."""
 MAX_LINE = 16 * 1024 * 1024
 
 
 def decode(line: bytes | str) -> Message:
-    """Read the message that ``dump_line`` has written.
+    """Read a message that ``dump_line`` has written.
 
     Raises:
-        ContractError: the line is no message that this version knows: no JSON object, an unknown kind, a missing field,
-            a field of the wrong type, or a hello of another version. The text names kind and field.
+        ContractError: the line is not a message that this version knows. It is not a JSON object, has an unknown kind,
+            lacks a field, has a field of the wrong type, or is a ``Hello`` of another version. The text names kind and
+            field.
     """
     data = load_line(line)
     kind = data["kind"]
@@ -43,12 +45,12 @@ def decode(line: bytes | str) -> Message:
 
 
 class LineChannel:
-    """A connection that carries lines. Reading never blocks; writing blocks at most ``write_seconds``, after which the
-    connection is given up.
+    """A connection that carries lines. Reading never blocks. Writing blocks for at most ``write_seconds``; after that
+    the connection is shut.
 
     Args:
-        sock: a connected stream socket; the channel owns it.
-        write_seconds: how long one line may take to write.
+        sock: a connected stream socket. The channel owns it.
+        write_seconds: seconds that the writing of one line may take.
     """
 
     def __init__(self, sock: socket.socket, *, write_seconds: float = 10.0) -> None:
@@ -61,8 +63,8 @@ class LineChannel:
         return self.socket.fileno()
 
     def read_lines(self) -> list[bytes]:
-        """Whole lines that have arrived, without their ends. At the end of the stream ``closed`` becomes true; a line
-        of more than 16 MiB closes the connection too."""
+        """Return the complete lines that have arrived, without their newlines. At the end of the stream, ``closed``
+        becomes true. A line of more than 16 MiB closes the connection, too."""
         try:
             data = self.socket.recv(1 << 16, socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
@@ -80,11 +82,11 @@ class LineChannel:
         return [line for line in lines if line]
 
     def send_line(self, line: bytes) -> None:
-        """Write one line, which ends in a newline. If the peer is gone or does not read, the connection is given up
-        and nothing is raised.
+        """Write one line, which ends in a newline. If the peer is gone or does not read, this shuts the connection and
+        raises nothing.
 
-        The socket stays open until ``close``: a loop that selects on it learns of its end there, in one place, and
-        no newer socket gets its number meanwhile.
+        The socket stays open until ``close``. So a loop that uses ``select`` sees the end of the connection in one
+        place, and no newer socket gets the same descriptor meanwhile.
         """
         if self.closed:
             return
@@ -94,12 +96,13 @@ class LineChannel:
             self.end()
 
     def hint(self, line: bytes) -> None:
-        """Write one short line if the peer has room for it, else drop it. Never blocks and never closes."""
+        """Write one short line if the peer has room for it; otherwise drop the line. This never blocks and never closes
+        the connection."""
         with contextlib.suppress(OSError):
             os.write(self.socket.fileno(), line)  # the socket's own send() would wait: it has a timeout
 
     def end(self) -> None:
-        """Shut the connection in both directions: a peer, or a thread in ``read_blocking``, sees its end."""
+        """Shut the connection in both directions, so that the peer and a thread in ``read_blocking`` see its end."""
         self.closed = True
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
@@ -112,13 +115,14 @@ class LineChannel:
 
 
 class Channel(LineChannel):
-    """A connection that carries messages. A line that is no message closes it; the log says why."""
+    """A connection that carries messages. A line that is not a message closes the connection; the reason is written to
+    the log."""
 
     _outgoing = b""
-    """What ``post`` has queued."""
+    """Bytes that ``post`` has queued."""
 
     def read(self) -> list[Message]:
-        """Messages that have arrived; empty where there are none. At the end of the stream ``closed`` becomes true."""
+        """Return the messages that have arrived, if any. At the end of the stream, ``closed`` becomes true."""
         try:
             return [decode(line) for line in self.read_lines()]
         except ContractError as error:
@@ -127,7 +131,8 @@ class Channel(LineChannel):
             return []
 
     def read_blocking(self) -> list[Message]:
-        """Wait until bytes have arrived, and read. The stream has ended if ``closed`` is true afterwards."""
+        """Wait until bytes have arrived, and return the messages in them. If ``closed`` is true afterwards, the stream
+        has ended."""
         poll = select.poll()
         try:
             poll.register(self.socket, select.POLLIN)
@@ -142,8 +147,8 @@ class Channel(LineChannel):
         self.send_line(dump_line(message))
 
     def post(self, message: Message) -> None:
-        """Queue one message and write what the peer has room for; ``pump`` writes the rest. Never blocks, and never
-        gives up a peer that does not read."""
+        """Queue one message, and write as much of the queue as the peer has room for. ``pump`` writes the rest. This
+        never blocks, and it never shuts the connection of a peer that does not read."""
         self._outgoing += dump_line(message)
         self.pump()
 
@@ -161,7 +166,7 @@ class Channel(LineChannel):
 
     @property
     def backlog(self) -> int:
-        """Bytes queued."""
+        """Number of bytes in the queue."""
         return len(self._outgoing)
 
 
@@ -170,13 +175,13 @@ def connect(address: str, *, role: Role, token: str, name: str = "", seconds: fl
 
     Args:
         address: ``host:port``.
-        role: of this process.
+        role: role of this process.
         token: the attempt's secret.
         name: an engine's allocation id, or a supervisor's node; empty for the driver.
-        seconds: how long connecting may take.
+        seconds: seconds that connecting may take.
 
     Raises:
-        OSError: nobody listens there, or the hello could not be sent.
+        OSError: no process listens at the address, or the ``Hello`` could not be sent.
     """
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)), timeout=seconds)
@@ -186,7 +191,7 @@ def connect(address: str, *, role: Role, token: str, name: str = "", seconds: fl
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Let the kernel end the connection within seconds when the machine at its other end is gone."""
+    """Let the kernel end the connection within seconds if the machine at the other end is gone."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (

@@ -1,6 +1,7 @@
-"""Plain data inside messages: frozen dataclasses, checked like the messages themselves.
+"""Plain data inside messages: frozen dataclasses, which are checked in the same way as the messages.
 
-Mappings to ``Any`` are free JSON. They are compared or handed on, and not interpreted here.
+Mappings to ``Any`` are JSON of any form. The receiver compares them or passes them on; this package does not interpret
+them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ class TrainingDefinition:
     schedule: Mapping[str, Any]
     """``Schedule.to_json_object()``."""
     steps_total: int
-    """Training steps of the whole training."""
+    """Number of training steps of the whole training."""
     seed: int
     max_engines: int
-    """The most engines that can share a step: E, or where the batch follows the engines what an epoch has of them."""
+    """The largest number of engines that can share a step (``Training.engines``)."""
     exact: bool = True
     """Whether gradients are added in an order that does not depend on the number of engines."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Lengths of the data sets and a digest of the first training sample, by the names that a user is shown."""
+    """Lengths of the data sets and a digest of the first training sample. The keys are names that the user sees."""
     on_mismatch: str = "mark"
     """What happens when replicas differ: "mark", "stop" or "restore"."""
     require_exact: bool = False
@@ -37,21 +38,21 @@ class ReplicaHistory:
     """What is known about the replicas of a training, over all its attempts. It is also part of every checkpoint."""
 
     compared: int = 0
-    """Comparisons that were completed."""
+    """Number of completed comparisons."""
     last_step: int | None = None
-    """Training step of the newest comparison in which all replicas were equal."""
+    """Training steps committed at the newest comparison in which all replicas were equal; None: there was none."""
     several: bool = False
-    """Whether more than one engine has ever trained at a time."""
+    """Whether more than one engine has trained at the same time, at any point of the training."""
     ended: str = ""
-    """Why the result is no longer exact; empty: nothing is known against it."""
+    """Why the result is no longer exact; empty: no reason is known."""
     equal_at: int = 0
     """The newest offset at which all replicas are known to have been equal; a single replica counts as equal."""
     restored: bool = False
     """Whether the training has gone back to a checkpoint because replicas differed."""
     computing: Mapping[str, Any] | None = None
-    """What the first engine computes with (processor, libraries, their settings), by name."""
+    """Hardware and libraries of the first engine, and their settings, by name; None: they are not known."""
     ended_where: Mapping[str, Any] | None = None
-    """What else was reported with ``ended``: engine, step and difference, as far as they are known."""
+    """Further fields of the report about ``ended``: engine, step and difference, as far as they are known."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,12 @@ class ReplicaChecksums:
     """Checksums of everything that one engine holds as state, in an order that is the same in all engines."""
 
     values: tuple[str, ...]
-    """The checksum of each tensor; a short setting stands for itself."""
+    """The checksum of each tensor. A short setting is sent as it is, without a checksum."""
     names: tuple[str, ...] = ()
-    """What each value is of. Only the first engine in rank order sends names."""
+    """The names of the tensors and settings to which the values belong. Only the first engine in rank order sends
+    names."""
     user_callbacks: bool = False
-    """Whether user callbacks run in this engine; they may be why replicas differ."""
+    """Whether user callbacks run in this engine; they can make replicas differ."""
 
 
 class ComparisonReason(enum.StrEnum):
@@ -84,7 +86,7 @@ class EngineResult:
     digest: str | None = None
     """Digest of the trained weights. Only the first engine in rank order sends it."""
     step: int | None = None
-    """Committed training steps. Only the first engine in rank order sends it."""
+    """Number of committed training steps. Only the first engine in rank order sends it."""
 
 
 class EngineState(enum.StrEnum):
@@ -104,21 +106,22 @@ class EngineStatus:
 
     state: EngineState
     generation: int = 0
-    """The generation it works in; 0: it has no state."""
+    """The generation in which the engine works; 0: it has no state."""
     members: tuple[str, ...] = ()
     """The engines of that generation, in rank order."""
     announced: int = 0
-    """The newest generation that it has announced in a reduction; what was announced cannot be taken back."""
+    """The newest generation that the engine has announced in a reduction. An announced generation cannot be taken
+    back."""
     settled: int = 0
-    """The newest generation of which the coordinator has said that all work by it."""
+    """The newest generation in which all members work, according to the coordinator (``GenerationSettled``)."""
     regroup: int = 0
-    """The newest regroup that it has heard of; 0: none."""
+    """The newest regroup that the engine knows; 0: none."""
     step: int | None = None
-    """Committed training steps when it began to work in this generation."""
+    """Number of committed training steps when the engine began to work in this generation."""
     next_generation: int = 0
-    """Of an engine that has left its group: the generation that it left for; else 0."""
+    """The generation whose switch made the engine leave its group; 0: it has not left."""
     result: EngineResult | None = None
-    """Of an engine that has committed the last step."""
+    """The result; None: the engine has not committed the last step."""
 
 
 @dataclass(frozen=True)
@@ -126,24 +129,24 @@ class RegroupStatus:
     """Where a survivor stands when a regroup begins."""
 
     offset: int
-    """How far it has committed the training, in steps, or in micro-batches where the batch follows the engines."""
+    """Offset of the survivor, in steps, or in micro-batches if the batch follows the engines."""
     has_reduced: bool
-    """Whether it still holds the reduced gradients of the step that it committed last."""
+    """Whether the survivor still has the reduced gradients of the step that it committed last."""
     summed: tuple[tuple[int, int], ...] = ()
-    """Micro-batches of the coming step that it has summed already: subtrees of the tree reduction, each as (first
-    micro-batch, the one after the last)."""
+    """The micro-batches of the coming step that the survivor has summed already. They are subtrees of the tree
+    reduction, each as (first micro-batch, last micro-batch + 1)."""
     ended: bool = False
-    """Whether it has committed the last step, so that no step comes."""
+    """Whether the survivor has committed the last step, so that no step follows."""
     micro_batches: int = 0
-    """Of the coming step. 0: where the batch follows the engines, no step comes."""
+    """Number of micro-batches of the coming step. 0: the batch follows the engines, and no step follows."""
     offset_after: int | None = None
-    """Where the coming step ends, where the batch follows the engines. None: at ``offset + 1``."""
+    """The offset after the coming step, if the batch follows the engines. None: it is ``offset + 1``."""
 
 
 class CatchUp(enum.StrEnum):
     """What engines that are one step behind receive before a regrouped training goes on."""
 
-    NOTHING = ""  # nobody is behind
+    NOTHING = ""  # no engine is behind
     REDUCED = "reduced"  # the reduced gradients of the step that they lack
     STATE = "state"  # the whole state
 
@@ -155,23 +158,23 @@ class RegroupPlan:
     members: tuple[str, ...]
     """The survivors in rank order."""
     offset: int
-    """Where all stand once those behind have caught up."""
+    """The offset of all survivors after the catch-up."""
     behind: tuple[str, ...]
     """The engines that have not committed the last step."""
     sources: tuple[str, ...]
-    """The engines that send to those behind: one of them its reduced gradients, or all of them the state."""
+    """The engines that send to the engines behind: a single engine for the reduced gradients, or several for the
+    state."""
     catch_up: CatchUp
     split: tuple[tuple[int, ...], ...]
-    """Micro-batches of each rank at the coming step: those that it keeps and those that it computes again."""
+    """The micro-batches of each rank in the coming step: those that it keeps and those that it computes again."""
     recomputed: int
-    """How many micro-batches are computed again."""
+    """Number of micro-batches that are computed again."""
     repair_source: str = ""
-    """The engine that sends its state to ``repaired``, after those behind have caught up; empty: nobody is
-    repaired."""
+    """The engine that sends its state to ``repaired`` after the catch-up; empty: no engine is repaired."""
     repaired: tuple[str, ...] = ()
-    """The engines whose replicas differ, or all others where the training goes back to a checkpoint."""
+    """The engines whose replicas differ, or all other engines if the training goes back to a checkpoint."""
     restore: int | None = None
-    """``repair_source`` first loads the newest checkpoint of this offset or before. None: it loads none."""
+    """``repair_source`` first loads the newest checkpoint of this offset or an earlier one. None: it loads none."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ class MicroBatch:
     """One micro-batch of a training."""
 
     offset: int
-    """Where the training stood when it was computed."""
+    """Offset of the training when the micro-batch was computed."""
     index: int
     """0 .. micro-batches of the step - 1."""
 
@@ -191,14 +194,14 @@ class MetricItem:
     phase: str
     """``StepKind``: "train" or "validate"."""
     step: int
-    """Training steps committed, over all epochs."""
+    """Number of training steps committed, over all epochs."""
     iteration: int
-    """Micro-batches committed, over all epochs; what WMLA's loggers call iteration."""
+    """Number of micro-batches committed, over all epochs. WMLA's loggers call this iteration."""
     epoch: int
     """1-based."""
     workers: int
-    """Engines that shared the step; what WMLA's loggers call workers."""
+    """Number of engines that shared the step. WMLA's loggers call them workers."""
     metrics: Mapping[str, float | None]
-    """Values by name, "loss" among them: of the epoch so far. None: not a number, or infinite."""
+    """Values by name, including "loss", over the epoch so far. None: the value is not a number, or is infinite."""
     time: float
-    """Seconds since the epoch by the engine's wall clock."""
+    """Wall-clock time of the engine, in seconds since 1970-01-01 UTC."""

@@ -1,8 +1,8 @@
-"""Messages between engines and the coordinator, in the order in which an engine's life has them.
+"""Messages between engines and the coordinator, in the order in which they occur in the life of an engine.
 
-Engines are named by their allocation ids in decimal digits. A generation is the number of a membership, a regroup the
-number of a try to find together after a loss. An offset says how far a training is in its schedule: in steps, or in
-micro-batches where the batch follows the engines. An address is ``host:port``.
+The name of an engine is its allocation id in decimal digits. A generation is the number of a membership. A regroup is
+the number of a try to form a group again after a loss. An offset is how far a training is in its schedule: it is
+counted in steps, or in micro-batches if the batch follows the engines. An address is ``host:port``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class EngineConnected(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
     status: EngineStatus
     computing: Mapping[str, Any] = field(default_factory=dict)
-    """What this engine computes with (processor, libraries, their settings), by name."""
+    """This engine's hardware and libraries, and their settings, by name."""
     history: ReplicaHistory | None = None
-    """What it was last told about the replicas; None: it was told nothing."""
+    """The newest history of the replicas that this engine has received; None: it has received none."""
 
 
 class TrainingDefined(Message, sender=_COORDINATOR, receiver=_ENGINE):
@@ -53,11 +53,11 @@ class JoinRequest(Message, sender=_ENGINE, receiver=_COORDINATOR):
     ``PrepareGeneration`` when the next change begins, or with ``RefuseEngine``."""
 
     facts: Mapping[str, Any]
-    """As in ``TrainingDefinition.facts``, of this engine's own data."""
+    """Facts about this engine's own data, as in ``TrainingDefinition.facts``."""
     addresses: tuple[str, ...]
-    """At which its data sockets listen."""
+    """The addresses at which this engine's data sockets listen."""
     regroup: int
-    """The newest regroup that it has heard of. If the coordinator has sent ``JoinAgain`` with a newer one since, this
+    """The newest regroup that this engine knows. If the coordinator has sent ``JoinAgain`` with a newer one since, this
     request is stale."""
 
 
@@ -69,7 +69,7 @@ class ReceiveStateFromDriver(Message, sender=_COORDINATOR, receiver=_ENGINE):
     key: str
     """Name of the group of two in the store."""
     generation: int
-    """Of which it is the only member."""
+    """The generation whose only member is this engine."""
     store: str = ""
     """Address of the TCPStore."""
 
@@ -88,7 +88,7 @@ class StateReceived(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
     generation: int
     step: int
-    """Committed training steps of the state."""
+    """Number of committed training steps of the state."""
 
 
 class PullFailed(Message, sender=_ENGINE, receiver=_COORDINATOR):
@@ -133,9 +133,9 @@ class PrepareGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):
     members: tuple[str, ...]
     """The new membership in rank order."""
     surviving: tuple[str, ...]
-    """Members that are in the old membership, too."""
+    """Members of the new membership that are also in the old one."""
     joining: tuple[str, ...]
-    """Members that are not."""
+    """Members of the new membership that are not in the old one."""
     store: str = ""
     """Address of the TCPStore."""
 
@@ -195,7 +195,7 @@ class Switching(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
     generation: int
     offset: int
-    """Of the first step in the new membership."""
+    """Offset of the first step in the new membership."""
 
 
 class GenerationSettled(Message, sender=_COORDINATOR, receiver=_ENGINE):
@@ -212,13 +212,13 @@ class GroupLost(Message, sender=_ENGINE, receiver=_COORDINATOR):
     can reach."""
 
     generation: int
-    """The generation it worked in."""
+    """The generation in which the engine worked."""
     regroup: int
-    """The newest regroup that it has heard of."""
+    """The newest regroup that the engine knows."""
     unreachable: tuple[str, ...] = ()
-    """The engines that it could not reach when the group of that regroup was not built."""
+    """The engines that this engine could not reach when the group of that regroup was not built."""
     built: bool = False
-    """Whether it had built the group of that regroup."""
+    """Whether this engine had built the group of that regroup."""
 
 
 class StartRegroup(Message, sender=_COORDINATOR, receiver=_ENGINE):
@@ -238,9 +238,9 @@ class SurvivorStatus(Message, sender=_ENGINE, receiver=_COORDINATOR):
     regroup: int
     status: RegroupStatus
     addresses: tuple[str, ...]
-    """At which its data sockets listen now."""
+    """The addresses at which this engine's data sockets listen now."""
     probe_address: str
-    """At which others can see whether this engine can be reached."""
+    """The address at which other engines test whether they can reach this engine."""
 
 
 class ApplyRegroupPlan(Message, sender=_COORDINATOR, receiver=_ENGINE):
@@ -254,7 +254,7 @@ class ApplyRegroupPlan(Message, sender=_COORDINATOR, receiver=_ENGINE):
     lost: tuple[str, ...] = ()
     """Engines that were lost since the last group worked."""
     probe_addresses: Mapping[str, str] = field(default_factory=dict)
-    """Of each survivor, by its name."""
+    """The probe address of each survivor, by its name."""
     store: str = ""
     """Address of the TCPStore."""
 
@@ -281,17 +281,17 @@ class ChecksumsTaken(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
     generation: int
     members: tuple[str, ...]
-    """Of the generation, in rank order."""
+    """The engines of the generation, in rank order."""
     offset: int
-    """To which the step has brought the training."""
+    """Offset of the training after the step."""
     step: int
-    """Training steps committed."""
+    """Number of training steps committed."""
     reason: ComparisonReason
     checksums: ReplicaChecksums
     seconds: float
-    """That the checksums took."""
+    """Duration of taking the checksums, in seconds."""
     seconds_per_offset: float
-    """Of training since the comparison before."""
+    """Seconds for each unit of the offset since the previous comparison."""
 
 
 class ReplicasChanged(Message, sender=_COORDINATOR, receiver=(_ENGINE, _DRIVER)):
@@ -301,7 +301,7 @@ class ReplicasChanged(Message, sender=_COORDINATOR, receiver=(_ENGINE, _DRIVER))
 
     history: ReplicaHistory
     compare_from: int = 0
-    """Epochs that end before this offset are not worth a comparison."""
+    """No comparison is made at an epoch's end before this offset, because it would not be worth its time."""
 
 
 # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────

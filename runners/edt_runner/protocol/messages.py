@@ -1,28 +1,29 @@
-"""What every message is, the first message of every connection, and the messages of the driver and of supervisors.
+"""The base class of all messages, the first message of every connection, and the messages of driver and supervisors.
 Standard library only.
 
-The processes of one attempt of a job (supervisors, coordinator, driver, engines) exchange messages over stream sockets,
-one JSON object a line. Each message is a frozen dataclass. Its class says who sends it and who receives it:
+The processes of one attempt of a job (supervisors, coordinator, driver, engines) exchange messages over stream sockets.
+Each message is one line with one JSON object. Each kind of message is a frozen dataclass, which names the sender and
+the receiver:
 
 * ``engine_messages``: between engines and the coordinator
-* here: between the driver and the coordinator, between supervisors and the coordinator, from driver and engine to their
-  supervisor, and about the training on the way to the driver (metrics, notes) and to the platform (reports)
+* this module: between the driver and the coordinator, between supervisors and the coordinator, from driver and engine
+  to their supervisor, and about the training to the driver (metrics, notes) and to the platform (reports)
 * ``data``: plain data inside these messages
-* ``channel``: messages to lines and back, and the connection they travel on
+* ``channel``: converts messages to lines and back, and sends them over a connection
 
-What passes between agent and supervisor is defined in the contract, because the agent does not import this package:
-the attempt spec (agent to supervisor, once, by pipe), the desired state (agent to supervisor, by unix socket, again and
-again) and reports (supervisor to agent, numbered, in a file; a line on the socket says that there are new ones).
+The contract (``edt_contract``) defines what agent and supervisor exchange, because the agent does not import this
+package. The agent sends the attempt spec once, through a pipe, and the desired state again and again, over a unix
+socket. The supervisor writes numbered reports to a file; a line on the socket tells the agent that there are new
+reports.
 
-Engines are named by their allocation ids in decimal digits. A generation is the number of a membership. An offset is
-counted in steps, or in micro-batches where the batch follows the engines. ``ReplicasChanged``, which the driver
-receives too, is in ``engine_messages``.
+The name of an engine is its allocation id in decimal digits. A generation is the number of a membership. An offset is
+counted in steps, or in micro-batches if the batch follows the engines. ``ReplicasChanged``, which the driver receives,
+too, is in ``engine_messages``.
 
-* A transfer of the state is between the driver and one engine: a group of two, in which the sender is rank 0 and the
-  receiver rank 1.
+* The driver and one engine transfer the state in a group of two. The sender is rank 0, and the receiver is rank 1.
 * The coordinator's own supervisor is its parent, on the head node.
-* What an engine has said about the training is believed also where it is dead by the time the coordinator reads it, and
-  while its connection is broken an engine keeps it.
+* Messages of an engine about the training (metrics, notes, reports) count even if the engine is dead when the
+  coordinator reads them. While its connection is broken, an engine keeps such messages.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Role(enum.StrEnum):
 
 
 KINDS: dict[str, type[Message]] = {}
-"""Every class of message by its kind. It is complete once ``channel`` is imported."""
+"""All message classes by their kinds. The mapping is complete after ``channel`` has been imported."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -64,7 +65,8 @@ class Message:
     """
 
     kind: ClassVar[str]
-    """What the JSON key ``kind`` says: the name of the class in lower case with hyphens, ``join-request``."""
+    """The value of the JSON key ``kind``: the name of the class in lower case with hyphens, for example
+    ``join-request``."""
     senders: ClassVar[tuple[Role, ...]]
     receivers: ClassVar[tuple[Role, ...]]
 
@@ -87,12 +89,11 @@ class Hello(Message, sender=(Role.SUPERVISOR, Role.DRIVER, Role.ENGINE), receive
     version: int
     """``channel.PROTOCOL_VERSION`` of the sender."""
     role: Role
-    """Of the sender."""
+    """Role of the sender."""
     token: str
     """The attempt's secret, from the attempt spec."""
     name: str = ""
-    """An engine's is its allocation id in decimal digits, a supervisor's is the name of its node; the driver has
-    none."""
+    """Name of the sender: an engine's allocation id in decimal digits, or a supervisor's node; empty for the driver."""
 
 
 _ENGINE, _COORDINATOR, _DRIVER, _SUPERVISOR = Role.ENGINE, Role.COORDINATOR, Role.DRIVER, Role.SUPERVISOR
@@ -107,7 +108,7 @@ class BeginTraining(Message, sender=_DRIVER, receiver=_COORDINATOR):
 
     definition: TrainingDefinition
     history: ReplicaHistory
-    """What the driver knows about the replicas, from a checkpoint or from the coordinator before."""
+    """What the driver knows about the replicas, from a checkpoint or from the previous coordinator."""
     resumed_at: int | None = None
     """Offset of the checkpoint whose state the driver has. None: it has the script's initial state."""
 
@@ -132,7 +133,7 @@ class ReceiveStateFromEngine(Message, sender=_COORDINATOR, receiver=_DRIVER):
     key: str
     """Name of the group of two in the store."""
     digest: str
-    """Of the trained weights. The driver raises StateMismatch if those that arrive have another one."""
+    """Digest of the trained weights. The driver raises StateMismatch if the weights that arrive have another digest."""
     store: str = ""
     """Address of the TCPStore."""
 
@@ -154,9 +155,9 @@ class ScriptFailed(Message, sender=_COORDINATOR, receiver=(_DRIVER, _SUPERVISOR)
 
     message: str
     traceback: str
-    """Of user code; empty: there is none."""
+    """Traceback of user code; empty: there is none."""
     failed_step: int | None = None
-    """Training steps committed before the one that failed; None: it failed in no step."""
+    """Number of training steps committed before the step that failed; None: the failure was not in a step."""
 
 
 class TrainingSuspended(Message, sender=_COORDINATOR, receiver=(_DRIVER, _SUPERVISOR)):
@@ -200,9 +201,9 @@ class EngineGone(Message, sender=_SUPERVISOR, receiver=_COORDINATOR):
 
     engine: str
     micro_batch: MicroBatch | None = None
-    """What it was computing, where that may be what ended it."""
+    """The micro-batch that the engine was computing, if that may have ended the engine."""
     how: str = ""
-    """How it ended, in words: "signal 9", "out of memory"."""
+    """How the engine ended, in words: "signal 9", "out of memory"."""
 
 
 class EngineStuck(Message, sender=_SUPERVISOR, receiver=_COORDINATOR):
@@ -235,7 +236,7 @@ class TrainingCompleted(Message, sender=_COORDINATOR, receiver=_SUPERVISOR):
     hold the same, as far as that was compared. It has no answer; the values are part of the attempt's last report."""
 
     digest: str
-    """Of the trained weights."""
+    """Digest of the trained weights."""
     step: int
     """Training steps committed."""
 
@@ -272,7 +273,7 @@ class MetricsBundle(Message, sender=_COORDINATOR, receiver=_DRIVER):
     ``MetricsLogged``."""
 
     number: int
-    """1, 2, 3 … by coordinator."""
+    """1, 2, 3, … for each coordinator."""
     items: tuple[MetricItem, ...]
 
 
@@ -301,11 +302,11 @@ class Progress(Message, sender=(_ENGINE, _COORDINATOR), receiver=(_COORDINATOR, 
     """1-based."""
     epochs: int
     workers: int
-    """Engines that shared the step."""
+    """Number of engines that shared the step."""
     loss: float | None
-    """Of the epoch so far. None: not a number, or infinite."""
+    """Loss over the epoch so far. None: the value is not a number, or is infinite."""
     samples_per_second: float | None
-    """Of training since the progress before; validations do not count."""
+    """Samples per second of training since the previous ``Progress``; the time of validations does not count."""
     metrics: Mapping[str, float | None]
 
 
@@ -316,17 +317,18 @@ class Resized(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
     generation: int
     step: int
-    """Training steps committed when it began."""
+    """Number of training steps committed when the change began."""
     workers: int
-    """Engines of the new membership."""
+    """Number of engines of the new membership."""
     pause_seconds: float | None
-    """The longest interval between two commits around the change, less a steady step. None: too few steps followed."""
+    """The longest interval between two commits around the change, minus a steady step, in seconds. None: too few steps
+    followed."""
     joined: tuple[int, ...] = ()
-    """Allocations."""
+    """Allocation ids, as in ``left`` and ``lost``."""
     left: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     recomputed: int = 0
-    """Micro-batches that were computed again."""
+    """Number of micro-batches that were computed again."""
 
 
 class GuaranteeEnded(Message, sender=_ENGINE, receiver=_COORDINATOR):
@@ -334,7 +336,7 @@ class GuaranteeEnded(Message, sender=_ENGINE, receiver=_COORDINATOR):
     tells the driver by ``Note``, and answers with ``ReplicasChanged``."""
 
     what: str
-    """The part that is to blame: a buffer, an operation, "user_callback"."""
+    """The cause: a buffer, an operation or "user_callback"."""
     why: str
 
 
@@ -346,4 +348,4 @@ class TrainingReport(Message, sender=(_ENGINE, _COORDINATOR), receiver=(_COORDIN
     report: str
     """``ReportKind`` of the contract."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """As the contract's ``reports.BODIES`` says for this kind."""
+    """The body, in the form that ``reports.BODIES`` of the contract defines for this kind."""
