@@ -40,7 +40,7 @@ MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "counter": Cou
 
 
 class _Codec(NamedTuple):
-    """How values of one immutable type are written as plain JSON."""
+    """Recognizes values of one immutable type, writes them as plain JSON, and reads them back."""
 
     takes: Callable[[Any], bool]
     write: Callable[[Any], Any]
@@ -158,7 +158,7 @@ class Writer:
         self.references: dict[str, Any] = {}
         self.tensors: dict[str, torch.Tensor] = {}
         self.digests: dict[str, str] = {}
-        """Digests of large arrays, by place."""
+        """Digests of the object's large arrays, by place."""
         if isinstance(content, dict):
             self.record: Any = [[attribute, self._node(value, attribute)] for attribute, value in content.items()]
         else:
@@ -207,7 +207,7 @@ class Writer:
         return None
 
     def _is_unchanged(self, place: str, size: int, content: Callable[[], npt.NDArray[np.uint8]]) -> bool:
-        """Whether it is large, and the script's own in every process."""
+        """Whether the array is large and still as the script made it, which it is in every process then."""
         if size < _LARGE_BYTES:
             return False
         self.digests[place] = hashlib.sha256(content().tobytes()).hexdigest()
@@ -255,7 +255,12 @@ class Writer:
         return {"object": [named_by(type(value)), kind, fields]}
 
     def _same_kind(self, value: Any, place: str, *, makes: bool) -> str:
-        """The kind of an object, which a twin must have at this place already, unless it ``makes`` it by its class."""
+        """The name of an object's class. The twin must have an object of this class at this place, unless ``makes``,
+        which means that the twin can make one.
+
+        Raises:
+            UsageError: a hook has put an object of another class here.
+        """
         kind = name_of(type(value))
         self.references[place] = value
         if self._frozen is not None and not makes:
@@ -265,7 +270,12 @@ class Writer:
         return kind
 
     def _reference(self, value: Any, place: str) -> Any:
-        """A resource; or a function or class, which is written by its name if it can be found by that."""
+        """Write a function or class by its name, if other processes can find it by that name; anything else is a
+        resource.
+
+        Raises:
+            UsageError: a hook has replaced the resource.
+        """
         self.references[place] = value
         function = isinstance(value, _FUNCTIONS)
         named = named_by(value) if function else None
@@ -293,7 +303,13 @@ def _is_callable(value: Any, *names: str) -> bool:
 
 
 class Reader:
-    """Restores one record. ``read`` returns the new value of a place whose present value is ``now``."""
+    """Restores one record. ``read`` returns the new value of a place whose present value is ``now``.
+
+    Args:
+        name: the object's name in error messages.
+        model_parts: parts of the model and the optimizer, as in ``Memory``.
+        tensors: the record's tensors, by name.
+    """
 
     def __init__(self, name: str, model_parts: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> None:
         self._name, self._model_parts, self._tensors = name, model_parts, tensors

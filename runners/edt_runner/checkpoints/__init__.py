@@ -1,1 +1,1 @@
-"""What a training writes to disk: recovery checkpoints and the files for its user."""
+"""Writes a training's files: recovery checkpoints, and the files that its user downloads."""

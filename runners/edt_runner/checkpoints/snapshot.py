@@ -109,7 +109,7 @@ class Snapshots:
         self._waiting = None  # the state is about to change; ``_next`` makes another checkpoint due
 
     def finish(self) -> None:
-        """Wait until the checkpoint that was begun is on disk."""
+        """Wait until the checkpoint that is under way is on disk. Also writes one that was forced in the meantime."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -197,7 +197,7 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""Types of tensors as safetensors writes them."""
+"""Names of tensor types in safetensors files."""
 
 
 class HostCopy:
@@ -286,7 +286,7 @@ def read_state(path: Path, adapter: Adapter, meta: Mapping[str, Any]) -> None:
 
 
 def _pieces(state: State) -> Iterator[bytes | memoryview]:
-    """The file's bytes. The tensors of the widest types come first, so that all are aligned."""
+    """The file's bytes, in pieces. The tensors of the widest types come first, so that all tensors are aligned."""
     tensors = sorted(state.tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     header: dict[str, object] = {}
     end = 0

@@ -107,7 +107,7 @@ class Framework(Protocol):
             "architecture": platform.machine(),
             "processor vendor": cpu.get("vendor_id") or cpu.get("CPU implementer", ""),
             "instruction sets": " ".join(sorted(flag for flag in flags.split() if flag.startswith(_FEATURES))),
-            "processor caches": ", ".join(caches),  # Eigen and oneDNN cut matrices by them
+            "processor caches": ", ".join(caches),  # Eigen and oneDNN choose the sizes of blocks by them
             "C library": " ".join(platform.libc_ver()),
             "numpy": np.__version__,
             **{name: os.environ.get(name, "unset") for name in _VARIABLES},
@@ -136,7 +136,7 @@ def by_name(name: str) -> Framework:
 
 
 def _processor(text: str) -> dict[str, str]:
-    """The first processor of /proc/cpuinfo."""
+    """Facts about the first processor in the text of /proc/cpuinfo, by name."""
     lines = text.partition("\n\n")[0].splitlines()
     pairs = (line.partition(":") for line in lines)
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -76,7 +76,7 @@ class FlatLayout:
         return Sections(sum(self.gradients), self.present, floats, len(self.floats), integers, 1, self.sums)
 
     def sections(self, flat: Any, split: Callable[[Any, list[int]], Any] = torch.split) -> Sections:
-        """``flat`` by sections: views where ``split`` is torch's; ``tf.split`` copies."""
+        """The sections of ``flat``. They are views if ``split`` is torch's; ``tf.split`` copies."""
         return Sections(*split(flat, list(self.sizes)))
 
 
@@ -93,7 +93,7 @@ def flat_dtype(types: Iterable[str]) -> torch.dtype:
 
 
 def type_name(dtype: torch.dtype) -> str:
-    """``float32`` of ``torch.float32``."""
+    """The name of a dtype: ``float32`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -112,12 +112,12 @@ class FlatAdapter:
         self._reported = 0
 
     def size(self, kind: StepKind) -> int:
-        """Numbers in a vector of this kind of step."""
+        """How many numbers a vector of a step of this kind has."""
         return self.width if kind is StepKind.VALIDATE else sum(self.layout.sizes)
 
     @property
     def gradient_size(self) -> int:
-        """Numbers in the section ``gradients``, the first of a training step's vector."""
+        """How many numbers the section ``gradients`` has. It is the first section of a training step's vector."""
         return int(self.layout.sizes.gradients)
 
     def sums(self, kind: StepKind, numbers: Tensor) -> list[float]:
@@ -132,7 +132,7 @@ class FlatAdapter:
         raise NotImplementedError
 
     def digest(self) -> str:
-        """SHA-256 over names, types, shapes and bytes of the state, hexadecimal."""
+        """SHA-256 of names, types, shapes and bytes of the state, as hexadecimal digits."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.export_state().tensors.items()):
             host = tensor.detach().cpu().contiguous()
@@ -146,7 +146,7 @@ class FlatAdapter:
         self._endings.setdefault(what, why)
 
     def take_warnings(self) -> list[tuple[str, str]]:
-        """(what, why) of everything that ended the guarantee since the last call."""
+        """(what, why) of everything that has ended the guarantee since the last call."""
         news = list(self._endings.items())[self._reported :]
         self._reported = len(self._endings)
         return news

@@ -1,1 +1,1 @@
-"""How a user's call begins: as driver, as engine, or with a supervisor of its own on this machine."""
+"""Starts a training from a user's call: in a driver, in an engine, or with a new supervisor on this machine."""

@@ -222,7 +222,7 @@ class LocalSlots:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Give all slots to the training, and begin to replace lost engines."""
+        """Give all slots to the training, and start to replace lost engines."""
         self._set_desired()
         self._thread = threading.Thread(target=self._replace_lost, name="edt-slots", daemon=True)
         self._thread.start()

@@ -1,1 +1,1 @@
-"""How the learning rate follows the batch: rules, statistics of gradients, traces."""
+"""Changes the learning rate with the batch: rules, statistics of gradients, traces of batch sizes."""

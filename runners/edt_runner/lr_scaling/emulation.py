@@ -155,7 +155,7 @@ def _plain(text: str) -> float | str:
 
 # ── the record ────────────────────────────────────────────────────────────────────────────────────────────────────
 Observe = Callable[[MetricItem, Mapping[str, float]], None]
-"""Called with an item of metrics, and with its metrics as numbers."""
+"""A function that is called with an item of metrics, and with the item's metrics as numbers."""
 
 
 class Recorder:

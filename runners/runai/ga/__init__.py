@@ -1,1 +1,1 @@
-"""Gradient accumulation: several micro-batches for one update."""
+"""Gradient accumulation: one update from several micro-batches."""

@@ -1,6 +1,6 @@
 """PyTorch behind the engine's flat vectors.
 
-Vectors are laid out as ``frameworks.flat`` says. Their sums are [samples, loss x samples, metric x samples, ...].
+Vectors have the layout of ``frameworks.flat``. Their sums are [samples, loss x samples, metric x samples, ...].
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class TorchAdapter(FlatAdapter):
 
     Args:
         model: any module; its parameters may be shared or frozen.
-        optimizer: built over the model's parameters; closures are not called.
+        optimizer: an optimizer of the model's parameters; it is stepped without a closure.
         loss_function: (outputs, targets) -> mean loss over the micro-batch, a scalar tensor on ``device``.
         metrics: name -> (outputs, targets) -> mean over the micro-batch, a number or a scalar tensor.
-        device: where the model computes; flat vectors lie in host memory all the same.
+        device: the device that the model computes on; flat vectors are in host memory in any case.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TorchAdapter(FlatAdapter):
         self._buffers = Buffers(model)
         tensors = [*self._parameters, *self._buffers.floats.values()]
         self.dtype = flat_dtype(type_name(tensor.dtype) for tensor in tensors)
-        """Of flat vectors, local and reduced."""
+        """Dtype of flat vectors, local and reduced."""
         self.layout = FlatLayout(
             gradients=[parameter.numel() for parameter in self._parameters],
             present=len(self._parameters),
@@ -92,19 +92,19 @@ class TorchAdapter(FlatAdapter):
         self._write_sums(local[-self.width :], count, loss, outputs, targets)
 
     def prepare(self, seed: int) -> None:
-        """Before a micro-batch: the committed buffers, no gradients, training mode, and its random streams."""
+        """Prepare a micro-batch: committed buffers, no gradients, training mode, generators seeded with ``seed``."""
         self._buffers.restore()
         self._clear_gradients()
         self.model.train()
         _seed(seed)
 
     def write_gradients(self, local: Tensor, count: int, total: int, *, averages: bool = True) -> None:
-        """Write what forward and backward on ``count`` of a step's ``total`` samples have left in the model.
+        """Write the gradients and buffers that a micro-batch's forward and backward pass have left in the model.
 
         Args:
-            local: the micro-batch's flat vector; all of it but ``sums`` is written.
+            local: the micro-batch's flat vector; all sections but ``sums`` are written.
             count, total: samples of the micro-batch and of the step.
-            averages: the gradients are of a mean over the samples; else of a sum.
+            averages: whether the gradients are of a mean over the samples; else they are of a sum.
         """
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
         flat = self.layout.sections(local)
@@ -141,7 +141,7 @@ class TorchAdapter(FlatAdapter):
         if odd is not None:
             self.end_guarantee(odd, "an integer buffer that micro-batches move differently")
         self.optimizer.step()
-        return reduced._version == version  # views of it, the gradients among them, share its count of writes
+        return reduced._version == version  # gradients are views of ``reduced``; views share its count of writes
 
     @property
     def has_betas(self) -> bool:
@@ -229,7 +229,7 @@ class TorchAdapter(FlatAdapter):
     def recommit(self) -> None:
         trained = {id(parameter) for parameter in self._parameters}
         other = [n for n, p in self._all_parameters.items() if p.requires_grad is not (id(p) in trained)]
-        if other:  # its gradient has a place or none in every vector, and a joining engine would have it otherwise
+        if other:  # the layout of vectors depends on it, and a joining engine would have another layout
             raise UsageError(
                 f"user_callback: a hook has frozen or unfrozen {', '.join(other)}, takes parameters that stay as "
                 "they are at train(); a parameter group with lr 0 stands still"
@@ -321,7 +321,7 @@ class Buffers:
         self._own_steps: Tensor | None = None
 
     def restore(self) -> None:
-        """Put the committed values into the model."""
+        """Copy the committed values into the model."""
         with torch.no_grad():
             for name, (owner, key) in self._places.items():
                 owner._buffers[key] = self._tensors[name]

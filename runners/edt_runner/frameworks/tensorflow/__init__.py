@@ -79,7 +79,7 @@ class TensorFlow(Framework):
         for name in ("keras", "tf_keras"):
             if name in sys.modules:
                 precision = sys.modules[name].mixed_precision
-                # Keras 3 and Keras 2 name it differently, and older scripts find Keras 2 under the name "keras".
+                # The function has different names in Keras 3 and Keras 2; for older scripts, Keras 2 is "keras".
                 ask = getattr(precision, "dtype_policy", None) or precision.global_policy
                 found[f"{name} policy"] = str(ask().name)
         gpus = tf.config.list_physical_devices("GPU") if on_device else []
@@ -114,7 +114,7 @@ def op_that_raised(error: Exception) -> str:
 
 def give_up_determinism() -> None:
     """From now on, ops need not be deterministic."""
-    from tensorflow.python.framework import config  # private: there is no public way back from determinism
+    from tensorflow.python.framework import config  # private: there is no public way to switch determinism off
 
     config.disable_op_determinism()
 

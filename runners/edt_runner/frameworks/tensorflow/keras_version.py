@@ -322,7 +322,7 @@ def _takes(function: Any, argument: str) -> bool:
 
 
 Averages = tuple[float, float]
-"""Factors on 1 - beta and on epsilon."""
+"""(factor on 1 - beta, factor on epsilon)"""
 
 
 class Rescaling:

@@ -62,6 +62,9 @@ class Passes:
     """Traces passes over batches of given shapes.
 
     Args:
+        keras: the model's version of Keras.
+        model: the compiled model.
+        variables: the model's variables.
         dtype: TensorFlow's type of flat vectors.
     """
 

@@ -24,7 +24,7 @@ TEST = -1
 
 
 class Source(Protocol):
-    """One data set."""
+    """One data set, as units that can be loaded in any order."""
 
     units: int
 
