@@ -49,10 +49,11 @@ class UserView:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Why a job holds no slot, with numbers."""
+    """Why a job holds no slot, with its place in the queue and the numbers of slots."""
 
     blocking: str
-    """``capacity``, ``cooldown``, ``vacating``, ``nodes`` (none is up) or ``key`` (its environment cannot be opened).
+    """``capacity``, ``cooldown``, ``vacating``, ``nodes`` (no node is up) or ``key`` (its environment cannot be
+    opened).
     """
     reason: str
     rank: int
@@ -216,14 +217,14 @@ class SlotView:
     owner_id: int | None = None
     """Id of the user whose job holds the slot."""
     owner: str | None = None
-    """That user's name."""
+    """Name of that user."""
     use: SlotUse | None = None
     """How busy the slot is; None: there is no recent sample."""
 
 
 @dataclass(frozen=True)
 class UseOverTime:
-    """One interval of a slot's use: the mean of utilisation, power and temperature, and the largest memory use."""
+    """One interval of a slot's use: mean utilisation, power and temperature, and the largest memory use."""
 
     slot: str
     time: float
@@ -290,8 +291,7 @@ class NodeAssignments:
     version: int
     assignments: tuple[Assignment, ...]
     locked: tuple[tuple[str, int], ...] = ()
-    """Exec id and fence of each attempt whose environment this process cannot open. What runs of these attempts stays.
-    """
+    """Exec id and fence of each attempt whose environment this process cannot open. Its running processes stay."""
     images: tuple[str, ...] = ()
     """Container images that the node should have ready and has not answered for."""
 
@@ -385,7 +385,7 @@ class ResizeView:
 
 @dataclass(frozen=True)
 class FailureView:
-    """A failure: one lost engine, all engines of a job on a lost node (without a slot), or a whole attempt."""
+    """A failure: one lost engine, all engines of a job on a lost node (then ``slot`` is None), or a whole attempt."""
 
     exec_id: str
     owner_id: int

@@ -201,7 +201,7 @@ def move(settings: Settings, folder: Path, why: str, now: float) -> str:
     durable.write_whole(entry / NOTE, json.dumps(note, indent=2) + "\n")
     crash_point(CrashPoint.SCHEDULER_NOTED)
     folder.rename(entry / folder.name)
-    for changed in (entry, settings.lost_found, folder.parent):  # a rename is durable once both its folders are
+    for changed in (entry, settings.lost_found, folder.parent):  # a rename is durable once both folders are synced
         durable.sync(changed)
     crash_point(CrashPoint.SCHEDULER_SET_ASIDE)
     return entry.name

@@ -158,7 +158,7 @@ class KeyFile:
         """
         key = Fernet.generate_key().decode()
         with draft_beside(self.path, f"{key}\n", mode=0o600) as draft, suppress(FileExistsError):
-            self.path.hardlink_to(draft)  # unlike a rename it fails where another process was faster
+            self.path.hardlink_to(draft)  # unlike a rename, this fails if another process was faster
         sync(self.path.parent)
 
 

@@ -6,8 +6,8 @@ columns:
 
 * ``inexact``: the first reason why the result is not exact. The result never becomes exact again.
 * ``comparisons``: how often the engines were compared and were equal, over all attempts.
-* ``compared_step``: the step of the last such comparison. When an attempt resumes from an earlier step, this becomes
-  that step.
+* ``compared_step``: the step of the last such comparison. An attempt that resumes from an earlier step lowers it to
+  that step. An attempt that begins at step 0 clears it.
 * ``uncompared_step``: the step at which engines joined that were not compared since.
 """
 

@@ -20,7 +20,7 @@ class JobState(enum.StrEnum):
     SUBMITTED = "SUBMITTED"  # durable; no scheduler has seen it yet
     PENDING = "PENDING"  # waits for slots, for a back-off, or for its attempt to report its start
     RUNNING = "RUNNING"  # an attempt has started
-    FINISHED = "FINISHED"  # the script came to its end; terminal
+    FINISHED = "FINISHED"  # the script ended without an error; terminal
     KILLED = "KILLED"  # it was asked to stop, and no process of it is left; terminal
     ERROR = "ERROR"  # the script failed; terminal
 
@@ -138,6 +138,6 @@ class ResizeCause(enum.StrEnum):
     ROOM = "room"  # another job gets its share
     STOP = "stop"  # a user asked for it
     DRAIN = "drain"  # its node is being emptied
-    NODE_LOST = "node-lost"  # a node was not heard from for its lease
+    NODE_LOST = "node-lost"  # a node was silent for longer than its lease
     LEFT = "left"  # engines left in order, but the scheduler did not ask: their node's agent ends, or a SIGTERM
-    ENGINE_LOST = "engine-lost"  # engines ended unasked and the attempt went on: a crash, a kill, a supervisor's death
+    ENGINE_LOST = "engine-lost"  # engines crashed or were killed, or their supervisor was; the attempt continued

@@ -65,6 +65,7 @@ def add_user(
 
 
 def user(platform: Platform, name: str) -> UserView:
+    """The user of this name. Raises NoSuchUser."""
     with platform.database.snapshot() as tx:
         return to_views.user(_named(tx, name))
 

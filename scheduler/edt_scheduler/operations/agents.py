@@ -40,10 +40,11 @@ def assignments(platform: Platform, node: str, *, woken_by: str = "timer") -> No
     Args:
         platform: The open platform.
         node: The node's name.
-        woken_by: What made the agent ask: ``notification``, ``timer`` or ``start``.
+        woken_by: What made the agent ask: ``notification``, ``timer`` or ``start``. Other texts count as ``timer``.
 
     Raises:
         NoSuchNode: No node has this name.
+        SecretKeyUnusable: The key file cannot be used, and no keys were read before.
     """
     if woken_by not in WOKEN_BY:
         woken_by = "timer"
@@ -74,11 +75,11 @@ def _assignments(
         for carried in attempts.carried_on(tx, row.id):
             guest = carried.head_node_id != row.id
             if guest and carried.coordinator is None and carried.supervisor_handed_at is None:
-                continue  # nowhere to connect to yet
+                continue  # it has no coordinator yet to which it could connect
             key = (carried.id, carried.attempt_fence)
             try:
                 listed.append(specs.assignment(platform.settings, secret, row, carried, slots[key]))
-            except EnvironmentLocked as error:  # where the keys of this machine are not the scheduler's
+            except EnvironmentLocked as error:  # this machine's key file differs from the scheduler's
                 locked.append((exec_id(carried.id), carried.attempt_fence))
                 why.append(error)
                 continue

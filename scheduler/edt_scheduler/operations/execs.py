@@ -84,6 +84,7 @@ def submit(
         NoSuchUser: The owner was removed.
         SubmissionInvalid: The submission is not accepted.
         Unavailable: The database cannot serve now, or the reservation has expired (SubmitExpired).
+        SecretKeyUnusable: The key file cannot be used, and no keys were read before.
         OSError: The home cannot be written.
     """
     if platform.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
@@ -104,7 +105,7 @@ def submit(
     except OutcomeUnknown:
         raise  # the job may exist
     except Unavailable:
-        code.take_back()  # the reservation ends by itself
+        code.take_back()  # the reservation expires
         raise
     except Exception:
         _give_up(platform, number, code)
@@ -207,7 +208,7 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
     if inside.is_absolute() or ".." in inside.parts:
         raise SubmissionInvalid("--model-dir", f"{spec.model_dir!r} leads out of the submitted code")
     if not (staged / inside).is_dir():
-        inside = PurePosixPath(".")  # an archive of the folder's contents rather than of the folder
+        inside = PurePosixPath(".")  # the archive holds the folder's contents, not the folder
     main = PurePosixPath(spec.model_main)
     if main.is_absolute() or ".." in main.parts or not (staged / inside / main).is_file():
         raise SubmissionInvalid("--model-main", f"{spec.model_main!r} is not a file of the submitted code")
@@ -269,7 +270,8 @@ def jobs_page(
 ) -> JobPage:
     """At most ``limit`` of the viewer's jobs that match the filter, newest first, with numbers below ``before``.
 
-    An admin who filters by an owner's name gets the jobs of all users who have ever had this name.
+    An admin who filters by an owner's name gets the jobs of all users who have ever had this name. Any other viewer who
+    filters by another user's name gets no jobs.
     """
     if not viewer.is_admin:
         if wanted.owner not in {None, viewer.name}:
@@ -402,7 +404,7 @@ def _seen_by(viewer: UserView) -> int | None:
 
 
 def visible(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
-    """A job that the viewer may see. Raises NoSuchJob."""
+    """The row of a job that the viewer may see. Raises NoSuchJob."""
     number = job_number(name)
     row = store.find(tx, number, _seen_by(viewer)) if number is not None else None
     if row is None:

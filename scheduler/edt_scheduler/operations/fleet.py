@@ -126,6 +126,7 @@ def verify_node_token(platform: Platform, secret: str) -> str | None:
 
 
 def node(platform: Platform, name: str) -> NodeView:
+    """The node of this name, with its slots. Raises NoSuchNode."""
     with platform.database.snapshot() as tx:
         return _view(tx, name, platform.clock())
 

@@ -45,7 +45,7 @@ def since(tx: Connection, cursor: str, until: str | None = None) -> tuple[list[C
     """What changed after ``cursor``, and not after ``until`` if this is given. Each thing comes once, in no order.
 
     Returns:
-        The changes, and the cursor for the next call. The cursor is the same if nothing has changed.
+        The changes as topic and id, and the cursor for the next call. The cursor is the same if nothing has changed.
 
     Raises:
         CursorInvalid: The text is not a cursor.
@@ -149,7 +149,9 @@ class _OnPostgresql:
         return str(tx.execute(text("SELECT CAST(pg_current_snapshot() AS text)")).scalar_one())
 
     def check(self, tx: Connection, cursor: str, newest: str) -> None:
-        """Refuse a snapshot whose ``xmax`` is above the newest: it is of another database, or older than a restore."""
+        """Refuse a snapshot whose ``xmax`` is above the newest: it is of another database, or of this one before a
+        restore.
+        """
         xmin, xmax, running = _parted(cursor)
         pruned = _pruned(tx)
         seen = pruned < xmin or (pruned < xmax and pruned not in running)

@@ -133,21 +133,21 @@ jobs = Table(
     Column("progress", Json, nullable=False),
     Column("checkpoint_step", BigInteger),
     Column("digest", Text),
-    Column("inexact", Text),  # why its result is not exact; this and the next three: edt_scheduler.model.exactness
+    Column("inexact", Text),  # why its result is not exact; for this and the next three see model.exactness
     Column("comparisons", Integer, nullable=False, server_default="0"),  # comparisons in which its engines were equal
     Column("compared_step", BigInteger),
     Column("uncompared_step", BigInteger),
     Column("message", Text),
-    Column("losses", Integer, nullable=False, server_default="0"),  # attempts lost in a row
+    Column("losses", Integer, nullable=False, server_default="0"),  # number of attempts lost in a row
     Column("not_before", Double),  # it gets no new slot until then
     Column("restarts", Integer, nullable=False, server_default="0"),  # number of restarts used, of max_restarts
     Column("raised", Text),  # the last exception that ended its script
     Column("raised_step", BigInteger),
-    Column("ooms", Integer, nullable=False, server_default="0"),  # engines killed for memory
+    Column("ooms", Integer, nullable=False, server_default="0"),  # number of engines killed for memory
     Column("pull_failures", Integer, nullable=False, server_default="0"),  # in a row
-    Column("cap", Integer),  # the most slots for it until cap_until, after a pull failure
+    Column("cap", Integer),  # most slots that it gets until cap_until, after a pull failure
     Column("cap_until", Double),
-    Column("fence_due", Integer),  # must be written into its fence file before it starts again
+    Column("fence_due", Integer),  # fence that its fence file must get before it starts again
     Column("waiting", NullableJson),  # views.Waiting
     # times
     Column("created_at", Double, nullable=False),
@@ -158,7 +158,7 @@ jobs = Table(
     # what is kept of the job: periodic.retention
     Column("results_removed_at", Double),  # since when its results count as removed because of their age
     Column("results_days", Double),  # for how many days they were kept
-    Column("folder_gone_at", Double),  # its folder was removed
+    Column("folder_gone_at", Double),  # when its folder was removed
     Column("metrics_thinned_at", Double),
     partial_index("ix_jobs_over", OVER, "finished_at"),
     partial_index("ix_jobs_results", f"{OVER} AND results_removed_at IS NULL", "finished_at"),
@@ -225,7 +225,7 @@ purges = Table(
 )
 
 
-# ── nodes, their slots, images, how busy slots were, and what is summed up of it ─────────────────────────────────────
+# ── nodes, their slots, images, samples of the use of slots, and the slot time per day ───────────────────────────────
 
 nodes = Table(
     "nodes",
@@ -322,8 +322,8 @@ attempts = Table(
     metadata,
     Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
     Column("fence", Integer, primary_key=True, autoincrement=False),
-    Column("head_node_id", Id, ForeignKey("nodes.id"), nullable=False),  # of its coordinator and driver
-    Column("coordinator_node_id", Id, ForeignKey("nodes.id")),  # whose address counts until the head node reports one
+    Column("head_node_id", Id, ForeignKey("nodes.id"), nullable=False),  # node of its coordinator and driver
+    Column("coordinator_node_id", Id, ForeignKey("nodes.id")),  # its address counts until the head node reports one
     Column("token", Text, nullable=False),
     Column("coordinator", Text),
     Column("created_at", Double, nullable=False),
