@@ -116,7 +116,7 @@ class PasswordChanged(Conflict):
 
 
 class LastAdmin(Conflict):
-    """This user is the last admin: without them, no user could administer the platform."""
+    """The platform would have no admin without this user."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} is the last admin: add another one before removing this one")

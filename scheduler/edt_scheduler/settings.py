@@ -110,14 +110,14 @@ class Settings(BaseSettings):
     nodes_broker_url: str | None = None
     """The broker's address for nodes. None: ``broker_url``. Empty: nodes get no broker."""
     tick_seconds: float = Field(default=1.0, gt=0)
-    """How often the scheduler looks when nothing wakes it."""
+    """Seconds between two looks of the scheduler when nothing wakes it."""
     lease_seconds: float = Field(default=30.0, gt=0)
-    """A node that is silent for longer than this is lost."""
+    """A node that is silent for longer than this many seconds is lost."""
     grace_seconds: float = Field(default=30.0, gt=0, le=600)
     """The least time in seconds that a leaving engine gets before SIGKILL."""
     alive_file: Path | None = None
-    """The scheduler touches this file whenever it has looked or stands by. The file's age shows whether the scheduler
-    works.
+    """The scheduler touches this file each time it has looked, and while it waits for another scheduler to end. The
+    file's age shows whether the scheduler works.
     """
     job_days: Days = None
     """How many days after its end a job is deleted, with its results. Empty, the default: never."""
@@ -196,6 +196,7 @@ class Settings(BaseSettings):
 
     @property
     def database(self) -> str:
+        """The database's URL: ``database_url``, or SQLite in the home."""
         return self.database_url or f"sqlite:///{self.home / 'edt.db'}"
 
     @property

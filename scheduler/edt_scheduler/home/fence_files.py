@@ -4,19 +4,19 @@
 the storage can reach a node that messages do not reach. A supervisor with a lower fence kills all its processes, and no
 checkpoint is written under a lower fence.
 
-The order of writing the file and committing decides whether the file can be trusted:
+These rules make the file reliable:
 
 * The file is raised only for what is committed. An attempt ends in the database first, with ``jobs.fence_due``. The
-  next look writes the file, then notes the time and clears the mark. A crash in between leaves the mark, and the file
-  is written again. The order is never the other way round: a file ahead of the database would kill an attempt that is
-  not over.
+  scheduler's next look writes the file, then notes the time and clears the mark. A crash in between leaves the mark,
+  and the file is written again. The order is never the other way round: a file ahead of the database would kill an
+  attempt that is not over.
 * The next attempt starts FENCE_SECONDS after the file was written, not after the decision.
 * An attempt that opens writes its own fence before it is committed. This shuts out only lower fences, and the database
   knows already that these attempts are over. If the commit fails, the fence was never given, and the next attempt opens
   with the same number.
-* The file is written without a lock, because a disk may be slow, and its number never goes down on purpose. A scheduler
-  may be suspended between reading the file and replacing it, while another scheduler raises it. Then it lowers the
-  file. It notices this when it notes what it has done, and has the file raised again (``reconcile``).
+* The file is written without a lock, because a disk may be slow, and its number should only grow. But a scheduler may
+  be suspended between reading the file and replacing it, while another scheduler raises the file. The first one then
+  lowers the file. It notices this when it notes what it has done, and has the file raised again (``reconcile``).
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from edt_scheduler.errors import KeyInvalid
 
 HEADER = "Idempotency-Key"
 KEPT_SECONDS = 24 * 3600
-"""How long a key stands for its first request. After this time it may stand for another request."""
+"""How long a key identifies its first request. After this time the key may identify another request."""
 MOST_CHARACTERS = 255
 
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """A user's key, and a digest of the request for which it stands."""
+    """A user's key, and a digest of the request that the key identifies."""
 
     key: str
     request_sha256: str

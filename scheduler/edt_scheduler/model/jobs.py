@@ -108,6 +108,7 @@ class Raised:
     step: int | None
 
     def alike(self, other: Raised) -> bool:
+        """Whether both are the same exception at the same step."""
         return self.step == other.step and _bare(self.message) == _bare(other.message)
 
 

@@ -124,9 +124,12 @@ def _remove(platform: Platform, name: str) -> None:
 
 @retried(if_done=True)
 def issue_token(platform: Platform, user: UserView, lifetime_seconds: float) -> str:
-    """Make a new secret that stands for this user for ``lifetime_seconds``.
+    """Make a token for this user that is valid for ``lifetime_seconds``.
 
-    A new password ends all tokens of the old one. This includes a token that is made at the same moment.
+    A new password ends all tokens of the old one, including a token that is made at the same moment.
+
+    Returns:
+        The token's secret. Only its SHA-256 is stored.
 
     Raises:
         NoSuchUser: The user was removed.

@@ -109,9 +109,9 @@ def assignments_version(platform: Platform, node: str) -> int:
 def record_reports(platform: Platform, node: str, reports: Sequence[Report]) -> dict[str, int]:
     """Take a node's reports: each number of a (job, fence) once and in order.
 
-    A known report changes nothing. After a gap no report is taken, and the answer tells the agent where to continue.
-    One report may stand for several numbers that its agent left out. Reports of an attempt that this database does not
-    know are acknowledged and dropped, so that the agent can forget them.
+    A known report changes nothing. After a gap no report is taken, and the answer shows where the agent must continue.
+    One report may cover several numbers that its agent left out. Reports of an attempt that this database does not know
+    are acknowledged and dropped, so that the agent can forget them.
 
     Returns:
         For each ``<exec id>/<fence>`` the newest number that was taken.
@@ -179,7 +179,7 @@ def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: floa
 
 
 def _first(report: Report) -> int:
-    """The first number that a report stands for: its own, or the number of an earlier report that was left out.
+    """The lowest number that a report covers: its own, or the number of the first report that was left out.
 
     The answer is never higher than the report's own number, whatever the body says. A report with such a number would
     wait for ever, and all later reports with it.

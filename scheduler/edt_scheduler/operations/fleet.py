@@ -109,7 +109,7 @@ def serves(platform: Platform) -> bool:
     Raises:
         DatabaseTooNew: A newer version has migrated the database.
         Unavailable: The database cannot be read, or its last write failed a moment ago.
-        Exception: Whatever else a database raises that has none of our schemas.
+        sqlalchemy.exc.DBAPIError: The database has a schema of another program.
     """
     with platform.database.snapshot() as tx:
         store.listed(tx, limit=1)

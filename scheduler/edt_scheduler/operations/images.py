@@ -29,7 +29,7 @@ _ERROR_CHARACTERS = 500
 
 
 def check_image(platform: Platform, image: str | None, owner: UserView) -> None:
-    """Check that this user may name this image; None: the job names no image.
+    """Check that this user may name this image. ``image`` None: the job names no image.
 
     Raises:
         SubmissionInvalid: The image is not allowed.

@@ -83,6 +83,7 @@ def hand(tx: Connection, ids: Sequence[int], now: float) -> None:
 
 
 def ask_back(tx: Connection, ids: Iterable[int], resize_id: int | None, now: float) -> None:
+    """Note that these allocations were asked back, for this resize. A second note changes nothing."""
     asked = update(allocations).where(allocations.c.release_asked_at.is_(None))
     write_to(tx, asked.values(release_asked_at=now, shrunk_by=resize_id), allocations.c.id, ids)
 

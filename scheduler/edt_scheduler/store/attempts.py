@@ -43,6 +43,7 @@ def get(tx: Connection, job_id: int, fence: int) -> Row[Any]:
 
 
 def change(tx: Connection, job_id: int, fence: int, **values: Any) -> None:
+    """Set columns of an attempt."""
     tx.execute(update(attempts).where(of_attempt(attempts, job_id, fence)).values(**values))
 
 
@@ -63,6 +64,7 @@ def open_supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> No
 
 
 def supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> Row[Any] | None:
+    """The attempt's supervisor on this node; None: it has none."""
     return tx.execute(select(supervisors).where(of_attempt(supervisors, job_id, fence, node_id))).one_or_none()
 
 
@@ -125,10 +127,12 @@ def hand(tx: Connection, job_id: int, fence: int, node_id: int, now: float) -> N
 
 
 def change_supervisor(tx: Connection, job_id: int, fence: int, node_id: int, **values: Any) -> None:
+    """Set columns of a supervisor."""
     tx.execute(update(supervisors).where(of_attempt(supervisors, job_id, fence, node_id)).values(**values))
 
 
 def end_supervisor(tx: Connection, job_id: int, fence: int, node_id: int, kind: ExitKind, now: float) -> None:
+    """Note how and when a supervisor ended. A second note changes nothing."""
     key = and_(of_attempt(supervisors, job_id, fence, node_id), supervisors.c.ended_at.is_(None))
     tx.execute(update(supervisors).where(key).values(ended_at=now, kind=kind))
 

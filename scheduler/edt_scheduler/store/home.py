@@ -1,6 +1,6 @@
 """Which home the database belongs to: one row.
 
-A database that is not migrated yet, or is empty, can be asked everything here except ``since`` and ``is_wiped``. The
+Most functions also work on an empty database, or on one that is not migrated yet. ``since``, ``is_wiped`` and the
 functions that write need the newest schema.
 """
 

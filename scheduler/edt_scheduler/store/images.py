@@ -12,6 +12,7 @@ from edt_scheduler.store.tables import image_pulls, images, nodes, users
 
 
 def find(tx: Connection, name: str) -> Row[Any] | None:
+    """The image of this canonical name; None: it is not in the table."""
     return tx.execute(_named().where(images.c.name == name)).one_or_none()
 
 

@@ -331,6 +331,7 @@ def history(tx: Connection, number: int, after: int = 0, limit: int | None = Non
 
 
 def newest_event(tx: Connection, number: int) -> Row[Any] | None:
+    """The last event of a job's history; None: there is none."""
     query = select(job_events).where(job_events.c.job_id == number)
     return tx.execute(query.order_by(job_events.c.seq.desc()).limit(1)).one_or_none()
 

@@ -20,14 +20,22 @@ MOST = 4096
 
 
 def stride(number: int) -> int:
-    """One of how many reports is kept once report ``number`` exists: the smallest power of two with at most MOST
-    points.
+    """N, when one report of every N is kept and report ``number`` exists. N is the smallest power of two that leaves at
+    most MOST points.
     """
     return 1 << (number // MOST).bit_length()
 
 
 def add(tx: Connection, job_id: int, fence: int, time: float, report: Mapping[str, Any]) -> None:
-    """Keep what a report says, if it has a step."""
+    """Store a point for this PROGRESS report, if the report has a step.
+
+    Args:
+        tx: The open transaction.
+        job_id: Number of the job.
+        fence: Number of the attempt that reported.
+        time: When the report was written, in seconds since the epoch.
+        report: Body of the report.
+    """
     step = _whole(report.get("step"))
     if step is None:
         return

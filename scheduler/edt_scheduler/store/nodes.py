@@ -84,11 +84,13 @@ def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
 
 
 def of_token(tx: Connection, secret: str) -> str | None:
+    """The name of the node that has this token; None: no node has it."""
     query = select(nodes.c.name).where(nodes.c.token_sha256 == fingerprint(secret))
     return tx.execute(query).scalar_one_or_none()
 
 
 def version(tx: Connection, name: str) -> int | None:
+    """The version of a node's assignments; None: no node has this name."""
     return tx.execute(select(nodes.c.version).where(nodes.c.name == name)).scalar_one_or_none()
 
 

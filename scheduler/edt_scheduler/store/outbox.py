@@ -41,6 +41,7 @@ def put_scheduler(tx: Connection, now: float) -> None:
 
 
 def pending(tx: Connection) -> list[Row[Any]]:
+    """The notifications that are not sent yet, oldest first."""
     return list(tx.execute(select(outbox).order_by(outbox.c.id)))
 
 

@@ -136,6 +136,7 @@ def by_day(begin: float, end: float) -> dict[int, float]:
 
 
 def put_day(tx: Connection, day: int, seconds: Mapping[int, float]) -> None:
+    """Write the seconds that each user's jobs held slots in this day."""
     rows = [{"user_id": user, "day": day, "slot_seconds": each} for user, each in sorted(seconds.items())]
     if rows:
         tx.execute(insert(user_days), rows)

@@ -1,4 +1,4 @@
-"""Users and their tokens. Of everything secret only hashes are stored."""
+"""Users and their tokens. Passwords and tokens are stored only as hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edt_scheduler.store.tables import tokens, users
 
 
 def fingerprint(secret: str) -> str:
-    """SHA-256 of a random secret. The secret is so long that no salt and no stretching are needed."""
+    """SHA-256 of a random secret, in hexadecimal. The secret is long enough that it needs no salt and no stretching."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -46,6 +46,7 @@ def admins(tx: Connection) -> int:
 
 
 def set_password(tx: Connection, user_id: int, password_hash: str) -> None:
+    """Set a user's password hash, and end all tokens of the user."""
     tx.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
     tx.execute(delete(tokens).where(tokens.c.user_id == user_id))
 
