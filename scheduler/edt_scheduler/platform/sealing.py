@@ -1,7 +1,7 @@
 """Seals environments that the database holds in plain text or under an older key, and wipes the plain text that is
 left.
 
-Every start calls this. Only the first start after an upgrade usually finds something to do. ``python -m
+Every start calls this. Usually only the first start after an upgrade finds something to do. ``python -m
 edt_scheduler.doctor --seal`` calls this after a new key was added to the file. A run may stop at any point, and the
 next run continues: a row is sealed and its plain text removed in one transaction, and the database notes that its files
 were wiped only after the wipe.

@@ -159,11 +159,9 @@ class Database:
 
         Args:
             durable: Whether the change is on disk when the block has ended. False does not wait for the disk: a loss of
-                power
-                may undo the change, and then also everything that was committed after it.
+                power may undo the change, and then also everything that was committed after it.
             urgent: Whether to go before this process's transactions that are not urgent. Use it for what nodes report:
-                a node
-                that is not heard from is lost.
+                a node that is not heard from is lost.
 
         Raises:
             DatabaseUnavailable: The transaction was surely not committed.
@@ -237,10 +235,8 @@ def retried(*, if_done: bool) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 
     Args:
         if_done: Whether to start again also after a COMMIT with unknown outcome. Legal only if doing the use case twice
-            has
-            the same effect as doing it once: either it sets a wanted state (stop, delete, drain), or it finds that it
-                was
-            done before (numbered reports, a job under its Idempotency-Key).
+            has the same effect as doing it once: either it sets a wanted state (stop, delete, drain), or it finds that
+            it was done before (numbered reports, a job under its Idempotency-Key).
 
     Raises:
         DatabaseUnavailable: All tries failed, and nothing was written.
