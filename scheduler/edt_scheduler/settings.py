@@ -80,7 +80,7 @@ class SecretFiles(PydanticBaseSettingsSource):
 
 
 def with_password(url: str, password: str) -> str:
-    """The URL with this password."""
+    """The URL with this password in the place that a URL has for it."""
     parts = urlsplit(url)
     names, _, place = parts.netloc.rpartition("@")
     user = names.partition(":")[0]
@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(default=30.0, gt=0)
     """A node that is silent for longer than this many seconds is lost."""
     grace_seconds: float = Field(default=30.0, gt=0, le=600)
-    """The least time in seconds that a leaving engine gets before SIGKILL."""
+    """The least time in seconds that engines get to leave, or a job's processes to stop, before SIGKILL."""
     alive_file: Path | None = None
     """The scheduler touches this file each time it has looked, and while it waits for another scheduler to end. The
     file's age shows whether the scheduler works.

@@ -138,7 +138,7 @@ def nodes(platform: Platform, *, limit: int | None = None, after: int = 0) -> li
 
 
 def usage(platform: Platform, node: str, *, since: float, until: float, points: int) -> dict[str, list[UseOverTime]]:
-    """How busy each slot was, in at most ``points`` intervals, oldest first.
+    """How busy each slot was, in about ``points`` intervals at most, oldest first.
 
     A slot without samples in this time is left out.
 
@@ -147,7 +147,7 @@ def usage(platform: Platform, node: str, *, since: float, until: float, points: 
         node: The node's name.
         since: Begin, in seconds since the epoch.
         until: End, in seconds since the epoch.
-        points: Number of intervals. None is shorter than LEAST_INTERVAL_SECONDS.
+        points: Number of intervals. Each interval has at least LEAST_INTERVAL_SECONDS, so there may be fewer.
 
     Raises:
         NoSuchNode: No node has this name.

@@ -100,7 +100,7 @@ def close(tx: Connection, allocation: int, kind: ExitKind, now: float) -> bool:
 
 
 def unasked_ends(tx: Connection, job_id: int, since: float) -> list[float]:
-    """When the job's engines were lost since ``since``: the end of each allocation that was not asked back before.
+    """When the job's engines were lost, from ``since`` on: the end of each allocation that was not asked back.
 
     Engines that left in order are left out, because nothing was lost with them. Joining engines that could not get the
     weights are left out, because another rule applies to them (``cap_seconds``).

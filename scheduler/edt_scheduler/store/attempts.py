@@ -38,7 +38,7 @@ def every_live(tx: Connection) -> list[Row[Any]]:
 
 
 def get(tx: Connection, job_id: int, fence: int) -> Row[Any]:
-    """An attempt that exists."""
+    """The row of an attempt that must exist."""
     return tx.execute(select(attempts).where(of_attempt(attempts, job_id, fence))).one()
 
 

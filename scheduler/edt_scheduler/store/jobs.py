@@ -62,7 +62,7 @@ def add(
 
 
 def get(tx: Connection, number: int) -> Row[Any]:
-    """A job that exists.
+    """The row of a job that must exist.
 
     All rows of jobs in this module also have ``owner_id``, the owner's name as ``owner``, and whether the owner was
     removed as ``owner_removed``.
@@ -71,7 +71,7 @@ def get(tx: Connection, number: int) -> Row[Any]:
 
 
 def find(tx: Connection, number: int, owner_id: int | None) -> Row[Any] | None:
-    """A job that was not deleted, if this user owns it; ``owner_id`` None: any user."""
+    """The row of a job that was not deleted, if this user owns it; ``owner_id`` None: any user."""
     query = _joined().where(jobs.c.id == number, jobs.c.deleted_at.is_(None))
     if owner_id is not None:
         query = query.where(jobs.c.user_id == owner_id)

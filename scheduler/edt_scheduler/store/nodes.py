@@ -48,7 +48,7 @@ def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
 
 
 def get(tx: Connection, name: str) -> Row[Any]:
-    """A node that was not removed. Raises NoSuchNode."""
+    """The row of a node that was not removed. Raises NoSuchNode."""
     row = tx.execute(select(nodes).where(nodes.c.name == name, nodes.c.removed_at.is_(None))).one_or_none()
     if row is None:
         raise NoSuchNode(name)
@@ -156,7 +156,7 @@ def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row
 
 
 def cores_and_slots(tx: Connection) -> list[tuple[int, int]]:
-    """(cores, slots) of every node that takes work."""
+    """Number of cores and number of slots of every node that takes work."""
     query = (
         select(nodes.c.cores, count(slots.c.slot))
         .join(slots)
