@@ -13,23 +13,42 @@ def usage(name: str, got: object, takes: str) -> UsageError:
 
 
 def check_callable(name: str, value: object) -> None:
+    """Check that an argument is a function.
+
+    Raises:
+        UsageError: the argument is no function.
+    """
     if not callable(value):
         raise usage(name, value, "a function")
 
 
 def check_count(name: str, value: object, *, least: int) -> int:
+    """Check that an argument is a whole number, and return it.
+
+    Raises:
+        UsageError: the argument is no whole number, or is less than ``least``.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise usage(name, value, f"a whole number, at least {least}")
     return value
 
 
 def check_seconds(name: str, value: object) -> None:
+    """Check that an argument is a number of seconds.
+
+    Raises:
+        UsageError: the argument is no finite number above 0.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise usage(name, value, "a number of seconds above 0")
 
 
 def comparing(compare_interval: object, on_mismatch: object, require_exact: object, reduction: object) -> None:
-    """Check the arguments that set how a result is kept exact, and when engines are compared."""
+    """Check the arguments that set how a result is kept exact, and when engines are compared.
+
+    Raises:
+        UsageError: an argument is wrong, or two arguments contradict each other.
+    """
     if reduction not in ("exact", "fast"):
         raise usage("reduction", reduction, "'exact' or 'fast'")
     if compare_interval is not None:

@@ -35,7 +35,13 @@ def trainable(
 
 
 def check_model(keras: KerasVersion, model: Any) -> None:
-    """Refuse a model with its own training loop: micro-batches are computed separately, so it would not be called."""
+    """Check that a model has no training loop of its own.
+
+    Such a loop would not be called, because micro-batches are computed separately.
+
+    Raises:
+        UsageError: the model has its own loop.
+    """
     for name in _OWN_LOOPS:
         if getattr(type(model), name) is not getattr(keras.keras.Model, name):
             raise UsageError(
@@ -46,7 +52,11 @@ def check_model(keras: KerasVersion, model: Any) -> None:
 
 
 def register(keras: KerasVersion, objects: Any) -> None:
-    """Register a user's own classes and functions under names, in this process."""
+    """Register a user's own classes and functions under names, in this process.
+
+    Raises:
+        UsageError: ``objects`` is no dict of name -> class or function.
+    """
     if objects is None:
         return
     takes = "a dict of name -> class or function"
@@ -61,6 +71,11 @@ def register(keras: KerasVersion, objects: Any) -> None:
 
 
 def check_losses(keras: KerasVersion, losses: Any) -> None:
+    """Check each loss.
+
+    Raises:
+        UsageError: there is no loss, or one that Keras does not take.
+    """
     takes = "the name of a Keras loss, a keras.losses.Loss, a function (y_true, y_pred), or a list or dict of those"
     if losses is None:
         raise usage("loss_function", losses, takes)
@@ -68,7 +83,11 @@ def check_losses(keras: KerasVersion, losses: Any) -> None:
 
 
 def optimizer_of(keras: KerasVersion, optimizer: Any) -> Any:
-    """An optimizer instance. ``optimizer`` is an instance or a name."""
+    """An optimizer instance. ``optimizer`` is an instance or a name.
+
+    Raises:
+        UsageError: ``optimizer`` is neither, or Keras has no optimizer of this name.
+    """
     kind = f"{keras.keras.__name__}.optimizers.Optimizer"
     takes = f"a {kind} instance or the name of one, such as 'adam'"
     if isinstance(optimizer, type):
@@ -81,6 +100,11 @@ def optimizer_of(keras: KerasVersion, optimizer: Any) -> Any:
 
 
 def check_metrics(keras: KerasVersion, metrics: Any) -> None:
+    """Check each metric.
+
+    Raises:
+        UsageError: ``metrics`` is no list or dict, or Keras does not take one of them.
+    """
     takes = "the name of a Keras metric, a keras.metrics.Metric or a function (y_true, y_pred)"
     if metrics is None:
         return

@@ -34,7 +34,11 @@ def trainable(
 
 
 def check_parameters(model: nn.Module) -> None:
-    """Refuse complex parameters, because gradients are summed as real numbers."""
+    """Check that no parameter is complex, because gradients are summed as real numbers.
+
+    Raises:
+        UsageError: a parameter is complex.
+    """
     for name, parameter in model.named_parameters():
         if parameter.is_complex():
             raise UsageError(
@@ -43,7 +47,11 @@ def check_parameters(model: nn.Module) -> None:
 
 
 def check_optimizer_covers(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse an optimizer of other tensors than the model's parameters, because those tensors get no gradients."""
+    """Check that an optimizer can be used: it has only parameters of the model, since no other tensors get gradients.
+
+    Raises:
+        UsageError: it has other tensors, needs a closure, or accumulates gradients itself.
+    """
     known = {id(parameter) for parameter in model.parameters()}
     foreign = sum(1 for group in optimizer.param_groups for parameter in group["params"] if id(parameter) not in known)
     if foreign:
@@ -58,6 +66,11 @@ def check_optimizer_covers(model: nn.Module, optimizer: torch.optim.Optimizer) -
 
 
 def check_metrics(metrics: object) -> None:
+    """Check each metric.
+
+    Raises:
+        UsageError: ``metrics`` is no list of functions.
+    """
     if metrics is None:
         return
     if not isinstance(metrics, Sequence) or isinstance(metrics, str):

@@ -108,10 +108,12 @@ def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 
 
 def host_ordinal() -> int:
+    """This host's number, from 0."""
     return int(os.environ.get("MY_HOST_ORDINAL", "0"))
 
 
 def host_count() -> int:
+    """Number of hosts."""
     return int(os.environ.get("MY_HOST_WORLD_SIZE", "1"))
 
 

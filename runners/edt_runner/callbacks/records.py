@@ -316,6 +316,19 @@ class Reader:
         self._made: dict[str, Any] = {}
 
     def read(self, node: Any, now: Any, place: str) -> Any:
+        """Read one value of the record.
+
+        Args:
+            node: the value, as ``Writer`` has written it.
+            now: the present value, or ``MISSING``.
+            place: the value's place in the object, for error messages.
+
+        Returns:
+            The new value.
+
+        Raises:
+            StateMismatch: this process has no such object or function.
+        """
         if not isinstance(node, dict):
             return node
         ((kind, value),) = node.items()

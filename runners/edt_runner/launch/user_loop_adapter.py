@@ -131,6 +131,7 @@ class UserLoopTrainable(TorchTrainable):
 
 
 def not_called(*values: Any) -> Any:
+    """Stands in for a loss or a metric of a user's own loop, which must never be called here."""
     raise AssertionError("the user's loop computes its loss and its metrics by itself")
 
 

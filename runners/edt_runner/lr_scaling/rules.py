@@ -49,6 +49,9 @@ class Rule:
         Args:
             update: the update's samples, and what was trained on before.
             moments: the noise of the gradients, this update's included; None: no noise was measured.
+
+        Raises:
+            UsageError: a user's own function has returned no finite number, at least 0.
         """
         raise NotImplementedError
 

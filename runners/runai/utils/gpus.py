@@ -13,6 +13,7 @@ _UUID_SIZE = 96
 
 
 def available() -> bool:
+    """Whether this process may use a GPU."""
     return count() > 0
 
 

@@ -12,6 +12,8 @@ from edt_runner.frameworks import Framework
 
 
 class PyTorch(Framework):
+    """PyTorch, as a process needs it before there is a model."""
+
     name = "pytorch"
 
     def warm(self) -> None:

@@ -22,6 +22,8 @@ from edt_runner.frameworks.tensorflow import keras2_scripts
 
 
 class TensorFlow(Framework):
+    """TensorFlow, as a process needs it before there is a model."""
+
     name = "tensorflow"
 
     def warm(self) -> None:
