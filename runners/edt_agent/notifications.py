@@ -1,8 +1,8 @@
-"""The notification listener: a Celery worker on the node's own queue, which wakes the agent through a pipe.
+"""The notification listener: a Celery worker that receives the node's notifications and wakes the agent through a pipe.
 
-It is a child process (``python -m edt_agent.notifications``), because Celery takes over signals and logging and may
-hang on a broker that went away. Its task only writes a byte into the pipe; the ids in the message are not read, since
-the agent asks the API for its assignments. It ends with the agent.
+The listener is a child process (``python -m edt_agent.notifications``), because Celery takes over signals and logging,
+and may hang when it loses its broker. The Celery task only writes a byte into the pipe. It does not read the arguments
+of the message, because the agent asks the API for its assignments anyway. The listener dies with the agent.
 """
 
 from __future__ import annotations
@@ -26,11 +26,19 @@ log = logging.getLogger(__name__)
 
 _PIPE = 3
 _CONNECTED, _NOTIFIED = b"c", b"n"
-"""What the worker writes: it is connected; a notification has arrived."""
+"""Bytes that the worker writes: it is connected; a notification has arrived."""
 
 
 class NotificationListener:
-    """The agent's side: it keeps the worker running and calls ``notified``. Use it inside a running event loop only."""
+    """The agent's side: it keeps the worker running. Use it inside a running event loop only.
+
+    Args:
+        children: starts the worker's process.
+        broker_url: URL of the broker.
+        queue: the Celery queue of this node.
+        tag: value of EDT_TAG for the worker's process.
+        notified: called after each notification.
+    """
 
     def __init__(self, children: Children, broker_url: str, queue: str, tag: str, notified: Callable[[], None]) -> None:
         self._children = children
@@ -40,11 +48,11 @@ class NotificationListener:
         self._child: Child | None = None
 
     async def connected(self, seconds: float) -> bool:
-        """Wait, for so many seconds, until the worker has been connected once; whether it has."""
+        """Wait until the worker has been connected once, at most ``seconds``; returns whether it has."""
         return await wait_until_set(self._connected, seconds=seconds)
 
     def restart(self) -> None:
-        """Restart the worker: one that has lost its broker may not notice it."""
+        """Restart the worker. A worker that has lost its broker may not notice this itself."""
         if self._child is not None and self._child.status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child.id.pid, signal.SIGKILL)
@@ -96,7 +104,7 @@ class NotificationListener:
 
 
 def main() -> None:
-    """The child's side: a Celery worker that receives notifications and writes them into the pipe."""
+    """The child's side: run a Celery worker that writes a byte into the pipe for each notification."""
     parser = argparse.ArgumentParser(prog="edt_agent.notifications")
     parser.add_argument("--queue", required=True)
     parser.add_argument("--parent", type=int, required=True)

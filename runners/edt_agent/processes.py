@@ -1,7 +1,7 @@
-"""The processes of this machine, read from /proc, signals to them, and those that this agent starts.
+"""Finds and kills processes of this machine through /proc, and starts and reaps the agent's children.
 
-A process is named by pid and start time, because another process may get its pid. A zombie counts as dead: on some
-machines orphans are not reaped for minutes, and ``kill(pid, 0)`` still finds them.
+A process is identified by pid and start time, because another process may get its pid later. A zombie counts as dead:
+on some machines orphans are not reaped for minutes, and ``kill(pid, 0)`` still finds them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ log = logging.getLogger(__name__)
 _PROC = Path("/proc")
 _DEAD_STATES = frozenset("ZX")
 _EXEC_SECONDS = 5.0
-"""Longer than an exec takes between the old environment and the new one, also where it has to read the program from a
-slow disk or the host has paused the virtual machine. Only a process in the middle of an exec is waited for."""
+"""Most seconds for which ``environment`` waits for a process that is in the middle of an exec. An exec takes less time,
+even if it reads the program from a slow disk or the host pauses the virtual machine."""
 _MOST_ENVIRON_BYTES = 8 * 1024 * 1024
-"""Linux gives arguments and environment a quarter of the stack's limit, and 6 MiB at most."""
+"""More than the largest environment. For arguments and environment together Linux allows a quarter of the stack's
+limit, but at most 6 MiB."""
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process, told apart from every other that had or will have its pid."""
+    """Identifies one process, also if other processes had or will have its pid."""
 
     pid: int
     starttime: int
-    """Clock ticks between boot and its start: field 22 of /proc/<pid>/stat."""
+    """Clock ticks from boot to the process's start: field 22 of /proc/<pid>/stat."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ class Process:
 
     id: ProcessId
     state: str
+    """State letter of /proc/<pid>/stat, for example ``R``, ``S``, ``T`` or ``Z``."""
     session: int
     parent: int
-    """Its pid."""
+    """Pid of its parent."""
 
     @property
     def alive(self) -> bool:
@@ -55,7 +57,7 @@ class Process:
 
 
 def look(pid: int) -> Process | None:
-    """The process that has this pid now, dead or alive; None where nobody has it."""
+    """The process that has this pid now, dead or alive; None: no process has this pid."""
     fields = stat_fields(pid)
     if fields is None:
         return None
@@ -68,9 +70,9 @@ def alive(process: ProcessId) -> bool:
 
 
 def environment(pid: int) -> Mapping[str, str]:
-    """The environment that a process was started with; empty where it may not be read or the process is gone.
+    """The environment with which a process was started. It is empty if it may not be read or the process is gone.
 
-    During an exec a process shows none for a moment; this waits for the end of it.
+    During an exec /proc shows no environment for a short time. This function waits for the end of the exec.
     """
     until = time.monotonic() + _EXEC_SECONDS
     try:
@@ -83,8 +85,8 @@ def environment(pid: int) -> Mapping[str, str]:
 
 
 def _environ(pid: int) -> bytes:
-    """The environment as /proc gives it, in a single read: after an exec a second read of the same file would return
-    nothing, and the result would be cut short."""
+    """The contents of /proc/<pid>/environ, in a single read. If the process makes an exec between two reads, the second
+    read returns nothing, and the result would be cut short."""
     handle = os.open(_PROC / str(pid) / "environ", os.O_RDONLY)
     try:
         return os.read(handle, _MOST_ENVIRON_BYTES)
@@ -93,17 +95,17 @@ def _environ(pid: int) -> bytes:
 
 
 def _has_one(pid: int) -> bool:
-    """Whether a process that shows no environment has one, or may have one when its exec is done."""
+    """Whether a process for which /proc shows no environment has one, or may have one after its exec."""
     fields = stat_fields(pid)
     if fields is None or fields[0] in _DEAD_STATES or fields[20] == "0":  # vsize: the kernel's own threads have none
         return False
     start_code, start, end = fields[23], *fields[47:49]
-    # An exec sets env_start and env_end to one address, then env_end to the real end, and start_code after both.
+    # An exec first sets env_start and env_end to the same address, then env_end to the real end, and then start_code.
     return start_code == "0" or start != end
 
 
 def bearers(marks: Mapping[str, str]) -> list[Process]:
-    """Every living process, except this one, that was started with all these environment variables."""
+    """All living processes, except this one, that were started with all these environment variables."""
     found = []
     for entry in os.scandir(_PROC):
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
@@ -117,7 +119,8 @@ def bearers(marks: Mapping[str, str]) -> list[Process]:
 
 
 def kill(processes: Iterable[ProcessId]) -> None:
-    """Send SIGKILL to each process that still lives, by pidfd, so that no other process with its pid gets it."""
+    """Send SIGKILL to each process that still lives. This uses a pidfd, so that no later process with the same pid gets
+    the signal."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(process.pid)
@@ -134,23 +137,24 @@ class Child:
 
     id: ProcessId
     status: int | None = None
-    """None while it runs; then its exit code, or minus the signal that ended it."""
+    """None while it runs; later its exit code, or minus the signal that ended it."""
     on_exit: list[Callable[[], None]] = field(default_factory=list)
+    """Functions that are called when it has ended."""
 
 
 class Children:
-    """All child processes of this agent: it starts and reaps them. Call ``watch`` inside a running event loop before
-    the first ``start``.
+    """Starts and reaps the child processes of this agent. Call ``watch`` inside a running event loop before the first
+    ``start``.
 
-    A supervisor gets a session of its own and outlives the agent; the notification listener ends with the agent. An
-    adopted supervisor is no child: ``launchers.process.ProcessHandle`` watches it.
+    A supervisor gets a session of its own and outlives the agent. The notification listener ends with the agent. An
+    adopted supervisor is not a child of this agent: ``launchers.process.ProcessHandle`` watches it.
     """
 
     def __init__(self) -> None:
         self._by_pid: dict[int, Child] = {}
 
     def watch(self) -> None:
-        """Reap whenever a child ends, and also orphans that came to this process as PID 1 of a container."""
+        """Call ``reap`` whenever a child ends. If the agent is process 1 of a container, orphans are children too."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
 
     def start(
@@ -169,9 +173,10 @@ class Children:
             command: absolute path of the program, and its arguments.
             environ: its whole environment.
             stdin: descriptor of its standard input; None: /dev/null.
-            output: descriptor of its standard output and error; None: as this process's.
-            keep: this process's descriptors that it inherits, and their numbers there; all others are closed.
-            own_session: it gets a session of its own, so that signals of a terminal do not reach it.
+            output: descriptor of its standard output and error; None: the same as this process's.
+            keep: descriptors of this process that the child inherits, with their numbers in the child; all others are
+                closed.
+            own_session: whether it gets a session of its own, so that signals of a terminal do not reach it.
 
         Raises:
             StartFailed: the program cannot be started.
@@ -181,7 +186,7 @@ class Children:
         if output is not None:
             wanted |= {1: output, 2: output}
         wanted |= {there: here for here, there in (keep or {}).items()}
-        # posix_spawn, not fork: the event loop's threads and locks never exist in the child.
+        # posix_spawn, not fork: the child does not get copies of this process's threads and locks.
         actions = [(os.POSIX_SPAWN_DUP2, here, there) for there, here in wanted.items()]
         try:
             pid = os.posix_spawn(
@@ -197,13 +202,13 @@ class Children:
             raise StartFailed(f"{command[0]} could not be started: {error.strerror}") from error
         finally:
             os.close(null)
-        # A child that ended at once is a zombie until we reap it, so it can be named all the same.
+        # A child that has ended at once is a zombie until this process reaps it, so its start time can still be read.
         process = look(pid)
         child = self._by_pid[pid] = Child(ProcessId(pid, 0) if process is None else process.id)
         return child
 
     def reap(self) -> None:
-        """Take the exit status of every child that has ended."""
+        """Reap all children that have ended: store their exit statuses and call their ``on_exit`` functions."""
         for pid, status in ended_children():
             child = self._by_pid.pop(pid, None)
             if child is not None:

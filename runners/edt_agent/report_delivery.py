@@ -1,6 +1,6 @@
-"""Delivers reports from the spools to the API: in order, in batches, and again until the API acknowledges them.
+"""Sends reports from the spools to the API: in order, in batches, and again until the API acknowledges them.
 
-The acknowledged numbers are written into the supervisor records, so that the next agent goes on from there.
+The agent writes the acknowledged numbers into the supervisor records, so that the next agent continues after them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,18 @@ from edt_contract.reports import BATCH_REPORTS, ReportKind
 log = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 0.25
-"""Progress reports alone are sent at most so often. All others are sent at once, and those in front of them too."""
+"""Least seconds between two batches that hold only progress reports. A batch with other reports is sent at once."""
 
 
 class ReportDelivery:
-    """Delivers reports, in ``run``. ``wake`` says that there may be new ones."""
+    """Sends reports, in ``run``. Call ``wake`` when there may be new reports.
+
+    Args:
+        api: the API.
+        records: the supervisor records.
+        attempts: the attempts whose reports are sent. The agent adds and removes attempts.
+        on_end_taken: called when the API has taken a batch of an attempt whose last report is on disk.
+    """
 
     def __init__(
         self, api: Api, records: SupervisorRecords, attempts: Mapping[Key, Attempt], on_end_taken: Callable[[], None]
@@ -44,7 +51,7 @@ class ReportDelivery:
         self._wake.set()
 
     async def run(self) -> None:
-        """Deliver what there is, then wait for more, for ever."""
+        """Send all reports, then wait for more, for ever."""
         failed = 0
         while True:
             self._wake.clear()
@@ -54,7 +61,7 @@ class ReportDelivery:
                     more |= await self._deliver(attempt)
             except (ApiUnreachable, NotKnownHere) as error:
                 failed += 1
-                if failed == 3:  # at the start a node is not registered yet
+                if failed == 3:  # not earlier, because at the start the node is not registered yet
                     log.warning("reports wait: %s", error)
                 await asyncio.sleep(retry_seconds(failed))
                 continue
@@ -63,10 +70,10 @@ class ReportDelivery:
                 await self._wake.wait()
 
     async def _deliver(self, attempt: Attempt) -> bool:
-        """Deliver one batch of one attempt; whether there may be more."""
+        """Send one batch of one attempt; returns whether there may be more."""
         spool = attempt.spool
         spool.scan()
-        # The last report frees slots and ends jobs, so it waits until no process of the attempt is left.
+        # The last report frees slots and ends jobs, so it is sent only when no process of the attempt is left.
         batch = spool.batch(BATCH_REPORTS, withhold_end=not attempt.ended)
         if not batch or self._can_wait(attempt.key, batch):
             return False
@@ -86,7 +93,7 @@ class ReportDelivery:
         spool.ack(acked)
         attempt.record = dataclasses.replace(attempt.record, acked=acked)
         if attempt.key in self._attempts:
-            # On a full disk the number there stays old, and the next agent sends again what the API has.
+            # On a full disk the record keeps the old number. Then the next agent sends some reports a second time.
             with self._outage.watching():
                 self._records.write(attempt.record)
         if spool.facts.ended:
@@ -95,13 +102,14 @@ class ReportDelivery:
         return True
 
     def _log_once(self, text: str) -> None:
-        """Log a sentence once, however often the delivery is tried again."""
+        """Log a sentence, but not if it is the same as the last one: the delivery is tried many times."""
         if text != self._logged:
             log.error("%s", text)
             self._logged = text
 
     def _can_wait(self, key: Key, batch: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a batch is progress alone and the last one was sent a moment ago; then it is sent a little later."""
+        """Whether a batch holds only progress reports and comes too soon after the last batch. If so, ``run`` is woken
+        when the batch is due."""
         loop = asyncio.get_running_loop()
         wait = self._delivered_at.get(key, 0.0) + _PROGRESS_SECONDS - loop.time()
         if wait > 0 and all(report.get("kind") == ReportKind.PROGRESS for report in batch):

@@ -1,6 +1,7 @@
-"""Opens files in folders that a job can write, where the job may have put a link, a pipe or a folder in their place.
+"""Opens files in folders into which a job can write. The job may have put a link, a pipe or a folder in their place.
 
-Such a thing is not followed, waited for or read. Permissions taken away from this process's user are restored.
+The functions do not follow such a link, do not wait for such a pipe, and read neither. If the job has taken away
+permissions of this process's user, the functions restore them.
 """
 
 from __future__ import annotations
@@ -17,18 +18,24 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 OF_THE_JOB = 3
-"""The last components of a spool file's path that the job could have replaced: ``spool/<fence>-<node>/file``."""
+"""Number of components at the end of a spool file's path that the job could have replaced:
+``spool/<fence>-<node>/file``."""
 _NOT_OURS = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO})
 
 
 def open_regular(path: Path, flags: int, of_the_job: int) -> int:
-    """Open the regular file at ``path``. The job could have replaced the last ``of_the_job`` components of the path.
+    """Open the regular file at ``path``; returns its descriptor.
 
-    Anything else that lies there is renamed if ``flags`` create the file.
+    If something else than a file lies there, and ``flags`` create the file, the other thing is renamed.
+
+    Args:
+        path: the file.
+        flags: flags of ``os.open``.
+        of_the_job: number of components at the end of the path that the job could have replaced.
 
     Raises:
-        FileNotFoundError: there is no file, or something else than a file.
-        OSError: it cannot be opened.
+        FileNotFoundError: nothing lies there, or something else than a file.
+        OSError: the file cannot be opened.
     """
     make = bool(flags & os.O_CREAT)
     folder = _open_folder(path.parent, of_the_job - 1, make)
@@ -39,14 +46,18 @@ def open_regular(path: Path, flags: int, of_the_job: int) -> int:
 
 
 def make_folder(path: Path, of_the_job: int) -> None:
-    """Make a folder if it is missing. Anything else that lies there, or in place of the last ``of_the_job`` components,
-    is renamed."""
+    """Make a folder if it is missing. If something else than a folder lies in place of one of the last ``of_the_job``
+    components, the other thing is renamed.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
     path.parents[of_the_job - 1].mkdir(parents=True, exist_ok=True)
     os.close(_open_folder(path, of_the_job, make=True))
 
 
 def read(path: Path, most: int, of_the_job: int = 1) -> bytes | None:
-    """The contents of a file of at most ``most`` bytes; None: there is none, it is longer, or it cannot be read."""
+    """The contents of a file of at most ``most`` bytes. None: there is no file, it is longer, or it cannot be read."""
     try:
         handle = open_regular(path, os.O_RDONLY, of_the_job)
     except OSError:
@@ -102,7 +113,7 @@ def _open(name: str, flags: int, folder: int, is_right: Callable[[int], bool]) -
 
 
 def _allow_owner(name: str, folder: int, is_right: Callable[[int], bool]) -> None:
-    """Let its owner read and write it again, which works only for the owner."""
+    """Give the owner the permissions to read and write the file again. Only the owner may do this."""
     place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         mode = os.fstat(place).st_mode

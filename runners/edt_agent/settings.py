@@ -1,5 +1,5 @@
-"""The agent's settings, those of its Docker launcher among them: from arguments, else from EDT_* variables, else
-defaults."""
+"""The settings of the agent and its Docker launcher. A value comes from the command line, else from an EDT_* variable,
+else from a default."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from edt_agent.errors import BadSetting
 from edt_contract.frameworks import FRAMEWORKS
 
 NODE_VARIABLE = "EDT_NODE"
-"""Environment variable that marks every process that this node's agent started."""
+"""Environment variable with the node's name, in every process that this node's agent has started."""
 LIFE_VARIABLE = "EDT_LIFE"
-"""Environment variable with a random value of one supervisor and all its descendants. It tells their processes apart,
-also those of a warm supervisor, which is started before it has an attempt."""
+"""Environment variable with a random value for each supervisor and its descendants. It shows to which supervisor a
+process belongs, also for a warm supervisor, which has no attempt yet."""
 
 _LOOPBACK = "127.0.0.1"
 _ROOT_BYTES = 48
-"""Longest EDT_RUNTIME_DIR in bytes: a socket's path may have 107, and the rest of the path needs up to 59."""
+"""Most bytes of EDT_RUNTIME_DIR: a socket's path may have 107 bytes, and the rest of the path needs up to 59."""
 GIB = 1 << 30
 MIB = 1 << 20
 LEAST_MEMORY = 64 * MIB
@@ -49,11 +49,11 @@ _SIZE = re.compile(r"(\d{1,15})([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 NETWORKS_OF_ONE_NODE = frozenset({"bridge", "default", "none"})
-"""Docker's networks in which containers of other nodes cannot be reached."""
+"""Docker networks in which containers of different nodes cannot reach each other."""
 
 
 def needs(words: str) -> WrapValidator:
-    """A validator whose error message says what is allowed: ``it is <words>``."""
+    """A validator whose error message names the allowed values: ``it is <words>``."""
 
     def checked(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:
@@ -74,7 +74,7 @@ class Mount:
 
 
 def _bytes(given: Any) -> Any:
-    """A size as Docker reads it: m is 2**20. For Pydantic's ByteSize it is 10**6."""
+    """Read a size in bytes as Docker does: m means 2**20. In Pydantic's ByteSize m means 10**6."""
     if not isinstance(given, str):
         return given
     match = _SIZE.fullmatch(given.strip())
@@ -82,7 +82,7 @@ def _bytes(given: Any) -> Any:
 
 
 def _mount(given: Any) -> Any:
-    """``/on/the/node[:/inside][:ro|rw]``."""
+    """Read a mount, written ``/on/the/node[:/inside][:ro|rw]``."""
     if not isinstance(given, str):
         return given
     parts = given.split(":")
@@ -130,47 +130,49 @@ Mounts = Annotated[
 
 @checked_dataclass(frozen=True)
 class DockerSettings:
-    """EDT_DOCKER_*: each field but ``data`` and ``image`` is a variable's name without that prefix, in lower case."""
+    """The EDT_DOCKER_* settings. Each field except ``data`` and ``image`` has the name of a variable in lower case,
+    without EDT_DOCKER_."""
 
     data: Path
     """The data file system (EDT_DATA_FS), which every container may read."""
     image: Annotated[Mapping[str, Image], NoDecode] = field(default_factory=dict)
-    """By framework: EDT_DOCKER_IMAGE_PYTORCH and so on. One that is not here has the image of ``FRAMEWORKS``.
-    EDT_DOCKER_IMAGE itself means nothing."""
+    """Images by framework, from EDT_DOCKER_IMAGE_PYTORCH and EDT_DOCKER_IMAGE_TENSORFLOW. A framework without such a
+    variable has the image in ``FRAMEWORKS``. The variable EDT_DOCKER_IMAGE has no effect."""
     python: str = "python"
     """The interpreter inside the image."""
     pull: Literal["missing", "never"] = "missing"
-    """Whether an image that is missing is pulled, or the start fails."""
+    """Whether a missing image is pulled (``missing``) or the start fails (``never``)."""
     pulls_at_once: Annotated[int, Field(ge=1, le=64), needs("a whole number from 1 to 64")] = 2
     pull_seconds: Annotated[float, Field(gt=0), needs("a number of seconds above 0")] = 3600.0
-    """A pull that takes longer is given up."""
+    """Seconds after which a pull is given up."""
     pull_bytes: Space = 64 * GIB
-    """An image whose layers, as they are sent, are larger than this together is not pulled."""
+    """Most bytes of an image's layers together, as they are sent. A larger image is not pulled."""
     network: Annotated[
         str,
         Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.:-]{0,127}$"),
         needs("bridge, none, host or the name of a network"),
     ] = "bridge"
-    """``bridge`` and ``none`` end at the node: an attempt there spans no other. ``host`` reaches other nodes' engines,
-    and everything that the node listens on. Another one must span the nodes (overlay, macvlan), and the node's --host
-    be an address that a container has there."""
+    """Network of the containers. With ``bridge`` and ``none`` containers of different nodes cannot reach each other, so
+    an attempt on this node has no other nodes. With ``host`` containers reach the engines of other nodes, and every
+    port on which this node listens. Any other network must span the nodes (overlay, macvlan), and the node's --host
+    must be an address that a container has in this network."""
     user: User = (10001, 10001)
-    """Who a container runs as where the job's folder belongs to root; else its owner."""
+    """uid and gid of a container if root owns the job's folder; otherwise the folder's owner counts."""
     script_user: ScriptUser = 10002
-    """Who the job's own code runs as, in the group of the container's user; None: as the container's user."""
+    """uid of the job's own code, whose group is that of the container's user; None: the container's user."""
     memory_base: Memory | None = None
     memory_per_slot: Memory | None = None
     cpus_base: Cores = 1.0
     cpus_per_slot: Cores | None = None
     pids: Annotated[int, Field(ge=64, le=1 << 22), needs("a whole number from 64")] = 4096
     shm: Space = GIB
-    """Size of /dev/shm. OpenEDT's own loader does not use it; NCCL and a user's own loaders do."""
+    """Bytes of /dev/shm. OpenEDT's own loader does not use it; NCCL and a user's own loaders do."""
     tmp: Space = GIB
-    """Size of /tmp, the only place besides the job's folder that can be written; it counts as memory."""
+    """Bytes of /tmp. Besides the job's folder a container can write only there. /tmp counts as memory."""
     gpus: Literal["all", "fixed"] = "all"
-    """Whether a container gets all GPUs of its node, or those of the slots it starts with and no others."""
+    """Whether a container gets all GPUs of its node (``all``), or only those of its first slots (``fixed``)."""
     mounts: Mounts = ()
-    """More folders of the node that every container sees."""
+    """Further folders of the node that every container sees."""
 
 
 def _default_home() -> Path:
@@ -225,10 +227,10 @@ Framework = Annotated[str, AfterValidator(_known_framework), needs(f"0, 1 or of 
 
 
 class AgentSettings(BaseSettings):
-    """The settings of one agent. Each field is a variable's name without EDT_, in lower case; an empty variable counts
-    as not set."""
+    """The settings of one agent. Each field has the name of a variable in lower case, without EDT_. An empty variable
+    counts as not set."""
 
-    # The nested delimiter splits once: EDT_DOCKER_SCRIPT_USER is ``docker.script_user``.
+    # The nested delimiter splits a name only once: EDT_DOCKER_SCRIPT_USER is ``docker.script_user``.
     model_config = SettingsConfigDict(
         env_prefix="EDT_",
         env_ignore_empty=True,
@@ -239,7 +241,7 @@ class AgentSettings(BaseSettings):
     )
 
     supervisor: ClassVar[tuple[str, ...]] = (sys.executable, "-P", "-m", "edt_runner.supervisor")
-    """The command that starts a supervisor. -P: it does not import from the agent's working directory."""
+    """The command that starts a supervisor. With -P Python does not import from the agent's working directory."""
 
     api: Annotated[str, AfterValidator(_url), needs("a URL that begins with http:// or https://")] = (
         "http://127.0.0.1:9280"
@@ -252,42 +254,42 @@ class AgentSettings(BaseSettings):
         Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"),
         needs("a node's name: letters, digits, '.', '_' and '-', at most 63"),
     ] = Field(default_factory=_host_name)
-    """The node's name: part of a queue's name and of folder names. Default: the machine's."""
+    """The node's name, which is part of its queue's name and of folder names. Default: the machine's name."""
     token_file: Place = Field(default_factory=lambda given: given["home"] / "join-token")
     """File that holds the join token."""
     agent_host: str = Field(default_factory=lambda given: _own_address(given["api"]))
-    """Address at which the other nodes of a job reach this one."""
+    """Address at which the other nodes of a job reach this node."""
     tag: str = Field(default_factory=lambda given: home_tag(given["home"]))
     """Value of EDT_TAG on every process of this home."""
     agent_tick_seconds: Seconds = 2.0
-    """With a broker: seconds after which the agent asks without a notification."""
+    """With a broker: seconds after which the agent asks the API without a notification."""
     agent_poll_seconds: Seconds = 5.0
-    """Without a broker: seconds for which the API may wait for a change before it answers."""
+    """Without a broker: seconds that the API may wait for a change before it answers."""
     usage_seconds: Seconds = 15.0
     """Seconds between two messages to the API on how busy the slots are."""
     cpu_slots: Annotated[int, Field(ge=1, le=1024), needs("a whole number from 1 to 1024")] | None = None
-    """CPU stand-ins for GPUs; None: one a core."""
+    """Number of CPU stand-ins for GPUs; None: one for each core."""
     devices: Literal["auto", "cpu"] = "auto"
-    """``auto``: GPUs where NVML shows some, else CPU stand-ins. ``cpu``: CPU stand-ins."""
+    """``auto``: GPUs if NVML shows some, else CPU stand-ins. ``cpu``: CPU stand-ins."""
     broker_url: str | None = None
-    """Overrides the broker that the API names at registration."""
+    """URL of the broker; None: the broker that the API names at registration."""
     warm: Annotated[tuple[Framework, ...], NoDecode, BeforeValidator(_frameworks)] = ("pytorch",)
-    """Frameworks for which an unassigned supervisor is kept ready from the beginning (1: PyTorch's, 0: none); those
-    whose jobs come are added, unless none is kept at all."""
+    """Frameworks for which the agent keeps a warm supervisor from its start on (1: PyTorch, 0: none). Frameworks of
+    later jobs are added, unless the list is empty."""
     alive_file: Place | None = None
-    """Touched whenever the API has answered, for a health check to look at."""
+    """File that the agent touches after each answer of the API, for a health check."""
     runtime_dir: (
         Annotated[Place, AfterValidator(_short), needs(f"a path of at most {_ROOT_BYTES} bytes, for sockets lie below")]
         | None
     ) = None
-    """Where the folder of sockets lies. An agent that is itself in a container shares this folder, under the same
-    path, with the containers it starts."""
+    """Folder in which the folder of sockets lies. An agent that runs in a container itself shares this folder, under
+    the same path, with the containers that it starts."""
     data_fs: Place = Field(default_factory=lambda given: given["home"] / "data")
     """The data file system, which every container may read."""
     launcher: Literal["process", "docker"] = "process"
-    """Processes of this machine, or a container for each job."""
+    """Whether jobs run as processes of this machine (``process``) or in containers (``docker``)."""
     docker: DockerSettings | None = Field(default=None, validate_default=True)
-    """EDT_DOCKER_*; None with another launcher."""
+    """The EDT_DOCKER_* settings; None: the launcher is not ``docker``."""
 
     @field_validator("docker", mode="wrap")
     @classmethod
@@ -300,19 +302,19 @@ class AgentSettings(BaseSettings):
             given = {**(given or {}), "data": info.data.get("data_fs")}
             images = {name: given.get(f"image_{name}") for name in FRAMEWORKS}
             given["image"] = {name: image for name, image in images.items() if image is not None}
-        elif not isinstance(given, DockerSettings):  # EDT_DOCKER itself
+        elif not isinstance(given, DockerSettings):  # the variable EDT_DOCKER is set
             raise PydanticCustomError("none", "no setting; those of containers have longer names, as EDT_DOCKER_PULL")
         settings: DockerSettings = handler(given)
         return settings
 
     @property
     def runs_in(self) -> str:
-        """What this node runs jobs in, in the platform's words."""
+        """How this node runs jobs, as the API names it: ``process``, ``docker`` or ``docker-fixed``."""
         return "docker-fixed" if self.docker and self.docker.gpus == "fixed" else self.launcher
 
     @property
     def alone(self) -> bool:
-        """Whether its containers have a network of their own, in which engines of other nodes cannot reach theirs."""
+        """Whether this node's containers have a network in which engines of other nodes cannot reach them."""
         return self.docker is not None and self.docker.network in NETWORKS_OF_ONE_NODE
 
     @property
@@ -327,7 +329,7 @@ class AgentSettings(BaseSettings):
 
     @property
     def sockets(self) -> Path:
-        """The folder of sockets, for this user only. Its path is short, because a socket's may have 107 bytes."""
+        """The folder of sockets, for this user only. Its path is short, because a socket's path may have 107 bytes."""
         base = os.environ.get("XDG_RUNTIME_DIR")
         root = self.runtime_dir or (Path(base) if base and Path(base).is_dir() else Path(tempfile.gettempdir()))
         short = hashlib.sha256(f"{self.tag}/{self.name}".encode()).hexdigest()[:12]
@@ -335,10 +337,10 @@ class AgentSettings(BaseSettings):
 
 
 def read_settings(arguments: Mapping[str, str | None]) -> AgentSettings:
-    """Make the settings.
+    """Make the settings from the command line and the environment.
 
     Args:
-        arguments: from the command line, by field; None or "": not given.
+        arguments: values from the command line, by field; None or "": not given.
 
     Raises:
         BadSetting: the message names the argument or variable, its value, and what is allowed.
@@ -351,15 +353,15 @@ def read_settings(arguments: Mapping[str, str | None]) -> AgentSettings:
 
 
 def home_tag(home: Path) -> str:
-    """The tag of a home: the same for every path that leads to it."""
+    """The tag of a home. All paths that lead to the same folder give the same tag."""
     return hashlib.sha256(os.path.realpath(home).encode()).hexdigest()[:16]
 
 
 def make_private(folder: Path) -> Path:
-    """Make a folder that only this user can read.
+    """Make a folder that only this user can read; returns it.
 
     Raises:
-        BadSetting: another user has put something there, or it cannot be made.
+        BadSetting: another user has put something there, or the folder cannot be made.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -373,7 +375,8 @@ def make_private(folder: Path) -> Path:
 
 
 def _describe(error: ValidationError, arguments: Collection[str]) -> str:
-    """The first error in one sentence. ``arguments``: the settings that came from the command line."""
+    """Describe the first error in one sentence. ``arguments``: names of the settings that came from the command
+    line."""
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"] if isinstance(part, str)]
     name = f"EDT_{'_'.join(path)}".upper()

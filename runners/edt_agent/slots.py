@@ -1,6 +1,6 @@
-"""The node's slots: its GPUs or CPU stand-ins.
+"""Finds the node's slots: its GPUs or CPU stand-ins.
 
-GPUs are read through NVML. CUDA itself is not used, because a process that has used it cannot fork engines.
+GPUs are found through NVML, which does not initialise CUDA. A process that has initialised CUDA cannot fork engines.
 """
 
 from __future__ import annotations
@@ -19,27 +19,33 @@ class Slot:
     """One place where an engine can train."""
 
     slot: str
-    """Its id on this node."""
+    """The slot's id on this node."""
     device: str
     """``cpu``, or the GPU's UUID, which goes into CUDA_VISIBLE_DEVICES."""
     label: str
-    """Its name for people."""
+    """The slot's name for people."""
 
 
 def find_slots(devices: str, cpu_slots: int | None, environ: Mapping[str, str] = os.environ) -> tuple[Slot, ...]:
-    """The node's slots. ``auto`` means GPUs if there are any, unless ``cpu_slots`` asks for CPU stand-ins."""
+    """Find the node's slots.
+
+    Args:
+        devices: ``auto``: GPUs if there are any and ``cpu_slots`` is None, else CPU stand-ins. ``cpu``: CPU stand-ins.
+        cpu_slots: number of CPU stand-ins; None: as many as cores.
+        environ: the environment; CUDA_VISIBLE_DEVICES selects GPUs.
+    """
     if devices == "auto" and cpu_slots is None and (found := gpus(environ.get("CUDA_VISIBLE_DEVICES"))):
         return found
     return tuple(Slot(str(n), "cpu", f"CPU stand-in {n}") for n in range(cpu_slots or cores()))
 
 
 def cores() -> int:
-    """Cores that this process may use, which in a container are fewer than the machine's."""
+    """Number of cores that this process may use. In a container they may be fewer than the machine has."""
     return len(os.sched_getaffinity(0))
 
 
 def gpus(visible: str | None = None) -> tuple[Slot, ...]:
-    """The GPUs that NVML shows; none without a driver. ``visible``: the value of CUDA_VISIBLE_DEVICES."""
+    """The GPUs that NVML shows; without a driver there are none. ``visible``: the value of CUDA_VISIBLE_DEVICES."""
     import pynvml
 
     try:
@@ -60,7 +66,8 @@ def gpus(visible: str | None = None) -> tuple[Slot, ...]:
 
 
 def visible_slots(found: tuple[Slot, ...], visible: str | None) -> tuple[Slot, ...]:
-    """The slots that CUDA_VISIBLE_DEVICES names: indices or beginnings of UUIDs, up to the first that is neither."""
+    """The slots that CUDA_VISIBLE_DEVICES names by indices or beginnings of UUIDs. As in CUDA, the first invalid entry
+    ends the list. None: all slots."""
     if visible is None:
         return found
     chosen: list[Slot] = []

@@ -1,9 +1,9 @@
-"""The reports of one supervisor, from its spool folder to batches for the API.
+"""Reads the reports of one supervisor from its spool folder, and makes batches of them for the API.
 
-A job's own processes may be able to write into the spool folder, so a line is not trusted. Its number is the number of
-the line; job, fence and node are those that the agent knows; and its body is what ``reports.BODIES`` allows. A line is
-left out when it is no report, when ``is_plausible`` refutes it, or when its kind comes more often than it may. A report
-of kind REPORTS_LEFT_OUT then takes its number, so that the numbers stay without a gap.
+A job's own processes may be able to write into the spool folder, so the agent does not trust the lines. A report's
+number is its line's number. Job, fence and node must be those that the agent knows. ``fit`` reduces the body to the
+fields of ``reports.BODIES``. A line is left out if it is no report, if ``is_plausible`` refutes it, or if there are too
+many reports of its kind. A report of kind REPORTS_LEFT_OUT then takes its number, so that the numbers have no gap.
 """
 
 from __future__ import annotations
@@ -37,39 +37,41 @@ from edt_contract.reports import (
 log = logging.getLogger(__name__)
 
 _MOST_LINES = 20_000
-"""So many are read at a time, so that one job's reports do not delay the others'."""
+"""Most lines that are read at a time, so that the reports of one job do not delay those of others."""
 _SUMMARY_SECONDS = 60.0
-"""The job's user is told at most so often that reports were left out."""
+"""Least seconds between two messages to the job's user that reports were left out."""
 _UNKNOWN = {"code": None, "signal": None, "seconds": None}
 
 
 @dataclass
 class Facts:
-    """What the reports read so far say about their supervisor."""
+    """The facts about a supervisor that its reports contain, as far as they were read."""
 
     last_seq: int = 0
     """Number of the newest report."""
     started: bool = False
+    """Whether the supervisor has written a report."""
     ended: bool = False
-    """The newest report is ATTEMPT_ENDED. Where others follow it, the supervisor did not write it."""
+    """Whether the newest report is ATTEMPT_ENDED. If other reports follow it, the supervisor did not write it."""
     step: int | None = None
+    """The newest reported step; None: no step was reported."""
     open_engines: dict[int, str] = field(default_factory=dict)
-    """Allocation to slot, of every engine that started and is not yet gone."""
+    """Slot of each engine that has started and is not gone, by allocation."""
     gone: set[int] = field(default_factory=set)
     """Allocations whose engine is gone."""
     starved: bool = False
-    """A report says that an engine was killed for want of memory."""
+    """Whether the kernel killed an engine because memory ran out, according to a report."""
 
 
 class ReportQuota:
-    """How many reports of each kind an attempt may send: a token bucket for each kind, of ``burst`` reports and
-    ``a_minute`` more a minute."""
+    """Limits the number of reports that an attempt may send. Each kind has a token bucket: ``burst`` reports at once,
+    and ``a_minute`` more each minute."""
 
     def __init__(self) -> None:
         self._credit: dict[ReportKind, tuple[float, float]] = {}
 
     def take(self, kind: ReportKind, now: float) -> bool:
-        """Whether one more report of this kind may be sent at ``now`` (monotonic seconds). If so, it is counted."""
+        """Whether one more report of this kind may be sent at ``now`` (monotonic seconds). If so, this counts it."""
         body = BODIES[kind]
         credit, since = self._credit.get(kind, (float(body.burst), now))
         credit = min(float(body.burst), credit + (now - since) * body.a_minute / 60)
@@ -80,7 +82,7 @@ class ReportQuota:
 
 @dataclass
 class _Batch:
-    """A batch that is being made, and the state from which the next one is made once the API has this one."""
+    """A batch of reports, and the state from which the next batch is made once the API has this one."""
 
     quota: ReportQuota
     summary_due: float
@@ -121,20 +123,20 @@ class Spool:
         self.facts = Facts()
         self.acked = acked
         self.behind = False
-        """There are more reports on disk than have been read."""
+        """Whether there are reports on disk that were not read yet."""
         self.is_plausible = is_plausible
         self._key, self._node, self._before, self._clock = key, node, before, clock
         self._begin = Place()
-        self._scanned = self._begin  # up to here the facts are known
-        self._sent = self._begin  # up to here the API has everything
+        self._scanned = self._begin  # the facts include all lines up to here
+        self._sent = self._begin  # the API has all reports up to here
         self._made = self._building = _Batch(ReportQuota(), 0.0, Counter())
         self._end_due = False
-        """ATTEMPT_ENDED has to be written again, under a number that is free."""
+        """Whether ATTEMPT_ENDED must be written again, under a number that is free."""
         self._logged: set[str] = set()
         self._file = SpoolFile(self.path, self._log_once)
 
     def scan(self) -> Facts:
-        """Read the next reports; returns all that is known now."""
+        """Read the next reports, at most ``_MOST_LINES``; returns all facts that are known now."""
         self.behind = False
         self._file.write()
         if (start := self._file.replaced(self._scanned)) is not None:
@@ -148,30 +150,36 @@ class Spool:
         return self.facts
 
     def read_all(self) -> Facts:
-        """Read all reports that are on disk."""
+        """Read all reports that are on disk; returns the facts."""
         facts = self.scan()
         while self.behind:
             facts = self.scan()
         return facts
 
     def discard_unread(self) -> None:
-        """Cut off what has not been read: the supervisor is gone, and there is too much of it."""
+        """Cut off the lines that were not read. The agent calls this if the supervisor is gone and has left too many
+        lines."""
         if self._file.could_cut(self._scanned):
             self._log_once("so much is in it that the rest was cut off")
             self.behind = False
 
     @property
     def all_acked(self) -> bool:
-        """True when the API has every report that is on disk so far."""
+        """Whether the API has all reports that were read so far."""
         return self.acked >= self.facts.last_seq and not self._end_due
 
     @property
     def all_written(self) -> bool:
-        """False while the disk has not accepted reports that this agent made."""
+        """Whether the disk has accepted all reports that this agent made."""
         return self._file.all_written
 
     def batch(self, limit: int, *, withhold_end: bool) -> list[dict[str, Any]]:
-        """The next reports to send, in order. ``withhold_end`` keeps ATTEMPT_ENDED back: not all is seen gone yet."""
+        """The next reports to send, in order, as JSON objects.
+
+        Args:
+            limit: most reports in the batch.
+            withhold_end: whether to hold back ATTEMPT_ENDED, because processes of the attempt may still run.
+        """
         before = self._made
         made = _Batch(copy.deepcopy(before.quota), before.summary_due, before.unsummarized.copy())
         left_out: list[tuple[int, str, str]] = []
@@ -184,13 +192,13 @@ class Spool:
                 break
             place = after
             if after.offset >= self._scanned.offset and after != self._scanned:
-                # The lines in between have changed since they were read: they are read once more, under new numbers.
+                # These lines have changed since they were read. They are read once more, under new numbers.
                 self._restart_at(Place(self._sent.offset, self._scanned.lines))
                 return self.batch(limit, withhold_end=withhold_end)
             if after.lines <= self.acked:
                 self._sent = after
                 continue
-            if not made.messages and not left_out:  # numbers of lines that were cut off
+            if not made.messages and not left_out:  # lines may have been cut off, so that their numbers are missing
                 left_out += [(seq, "unreadable", "they could not be read") for seq in (self.acked + 1, after.lines - 1)]
                 left_out = left_out if self.acked + 1 < after.lines else []
             full = len(made.messages) >= limit or made.size > BATCH_BYTES - 2 * LINE_BYTES
@@ -211,19 +219,19 @@ class Spool:
         return made.messages
 
     def ack(self, seq: int) -> None:
-        """The API has all reports up to ``seq``. A smaller number than before, from a database that was restored, makes
-        this spool send those in between once more."""
+        """Note that the API has all reports up to ``seq``. If the number is smaller than before, because the database
+        was restored, the reports after it are sent once more."""
         if seq < self.acked:
             self._sent = self._begin
         elif seq >= self._building.last_seq > 0:
             self._made = self._building
         self.acked = seq
         if self.facts.ended and seq > self.facts.last_seq:
-            # The disk lost reports that the API has, so the end was written under a number that was taken.
+            # The disk has lost reports that the API has, so the agent wrote the end under a number that was in use.
             self._write_end_again()
 
     def _write_end_again(self) -> None:
-        """Write ATTEMPT_ENDED once more; where the disk does not accept it, the next batch tries again."""
+        """Write ATTEMPT_ENDED once more. If this fails, the next batch tries again."""
         self._end_due = True
         try:
             self.close(ExitKind.LOST, "its last reports were lost with the node", None, None)
@@ -235,29 +243,30 @@ class Spool:
     def close(
         self, kind: ExitKind, message: str, code: int | None, desired: DesiredState | None, oom: bool = False
     ) -> None:
-        """Write the last reports in place of a supervisor that is gone: its engines are gone, and the attempt is over.
+        """Write the last reports of a supervisor that is gone: ENGINE_GONE for its engines, and ATTEMPT_ENDED.
 
-        Call it only when no process of the attempt is left. What a full disk does not accept is sent all the same, and
-        written when there is room.
+        Call this only when no process of the attempt is left. If the disk is full, the reports are sent nevertheless,
+        and written when there is room.
 
         Args:
             kind: how the attempt ended.
             message: why, in words for the job's user.
-            code: the supervisor's exit status; None: it is unknown.
-            desired: the newest desired state; its slots get an ENGINE_GONE also where no engine ever started.
-            oom: the supervisor was killed for want of memory.
+            code: the supervisor's exit status; None: unknown.
+            desired: the newest desired state; None: unknown. Its slots get an ENGINE_GONE even if no engine was started
+                on them.
+            oom: whether the kernel killed the supervisor because memory ran out.
 
         Raises:
-            OSError: half a line that the supervisor left cannot be cut off; nothing is written yet.
+            OSError: half a line that the supervisor has left cannot be cut off. Then nothing is written.
         """
         facts = self.read_all()
         if facts.ended and self.acked <= facts.last_seq:
             return
-        self._file.cut(self._scanned)  # half a line, from a machine that lost power, is no report
+        self._file.cut(self._scanned)  # cut off half a line, which a power cut may have left
         engines = dict(facts.open_engines)
         if desired is not None:
             engines = dict.fromkeys(desired.leaving, "") | {s.allocation: s.slot for s in desired.slots} | engines
-        # An engine that was asked to go is not lost, even if it never ran.
+        # An engine that was asked to leave or stop does not count as lost, even if it never ran.
         how = kind if kind in {ExitKind.LEFT, ExitKind.STOPPED} else ExitKind.LOST
         closing: list[tuple[ReportKind, dict[str, Any]]] = [
             (ReportKind.ENGINE_GONE, {"allocation": allocation, "slot": slot, "kind": how, **_UNKNOWN})
@@ -266,7 +275,7 @@ class Spool:
         ]
         last = {"kind": kind, "code": code, "message": message, "digest": None, "step": facts.step, "oom": oom}
         closing.append((ReportKind.ATTEMPT_ENDED, last))
-        lost = max(0, self.acked - facts.last_seq)  # numbers that the API has and the disk has not become empty lines
+        lost = max(0, self.acked - facts.last_seq)  # empty lines for reports that only the API has
         self._file.append(
             lost,
             [
@@ -277,7 +286,7 @@ class Spool:
         self.read_all()
 
     def _why_left_out(self, report: Report | None, quota: ReportQuota, *, withhold_end: bool) -> str | None:
-        """Why a report is left out; "": it is sent; None: it waits, and all behind it wait too."""
+        """Why a report is left out. "": it is sent. None: it waits, and so do all reports after it."""
         if report is None:
             return "they could not be read"
         if report.kind is ReportKind.ATTEMPT_ENDED and report.seq > self._before:
@@ -293,7 +302,8 @@ class Spool:
         return ""
 
     def _report_left_out(self, made: _Batch, left_out: list[tuple[int, str, str]]) -> None:
-        """Add one report in place of all these. Now and then it tells the job's user how many there were."""
+        """Add one report in place of all reports of ``left_out``. At most once in ``_SUMMARY_SECONDS`` this report also
+        has their number by kind, for the job's user."""
         if not left_out:
             return
         made.unsummarized.update(kind for _, kind, _ in left_out)
@@ -320,7 +330,7 @@ class Spool:
         self._begin = self._scanned = self._sent = place
 
     def _report(self, line: bytes | None, number: int) -> Report | None:
-        """The report on a line; None: the line is no report of this attempt."""
+        """The report on the line with this number; None: the line is no report of this attempt."""
         if line is None:
             return None
         try:
@@ -357,16 +367,17 @@ class Spool:
                 facts.step = body.get("step", facts.step)
 
     def _log_once(self, text: str, about: str = "") -> None:
-        """Log each thing once, since a job could cause it a million times."""
+        """Log each sentence, or each subject ``about``, only once: a job could cause it a million times."""
         if (about or text) not in self._logged:
             self._logged.add(about or text)
             log.error("%s: %s", self.path, text)
 
 
 def acknowledged_end(spec: AttemptSpec) -> int:
-    """Number of the ATTEMPT_ENDED of an earlier supervisor of this attempt that the API has; 0: there is none.
+    """Number of the ATTEMPT_ENDED that an earlier supervisor of this attempt wrote here and that the API has; 0: there
+    is none.
 
-    An attempt that is listed all the same wants another supervisor on this node.
+    If the API still lists such an attempt, the node must start another supervisor for it.
     """
     facts = Spool(Path(spec.spool_dir), Key.of(spec), spec.node).read_all()
     return facts.last_seq if facts.ended and facts.last_seq <= spec.last_report_seq else 0

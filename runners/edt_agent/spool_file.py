@@ -1,8 +1,8 @@
-"""The file in which a supervisor writes its reports, one a line: reading, appending and cutting it.
+"""Reads, appends to and cuts the file into which a supervisor writes its reports, one a line.
 
-The supervisor appends to it. The agent reads it, and appends to it only when the supervisor is gone. Under the process
-launcher the job's own processes can write there too, and the agent may be root where the job is not. So what is a link
-or no regular file is not opened, and a line without an end is cut off.
+The supervisor appends to the file. The agent reads it, and appends to it only when the supervisor is gone. Under the
+process launcher the job's own processes can write there too, and the agent may be root while the job is not. So the
+agent opens only a regular file and follows no link, and it cuts off a line that is too long.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from edt_contract.reports import LINE_BYTES, Report
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
-"""A line of more bytes than this is cut off, with all behind it."""
+"""If a line has more bytes than this, the line and all data after it are cut off."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place between two lines: how many bytes and lines are before it."""
+    """A place between two lines: the numbers of bytes and lines before it."""
 
     offset: int = 0
     lines: int = 0
 
 
 class SpoolFile:
-    """The file of one supervisor.
+    """The report file of one supervisor.
 
     Args:
         path: the file.
@@ -45,18 +45,18 @@ class SpoolFile:
         self._path, self._log_once = path, log_once
         self._inode: int | None = None
         self._unwritten = b""
-        """Reports of this agent that the disk has not accepted yet. ``lines`` yields them behind the file's own; the
-        next agent makes them anew."""
+        """Reports of this agent that the disk has not accepted yet. ``lines`` yields them after the lines of the file.
+        If this agent ends, the next agent makes them again."""
         self._outage = Outage(str(path), lambda news: log.warning("%s", news))
 
     @property
     def all_written(self) -> bool:
-        """False while the disk has not accepted what this agent appended."""
+        """Whether the disk has accepted all reports that this agent appended."""
         return not self._unwritten
 
     def lines(self, place: Place) -> Iterator[tuple[bytes | None, Place]]:
-        """The whole lines from a place on, each with the place behind it; None stands for a line that is too long to be
-        a report. A line that is still being written is left out."""
+        """Yield the complete lines after a place, each with the place after it. None stands for a line that is too long
+        to be a report. A line that is still being written is left out."""
         size, rest = 0, b""
         try:
             with os.fdopen(open_regular(self._path, os.O_RDONLY, OF_THE_JOB), "rb") as stream:
@@ -83,9 +83,11 @@ class SpoolFile:
             yield line, place
 
     def replaced(self, read: Place) -> Place | None:
-        """Where to read on when the file is another one, or shorter than what was ``read``; None: it is neither.
+        """Check whether the file was replaced by another file, or is shorter than the part that was ``read``.
 
-        Another file is read from its beginning, a shorter one from its end on. The numbers of lines go on.
+        Returns:
+            The place from which to read: the beginning of another file, or the end of a shortened file. The numbers of
+            lines continue. None: the file was neither replaced nor shortened.
         """
         try:
             handle = open_regular(self._path, os.O_RDONLY, OF_THE_JOB)
@@ -100,12 +102,12 @@ class SpoolFile:
         return None
 
     def append(self, empty_lines: int, reports: Iterable[Report]) -> None:
-        """Append empty lines and reports. What the disk does not accept now is written later, by ``write``."""
+        """Append empty lines and reports. If the disk does not accept them now, ``write`` appends them later."""
         self._unwritten += b"\n" * empty_lines + b"".join(map(dump_line, reports))
         self.write()
 
     def write(self) -> None:
-        """Append what has not been written, all of it or nothing."""
+        """Append the reports that were not written yet: all of them or none."""
         if not self._unwritten:
             return
         with self._outage.watching():
@@ -117,7 +119,7 @@ class SpoolFile:
             self._unwritten = b""
 
     def could_cut(self, place: Place) -> bool:
-        """Drop what lies behind a place; False where the disk does not allow it."""
+        """Drop all data after a place; returns False if the disk does not allow it."""
         try:
             self.cut(place)
         except OSError as error:
@@ -126,7 +128,7 @@ class SpoolFile:
         return True
 
     def cut(self, place: Place) -> None:
-        """Drop what lies behind a place.
+        """Drop all data after a place.
 
         Raises:
             OSError: the disk does not allow it.

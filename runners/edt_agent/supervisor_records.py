@@ -1,8 +1,8 @@
-"""One record for each supervisor that the agent has started, on disk, so that the next agent finds it.
+"""The agent's records: for each supervisor that it has started, a file from which the next agent can find it.
 
-They lie in ``<state_dir>/attempts``. A record is on disk before a supervisor gets its spec and is removed when the
-API has the attempt's last report; so no agent can start an attempt a second time or forget one. Attempt
-specs hold secrets, so nothing of a spec's environment is in a record.
+The records lie in ``<state_dir>/attempts``. The agent writes a record before the supervisor gets its spec, and removes
+it when the API has the attempt's last report. So no agent starts an attempt a second time or forgets an attempt. Specs
+hold secrets, so a record contains nothing of a spec's environment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ATTEMPT_BYTES = 4096
 
 
 class Key(NamedTuple):
-    """Names an attempt on this node."""
+    """Identifies an attempt on this node."""
 
     job: str
     fence: int
@@ -41,7 +41,8 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class SupervisorRecord:
-    """One supervisor, from before it gets its spec until the API has its last report."""
+    """The record of one supervisor. It exists from before the supervisor gets its spec until the API has its last
+    report."""
 
     job: str
     fence: int
@@ -52,19 +53,19 @@ class SupervisorRecord:
     pid: int = 0
     starttime: int = 0
     life: str = ""
-    """Value of EDT_LIFE in the supervisor and all its descendants; "": it is no longer known."""
+    """Value of EDT_LIFE in the supervisor and all its descendants; "": unknown."""
     acked: int = 0
-    """Number of the last report that the API has. It may be too small, but never too large."""
+    """Number of the last report that the API has. The number may be too small, but never too large."""
     before: int = 0
-    """Number of the last report of an earlier supervisor of this attempt that ended here. 0: it is the first."""
+    """Number of the last report of an earlier supervisor of this attempt that ended here; 0: there was none."""
     container: str = ""
-    """Id of the container whose first process the supervisor is; "": it is a process of this machine."""
+    """Id of the container whose first process the supervisor is; "": the supervisor is a process of this machine."""
     guarded: bool = False
-    """The job's code runs as another user than the supervisor, so it cannot write reports."""
+    """Whether the job's code runs as another user than the supervisor, so that it cannot write reports."""
 
     @classmethod
     def of(cls, spec: AttemptSpec, socket: str, **own: Any) -> SupervisorRecord:
-        """The record of a supervisor of this attempt; ``own``: its other fields."""
+        """The record of a supervisor of this attempt. ``own``: the fields that do not come from the spec."""
         return cls(spec.job, spec.fence, spec.node, spec.spool_dir, socket, spec.grace_seconds, **own)
 
     @property
@@ -73,7 +74,7 @@ class SupervisorRecord:
 
     @property
     def name(self) -> str:
-        """How a person finds it on this machine: a pid, or a container."""
+        """The supervisor's name for people: its pid, or its container."""
         return f"container {self.container[:12]}" if self.container else str(self.pid)
 
     @property
@@ -82,14 +83,15 @@ class SupervisorRecord:
 
 
 class SupervisorRecords:
-    """All records of one agent. No other process writes into their folder."""
+    """All records of one agent. No other process writes into their folder. Iteration reads all records, and removes
+    drafts that killed agents have left."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, record: SupervisorRecord) -> None:
-        """Write a record in place of the one with its key.
+        """Write a record. It replaces an earlier record with the same key.
 
         Raises:
             OSError: the disk does not accept it.
@@ -114,7 +116,8 @@ class SupervisorRecords:
 
 
 def from_attempt_file(spec: AttemptSpec) -> SupervisorRecord | None:
-    """The record of an attempt that only its spool knows, because the agent's records were lost."""
+    """A record made from attempt.json in the spool folder, if the agent's own record was lost. None: there is no such
+    file, or it cannot be read."""
     try:
         # The job could have written anything there.
         text = read(Path(spec.spool_dir) / ATTEMPT_FILE, _ATTEMPT_BYTES, OF_THE_JOB)

@@ -1,7 +1,8 @@
-"""Measures how busy the node's slots are, and sends it to the API.
+"""Measures how busy the node's slots are, and sends the measurements to the API.
 
-Of CPU slots it is the share of their cores that engines used, from the file that supervisors write (``USAGE_FILE``); of
-GPUs it is what NVML says. A sample that cannot be sent is dropped, since the next one is newer.
+For a CPU slot the value is the share of its cores that engines used, from the files that supervisors write
+(``USAGE_FILE``). For a GPU the values come from NVML. A sample that cannot be sent is dropped, because a newer one
+follows soon.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from edt_contract.attempt import USAGE_FILE
 log = logging.getLogger(__name__)
 
 STALE_SECONDS = 20.0
-"""A file that is older says nothing about now."""
+"""A supervisor's file that is older than this is ignored."""
 _MOST_BYTES = 1 << 18
 _LARGEST = 1 << 62
-"""The API takes no larger number."""
+"""The API accepts no larger number."""
 
 Engine = tuple[Key, str]
 """An attempt, and the allocation of one of its engines."""
@@ -40,20 +41,24 @@ Engine = tuple[Key, str]
 
 @dataclass(frozen=True)
 class Reading:
-    """What an engine, with all that it started, had used by ``time`` (the machine's monotonic seconds)."""
+    """The resources that an engine and all processes that it has started had used at one time."""
 
     time: float
+    """Seconds of the machine's monotonic clock."""
     cpu_seconds: float
+    """Processor time since the engine's start."""
     rss_bytes: int
+    """Memory in use at that time."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """How busy a slot was, as the API takes it. None: it is not known."""
+    """How busy a slot was, as the API accepts it. None in a field means unknown."""
 
     slot: str
     utilisation: float
-    """Share of its cores that were used, or of the last sampling period in which its GPU ran a kernel, 0 to 1."""
+    """From 0 to 1. For a CPU slot: share of its cores that were used. For a GPU: share of NVML's last sampling period
+    in which the GPU ran a kernel."""
     memory_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_watts: float | None = None
@@ -67,8 +72,8 @@ def cpu_samples(
     cores_per_slot: float,
     held: Mapping[Engine, str],
 ) -> list[Sample]:
-    """How busy CPU slots were between two readings. A slot without an engine is idle; a slot whose engine is new or was
-    not measured again is left out.
+    """How busy the CPU slots were between two readings. A slot without an engine is idle. A slot whose engine lacks one
+    of the two readings is left out.
 
     Args:
         slots: the CPU slots.
@@ -93,7 +98,13 @@ def _cores_used(before: Reading, now: Reading) -> float:
 
 
 def readings(key: Key, text: str, now: float) -> dict[Engine, Reading]:
-    """The readings in a supervisor's file; none where it is too old or cannot be read."""
+    """The readings in a supervisor's file. There are none if the file is too old or cannot be read.
+
+    Args:
+        key: the attempt.
+        text: the text of the file.
+        now: monotonic seconds.
+    """
     try:
         data = json.loads(text)
         when = float(data["time"])
@@ -113,16 +124,17 @@ def _is_possible(reading: Reading) -> bool:
 
 
 def read_usage_file(spool: Path) -> str | None:
-    """The text of a supervisor's file; None: there is none, or the job's processes have put a link or a pipe there."""
+    """The text of a supervisor's usage file; None: there is no file, or it cannot be read. ``spool``: the supervisor's
+    spool folder, in which the job's processes may have put a link or a pipe."""
     data = safe_files.read(spool / USAGE_FILE, _MOST_BYTES)
     return data.decode(errors="replace") if data is not None else None
 
 
 class Gpus:
-    """The GPUs of these slots. NVML is initialised at the first measurement and kept open, because that takes long.
+    """Measures the slots' GPUs. NVML is opened at the first measurement and stays open, because opening takes long.
 
     Args:
-        uuids: UUID of each slot's GPU.
+        uuids: UUID of each slot's GPU, by slot.
     """
 
     def __init__(self, uuids: Mapping[str, str]) -> None:
@@ -130,7 +142,7 @@ class Gpus:
         self._open = False
 
     def measure(self) -> list[Sample]:
-        """The use of each slot's GPU; one that does not answer is left out."""
+        """Measure the GPU of each slot. A GPU that does not answer is left out."""
         if not self._uuids:
             return []
         import pynvml
@@ -146,7 +158,7 @@ class Gpus:
         for slot, uuid in self._uuids.items():
             try:
                 found.append(_measure(pynvml, slot, uuid))
-            except pynvml.NVMLError as error:  # a part of a GPU (MIG) has no utilisation, a broken one nothing
+            except pynvml.NVMLError as error:  # a part of a GPU (MIG) has no utilisation; a broken GPU has no values
                 log.debug("GPU %s does not answer: %s", uuid, error)
         if not found:
             with contextlib.suppress(pynvml.NVMLError):
@@ -159,7 +171,7 @@ def _measure(pynvml: Any, slot: str, uuid: str) -> Sample:
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
 
     def asked(question: Callable[[], Any]) -> Any:
-        """A value that not every GPU has."""
+        """The answer to a question, or None, because not every GPU has the value."""
         try:
             return question()
         except pynvml.NVMLError:
@@ -180,7 +192,7 @@ def _measure(pynvml: Any, slot: str, uuid: str) -> Sample:
 
 
 class UsageReports:
-    """Measures and sends, in ``run``."""
+    """Measures the slots and sends the samples to the API, in ``run``."""
 
     def __init__(
         self, settings: AgentSettings, api: Api, slots: Sequence[Slot], attempts: Mapping[Key, Attempt]
@@ -201,7 +213,7 @@ class UsageReports:
             try:
                 await self._send(await asyncio.to_thread(self._measure, self._spools(), self._held()))
             except Exception:
-                log.exception("usage of the slots cannot be measured")  # no reason for an agent to end
+                log.exception("usage of the slots cannot be measured")  # the agent continues without this
 
     def _spools(self) -> dict[Key, Path]:
         return {key: attempt.spool.path.parent for key, attempt in self._attempts.items() if attempt.lives}

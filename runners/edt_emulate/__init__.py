@@ -1,6 +1,10 @@
-"""``edt emulate``: what would elasticity have done to my accuracy, under each learning-rate rule?
+"""``edt emulate`` shows a user how elasticity changes the accuracy of a script under each learning-rate rule.
 
-A script of ``FabricModel`` is trained on this machine once for each rule, under the sizes of a trace, and once with the
-batch that its learning rate was chosen for. ``__main__`` reads the command line, ``traces`` the sizes (of devices:
-``availability``), ``emulator`` runs the trainings, ``outcome`` computes their figures, and ``display`` shows them.
+It trains a script that uses ``FabricModel`` on this machine: once for each rule, with the batch sizes of a trace, and
+once with the fixed batch for which the script's learning rate was chosen.
+
+* ``__main__``: reads the command line
+* ``traces``: reads the trace; ``availability``: reads traces of devices
+* ``emulator``: runs the trainings
+* ``outcome``: computes the results; ``display``: shows them
 """

@@ -1,7 +1,7 @@
-"""``python -m edt_emulate TRACE script.py [arguments…]``: what ``edt emulate`` starts.
+"""``python -m edt_emulate TRACE script.py [arguments…]``: the program that ``edt emulate`` starts.
 
-Options stand before TRACE; all that follows the script is the script's. Exit status: 0; 1 where a training failed; 2
-for wrong use or a trace that cannot be used; 130 after Ctrl-C.
+Options come before TRACE. All arguments after the script go to the script. Exit status: 0; 1 if a training failed; 2
+for wrong usage or a trace that cannot be used; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from edt_runner.lr_scaling.emulation import rule_named
 
 DEFAULT_RULES = ("constant", "linear", "sqrt", "adascale")
 OWN_RULE = "script"
-"""Stands for the rule that the script itself asks for."""
+"""Name of the rule that the script itself uses, in --rule."""
 _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one emulation; returns the exit status. ``arguments``: of the command line."""
+    """Run one emulation; returns the exit status. ``arguments``: the command line; None: that of this process."""
     given = _parser().parse_args(arguments)
     try:
         return Emulator(_request(given)).run()

@@ -1,8 +1,9 @@
-"""Traces of how many devices there were: from counts over time to the engines of each update.
+"""Reads traces of available devices, and computes from them the number of engines of each update.
 
-A CSV with a column ``Time`` (seconds of any clock, or ISO dates) and a column of counts, ``GPUs`` or ``TPU_cores`` for
-example: row i's count holds from its time to the next row's. Such a trace says nothing of a training, so its user says
-how many devices an engine takes, how many engines a job may have, and how long an update lasts.
+A trace is a CSV with a column ``Time`` (seconds of any clock, or ISO dates) and a column of counts, for example
+``GPUs`` or ``TPU_cores``. The count of a row holds from the row's time to the time of the next row. The trace has no
+facts about a training, so the user must give the number of devices of an engine, the largest number of engines, and
+the duration of an update.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from edt_runner.errors import UsageError
 
 TIME = "time"
 _KNOWN = ("gpus", "tpu_cores", "count", "devices", "nodes", "available")
-"""Names of count columns, tried in this order where there are several columns."""
+"""Names of count columns; the first name that the CSV has counts."""
 
 
 @dataclass(frozen=True)
 class Availability:
-    """Devices over time.
+    """The number of devices over time.
 
     Args:
-        seconds: since the first row, ascending, one a row.
-        devices: of each row, until the next.
-        end: seconds at which the last row's count ends: it lasts as long as the one before it.
-        column: what the counts are called.
+        seconds: time of each row in seconds since the first row, ascending.
+        devices: number of devices from each row's time to the next row's time.
+        end: seconds at which the last row's count ends. The last row lasts as long as the row before it.
+        column: name of the column of counts.
     """
 
     seconds: tuple[float, ...]
@@ -39,13 +40,22 @@ class Availability:
     column: str
 
     def engines(self, unit: int, most: int | None) -> tuple[int, ...]:
-        """How many engines of ``unit`` devices each row has room for, at most ``most``."""
+        """The number of engines for which each row has room. ``unit``: devices of an engine; ``most``: largest number
+        of engines; None: no limit."""
         return tuple(min(count // unit, count if most is None else most) for count in self.devices)
 
     def lasting(self, engines: Sequence[int], micro_batches: int) -> float:
-        """Seconds an update such that the trace has just enough of them for so many micro-batches.
+        """The duration of an update with which the trace lasts exactly for a training.
 
-        Raises UsageError where no row has room for an engine.
+        Args:
+            engines: number of engines in each row.
+            micro_batches: micro-batches of the training.
+
+        Returns:
+            Seconds of one update.
+
+        Raises:
+            UsageError: no row has room for an engine.
         """
         total = sum(count * length for count, length in zip(engines, self._lengths(), strict=True))
         if not total:
@@ -60,11 +70,20 @@ class Availability:
 
 
 class Walk:
-    """Iterator of the engines of each update, to the end of the trace: of a job that has always as many ``engines`` as
-    its row says and makes one update each ``step_seconds``, whatever their number: more engines make it larger and not
-    longer. While there are none no update is made.
+    """Iterator over the number of engines of each update, to the end of the trace.
 
-    ``waited``: seconds without an engine so far; ``now``: seconds of the trace.
+    At each time the job has as many engines as the present row says. An update takes ``step_seconds`` for any number
+    of engines: more engines make an update larger, not longer. While there are no engines, no update is made.
+
+    ``now`` is the position in the trace in seconds; ``waited`` is the number of seconds without an engine so far.
+
+    Args:
+        trace: the trace.
+        engines: number of engines in each row.
+        step_seconds: seconds of one update.
+
+    Raises:
+        UsageError: ``step_seconds`` is not a finite number above 0.
     """
 
     def __init__(self, trace: Availability, engines: Sequence[int], step_seconds: float) -> None:
@@ -90,16 +109,20 @@ class Walk:
 
 
 def is_availability(header: Sequence[str]) -> bool:
-    """Whether a CSV with these columns is such a trace."""
+    """Whether a CSV with these columns is a trace of devices."""
     return TIME in _plain(header)
 
 
 def read(path: Path, column: str | None = None) -> Availability:
-    """Read a CSV; ``column``: the counts', where it cannot be told.
+    """Read a trace of devices from a CSV.
+
+    Args:
+        path: the file.
+        column: name of the column of counts; None: a known name, or the only other column.
 
     Raises:
-        UsageError: naming the column, or the row and its value.
-        OSError: of the file.
+        UsageError: the file is no such trace; the message names the column, or the row and its value.
+        OSError: the file cannot be read.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]

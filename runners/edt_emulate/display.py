@@ -1,5 +1,7 @@
-"""What a person sees of an emulation: bars while its trainings run, and then a table at the terminal and a picture of
-accuracy or loss, batch and learning rate over the same steps, drawn by matplotlib."""
+"""Shows an emulation to the user: progress bars while its trainings run, then a table in the terminal and a picture.
+
+The picture, which matplotlib draws, shows accuracy or loss, batch, and learning rate over the same steps.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ def show_table(outcomes: Sequence[Outcome], failed: Mapping[str, str], metric: s
     """Print the table to standard output.
 
     Args:
-        outcomes: a row each; the first is what the others are compared with.
-        failed: names of trainings that came to nothing.
-        metric: what is shown beside the loss; None: nothing.
-        tested: loss and metric are of the test set.
+        outcomes: the results, one for each row. The others are compared with the first one.
+        failed: errors of failed trainings, by name. The table shows the names.
+        metric: name of the metric that is shown beside the loss; None: only the loss is shown.
+        tested: whether loss and metric were computed on the test set.
     """
     where, compared = ("TEST " if tested else ""), (metric or "loss").upper()
     made = Table(box=None, pad_edge=False, header_style="bold")
@@ -62,7 +64,8 @@ def _signed(value: float) -> str:
 
 
 class Bars:
-    """A bar on standard error for each of ``count`` trainings; without a terminal one line when it begins."""
+    """Shows a progress bar on standard error for each of ``count`` trainings. If standard error is no terminal, it
+    prints one line when a training begins."""
 
     def __init__(self, count: int) -> None:
         self._count, self._begun = count, 0
@@ -74,7 +77,7 @@ class Bars:
             TextColumn("{task.fields[loss]}"),
             TimeRemainingColumn(),
             console=self._console,
-            auto_refresh=False,  # by a thread of its own, beside which this process could not fork safely
+            auto_refresh=False,  # it would need a second thread, and a process with two threads cannot fork safely
             disable=not self._console.is_terminal,
         )
 
@@ -86,7 +89,14 @@ class Bars:
         self._bars.stop()
 
     def begin(self, name: str) -> Callable[[Record], None]:
-        """Begin the next training; returns what to call with its record while that grows."""
+        """Show that the next training begins.
+
+        Args:
+            name: name of the training.
+
+        Returns:
+            A function that updates the bar. Call it with the training's record again and again.
+        """
         self._begun += 1
         bar = self._bars.add_task(name, total=None, loss="")
         if not self._console.is_terminal:
@@ -105,16 +115,29 @@ class Bars:
 _COLOURS = ("#2f6fde", "#ef8a2c", "#3d9a6b", "#8a63c9", "#c2487f", "#1f9bb3", "#a07b2b", "#5c6b7a")
 _INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _SMOOTHED_SHARE = 40
-"""A training's own values are means over so small a share of it."""
+"""Values from the training itself are smoothed over 1/40 of the training."""
 _LOG_FROM = 8.0
-"""Learning rates that differ by more than this factor are drawn on a logarithmic axis."""
+"""If the largest learning rate is more than this factor times the smallest one, the axis is logarithmic."""
 
 
 def draw_picture(
     path: Path, title: str, subtitle: str, outcomes: Sequence[Outcome], metric: str | None, batch_size: int
 ) -> None:
-    """Write it to ``path``, in the format that its name ends with; needs no display. The first of ``outcomes`` is the
-    fixed batch. Raises ImportError without matplotlib, OSError and ValueError of the file."""
+    """Draw the picture and write it to a file. This needs no display.
+
+    Args:
+        path: the file. The end of its name determines the format.
+        title: the title.
+        subtitle: the line below the title.
+        outcomes: the results. The first one is the training with the fixed batch.
+        metric: name of the metric that is shown; None: the loss is shown.
+        batch_size: samples of a micro-batch.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        OSError: the file cannot be written.
+        ValueError: matplotlib does not know the format.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -145,14 +168,15 @@ def draw_picture(
 
 
 def _style(number: int) -> dict[str, Any]:
-    """Of the run with this number; the fixed batch is 0."""
+    """The line style of the training with this number. Number 0 is the fixed batch."""
     if number == 0:
         return {"color": _INK, "linestyle": (0, (4, 2)), "linewidth": 1.5, "zorder": 4}
     return {"color": _COLOURS[(number - 1) % len(_COLOURS)], "linewidth": 1.7, "zorder": 3}
 
 
 def _draw_quality(axes: Any, outcomes: Sequence[Outcome], metric: str | None) -> None:
-    """Validations as marks joined by lines, and pale behind them the training; without validations that in full."""
+    """Draw the validations as marks with lines between them, and the training's own values in pale colours behind them.
+    Without validations the training's own values have full colours."""
     shown = "metric" if metric else "loss"
     for number, each in enumerate(outcomes):
         style, test = _style(number), each.curves.get(f"test {shown}")
@@ -180,7 +204,8 @@ def _draw_quality(axes: Any, outcomes: Sequence[Outcome], metric: str | None) ->
 
 
 def _zoom(axes: Any, curves: Sequence[Sequence[float]]) -> None:
-    """Do without the first few updates where they would press all else together at the top."""
+    """Limit the axis of a metric up to 1, so that low values of the first few updates do not squeeze all later values
+    together at the top."""
     known = sorted(value for curve in curves for value in curve if math.isfinite(value))
     if known and known[-1] <= 1.0:
         low = known[len(known) // 20]
@@ -189,7 +214,7 @@ def _zoom(axes: Any, curves: Sequence[Sequence[float]]) -> None:
 
 
 def _draw_batches(axes: Any, outcomes: Sequence[Outcome]) -> None:
-    """All but the fixed batch have the same: the trace's."""
+    """Draw the batch sizes of the fixed batch and of one other training: all others have the same sizes."""
     for number, each in [*enumerate(outcomes)][:2]:
         style = {**_style(number), "color": _INK if number == 0 else _FAINT}
         _steps(axes, each.curves["batch"], {**style, "linewidth": 1.1})
@@ -213,12 +238,12 @@ def _draw_rates(axes: Any, outcomes: Sequence[Outcome]) -> None:
 
 
 def _steps(axes: Any, curve: Curve, style: dict[str, Any]) -> None:
-    """A value that holds from the update before to each update."""
+    """Draw a curve of steps: each value holds from the previous update to its own."""
     axes.step((0, *curve.step), (curve.value[0], *curve.value), where="pre", **style)
 
 
 def _logarithmic(axes: Any) -> None:
-    """With labels that people read."""
+    """Make the axis logarithmic, with plain numbers as labels."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_yscale("log")

@@ -1,10 +1,11 @@
-"""One emulation, from the trace to the picture: its trainings, and what it writes.
+"""Runs one emulation: it trains the script several times and writes table, picture and JSON file.
 
-Each training is the user's script in a process of its own, which reads its task in the file that EDT_EMULATE names. It
-has a result folder of its own, so that no training goes on from another's checkpoint, and it dies with this process.
+Each training runs the user's script in a process of its own, which reads its task from the file that EDT_EMULATE names.
+Each training has its own result folder, so that it does not continue from another training's checkpoint. The process
+dies with this process.
 
-The training with the fixed batch comes first: once it has reached ``train()`` it is known whether the script can be
-trained under the trace's sizes. If it cannot, the emulation ends there.
+The training with the fixed batch comes first. When it has reached ``train()``, the emulator knows whether the script
+can be trained with the trace's sizes. If it cannot, the emulation ends there.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _TAIL_LINES = 15
 
 
 class TrialFailed(RunnerError):
-    """The script ended before its training did."""
+    """The script ended before its training was complete."""
 
 
 def train(
@@ -51,18 +52,21 @@ def train(
     seed: int | None,
     look: Callable[[Record], None],
 ) -> Record:
-    """Train once, to the end.
+    """Run one training to its end.
 
     Args:
-        name: what the training is called in table and picture.
+        name: name of the training in table and picture.
         command: the script and its arguments.
-        folder: its own.
-        task: what the file of EDT_EMULATE says, without the record.
-        seed: of the training; None: the environment's, or 0.
-        look: called with what is recorded so far; it may raise to end the training at once.
+        folder: folder for the files of this training.
+        task: contents of the file that EDT_EMULATE names, without the path of the record.
+        seed: seed of the training; None: the environment's, or 0.
+        look: called again and again with the record so far. If it raises an error, the training ends at once.
+
+    Returns:
+        The complete record.
 
     Raises:
-        TrialFailed: the script failed, or trained nothing; says what it printed last.
+        TrialFailed: the script failed, or trained nothing. The message has the last lines of the script's output.
     """
     folder.mkdir(parents=True, exist_ok=True)
     record, task_file, output = folder / "record.jsonl", folder / "emulate.json", folder / "output.txt"
@@ -83,7 +87,7 @@ def train(
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # This process has one thread when it forks, so nothing can be locked.
+            # This process has one thread when it forks, so no other thread can hold a lock.
             preexec_fn=lambda: processes.die_with(parent),  # noqa: PLW1509
         )
     try:
@@ -106,15 +110,16 @@ def train(
 
 @dataclass(frozen=True)
 class EmulationRequest:
-    """What the command line asks for.
+    """The request of the command line.
 
     Args:
-        trace: file of the sizes; ``options`` say how it is read.
+        trace: file with the trace.
+        options: how the trace is read.
         command: the script and its arguments.
-        rules: (name shown, rule); a rule of None is the script's own.
-        metric: to be looked at beside the loss; None: an accuracy, or else the first.
-        picture, json: files to write; None: none.
-        keep: folder in which everything that the trainings leave is kept; None: nothing is.
+        rules: pairs (name shown, rule). The rule None means the script's own rule.
+        metric: the metric that is shown beside the loss; None: an accuracy, or else the first metric.
+        picture, json: files to write; None: the file is not written.
+        keep: folder in which all files of the trainings are kept; None: they are removed.
     """
 
     trace: Path
@@ -136,10 +141,10 @@ class Emulator:
     _failed: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> int:
-        """Train, and show the figures; returns the exit status.
+        """Run the trainings and show the results; returns the exit status.
 
         Raises:
-            UsageError: the trace cannot be used, by itself or with this script.
+            UsageError: the trace cannot be used, or not with this script.
             TrialFailed: the training with the fixed batch failed.
         """
         request = self.request
@@ -158,7 +163,7 @@ class Emulator:
         return self._show(sizes)
 
     def _measure(self, sizes: traces.Trace, folder: Path, bars: Bars) -> Changes:
-        """Run the training with the fixed batch; returns the widths for those under the trace."""
+        """Run the training with the fixed batch; returns the widths for the trainings with the trace's sizes."""
         found: list[Changes] = []
         show = bars.begin(FIXED)
 
@@ -207,7 +212,7 @@ class Emulator:
         print(f"figures: {path}", file=sys.stderr)
 
     def _draw(self, path: Path, sizes: traces.Trace, outcomes: list[Outcome], metric: str | None) -> None:
-        """Draw the picture; whatever goes wrong with that, the table has been shown."""
+        """Draw the picture. If this fails, print why; the table has already been shown."""
         shape = _shape(self._records[FIXED])
         script = Path(self.request.command[0]).resolve()
         title = f"{script.parent.name}/{script.name} under {sizes.title}"
@@ -233,12 +238,13 @@ def _shape(record: Record) -> traces.Shape:
 
 
 def _of_job(sizes: traces.Trace, name: str) -> Any:
-    """``seed`` or ``threads`` of the job whose sizes these are; None: not known, or there is no job."""
+    """``seed`` or ``threads`` of the job whose history is the trace. None: unknown, or there is no such job."""
     return getattr(sizes.history, name) if isinstance(sizes, traces.OfJob) else None
 
 
 def _bits(sizes: traces.Trace, outcomes: list[Outcome]) -> Iterator[str]:
-    """Which runs ended with the bits of the job whose sizes they had."""
+    """Yield a sentence that names the trainings whose trained state has the same bits as the job's. Yield nothing if
+    the trace is not the history of a finished job."""
     if not isinstance(sizes, traces.OfJob) or not sizes.history.digest:
         return
     same = [each.name for each in outcomes[1:] if each.digest == sizes.history.digest]
@@ -247,7 +253,7 @@ def _bits(sizes: traces.Trace, outcomes: list[Outcome]) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """Fit for a folder."""
+    """The name with only characters that a folder's name may have."""
     return "".join(character if character.isalnum() or character in "-." else "_" for character in name)
 
 
@@ -264,8 +270,8 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and all that it has started, its supervisor too, which has a session of its own and would wait
-    for its driver."""
+    """Kill the process and all its descendants. Its supervisor has a session of its own and would wait for its driver,
+    so a signal to the process group is not enough."""
     below = {pid: processes.start_time(pid) for pid in processes.descendants(process.pid)}
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -281,7 +287,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _tail(path: Path) -> str:
-    """What the script printed last, each line indented."""
+    """The last lines that the script printed, each indented."""
     with path.open(errors="replace") as file:
         lines = [line.rstrip() for line in deque(file, _TAIL_LINES)]
     return "".join(f"\n    {line}" for line in lines if line)

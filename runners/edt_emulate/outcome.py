@@ -1,7 +1,7 @@
-"""The figures of an emulation, computed from its records.
+"""Computes the results of an emulation from the records of its trainings.
 
-Engines report loss and metrics as means over the epoch so far; here an update has its own: with m_k the mean after n_k
-samples, (m_k n_k - m_{k-1} n_{k-1}) / (n_k - n_{k-1}).
+Engines report loss and metrics as means over the epoch so far. This module computes the values of each single update:
+with m_k the mean after n_k samples of the epoch, update k has (m_k n_k - m_{k-1} n_{k-1}) / (n_k - n_{k-1}).
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ LOSS = "loss"
 
 @dataclass(frozen=True)
 class Curve:
-    """A value over the training, at micro-batches done."""
+    """A value over the training."""
 
     step: tuple[int, ...]
+    """Number of micro-batches done at each value."""
     value: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one training.
+    """The result of one training.
 
     Args:
-        name: of the trial.
-        loss, metric: at the end: of the last validation, or else the mean over the last epoch. NaN: there is none.
-        updates: how many it made.
-        mean_batch: samples an update, on average.
-        digest: of the trained state.
-        curves: by name: ``loss``, ``metric`` (of each update), ``batch``, ``learning_rate``, and ``test loss``,
-            ``test metric`` where it was validated. Those that are not known are missing.
+        name: name of the training.
+        loss, metric: final values: of the last validation, or else the means over the last epoch. NaN: unknown.
+        updates: number of updates.
+        mean_batch: mean number of samples of an update.
+        digest: digest of the trained state.
+        curves: curves by name: ``loss`` and ``metric`` (of each update), ``batch``, ``learning_rate``, and, if there
+            were validations, ``test loss`` and ``test metric``. Unknown curves are missing.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Outcome:
     curves: Mapping[str, Curve]
 
     def to_json_object(self, metric: str | None) -> dict[str, Any]:
-        """``metric``: its name."""
+        """The result as a JSON object. ``metric``: name of the metric; None: there is none."""
         names = {"metric": metric, "test metric": f"test {metric}"}
         found = {"run": self.name, "updates": self.updates, "mean_batch": self.mean_batch, "digest": self.digest}
         final = {LOSS: _number(self.loss)} | ({metric: _number(self.metric)} if metric else {})
@@ -61,19 +62,28 @@ class Outcome:
 
 
 def metrics_of(record: Record) -> list[str]:
-    """Names of the metrics beside the loss."""
+    """Names of the metrics other than the loss."""
     points = record.validations or record.updates
     return [name for name in (points[-1].metrics if points else ()) if name != LOSS and name not in DETAILS]
 
 
 def metric_of(record: Record) -> str | None:
-    """The metric that is looked at beside the loss: an accuracy, or else the first there is. None: there is none."""
+    """Name of the metric that is shown beside the loss: an accuracy, or else the first metric. None: there is none."""
     names = metrics_of(record)
     return next((name for name in names if "acc" in name.lower()), names[0] if names else None)
 
 
 def outcome(name: str, record: Record, metric: str | None) -> Outcome:
-    """Of a training that is over. Raises ValueError for one without an update."""
+    """Compute the result of a training that is over.
+
+    Args:
+        name: name of the training.
+        record: its record.
+        metric: name of the metric; None: there is none.
+
+    Raises:
+        ValueError: the record has no update.
+    """
     if not record.updates:
         raise ValueError(f"{name}: the record holds no update")
     samples, batches = _samples(record)
@@ -103,8 +113,8 @@ def outcome(name: str, record: Record, metric: str | None) -> Outcome:
 
 
 def smooth(curve: Curve, window: float) -> list[float]:
-    """Means over ``window`` steps around each update, in which a large one counts for as much more as it has more
-    micro-batches. NaN where there is one among them."""
+    """Means of a curve over ``window`` micro-batches around each update. Each update is weighted by its number of
+    micro-batches. If a value is NaN, each mean whose window includes or follows this value is NaN."""
     sizes = [step - before for before, step in zip((0, *curve.step), curve.step, strict=False)]
     sums, counts = [0.0], [0]
     for value, size in zip(curve.value, sizes, strict=True):
@@ -123,10 +133,10 @@ def _steps(points: Sequence[Point]) -> tuple[int, ...]:
 
 
 def _samples(record: Record) -> tuple[list[float], list[float]]:
-    """Samples of its epoch behind each update, and those of the update itself."""
+    """For each update: the number of samples of its epoch up to its end, and the number of its own samples."""
     assert record.shape is not None
     schedule = record.schedule
-    in_unit = record.shape["batch_size"] / schedule.batch_size  # a unit of some data sets is a batch
+    in_unit = record.shape["batch_size"] / schedule.batch_size  # in some data sets the unit is a batch, not a sample
     behind, own, epoch = [], [], 0
     for point in record.updates:
         done = point.step - (point.epoch - 1) * schedule.steps_per_epoch
@@ -141,7 +151,7 @@ def _values(points: Sequence[Point], name: str, otherwise: Sequence[float]) -> l
 
 
 def _own(points: Sequence[Point], name: str, samples: Sequence[float]) -> tuple[float, ...]:
-    """Each update's own value out of the means over the epoch so far."""
+    """Each update's own value, computed from the means over the epoch so far."""
     found, epoch, total, count = [], 0, 0.0, 0.0
     for point, behind in zip(points, samples, strict=True):
         if point.epoch != epoch:

@@ -1,20 +1,20 @@
-"""Traces of sizes, and the offsets at which a training's sizes change by them.
+"""Reads traces of sizes, and computes the offsets at which the width of a training changes.
 
-A trace is of batch sizes (a CSV with a column ``batchsize``), of devices (a CSV with a column ``Time``), or the history
-of a job (JSON). An offset counts micro-batches, those of validations too; an update of width w takes w of an epoch's,
-and the last of an epoch what is left. The schedule of a training under a trace counts micro-batches, so its steps are
-those.
+A trace holds batch sizes (a CSV with a column ``batchsize``), numbers of devices (a CSV with a column ``Time``), or the
+history of a job (JSON). An offset counts micro-batches, including those of validations. An update of width w uses w
+micro-batches of an epoch; the last update of an epoch uses those that are left. Under a trace the schedule of a
+training counts its steps in micro-batches.
 
 ``edt emulate --job`` writes the history of a job (``--save-history`` keeps it):
 
-    {"job": {…},                     as ``GET /api/v1/jobs/edt-12`` gives it
-     "micro_batches_a_step": 1,      what the log's lines say an update counts: 1 where the batch followed the engines
+    {"job": {…},                     the answer of ``GET /api/v1/jobs/edt-12``
+     "micro_batches_a_step": 1,      micro-batches of an update, from the log; 1 if the batch followed the engines
      "updates": [[0, 1], [24, 2]],   from the log: steps before the first update of each width, and that width
-     "resizes": […]}                 as ``GET /api/v1/jobs/edt-12/resizes`` gives them
+     "resizes": […]}                 the answer of ``GET /api/v1/jobs/edt-12/resizes``
 
-The log has a line for every update, so where the batch followed the engines its replay has the same bits. A job whose
-batch was fixed had one width all the time; then, and where there is nothing but the answer of ``/resizes``, the widths
-are what the resizes say: the replay shows what would have been, had the batch followed the engines.
+The log has a line for each update. So if the job's batch followed the engines, the replay has the same bits as the job.
+If the job's batch was fixed, or the file has only the answer of ``/resizes``, the widths come from the resizes. Then
+the replay shows what the job would have done if the batch had followed the engines.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from edt_runner.schedule import Schedule
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked about the trace.
+    """The options for reading a trace.
 
     Args:
-        engines_max: the most engines of a trace of devices; None: as many as it has room for.
+        engines_max: largest number of engines in a trace of devices; None: as many as the devices allow.
         unit: devices of an engine.
-        step_seconds: how long an update lasts; None: so long that the trace lasts for the training.
-        column: of the counts.
-        at_end: what comes when the trace has ended; None: ``hold`` for batch sizes, ``cycle`` for devices.
+        step_seconds: seconds of an update; None: so many that the trace lasts exactly for the training.
+        column: name of the column of counts; None: a known name, or the only other column.
+        at_end: what follows the end of the trace (see ``lasting``); None: ``hold`` for batch sizes, ``cycle`` for
+            devices.
     """
 
     engines_max: int | None = None
@@ -54,8 +55,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a script's training is like: its schedule, in micro-batches; samples of one of these; samples of the batch
-    that its learning rate was chosen for; whether its own batch follows the engines."""
+    """The facts about a script's training that determine its widths.
+
+    Args:
+        schedule: the schedule, in micro-batches.
+        batch_size: samples of a micro-batch.
+        reference: samples of the batch for which the learning rate was chosen.
+        per_engine: whether the script's own batch follows the engines.
+    """
 
     schedule: Schedule
     batch_size: int
@@ -65,33 +72,33 @@ class Shape:
 
 @dataclass
 class Trace:
-    """Where the sizes of a training come from."""
+    """The source of a training's sizes. Each kind of trace is a subclass."""
 
     title: str = field(default="", init=False)
-    """What a person calls it."""
+    """The trace's name for people."""
     facts: dict[str, Any] = field(default_factory=dict, init=False)
-    """What the JSON file of an emulation says about it."""
+    """Facts about the trace for the JSON file of an emulation."""
     notes: list[str] = field(default_factory=list, init=False)
-    """Sentences about how it was used, after ``changes``."""
+    """Sentences for the user about the use of the trace. ``changes`` adds some."""
 
     def changes(self, shape: Shape) -> Changes:
         """The widths of a training of this shape.
 
         Raises:
-            UsageError: it cannot have them.
+            UsageError: a training of this shape cannot have the sizes of the trace.
         """
         raise NotImplementedError
 
 
 @dataclass
 class OfBatches(Trace):
-    """A trace of batch sizes, one an update."""
+    """A trace of batch sizes, with one size for each update."""
 
     path: Path
     at_end: str
 
     def __post_init__(self) -> None:
-        self._sizes(1)  # raises what is wrong with it whatever the script is
+        self._sizes(1)  # raises the errors that do not depend on the script
         self.title, self.facts = self.path.name, {"kind": "batch sizes"}
 
     def changes(self, shape: Shape) -> Changes:
@@ -109,7 +116,7 @@ class OfBatches(Trace):
 
 @dataclass
 class OfDevices(Trace):
-    """A trace of how many devices there were when."""
+    """A trace of the number of devices over time."""
 
     path: Path
     options: Options
@@ -117,7 +124,7 @@ class OfDevices(Trace):
     def __post_init__(self) -> None:
         self._trace = availability.read(self.path, self.options.column)
         self._engines = self._trace.engines(self.options.unit, self.options.engines_max)
-        self._trace.lasting(self._engines, 1)  # it has room for an engine
+        self._trace.lasting(self._engines, 1)  # raises UsageError if no row has room for an engine
 
     def changes(self, shape: Shape) -> Changes:
         seconds = self.options.step_seconds or self._trace.lasting(self._engines, shape.schedule.steps)
@@ -149,7 +156,7 @@ class OfDevices(Trace):
 
 @dataclass
 class OfJob(Trace):
-    """The sizes that a job has had."""
+    """The sizes that a job had, from its history."""
 
     history: History
 
@@ -166,10 +173,10 @@ class OfJob(Trace):
 
 
 def read(path: Path, options: Options) -> Trace:
-    """The trace in a file.
+    """Read the trace in a file.
 
     Raises:
-        UsageError: it is none; names the file, the row or column and the value.
+        UsageError: the file is no trace. The message names the file, the row or column, and the value.
     """
     try:
         if path.suffix.lower() == ".json":
@@ -199,12 +206,17 @@ def _span(seconds: float) -> str:
 
 
 Changes = list[tuple[int, int]]
-"""(offset, width from there on)."""
+"""Pairs (offset, width from this offset on), in ascending order."""
 ENDINGS = ("hold", "cycle", "error")
 
 
 def of_updates(schedule: Schedule, widths: Iterator[int]) -> Changes:
-    """Where widths change that are given update by update; takes as many of them as the training has updates."""
+    """The changes for widths that are given one for each update.
+
+    Args:
+        schedule: the training's schedule, in micro-batches.
+        widths: the width of each update; as many are taken as the training has updates.
+    """
     found: Changes = []
     for epoch in range(schedule.epochs):
         done, left = epoch * schedule.steps_per_epoch, schedule.steps_per_epoch
@@ -218,29 +230,29 @@ def of_updates(schedule: Schedule, widths: Iterator[int]) -> Changes:
 
 
 def of_micro_batches(schedule: Schedule, changes: Iterable[tuple[int, int]]) -> Changes:
-    """Where widths change that are given by (micro-batches of training before, width)."""
+    """The changes for widths that are given as pairs (micro-batches of training before, width)."""
     return [(offset_at(schedule, done), width) for done, width in changes if done < schedule.steps]
 
 
 def offset_at(schedule: Schedule, done: int) -> int:
-    """The offset at which so many micro-batches of training are done, and the validations before the next one too."""
+    """The offset after ``done`` micro-batches of training and all validations before the next micro-batch."""
     epoch = done // schedule.steps_per_epoch
     validations = epoch // schedule.validation_freq if schedule.test_samples and schedule.validation_freq else 0
     return done + validations * schedule.validation_steps
 
 
 def lasting(name: str, make: Callable[[], Iterator[int]], at_end: str, note: Callable[[str], None]) -> Iterator[int]:
-    """The widths of ``make()`` without end.
+    """Yield the widths of a trace, and continue without end after the trace has ended.
 
     Args:
-        name: of the trace, for messages.
-        make: begins the trace anew.
-        at_end: what comes when it ends: its last width for ever ("hold"), all of it again and again ("cycle"), or an
-            error ("error").
-        note: called once with a sentence about that.
+        name: name of the trace, for messages.
+        make: returns the widths of the trace from its beginning.
+        at_end: what follows the end of the trace: its last width for ever ("hold"), the whole trace again and again
+            ("cycle"), or an error ("error").
+        note: called with a sentence when the trace has ended, unless ``at_end`` is "error".
 
     Raises:
-        UsageError: they end, by ``error``; or there are none at all.
+        UsageError: the trace has ended and ``at_end`` is "error", or the trace has no update.
     """
     count, last = 0, 0
     for width in make():
@@ -265,15 +277,15 @@ _HISTORY = "the JSON that `edt emulate --job … --save-history` or GET …/resi
 
 @dataclass(frozen=True)
 class History:
-    """Sizes of one job.
+    """The sizes that one job had.
 
     Args:
-        job: its id.
-        changes: (steps of training before, engines from there on), the first at 0.
-        unit: micro-batches of one step; None: as many as the script's own.
-        inexact: why a replay has other bits than the job; empty: it has the same.
-        seed, threads: of the job; None: not known.
-        digest: of what it had trained; None: it is not finished, or not known.
+        job: the job's id.
+        changes: pairs (steps of training before, engines from there on); the first has 0 steps.
+        unit: micro-batches of one step; None: as many as in a step of the script.
+        inexact: why a replay has other bits than the job; "": it has the same bits.
+        seed, threads: seed and threads of the job; None: unknown.
+        digest: digest of the job's trained state; None: the job is not finished, or the digest is unknown.
     """
 
     job: str
@@ -285,17 +297,18 @@ class History:
     digest: str | None = None
 
     def micro_batches(self, own_unit: int) -> tuple[tuple[int, int], ...]:
-        """(micro-batches of training before, width from there on); ``own_unit``: of a step of the script's."""
+        """The changes as pairs (micro-batches of training before, width from there on). ``own_unit``: micro-batches in
+        a step of the script."""
         unit = self.unit or own_unit
         return tuple((step * unit, width) for step, width in self.changes)
 
 
 def read_history(path: Path) -> History:
-    """The history in a file.
+    """Read the history in a file.
 
     Raises:
-        UsageError: it is no history.
-        OSError: it cannot be read.
+        UsageError: the file is no history.
+        OSError: the file cannot be read.
     """
     try:
         return _history(json.loads(path.read_text(encoding="utf-8")))
@@ -306,7 +319,11 @@ def read_history(path: Path) -> History:
 
 
 def _history(data: Any) -> History:
-    """The history in what a file holds. Raises UsageError where none is."""
+    """The history in JSON data.
+
+    Raises:
+        UsageError: the data have no sizes.
+    """
     if isinstance(data, list):
         data = {"resizes": data}
     elif "items" in data:
@@ -333,8 +350,15 @@ def _history(data: Any) -> History:
 
 
 def of_resizes(resizes: Sequence[Mapping[str, Any]], unit: int | None) -> list[tuple[int, int]]:
-    """(steps before, engines from there on) of the rows of ``/resizes``. A joining engine takes part in no more than
-    the reduction of the step at which it comes, so that the larger size counts from the step after it."""
+    """The changes in the rows of ``/resizes``, as pairs (steps before, engines from there on).
+
+    In the step at which an engine joins, it takes part only in the reduction. So the larger size counts from the next
+    step on.
+
+    Args:
+        resizes: the rows.
+        unit: micro-batches of one step; None: unknown.
+    """
     sized = [each for each in resizes if each.get("step") is not None and each.get("workers")]
     found: list[tuple[int, int]] = []
     for each in sorted(sized, key=lambda row: (row["fence"], row["generation"] or 0, row["number"])):

@@ -1,4 +1,5 @@
-"""The launcher whose supervisors are processes of this machine. It hands a spec to a warm supervisor or a cold one."""
+"""The launcher that runs supervisors as processes of this machine. It sends each spec to a warm supervisor if one fits,
+else to a new one."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ from edt_contract.processes import TAG_VARIABLE
 
 
 class ProcessLauncher:
-    """Starts a supervisor as a process, or takes a warm one that has imported its framework already."""
+    """Starts a supervisor as a process, or uses a warm supervisor, which has imported its framework already.
+
+    Raises:
+        BadSetting: the folder for sockets cannot be made.
+    """
 
     def __init__(
         self, settings: AgentSettings, children: Children, records: SupervisorRecords, environ: Mapping[str, str]
@@ -39,7 +44,7 @@ class ProcessLauncher:
         self._warm = WarmSupervisors(lambda kind: self._spawn(kind, cold=False), settings.warm)
         self._logs = settings.state_dir / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
-        make_private(settings.sockets)  # raises BadSetting, and the agent does not start
+        make_private(settings.sockets)  # if this raises BadSetting, the agent does not start
 
     async def start(self, spec: AttemptSpec, desired: DesiredState, before: int = 0) -> ProcessHandle:
         if spec.image:
@@ -58,7 +63,7 @@ class ProcessLauncher:
             raise StartFailed(f"the spec did not reach its supervisor: {error.strerror or error}") from error
         finally:
             if supervisor.pipe >= 0:
-                os.close(supervisor.pipe)  # without a spec it exits at once
+                os.close(supervisor.pipe)  # a supervisor without a spec exits when its input ends
                 supervisor.pipe = -1
 
     def adopt(self, record: SupervisorRecord) -> ProcessHandle:
@@ -70,7 +75,7 @@ class ProcessLauncher:
         return ProcessHandle(record, self._settings.tag)
 
     async def find(self, spec: AttemptSpec) -> SupervisorRecord | None:
-        """By the spool folder. A supervisor that has ended, and whose last report the API has, is not adopted."""
+        """Search in the spool folder. A supervisor that has ended and whose last report the API has is not adopted."""
         known = from_attempt_file(spec)
         if known is None or (acknowledged_end(spec) and not alive(known.process)):
             return None
@@ -93,7 +98,8 @@ class ProcessLauncher:
         return ImageAbsent("this node starts no containers (EDT_LAUNCHER)", for_good=True)
 
     async def run(self, busy: asyncio.Event) -> None:
-        """Keep warm supervisors, from the API's first answer on: an API that starts here needs the cores before."""
+        """Keep warm supervisors. This begins after the API's first answer, because an API that starts on this machine
+        at the same time needs the cores first."""
         await busy.wait()
         await self._warm.run()
 
@@ -101,14 +107,14 @@ class ProcessLauncher:
         self._warm.discard()
 
     def _sockets(self) -> Path:
-        """The folder for sockets, made again if the agent before this one has removed it."""
+        """Make the folder for sockets again if the agent before this one has removed it; returns the folder."""
         try:
             return make_private(self._settings.sockets)
         except BadSetting as error:
             raise StartFailed(str(error)) from error
 
     def _take(self, spec: AttemptSpec) -> UnassignedSupervisor | None:
-        """A warm supervisor, if there is one that fits."""
+        """A warm supervisor that fits the job; None: there is none."""
         kind = FrameworkKind.of(spec)
         self._warm.expect(kind)
         return None if must_be_cold(spec.environ, self._environ | kind.environ) else self._warm.take(kind)
@@ -121,7 +127,7 @@ class ProcessLauncher:
         environ = self._environ | kind.environ | marks
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            # Large enough that a write does not wait for a reader which is importing.
+            # The pipe is so large that writing a spec does not wait while the supervisor is still importing.
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
             log_file = _log_file(output)
             try:
@@ -136,7 +142,8 @@ class ProcessLauncher:
         return UnassignedSupervisor(child, life, writing, output)
 
     async def _hand_over(self, supervisor: UnassignedSupervisor, spec: AttemptSpec, before: int) -> SupervisorRecord:
-        """Make the folder, write the record, send the spec, in this order, since the agent may die in between."""
+        """Make the folder, write the record, and send the spec. The order matters, because the agent may die between
+        these steps."""
         spec = prepare(spec, self._sockets() / f"{spec.job}.{spec.fence}.sock")
         process = supervisor.child.id
         record = SupervisorRecord.of(
@@ -156,18 +163,23 @@ class ProcessLauncher:
 
 
 def _missing_package(framework: str) -> str | None:
-    """The package that a framework needs and this Python lacks; None: nothing is missing. It is not imported."""
+    """The package that a framework needs and this Python lacks; None: nothing is missing. The package is not
+    imported."""
     known = FRAMEWORKS.get(framework)
     return known.package if known is not None and importlib.util.find_spec(known.package) is None else None
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment that a supervisor inherits: without our variables, since user code sees it."""
+    """The environment that a supervisor inherits. User code sees it, so it has no EDT_* variables."""
     return {name: value for name, value in environ.items() if not name.startswith("EDT_")}
 
 
 def _log_file(path: Path) -> int:
-    """Raises StartFailed."""
+    """Open a log for appending.
+
+    Raises:
+        StartFailed: the log cannot be opened.
+    """
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -175,7 +187,7 @@ def _log_file(path: Path) -> int:
 
 
 def _move_output(output: Path, target: Path) -> None:
-    """Move a supervisor's output into its spool folder, or link it there where that is on another disk."""
+    """Move a supervisor's output into its spool folder. If the folder is on another disk, make a link there."""
     try:
         output.replace(target)
     except OSError:
@@ -184,12 +196,12 @@ def _move_output(output: Path, target: Path) -> None:
 
 
 class ProcessHandle(Handle):
-    """The handle of a process.
+    """The handle of a supervisor that is a process of this machine.
 
     Args:
-        record: which process it is.
+        record: the supervisor's record.
         tag: value of EDT_TAG in the processes of this home.
-        child: the process, if this agent started it.
+        child: the supervisor's process, if this agent started it.
     """
 
     def __init__(self, record: SupervisorRecord, tag: str, child: Child | None = None) -> None:
@@ -201,8 +213,8 @@ class ProcessHandle(Handle):
 
     @property
     def lives(self) -> bool:
-        """Whether exactly this process runs and has this home's tag. A child counts as running until it is reaped,
-        because before that its exit status is not known."""
+        """Whether the recorded process runs and has this home's tag. A child of this agent counts as running until it
+        is reaped, because its exit status is not known before."""
         if self._child is not None:
             return self._child.status is None
         return self._pidfd is not None and alive(self.record.process)
@@ -220,7 +232,8 @@ class ProcessHandle(Handle):
         return process.id if process is not None and is_one and self.lives else None
 
     def kill(self) -> None:
-        """SIGKILL to all its processes. One that starts meanwhile is found by the next call."""
+        """Send SIGKILL to the supervisor and all its processes. If a process starts during this call, the next call
+        finds it."""
         kill(process.id for process in self._processes())
 
     def drop(self) -> None:
@@ -229,17 +242,18 @@ class ProcessHandle(Handle):
 
     async def remove(self) -> None:
         self.drop()
-        if self.record.socket:  # a supervisor that was killed has not removed it
+        if self.record.socket:  # a supervisor that was killed has not removed its socket
             with contextlib.suppress(OSError):
                 Path(self.record.socket).unlink()  # noqa: ASYNC240 - on this machine's own disk
 
     def _processes(self) -> list[Process]:
-        """Its supervisor and every process that descends from it, whatever session it moved to."""
+        """The supervisor and all its descendants, also those that have moved to another session."""
         record = self.record
         found = bearers({TAG_VARIABLE: self._tag})
         if record.life:
             return [process for process in found if environment(process.id.pid).get(LIFE_VARIABLE) == record.life]
-        # The record comes from the spool (from_attempt_file), so its session counts, unless another has the pid.
+        # A record without EDT_LIFE comes from the spool (from_attempt_file). Then the processes are found by their
+        # session, unless another process has the supervisor's pid now.
         if any(process.id.pid == record.pid and process.id != record.process for process in found):
             return []
         return [process for process in found if process.session == record.pid]
@@ -250,7 +264,7 @@ class ProcessHandle(Handle):
             handle = os.pidfd_open(process.pid)
         except OSError:
             return None
-        # Checked after opening: the process behind the pidfd cannot become another one any more.
+        # This check comes after opening, because an open pidfd cannot come to mean another process.
         if not alive(process) or environment(process.pid).get(TAG_VARIABLE) != self._tag:
             os.close(handle)
             return None

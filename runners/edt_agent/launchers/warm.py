@@ -1,7 +1,8 @@
-"""Warm supervisors: they have imported their framework and wait for a spec on their standard input.
+"""Keeps warm supervisors. A warm supervisor has imported its framework and waits for a spec on its standard input.
 
-One is kept of each kind that this node uses: PyTorch's from the beginning, another kind's from its first job on, or
-from the beginning where EDT_WARM names it. If the agent dies, the spec never comes, and the supervisor exits.
+The agent keeps one warm supervisor of each kind that this node uses. It starts the kinds that EDT_WARM names at once
+(by default PyTorch), and any other kind at its first job. If the agent dies, the supervisor's input ends without a
+spec, and the supervisor exits.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from edt_contract.frameworks import KERAS2_VALUES, KERAS2_VARIABLE, supervisor_e
 log = logging.getLogger(__name__)
 
 _REPLACE_SECONDS = 1.0
-"""A new one starts so long after one was taken, so that it does not slow down that job's first steps."""
+"""Seconds between the use of a warm supervisor and the start of the next one, so that the start does not slow down the
+job's first steps."""
 
 
 @dataclass(frozen=True)
 class FrameworkKind:
-    """What a warm supervisor has imported."""
+    """The framework that a warm supervisor has imported, with the variant of Keras."""
 
     framework: str
     keras2: bool = False
-    """TensorFlow's Keras is Keras 2."""
+    """Whether TensorFlow uses Keras 2."""
 
     @classmethod
     def of(cls, spec: AttemptSpec) -> FrameworkKind:
@@ -41,7 +43,7 @@ class FrameworkKind:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables that it is started with."""
+        """The framework's environment variables for the start of a supervisor."""
         return supervisor_environ(self.framework, {KERAS2_VARIABLE: "1"} if self.keras2 else None)
 
     def __str__(self) -> str:
@@ -54,16 +56,19 @@ class UnassignedSupervisor:
 
     child: Child
     life: str
+    """Value of EDT_LIFE in the supervisor."""
     pipe: int
+    """Write end of the pipe that is the supervisor's standard input; -1: closed."""
     output: Path
+    """File with the supervisor's output."""
 
 
 class WarmSupervisors:
-    """Keeps one for each framework of ``frameworks``, and one of each kind that is expected later.
+    """Keeps one warm supervisor for each framework of ``frameworks``, and one of each kind that ``expect`` adds.
 
     Args:
-        spawn: starts one, or raises StartFailed.
-        frameworks: those to begin with. Empty: none is ever kept.
+        spawn: starts a supervisor, or raises StartFailed.
+        frameworks: the first frameworks. If empty, no warm supervisor is ever kept.
     """
 
     def __init__(self, spawn: Callable[[FrameworkKind], UnassignedSupervisor], frameworks: Collection[str]) -> None:
@@ -73,17 +78,17 @@ class WarmSupervisors:
 
     @property
     def lives(self) -> set[str]:
-        """The EDT_LIFE values of those that wait now."""
+        """The EDT_LIFE values of the warm supervisors that wait now."""
         return {place.warm.life for place in self._places.values() if place.warm is not None}
 
     def expect(self, kind: FrameworkKind) -> None:
-        """A job of this kind has come; keep a warm supervisor for the next one."""
+        """Note that a job of this kind has come, and keep a warm supervisor for the next such job."""
         if self._places and kind not in self._places:
             self._places[kind] = _Place(used=True)
             self._changed.set()
 
     def take(self, kind: FrameworkKind) -> UnassignedSupervisor | None:
-        """Take the one that waits; it is replaced. None: there is none."""
+        """Take the waiting supervisor of this kind; another one will be started. None: there is none."""
         place = self._places.get(kind)
         if place is None or place.warm is None:
             return None
@@ -95,7 +100,7 @@ class WarmSupervisors:
         return None
 
     async def run(self) -> None:
-        """Keep them running, for ever."""
+        """Keep the warm supervisors running, for ever."""
         async with asyncio.TaskGroup() as group:
             begun: set[FrameworkKind] = set()
             while True:
@@ -106,12 +111,12 @@ class WarmSupervisors:
                 await self._changed.wait()
 
     def discard(self) -> None:
-        """Kill those that wait. When this returns they are gone."""
+        """Kill the waiting supervisors. When this returns, they are gone."""
         for place in self._places.values():
             place.discard()
 
     async def _keep_one(self, kind: FrameworkKind, place: _Place) -> None:
-        """Keep one of them running. One that dies by itself is replaced after growing pauses."""
+        """Keep one supervisor of this kind running. If it dies by itself, start another one after growing pauses."""
         failed = 0
         if place.used:
             await asyncio.sleep(_REPLACE_SECONDS)
@@ -144,13 +149,13 @@ class _Place:
         self.warm: UnassignedSupervisor | None = None
         self.taken = asyncio.Event()
         self.used = used
-        """A job of this kind is just starting, so this one is not urgent."""
+        """Whether a job of this kind is just starting, so that the next warm supervisor is not urgent."""
 
     def discard(self) -> None:
         warm, self.warm = self.warm, None
         if warm is None:
             return
-        os.close(warm.pipe)  # it would exit by itself, but only after all its imports
+        os.close(warm.pipe)  # now it would exit by itself, but only after its imports
         kill([warm.child.id])
         with contextlib.suppress(ChildProcessError):
             os.waitpid(warm.child.id.pid, 0)

@@ -1,8 +1,8 @@
-"""The description of a job's container, made of its attempt spec, its desired state and the node. Pure.
+"""Makes the description of a job's container from the attempt spec, the desired state and the node. Pure.
 
-In the container one supervisor runs, as process 1, with everything that it forks; the job's code runs as another user.
-It sees the job's folder, the data (read-only) and the folder of its socket, and no other folder of the node. Its image
-is read-only.
+The container runs one supervisor as process 1, and the processes that the supervisor forks. The job's code runs as
+another user. The container sees the job's folder, the data (read-only), the folder of the supervisor's socket, and the
+folders of EDT_DOCKER_MOUNTS, but no other folder of the node. Its image is read-only.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _LOG_SIZE = "1m"
 class Limits:
     """The limits of a container: memory in bytes, cpus in cores.
 
-    They are ceilings, not reservations: a base for the supervisor, the driver and the coordinator, and a share for
-    each engine. By default nine tenths of the node's memory and all of its cores are divided by its slots, so that
-    containers on all slots together have no more than the node.
+    The limits are maxima; nothing is reserved. A limit is the sum of a base for supervisor, driver and coordinator, and
+    of a share for each engine. By default each engine's share of the cores is the node's cores / its slots, and its
+    share of the memory is (nine tenths of the node's memory - the base) / its slots.
     """
 
     memory: int
@@ -46,17 +46,19 @@ class Node:
 
     name: str
     tag: str
+    """Value of EDT_TAG, which names the home."""
     slots: tuple[Slot, ...]
     memory: int
+    """Bytes of memory."""
     cores: int
 
     @property
     def labels(self) -> dict[str, str]:
-        """By these all containers of this node of this home are found."""
+        """Labels that all containers of this node and this home have."""
         return {LABEL_TAG: self.tag, LABEL_NODE: self.name}
 
     def limits(self, settings: DockerSettings, engines: int) -> Limits:
-        """What a container with so many engines may use here."""
+        """The limits of a container with this number of engines on this node."""
         slots = max(1, len(self.slots))
         base = settings.memory_base
         if base is None:
@@ -83,17 +85,17 @@ def container_spec(
     script_user: int | None = None,
     with_data: bool = True,
 ) -> dict[str, Any]:
-    """Arguments for docker's ``create_container``; ``host_config`` holds those for ``create_host_config``.
+    """The arguments for docker's ``create_container``. ``host_config`` holds the arguments for ``create_host_config``.
 
     Args:
         spec: the attempt.
-        desired: its first desired state, of which the limits follow.
+        desired: the first desired state; it determines the limits.
         settings: EDT_DOCKER_*.
         node: the machine.
         user: uid and gid of the supervisor.
-        script_user: uid of the job's code, if it is another one; then the container starts as root, with only those
-            capabilities by which the supervisor and its children change their users.
-        with_data: the data file system's folder exists.
+        script_user: uid of the job's code; None: the same uid. If it is another uid, the container starts as root, with
+            only the three capabilities that the supervisor needs to run children as that user and to signal them.
+        with_data: whether the data file system's folder exists.
     """
     allowed = node.limits(settings, len(desired.slots))
     command = ["-P", "-m", "edt_runner.supervisor", "--framework", spec.framework, "--cold"]
@@ -106,7 +108,7 @@ def container_spec(
         "command": [*command, "--log", f"{spec.spool_dir}/supervisor.log"],
         "user": f"{user[0]}:{user[1]}" if script_user is None else "0:0",
         "working_dir": "/tmp",  # noqa: S108 - the container's own
-        # Nothing of a spec's environment: whoever may ask the daemon can read this.
+        # No variables of the spec's environment: they may be secrets, and all users of the daemon can read these.
         "environment": {
             "HOME": "/tmp",  # noqa: S108
             "USER": "edt",
@@ -115,7 +117,7 @@ def container_spec(
             **supervisor_environ(spec.framework),
         },
         "labels": {**node.labels, LABEL_JOB: spec.job, LABEL_FENCE: str(spec.fence)},
-        # Open for one spec. If the agent dies before it has written it, the supervisor reads the end of its input.
+        # The input is open for one spec. If the agent dies before it has written the spec, the input ends.
         "stdin_open": True,
         "stop_signal": "SIGTERM",
         "stop_timeout": int(spec.grace_seconds) + _STOP_SLACK_SECONDS,
@@ -144,7 +146,7 @@ def container_spec(
 
 
 def container_name(spec: AttemptSpec, node: Node) -> str:
-    """One name for each attempt of a node, so that the daemon refuses to make a second container."""
+    """The container's name. Each attempt of a node has one name, so the daemon refuses to make a second container."""
     mark = hashlib.sha256(f"{node.tag}/{node.name}".encode()).hexdigest()[:8]
     return f"edt-{mark}-{re.sub(r'[^a-zA-Z0-9_.-]', '-', spec.job)}.{spec.fence}"
 
@@ -158,12 +160,17 @@ def image_of(spec: AttemptSpec, settings: DockerSettings) -> str:
 
 
 def cpu_quota(allowed: Limits) -> int:
+    """Microseconds of processor time that a container may use in each ``CPU_PERIOD``."""
     return int(allowed.cpus * CPU_PERIOD)
 
 
 def device_requests(desired: DesiredState, settings: DockerSettings, slots: Sequence[Slot]) -> list[dict[str, Any]]:
-    """The GPUs that it gets: all of its node's, since none can be added later and an engine sees only its own by
-    CUDA_VISIBLE_DEVICES; with ``fixed`` only those of the slots that it starts with. Empty on a node without GPUs."""
+    """The GPUs of a container, as docker's device requests. The list is empty on a node without GPUs.
+
+    By default a container gets all GPUs of its node, because none can be added later. CUDA_VISIBLE_DEVICES shows each
+    engine only its own GPU. With EDT_DOCKER_GPUS=fixed a container gets only the GPUs of the slots with which it
+    starts.
+    """
     on_node = [slot.device for slot in slots if slot.device != "cpu"]
     desired_devices = {slot.device for slot in desired.slots}
     devices = [device for device in on_node if device in desired_devices] if settings.gpus == "fixed" else on_node
@@ -173,20 +180,20 @@ def device_requests(desired: DesiredState, settings: DockerSettings, slots: Sequ
 
 
 def folders(spec: AttemptSpec) -> list[str]:
-    """The folders that a job writes: its own, and those of the spec that lie elsewhere."""
+    """The folders of the spec in which a job's processes write, without folders that lie inside another one."""
     named = [spec.result_dir, spec.work_dir, spec.log_dir, spec.checkpoint_dir, spec.spool_dir]
     return outermost([*named, str(Path(spec.socket).parent)])
 
 
 def outermost(paths: Collection[str]) -> list[str]:
-    """The paths without those that lie inside another one."""
+    """The paths that do not lie inside another path of the list."""
     known = [PurePosixPath(path) for path in dict.fromkeys(paths)]
     return [str(path) for path in known if not any(other in path.parents for other in known)]
 
 
 def _mounts(spec: AttemptSpec, settings: DockerSettings, *, guarded: bool, with_data: bool) -> list[Mapping[str, Any]]:
-    """Mounts at the same path as on the node. ``guarded``: the spool's folder is a mount of its own, so that the job
-    cannot rename it."""
+    """The container's mounts. The job's folders and the data have the same path as on the node. If ``guarded``, the
+    spool's folder is a mount of its own, so that the job cannot rename it."""
     written = [*folders(spec), *([str(Path(spec.spool_dir).parent)] if guarded else [])]
     own = [_bind(path, path, read_only=False) for path in dict.fromkeys(written)]
     data = [_bind(str(settings.data), str(settings.data), read_only=True)] if with_data else []

@@ -1,7 +1,7 @@
-"""Requests to the Docker daemon through its SDK, each in a thread of its own.
+"""Sends requests to the Docker daemon through its SDK, each in a thread of its own.
 
-Containers may run on while the daemon does not answer. The threads are daemon threads, so that one which waits for the
-Docker daemon does not keep the agent from ending.
+Containers may continue to run while the daemon does not answer. The threads are daemon threads, so that a thread which
+waits for the Docker daemon does not prevent the agent from ending.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _AWAY = (
     OSError,
 )
 _STALLED_SECONDS = 300.0
-"""A pull without an answer for so long is given up."""
+"""Seconds without an answer after which a pull is given up."""
 TOO_LARGE = "more than EDT_DOCKER_PULL_BYTES"
 _T = TypeVar("_T")
 _D = TypeVar("_D")
 
 
 class _Puller(docker.APIClient):  # type: ignore[misc]  # docker has no types
-    """A client for one pull with a timeout for each line of the answer; the SDK's own client would wait for ever."""
+    """A client for one pull. It has a timeout for each line of the answer; the SDK's own client has none."""
 
     def _post(self, url: str, **given: Any) -> Any:
         return super()._post(url, **{**given, "timeout": self.timeout})
@@ -60,19 +60,26 @@ class ContainerEnd:
     """How a container ended."""
 
     code: int
+    """Exit status of its first process."""
     oom: bool
+    """Whether the kernel has killed a process of the container because memory ran out."""
     output: str
-    """The last lines of its output."""
+    """The last line of its output."""
 
 
 class StdinPipe:
-    """A container's standard input, until this process ends or closes it."""
+    """A container's standard input. It stays open until this process closes it or ends."""
 
     def __init__(self, response_socket: Any) -> None:
         self._keeper = response_socket
         self._socket = getattr(response_socket, "_sock", response_socket)
 
     async def write(self, data: bytes) -> None:
+        """Write ``data``.
+
+        Raises:
+            LauncherAway: the connection to the Docker daemon has broken.
+        """
         try:
             await in_thread(lambda: self._socket.sendall(data))
         except OSError as error:
@@ -86,7 +93,10 @@ class StdinPipe:
 
 
 class DockerDaemon:
-    """The daemon that DOCKER_HOST names, or this machine's. Every method may raise LauncherAway: it does not answer."""
+    """The Docker daemon that DOCKER_HOST names, or this machine's daemon.
+
+    Every coroutine may raise LauncherAway: the daemon does not answer.
+    """
 
     def __init__(self) -> None:
         self._client: Any = None
@@ -107,12 +117,15 @@ class DockerDaemon:
         return await self._call_or(False, lambda api: bool(api.inspect_image(image)))
 
     async def pull(self, image: str, seconds: float, most: int) -> str:
-        """Pull an image; returns "" when it is here, else why it is not.
+        """Pull an image.
 
         Args:
             image: its name, with or without a tag.
-            seconds: after this time the pull is given up.
+            seconds: seconds after which the pull is given up.
             most: bytes of all layers, as they are sent, above which the pull is given up.
+
+        Returns:
+            "" if the image is here now, else why it is not.
         """
 
         too_long = f"it took longer than EDT_DOCKER_PULL_SECONDS, {seconds:g}"
@@ -147,7 +160,7 @@ class DockerDaemon:
         """Make the container that ``container.container_spec`` describes; returns its id.
 
         Raises:
-            StartFailed: the daemon refuses.
+            StartFailed: the daemon refuses the request.
         """
 
         def ask(api: Any) -> str:
@@ -158,18 +171,24 @@ class DockerDaemon:
         return await self._call(ask, refused="its container could not be made")
 
     async def attach(self, container: str) -> StdinPipe:
-        """Its standard input; when the last attached client closes it, the container reads the end of its input."""
+        """Open the container's standard input. When the last attached client closes it, the container's input ends."""
         return StdinPipe(await self._call(lambda api: api.attach_socket(container, params={"stdin": 1, "stream": 1})))
 
     async def start(self, container: str) -> None:
+        """Start a container.
+
+        Raises:
+            StartFailed: the daemon refuses the request.
+        """
         await self._call(lambda api: api.start(container), refused="its container could not be started")
 
     async def state(self, container: str) -> str | None:
-        """Its state now, as in ``ContainerSummary``; None: there is none. The list may be older than an event."""
+        """The container's present state, as in ``ContainerSummary``; None: there is no such container. The result of
+        ``containers`` may be older than the newest event; this state is not."""
         return await self._call_or(None, lambda api: str(api.inspect_container(container)["State"]["Status"]))
 
     async def end(self, container: str) -> ContainerEnd | None:
-        """How it ended; None: it is gone, and that is unknown."""
+        """How a container ended; None: the container was removed, so this is unknown."""
 
         def ask(api: Any) -> ContainerEnd:
             state = api.inspect_container(container)["State"]
@@ -179,7 +198,16 @@ class DockerDaemon:
         return await self._call_or(None, ask)
 
     async def limit(self, container: str, memory: int, cpu_quota: int) -> bool:
-        """Set its limits; False: that cannot be done now, since it uses more memory or is gone."""
+        """Set a container's limits.
+
+        Args:
+            container: its id.
+            memory: bytes.
+            cpu_quota: microseconds of processor time in each ``container.CPU_PERIOD``.
+
+        Returns:
+            Whether it was done; False if the container uses more memory than that or is gone.
+        """
 
         def ask(api: Any) -> bool:
             if memory < _memory_used(api, container):
@@ -190,17 +218,20 @@ class DockerDaemon:
         return await self._call_or(False, ask, on=APIError)
 
     async def kill(self, container: str) -> None:
-        """SIGKILL to it, if it still runs."""
+        """Send SIGKILL to a container, if it still runs."""
         await self._call_or(None, lambda api: api.kill(container), on=APIError)
 
     async def remove(self, container: str) -> None:
-        """Kill and remove it. When this returns, no container has this id."""
+        """Kill and remove a container. When this returns, no container has this id."""
         await self._call_or(None, lambda api: api.remove_container(container, force=True, v=True))
 
     async def events(self, labels: Mapping[str, str], happened: Callable[[str], None]) -> None:
-        """Call ``happened`` with the container's id at each event of these containers. It ends only by LauncherAway.
+        """Call ``happened`` with the container's id at each event of the containers with these labels.
 
-        The first call has "" as id; no event after it is missed.
+        The first call has "" as id. No event after this call is missed.
+
+        Raises:
+            LauncherAway: the connection to the daemon has broken. The method ends only in this way.
         """
         loop = asyncio.get_running_loop()
         wanted = {"type": "container", "label": [f"{name}={value}" for name, value in labels.items()]}
@@ -219,7 +250,7 @@ class DockerDaemon:
         raise LauncherAway("the Docker daemon has gone")
 
     async def _call_or(self, otherwise: _D, question: Callable[[Any], _T], on: type[APIError] = NotFound) -> _T | _D:
-        """The result of a request, or ``otherwise`` where the daemon refuses it with ``on``."""
+        """The result of a request, or ``otherwise`` if the daemon refuses the request with the error ``on``."""
 
         def ask(api: Any) -> _T | _D:
             try:
@@ -230,7 +261,8 @@ class DockerDaemon:
         return await self._call(ask)
 
     async def _call(self, question: Callable[[Any], _T], refused: str = "") -> _T:
-        """Ask in a thread. ``refused``: if the daemon refuses, raise StartFailed with these words, not LauncherAway."""
+        """Send a request in a thread. If the daemon refuses it and ``refused`` is not empty, raise StartFailed with
+        these words; otherwise raise LauncherAway."""
         try:
             return await in_thread(lambda: question(self._api()))
         except APIError as error:
@@ -243,23 +275,23 @@ class DockerDaemon:
             raise LauncherAway(f"the Docker daemon does not answer: {_short(error)}") from error
 
     def _api(self) -> Any:
-        """The client, made at the first request. It opens a connection for each thread."""
+        """The client. The first request makes it. The client opens a connection for each thread."""
         with self._lock:
-            api = self._client  # another thread may set it to None
+            api = self._client  # a local variable, because the event loop may set the field to None
             if api is None:
                 api = self._client = docker.from_env(timeout=_ANSWER_SECONDS, version="auto").api
             return api
 
 
 async def in_thread(call: Callable[[], _T]) -> _T:
-    """The result of a call that may block."""
+    """Run a call that may block in a new thread; returns its result, or raises its error."""
     answer: Future[_T] = Future()
-    answer.set_running_or_notify_cancel()  # from now on it cannot be cancelled, though its caller can
+    answer.set_running_or_notify_cancel()  # the call cannot be cancelled, but its caller can
 
     def run() -> None:
         try:
             answer.set_result(call())
-        except BaseException as error:  # the caller, in another thread, raises it
+        except BaseException as error:  # raised again in the caller's thread
             answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="docker").start()
@@ -267,10 +299,10 @@ async def in_thread(call: Callable[[], _T]) -> _T:
 
 
 def check_host(environ: Mapping[str, str]) -> None:
-    """Check that DOCKER_HOST is an address.
+    """Check that DOCKER_HOST, if it is set, is an address.
 
     Raises:
-        BadSetting: it is none.
+        BadSetting: DOCKER_HOST is not an address.
     """
     host = environ.get("DOCKER_HOST", "")
     if host and "://" not in host:
@@ -285,7 +317,7 @@ def _until_it_breaks(stream: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _memory_used(api: Any, container: str) -> int:
-    """Bytes that it uses, without the page cache that the kernel can free."""
+    """Bytes of memory that a container uses, without the page cache that the kernel can free."""
     try:
         memory = api.stats(container, stream=False, one_shot=True).get("memory_stats", {})
     except APIError:
@@ -295,14 +327,14 @@ def _memory_used(api: Any, container: str) -> int:
 
 
 def _with_tag(image: str) -> tuple[str, str | None]:
-    """Name and tag; without a tag the daemon would pull all tags."""
+    """Name and tag for a pull request. Without a tag the daemon would pull all tags, so "latest" is the default."""
     if "@" in image or ":" in image.rpartition("/")[2]:
         return image, None
     return image, "latest"
 
 
 def _nothing_came(error: BaseException) -> bool:
-    """Whether a request timed out, rather than lost its connection."""
+    """Whether a request has timed out; if not, it has lost its connection."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, requests.exceptions.Timeout | urllib3.exceptions.ReadTimeoutError | TimeoutError):

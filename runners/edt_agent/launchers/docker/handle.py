@@ -1,4 +1,4 @@
-"""A supervisor that is the first process of a container. It answers from the container's last known state."""
+"""The handle of a supervisor that is the first process of a container. It keeps the container's last known state."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ _RUNS = frozenset({"running", "paused", "restarting", "removing", "unknown"})
 
 
 class ContainerHandle(Handle):
-    """The handle of a container. The launcher calls ``update`` with its state; before that it counts as running.
+    """The handle of a container. The launcher calls ``update`` with the container's state. Before the first call the
+    container counts as running.
 
     Args:
-        record: of the supervisor.
-        daemon: of the container.
+        record: the supervisor's record.
+        daemon: the Docker daemon.
         settings: EDT_DOCKER_*.
         node: the machine; None: its memory and cores are not known yet.
-        room: the number of engines for which its limits were set; None: unknown.
+        room: the number of engines for which the container's limits were set; None: unknown.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ContainerHandle(Handle):
         self._wanted = self._has = room
         self._limiting: asyncio.Task[None] | None = None
         self.dropped = False
-        """The agent does not use this handle any more."""
+        """Whether the agent no longer uses this handle."""
 
     @property
     def lives(self) -> bool:
@@ -68,8 +69,8 @@ class ContainerHandle(Handle):
 
     @property
     def oom(self) -> bool:
-        """The first process was killed, not by this agent, and the kernel has killed a process of this container for
-        want of memory. That may also have been an engine; the reports say so.
+        """Whether the supervisor got SIGKILL, not from this agent, and the kernel has killed a process of this
+        container because memory ran out. The kernel may have killed an engine instead; then a report shows that.
         """
         return self._end is not None and self._end.oom and self.code == -signal.SIGKILL and not self._killed
 
@@ -78,7 +79,7 @@ class ContainerHandle(Handle):
         return self._end.output if self._end is not None else ""
 
     def empty(self) -> bool:
-        """When the first process of a container ends, all others end too."""
+        """Whether no process is left. When the first process of a container ends, all others end too."""
         return not self.lives
 
     def kill(self) -> None:
@@ -95,7 +96,11 @@ class ContainerHandle(Handle):
         return self._has is not None and self._has >= engines
 
     async def update(self, state: str | None) -> None:
-        """The daemon's newest state of it; None: the daemon knows no such container."""
+        """Take in the container's newest state; None: the daemon knows no such container.
+
+        Raises:
+            LauncherAway: the daemon does not answer.
+        """
         state = state or "gone"
         if state in {"exited", "dead"} and self._end is None:
             self._end = await self._daemon.end(self.container)
@@ -124,7 +129,8 @@ class ContainerHandle(Handle):
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _set_limits(self, node: Node) -> None:
-        """Set the limits until they are as wanted. They are lowered only when less memory is used."""
+        """Set the limits, and try again until they are as wanted. The memory limit is lowered only when the container
+        uses less memory than the new limit."""
         while self._wanted is not None and self._has != self._wanted and self.lives:
             engines = self._wanted
             allowed = node.limits(self._settings, engines)
@@ -133,7 +139,7 @@ class ContainerHandle(Handle):
             except LauncherAway:
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
-            if done or self._has is None:  # an adopted container that uses more has got its limit from another agent
+            if done or self._has is None:  # not done and no room known: an earlier agent has set the limits
                 more = self._has is None or engines > self._has
                 self._has = engines
                 log.debug("container %s has room for %d engines", self.container[:12], engines)

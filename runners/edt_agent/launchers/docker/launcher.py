@@ -1,7 +1,8 @@
-"""The launcher whose supervisors are the first processes of containers, one container for each attempt on this node.
+"""The launcher that runs supervisors in Docker containers: one container for each attempt on this node, with the
+supervisor as its first process.
 
-It makes the folders that the container writes and changes their owner to the container's user. It follows the daemon's
-events, and the handles answer from the newest state that it has seen.
+The launcher makes the folders into which the container writes, and changes their owner to the container's user. It
+listens to the daemon's events, and gives each handle the newest state of its container.
 """
 
 from __future__ import annotations
@@ -40,15 +41,19 @@ from edt_contract.encoding import dumps
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 2.0
-"""A daemon that does not answer is asked again at least so often."""
+"""Most seconds between two tries while the daemon does not answer."""
 _LOOK_SECONDS = 10.0
-"""The containers are listed so often without an event."""
+"""Seconds after which the states are read without an event."""
 _NOT_THERE = ("not found", "does not exist", "denied", "unauthorized", "invalid reference", TOO_LARGE.lower())
-"""Words in an error after which another pull would fail too."""
+"""If a pull's error contains one of these words, another pull would fail too."""
 
 
 class DockerLauncher:
-    """Starts each supervisor in a container of its own."""
+    """Starts each supervisor in a container of its own.
+
+    Raises:
+        BadSetting: DOCKER_HOST is not an address, or the folder for sockets cannot be made.
+    """
 
     def __init__(
         self, settings: AgentSettings, docker: DockerSettings, records: SupervisorRecords, slots: Sequence[Slot]
@@ -72,7 +77,7 @@ class DockerLauncher:
         try:
             node = await self._with_resources()
             await self._ensure_image_of(spec)
-            # Earlier containers of this attempt have ended or never started.
+            # Earlier containers of this attempt have ended or were never started.
             for old in await self._containers_of(key):
                 await self._daemon.remove(old.id)
             return await self._create(spec, desired, before, node)
@@ -83,11 +88,12 @@ class DockerLauncher:
             self._starting.discard(key)
 
     async def _create(self, spec: AttemptSpec, desired: DesiredState, before: int, node: Node) -> Handle:
-        """Make the folders and the container, write the record, start it, send the spec, in this order: the agent may
-        die between any two of them. A container that was never started is swept, and one that gets no spec ends.
+        """Make the folders and the container, write the record, start the container, and send the spec. The order
+        matters, because the agent may die between two steps. ``sweep`` removes a container that was never started, and
+        a container that gets no spec ends.
         """
         socket = self._socket(spec)
-        self._sockets.mkdir(mode=0o700, parents=True, exist_ok=True)  # the agent before this one has removed it
+        self._sockets.mkdir(mode=0o700, parents=True, exist_ok=True)  # the agent before this one may have removed it
         socket.parent.mkdir(mode=0o700, exist_ok=True)
         spec = prepare(spec, socket)
         separate = self._docker.script_user if self._is_guarded(spec) else None
@@ -129,7 +135,8 @@ class DockerLauncher:
         return handle
 
     async def find(self, spec: AttemptSpec) -> SupervisorRecord | None:
-        """By the container list. A container that never ran, or whose last report the API has, is not adopted."""
+        """Search in the daemon's list of containers. A container that was never started is not adopted, nor a container
+        that has ended and whose last report the API has."""
         key = Key.of(spec)
         over = acknowledged_end(spec) > 0
         for seen in await self._containers_of(key):
@@ -141,12 +148,12 @@ class DockerLauncher:
         return known if known is not None and known.pid > 1 and alive(known.process) else None
 
     def _is_guarded(self, spec: AttemptSpec) -> bool:
-        """Whether the job's code runs as a user of its own. An image of the job's own is user code altogether, so it
-        never starts as root or with a capability."""
+        """Whether the job's code runs as another user than the supervisor. An image that the job itself asks for is
+        user code, so its container never starts as root or with a capability."""
         return self._docker.script_user is not None and not spec.image
 
     def _socket(self, spec: AttemptSpec) -> Path:
-        """The socket's path, in a folder of its own, since the container sees this folder."""
+        """The socket's path. The socket has a folder of its own, because the container sees this folder."""
         return self._sockets / f"{spec.job}.{spec.fence}" / "supervisor.sock"
 
     async def sweep(self, known: Callable[[], Collection[SupervisorRecord]]) -> int:
@@ -165,7 +172,8 @@ class DockerLauncher:
                 await asyncio.sleep(backoff_seconds(failed))
 
     async def run(self, busy: asyncio.Event) -> None:
-        """Keep the known states of containers new, for ever. While the daemon does not answer they stay as they are."""
+        """Keep the states of the containers up to date, for ever. While the daemon does not answer, the states stay as
+        they are."""
         failed = 0
         while True:
             listening = asyncio.create_task(self._daemon.events(self._node.labels, self._on_event))
@@ -192,11 +200,11 @@ class DockerLauncher:
         self._event.set()
 
     async def _refresh(self) -> None:
-        """Update the handles whose containers have new events, or all handles."""
+        """Update the handles whose containers have new events. Without an event, or after the event "", update all."""
         self._event.clear()
         changed, self._changed = self._changed, set()
         self._handles = [handle for handle in self._handles if not handle.dropped]
-        asked = list(self._handles)  # handles that are added meanwhile are updated the next time
+        asked = list(self._handles)  # handles that are added during this are updated the next time
         if changed and "" not in changed:
             for handle in asked:
                 if handle.container in changed:
@@ -210,7 +218,11 @@ class DockerLauncher:
         """Nothing to do: every container that was started has a record."""
 
     async def _with_resources(self) -> Node:
-        """The node with its memory and cores, which the daemon knows."""
+        """The node with its memory and cores, which the daemon reports.
+
+        Raises:
+            LauncherAway: the daemon does not answer.
+        """
         if self._known_node is None:
             memory, cores = await self._daemon.node()
             self._known_node = dataclasses.replace(self._node, memory=memory, cores=cores)
@@ -223,7 +235,8 @@ class DockerLauncher:
         return await self._daemon.containers(labels)
 
     async def ensure_image(self, image: str) -> ImageAbsent | None:
-        """Pull an image that is not here. Few are pulled at once, since jobs use disk and network too."""
+        """Pull an image if it is not here. At most EDT_DOCKER_PULLS_AT_ONCE images are pulled at the same time, because
+        jobs use disk and network too."""
         async with self._pulls:
             if await self._daemon.has_image(image):
                 return None
@@ -262,11 +275,21 @@ def chown_folders(
 ) -> tuple[tuple[int, int], int | None]:
     """Change the owner of the job's folders to the container's user.
 
-    The supervisor runs as the owner of the job's folder, or as ``fallback`` where that is root. If the job's code runs
-    as another user, the owner's group may write everything but the spool, which only the owner may write.
+    The supervisor runs as the owner of the job's folder, or as ``fallback`` if root owns the folder. If the job's code
+    runs as another user, the owner's group may write everything except the spool, which only the owner may write.
+
+    Args:
+        spec: the attempt.
+        fallback: uid and gid of the supervisor if root owns the job's folder.
+        script_user: uid of the job's code; None: the same as the supervisor's.
 
     Returns:
-        uid and gid of the supervisor, and uid of the job's code (None: the same).
+        uid and gid of the supervisor, and uid of the job's code (None: the same). The uid of the job's code is one
+        larger than ``script_user`` if the supervisor itself has that uid.
+
+    Raises:
+        StartFailed: this process may not change the owner.
+        OSError: a folder cannot be made or read.
     """
     status = Path(spec.result_dir).stat()
     user = (status.st_uid, status.st_gid) if status.st_uid else fallback
@@ -298,7 +321,7 @@ def _chown_tree(folder: Path, user: tuple[int, int], script_user: int | None, sp
 
 
 def _chown_one(name: str, folder: int | None, user: tuple[int, int], script_user: int | None, *, kept: bool) -> None:
-    """Change the owner of one file. ``kept``: it belongs to the supervisor, and the job may not write it."""
+    """Change the owner of one file or folder. If ``kept``, the job may not write it."""
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         now = os.fstat(handle)
