@@ -31,7 +31,7 @@ needed only if user code overwrites the page."""
 
 @dataclass(frozen=True)
 class Context:
-    """A driver or an engine of one attempt."""
+    """What a driver or an engine of one attempt knows about itself."""
 
     role: str
     """``driver`` or ``engine``."""
@@ -58,9 +58,9 @@ class ActivityKind(enum.IntEnum):
     APPLYING = 3  # not limited
     VALIDATING = 4  # not limited
     EXPORTING = 5  # not limited: checkpoints and the user's files
-    WAITING = 6  # not limited: for the coordinator
+    WAITING = 6  # not limited: the engine waits for the coordinator
     REGROUPING = 7  # not limited
-    LOADING = 8  # limited: the batch of a micro-batch
+    LOADING = 8  # limited: the engine waits for the batch of a micro-batch
 
 
 @dataclass(frozen=True)

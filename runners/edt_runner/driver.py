@@ -131,7 +131,7 @@ class Driver:
                     answered = True
                     if self._handle(number, message):
                         crash_point(CrashPoint.DRIVER_RELEASED)
-                        sweep(model_dir(self._spec.result_dir))  # every engine that wrote there is gone
+                        sweep(model_dir(self._spec.result_dir))  # all engines that wrote to the folder are gone
                         return
                 self._channel.close()
                 if not answered:
@@ -322,7 +322,7 @@ class Driver:
                 group.receive_state(self._adapter, sources=[0])
         except PeerLost as error:
             print(f"edt: the trained weights did not arrive: {error}", file=sys.stderr)
-            if number == self._newest_transfer:  # else another engine has been named already
+            if number == self._newest_transfer:  # else the coordinator has named another engine already
                 self._begin()
             return
         if self._adapter.digest() != message.digest:

@@ -78,7 +78,7 @@ def whole_number(value: Any) -> int | None:
 
 
 class DatasetMismatch(RunnerError):
-    """An engine's data set has another length or another probe sample than the driver's."""
+    """An engine's data sets differ from the driver's in their lengths or in the first training sample."""
 
 
 class PeerLost(RunnerError):
@@ -155,7 +155,7 @@ class ExitStatus(enum.IntEnum):
     HELPER_LOST = 77
     """A signal from outside ended a loader process, or the kernel ended it because memory was short."""
     HELPER_CRASHED = 78
-    """A loader process ended by itself: by a signal in ``CRASHES``, or by an exit."""
+    """A loader process crashed with a signal in ``CRASHES``, or exited."""
     TERMINATED = 79
     """A SIGTERM from outside ended a driver."""
     NO_ROOM = 80

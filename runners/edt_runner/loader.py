@@ -84,7 +84,7 @@ class SampleLoader:
                 multiprocessing_context="fork",
                 worker_init_fn=functools.partial(_enter_loader, os.getpid(), samples),
             )
-            self._batches = iter(self._loader)  # forks now; nothing has been asked for
+            self._batches = iter(self._loader)  # forks the processes now, before there are requests
 
     def restart(self, requests: Iterator[BatchRequest]) -> None:
         """Forget earlier requests, and load the batches of ``requests`` in order."""
@@ -153,7 +153,7 @@ elements."""
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A batch on its way from a loader process to its engine."""
+    """A batch in the form in which a loader process sends it to its engine."""
 
     pickled: bytes
     """The pickled batch without the arrays that are in the shared buffer."""

@@ -37,7 +37,7 @@ class StepKind(enum.StrEnum):
     """The kind of a step."""
 
     TRAIN = "train"  # E micro-batches, one reduction, one update
-    VALIDATE = "validate"  # E test batches, one reduction of sums, no update
+    VALIDATE = "validate"  # E micro-batches of the test set, one reduction of sums, no update
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Schedule:
         else:
             active = min(number, total)
         base, extra = divmod(total, active)
-        if base + (extra > 0) > size:  # a batch of two cannot hold three
+        if base + (extra > 0) > size:  # a micro-batch of two samples cannot hold three
             active, (base, extra) = min(number, total), divmod(total, min(number, total))
         return tuple(base + (each < extra) if each < active else 0 for each in range(number))
 

@@ -57,7 +57,7 @@ class TrainRequest:
     """Engines call this before each try of a training step, with the step, the number of engines that share it, the
     number of this engine's micro-batches, and whether this engine is the first in rank order."""
     batch_scaling: str = "fixed"
-    """"fixed": E micro-batches a training step; "per_engine": as many as there are engines."""
+    """"fixed": each training step has E micro-batches; "per_engine": it has one micro-batch for each engine."""
     lr_rule: Rule | None = None
     """The rule by which the learning rate follows the global batch; None: it does not follow."""
     reference_batch: int = 0
@@ -127,7 +127,7 @@ class Training:
         number of micro-batches of an epoch, or the largest width of an emulation if that is less."""
         if not self.request.follows_engines:
             return self.schedule.micro_batches
-        most = self.schedule.steps_per_epoch  # an epoch's micro-batches; the slots limit it elsewhere
+        most = self.schedule.steps_per_epoch  # an epoch's micro-batches; the number of slots is a separate limit
         return min(most, self.widths.most or most)
 
     def adapter(self, *, on_device: bool) -> EngineAdapter:

@@ -58,7 +58,7 @@ def shut(*, own: Collection[str], peers: Collection[str]) -> int:
     for _, connection in _tcp():
         if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             continue
-        with contextlib.suppress(OSError):  # not connected, or not any more
+        with contextlib.suppress(OSError):  # the socket is not connected
             if _address(connection.getsockname()) in own or _address(connection.getpeername()) in peers:
                 connection.shutdown(socket.SHUT_RD)
                 number += 1

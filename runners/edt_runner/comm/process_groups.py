@@ -243,7 +243,7 @@ class GlooGroup:
         tags = {span: _TAG_SPANS + index for index, span in enumerate(owners)}
         works = [_post(self._group.recv, [shard], owners[span], tags[span]) for span, shard in arriving.items()]
         sent: list[Any] = []
-        for distance in range(1, self.size):  # every rank begins with another peer
+        for distance in range(1, self.size):  # each rank starts with another peer
             peer = (self.rank + distance) % self.size
             for span, total in held.items():
                 sent.append(_post(self._group.send, [buffers.slice_of(total, peer)], peer, tags[span]))

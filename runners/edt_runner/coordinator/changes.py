@@ -3,9 +3,9 @@
 A change has these stages:
 
 * building: all engines of the old and the new membership build the new group in the background and acknowledge it.
-  Training goes on meanwhile.
-* committed: members announce the new number inside their reductions. They switch at the step after the first
-  reduction in which *all* announced it, so all switch at the same step.
+  The training continues during this stage.
+* committed: members announce the new number inside their reductions. They switch at the step after the first reduction
+  in which *all* members announced it. So all switch at the same step.
 * settled: all have switched, and the joining engines have the state. The leaving engines may exit, and the next change
   may begin.
 

@@ -121,7 +121,7 @@ class Coordinator(Lifecycle):
             case EngineRaised(engine, text, traceback):
                 self.engine_raised(engine, text, traceback)
 
-    # ── what supervisors say ──────────────────────────────────────────────────────────────────────────────────
+    # ── messages of supervisors ───────────────────────────────────────────────────────────────────────────────
     def leave(self, names: Sequence[str], now: float) -> None:
         """Let the engines ``names`` leave at the next boundary between steps. Discard those on which no other engine
         counts."""
@@ -159,7 +159,7 @@ class Coordinator(Lifecycle):
             self.begin_regroup()
 
     def supervisor_idle(self) -> None:
-        """Suspend the training if no engine is left. A supervisor has said that it has nothing left to do."""
+        """Suspend the training if no engine is left, because a supervisor has nothing left to do."""
         members = self.members
         if not members.expected and not members.current.members and members.phase in (Phase.WAITING, Phase.STARTING):
             self.suspend()
@@ -183,7 +183,7 @@ class Coordinator(Lifecycle):
         elif not members.over:
             self.failures.fail(message, traceback)
 
-    # ── what the driver says ──────────────────────────────────────────────────────────────────────────────────
+    # ── messages of the driver ────────────────────────────────────────────────────────────────────────────────
     def begin(self, message: BeginTraining, now: float) -> None:
         """Handle the driver's message that the user's script is in train().
 
@@ -231,7 +231,7 @@ class Coordinator(Lifecycle):
         if self.members.phase is Phase.ENDING and self.ending.complete:
             self.begin_regroup()  # the first engine may be waiting for the driver, to send the trained state
 
-    # ── what engines say ──────────────────────────────────────────────────────────────────────────────────────
+    # ── messages of engines ───────────────────────────────────────────────────────────────────────────────────
     def engine_connected(self, name: str, message: EngineConnected, now: float) -> None:
         """Handle the first message of engine ``name`` after it has connected, which contains its status."""
         members, member, status = self.members, self.members[name], message.status
@@ -277,12 +277,12 @@ class Coordinator(Lifecycle):
         if members.is_released(name) or message.regroup < member.sent_back:
             return
         if members.phase is Phase.STARTING and name in members.current.members:
-            self.start_over()  # it did not receive the state from the driver
+            self.start_over()  # the engine did not receive the state from the driver
         elif self.change and name in self.change.joining:
             if self.change.offset is None:
                 return  # the engine has asked before
             self.begin_regroup()  # the others count on this engine, but it has no state
-        if members.phase is Phase.RECOVERING:  # if the previous coordinator sent it back, it has no state now
+        if members.phase is Phase.RECOVERING:  # the previous coordinator may have sent it back: it has no state
             self.takeover.change_status(name, state=EngineState.JOINING, generation=0, members=())
         members.wait(name)
         member.facts = message.facts
@@ -362,7 +362,7 @@ class Coordinator(Lifecycle):
         elif members.over or members.is_released(name):
             return
         elif not members.has_state(name):
-            if message.regroup >= members[name].sent_back:  # it lives, but counted as gone
+            if message.regroup >= members[name].sent_back:  # it is alive, but counted as gone
                 members.discard(name)
         elif regroup is not None and regroup.plan is not None and message.regroup == regroup.number:
             self.regroups.group_lost(name, message.unreachable, now, built=message.built)

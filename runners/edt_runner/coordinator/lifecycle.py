@@ -153,7 +153,7 @@ class Lifecycle:
         """End the change under way if all members have switched and all joining engines have the state."""
         change = self.changes.settle()
         if change is not None and change.joining and len(change.old.members) == 1 and change.offset is not None:
-            # Until this join one engine trained alone, so at that offset all replicas were equal.
+            # Before this join, one engine trained alone, so all replicas were equal at that offset.
             self.replicas.learn(equal_at=max(self.replicas.history.equal_at, change.offset))
         if change is not None and not change.new.members:
             self.suspend()

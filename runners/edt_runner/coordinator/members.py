@@ -25,14 +25,14 @@ MOST_DEATHS = 2
 
 
 class Phase(enum.Enum):
-    """Where the training of this attempt stands."""
+    """The phase of the training in this attempt."""
 
     RECOVERING = "recovering"  # this coordinator is not the first: it waits for the engines' statuses
-    WAITING = "waiting"  # for the driver to reach train(), or for a first engine that has asked to join
+    WAITING = "waiting"  # it waits for the driver to reach train(), or for a first engine to ask to join
     STARTING = "starting"  # the driver sends the initial state to the first engine
     RUNNING = "running"
     ENDING = "ending"  # all steps are committed; the first engine sends the trained state to the driver
-    SUSPENDED = "suspended"  # the last engine has left; the next attempt goes on from its checkpoint
+    SUSPENDED = "suspended"  # the last engine has left; the next attempt resumes from its checkpoint
     DONE = "done"  # the driver has the trained state
     FAILED = "failed"
 
@@ -57,9 +57,9 @@ class Member:
     """Its supervisor has announced its process and has not reported its end."""
     connected: bool = False
     leaving: bool = False
-    """Its slot is not desired any more."""
+    """Whether it shall leave the training, because its slot is not desired any more or it received SIGTERM."""
     request: int = 0
-    """The place of its request among all requests to join; requests are served in this order."""
+    """Number of its request to join. Requests are served in the order of these numbers."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts about its data, from its request to join (``TrainingDefinition.facts``)."""
     sent_back: int = 0
@@ -101,7 +101,7 @@ class Members:
         self.definition: TrainingDefinition | None = None
         """What the driver has sent about the training; None: no driver has begun."""
         self.driver_connected = False
-        """The driver has begun, and its connection has not ended since."""
+        """Whether the driver has sent ``BeginTraining`` and is still connected."""
         self.current = Generation(0, ())
         self.newest_generation = 0
         """The highest generation number so far."""

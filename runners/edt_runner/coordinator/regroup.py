@@ -85,7 +85,11 @@ class Regroup:
 
 
 class Regroups:
-    """The regroup under way, if any. ``now`` is monotonic seconds."""
+    """Starts regroups and keeps the regroup under way, if there is one. ``now`` is monotonic seconds.
+
+    Args:
+        members: all engines of the attempt.
+    """
 
     def __init__(self, members: Members) -> None:
         self._members = members

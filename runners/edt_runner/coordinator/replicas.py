@@ -146,7 +146,7 @@ class Replicas:
         """Offset of the checkpoint from which the driver has loaded the state for the first engine; None: the state is
         the script's initial one, or engines were already training."""
 
-    # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── the history ───────────────────────────────────────────────────────────────────────────────────────────
     def merge(self, history: ReplicaHistory) -> None:
         """Merge a history that the driver or an engine has, from a checkpoint or from the previous coordinator."""
         own, self.history = self.history, history
@@ -312,7 +312,7 @@ class Replicas:
             if self._regroups.regroup is None:
                 self._regroup()
 
-    # ── engines that compute with something else ──────────────────────────────────────────────────────────────
+    # ── engines with other hardware or libraries ──────────────────────────────────────────────────────────────
     def joined(self, name: str, step: int, *, first: bool) -> None:
         """Check the hardware and libraries of engine ``name``, which has the state. If they differ from the reference,
         the guarantee ends.

@@ -143,7 +143,7 @@ class CoordinatorServer:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:  # the connection has ended before it was accepted
+        except OSError:  # the connection ended before it was accepted
             return
         sock.setblocking(True)
         keep_alive(sock)
@@ -277,7 +277,7 @@ class CoordinatorServer:
                 self._coordinator.replicas.end_guarantee(what, why)
             case Progress():
                 self._own_supervisor.send(TrainingReport("progress", to_json_object(message)))
-                for supervisor in self._supervisors:  # how long a leave may take is counted in steps
+                for supervisor in self._supervisors:  # they limit a leave by a number of steps
                     if supervisor is not self._own_supervisor:
                         supervisor.send(message)
             case TrainingReport():

@@ -72,7 +72,7 @@ class Engine:
         self._membership: Membership | None = None
         """The membership in which this engine works; None: it has no state yet, or has to receive it again."""
         self._announced = 0
-        """The generation that all engines announced in the last reduction; 0: they differed."""
+        """The generation that all engines announced in the last reduction; 0: they announced different ones."""
         self._unreachable: list[str] = []
         """The engines that this engine could not reach when the group of a regroup was not built."""
         self._built: int | None = None

@@ -326,7 +326,7 @@ class EngineLink:
             case GenerationSettled(generation=number):
                 with self._lock:
                     self._settled, groups, self._old_groups = number, self._old_groups, []
-                for group in groups:  # closing takes 10 ms a peer
+                for group in groups:  # closing takes 10 ms for each peer
                     _in_thread(group.close, "edt-close")
             case StartRegroup() | JoinAgain():
                 self._shut(message)
@@ -384,7 +384,7 @@ class EngineLink:
                 prepared.group = group
         if wanted:
             self.send(GroupBuilt(number))
-        else:  # it was withdrawn meanwhile
+        else:  # the generation was withdrawn during the build
             group.close()
 
     def _withdraw(self, number: int, *, announced: bool = False) -> None:

@@ -81,7 +81,7 @@ class StepRunner:
         self.pauses = PauseTimer(parts.link)
         self._telemetry = Telemetry(parts.link, parts.adapter.values)
         self.finish_sending: Callable[[], None] | None = None
-        """Waits until the joining engines have received the state."""
+        """A function that waits until the state has been sent to the joining engines; None: there are none."""
         self._epoch_sums = MetricSums(parts.adapter.width)
         self._tried_in = 0
         """The generation in which the coming step was tried last."""
@@ -90,7 +90,7 @@ class StepRunner:
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     @property
     def training_steps(self) -> int:
-        """Committed training steps of the training."""
+        """Number of committed training steps."""
         return self._schedule.steps_before(self.offset)
 
     @property
@@ -258,7 +258,8 @@ class StepRunner:
         return announced
 
     def _compute(self, step: Step, index: int, local: Local) -> None:
-        """Load micro-batch ``index`` and fill ``local`` with what it adds to the reduction."""
+        """Load and compute micro-batch ``index`` of ``step``, and fill ``local``, of shape (length,), with its numbers
+        for the reduction."""
         self._link.check()
         indices = self._schedule.samples(self._training.seed, step, index)
         if not len(indices):
@@ -338,7 +339,7 @@ class StepRunner:
         self.pauses.finish()
         self._telemetry.flush()
 
-    # ── what the first engine does besides ────────────────────────────────────────────────────────────────────
+    # ── further work of the first engine ──────────────────────────────────────────────────────────────────────
     def lead(self) -> None:
         """Take over the work of the first engine in rank order. This repeats work that the previous first engine may
         not have finished."""

@@ -240,12 +240,12 @@ class Recorder:
     The recorder keeps the micro-batches of the current step and writes whether the step was tried and committed. It is
     off unless EDT_SAMPLE_RECORD names a folder. Each engine appends JSON lines to ``samples-<fence>-<engine>.jsonl``:
 
-        ["try", epoch, step, generation, index, [samples]]  one for each of its micro-batches, before the reduction
+        ["try", epoch, step, generation, index, [samples]]  one line for each own micro-batch, before the reduction
         ["commit", step, generation]                        after it has committed the step
-        ["commit", step, generation, width]                 the same where the batch follows the engines
-        ["commit-void", step, generation]                   all went back to a checkpoint: what any engine had committed
-                                                            from this step on, in an earlier generation or attempt, is
-                                                            void
+        ["commit", step, generation, width]                 the same if the batch follows the engines
+        ["commit-void", step, generation]                   all engines went back to a checkpoint: every commit of this
+                                                            step or a later one, in an earlier generation or attempt,
+                                                            is void
 
     A step that is reduced again, because an engine died during it, has a higher generation. If the batch follows the
     engines, steps count micro-batches: ``step`` is the first of the ``width`` micro-batches. The program

@@ -99,7 +99,7 @@ class LineChannel:
         """Write one short line if the peer has room for it; otherwise drop the line. This never blocks and never closes
         the connection."""
         with contextlib.suppress(OSError):
-            os.write(self.socket.fileno(), line)  # the socket's own send() would wait: it has a timeout
+            os.write(self.socket.fileno(), line)  # the socket's own send() would wait, because the socket has a timeout
 
     def end(self) -> None:
         """Shut the connection in both directions, so that the peer and a thread in ``read_blocking`` see its end."""

@@ -17,7 +17,7 @@ class TrainingDefinition:
     """Which training this is. It must be equal in the driver and in all engines, and in every driver of an attempt."""
 
     schedule: Mapping[str, Any]
-    """``Schedule.to_json_object()``."""
+    """The schedule, as ``Schedule.to_json_object`` returns it."""
     steps_total: int
     """Number of training steps of the whole training."""
     seed: int
@@ -82,7 +82,8 @@ class EngineResult:
     """What an engine tells of the trained state."""
 
     checksums: ReplicaChecksums | None = None
-    """None: one engine trained, comparisons are switched off, or the checksums could not be computed."""
+    """Checksums of the trained state. None: one engine trained, comparisons are switched off, or the checksums could
+    not be computed."""
     digest: str | None = None
     """Digest of the trained weights. Only the first engine in rank order sends it."""
     step: int | None = None
@@ -94,9 +95,9 @@ class EngineState(enum.StrEnum):
 
     JOINING = "joining"  # it has no state, and waits to join
     TRAINING = "training"
-    SWITCHED_OUT = "switched-out"  # it has left the group by a planned change, and waits to be told that it may exit
+    SWITCHED_OUT = "switched-out"  # it has left the group in a planned change, and waits for ``ExitEngine``
     REGROUPING = "regrouping"  # its group is broken; it waits for a regroup
-    SENDING = "sending"  # the trained state, to the driver
+    SENDING = "sending"  # it sends the trained state to the driver
     ENDED = "ended"  # it has committed the last step
 
 
@@ -184,7 +185,7 @@ class MicroBatch:
     offset: int
     """Offset of the training when the micro-batch was computed."""
     index: int
-    """0 .. micro-batches of the step - 1."""
+    """Number of the micro-batch in its step, beginning with 0."""
 
 
 @dataclass(frozen=True)

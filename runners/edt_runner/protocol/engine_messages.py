@@ -112,7 +112,7 @@ class JoinAgain(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
     regroup: int
     addresses: tuple[str, ...]
-    """Of all engines' data sockets and of the store: connections to them are shut."""
+    """Addresses of all engines' data sockets and of the store. The receiver shuts its connections to them."""
 
 
 class RefuseEngine(Message, sender=_COORDINATOR, receiver=_ENGINE):
@@ -228,7 +228,7 @@ class StartRegroup(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
     regroup: int
     addresses: tuple[str, ...]
-    """Of all engines' data sockets and of the store: connections to them are shut."""
+    """Addresses of all engines' data sockets and of the store. The receiver shuts its connections to them."""
 
 
 class SurvivorStatus(Message, sender=_ENGINE, receiver=_COORDINATOR):

@@ -40,11 +40,11 @@ from edt_runner.protocol.data import MetricItem, MicroBatch, ReplicaHistory, Tra
 class Role(enum.StrEnum):
     """A process that sends or receives messages."""
 
-    AGENT = "agent"  # one a node; starts supervisors
-    SUPERVISOR = "supervisor"  # one a node and attempt; parent of the other processes there
-    COORDINATOR = "coordinator"  # one an attempt; decides which engines train together
-    DRIVER = "driver"  # one an attempt; runs the user's script and holds no slot
-    ENGINE = "engine"  # one a slot; trains
+    AGENT = "agent"  # one on each node; starts supervisors
+    SUPERVISOR = "supervisor"  # one for each node and attempt; parent of the attempt's other processes on the node
+    COORDINATOR = "coordinator"  # one for each attempt; decides which engines train together
+    DRIVER = "driver"  # one for each attempt; runs the user's script and holds no slot
+    ENGINE = "engine"  # one on each slot; trains
 
 
 KINDS: dict[str, type[Message]] = {}
