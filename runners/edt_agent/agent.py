@@ -343,7 +343,7 @@ def _launcher(
 ) -> Launcher:
     if settings.docker is None:
         return ProcessLauncher(settings, children, records, os.environ)
-    from edt_agent.launchers.docker.launcher import DockerLauncher  # its SDK is an extra
+    from edt_agent.launchers.docker.launcher import DockerLauncher  # needs an extra, Docker's SDK
 
     return DockerLauncher(settings, settings.docker, records, slots)
 

@@ -67,6 +67,7 @@ class Attempt:
 
     @property
     def key(self) -> Key:
+        """Job and fence of the attempt."""
         return self.record.key
 
     def snapshot(self, now: float) -> AttemptSnapshot:

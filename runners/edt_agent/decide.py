@@ -35,7 +35,7 @@ BAD_SPEC = 2
 
 
 class Phase(enum.StrEnum):
-    """How far a supervisor is in its life."""
+    """The phases of a supervisor."""
 
     LIVE = "live"  # it runs
     ENDED = "ended"  # it has written its last report; its process may still be exiting
@@ -48,7 +48,7 @@ class AttemptSnapshot:
 
     phase: Phase
     desired: DesiredState | None
-    """The newest desired state that this agent has set; None: it has set none yet."""
+    """The newest desired state that this agent has set for the supervisor; None: it has set none yet."""
     since: float
     """Monotonic seconds at which the attempt was asked to leave, was asked to stop, or entered its phase, whichever is
     newest."""
@@ -78,7 +78,7 @@ class AttemptSnapshot:
 
 @dataclass(frozen=True)
 class Start:
-    """Start a supervisor for this attempt, in place of an earlier one that has ended."""
+    """Start a supervisor for this attempt. An earlier supervisor of the attempt, if there was one, has ended."""
 
     key: Key
     assignment: Assignment
@@ -283,7 +283,7 @@ def _desired(key: Key, attempt: AttemptSnapshot, assigned: Assigned | None, leav
 
 
 def _limit_seconds(attempt: AttemptSnapshot) -> float:
-    """How many seconds after ``since`` a supervisor that was asked to leave or stop is killed."""
+    """Seconds after ``since`` at which a supervisor that was asked to leave or stop is killed."""
     desired = attempt.desired
     if desired is not None and desired.stop:
         return attempt.grace_seconds + STOP_SLACK_SECONDS

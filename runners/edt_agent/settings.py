@@ -58,7 +58,7 @@ def needs(words: str) -> WrapValidator:
     def checked(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:
             return handler(value)
-        except ValueError:  # a ValidationError is one, too
+        except ValueError:  # also catches ValidationError, which is a ValueError
             raise PydanticCustomError("takes", "{words}", {"words": words}) from None
 
     return WrapValidator(checked)
@@ -260,13 +260,13 @@ class AgentSettings(BaseSettings):
     agent_host: str = Field(default_factory=lambda given: _own_address(given["api"]))
     """Address at which the other nodes of a job reach this node."""
     tag: str = Field(default_factory=lambda given: home_tag(given["home"]))
-    """Value of EDT_TAG on every process of this home."""
+    """Value of EDT_TAG in every process of this home."""
     agent_tick_seconds: Seconds = 2.0
     """With a broker: seconds after which the agent asks the API without a notification."""
     agent_poll_seconds: Seconds = 5.0
     """Without a broker: seconds that the API may wait for a change before it answers."""
     usage_seconds: Seconds = 15.0
-    """Seconds between two messages to the API on how busy the slots are."""
+    """Seconds between two messages to the API about how busy the slots are."""
     cpu_slots: Annotated[int, Field(ge=1, le=1024), needs("a whole number from 1 to 1024")] | None = None
     """Number of CPU stand-ins for GPUs; None: one for each core."""
     devices: Literal["auto", "cpu"] = "auto"

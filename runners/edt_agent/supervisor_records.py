@@ -102,7 +102,7 @@ class SupervisorRecords:
         self._path(key).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[SupervisorRecord]:
-        for draft in self._folder.glob(".*"):  # of agents that were killed
+        for draft in self._folder.glob(".*"):  # drafts of agents that were killed
             with contextlib.suppress(OSError):
                 draft.unlink()
         for path in sorted(self._folder.glob("*.json")):

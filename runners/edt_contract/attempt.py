@@ -32,7 +32,7 @@ scheduler writes it. A supervisor with a lower fence ends itself, and an engine 
 The file is needed because messages may not reach every process that can write to the shared storage."""
 
 PROTOCOL = 2
-"""Version of the attempt spec. It grows when an older reader would act wrongly on a new spec."""
+"""Version of the attempt spec. The number grows when an older reader would act wrongly on a new spec."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class AttemptSpec:
     fence: int
     """Number of the attempt. Messages of an attempt with a smaller number are refused."""
     node: str
-    """Name of the node this supervisor runs on."""
+    """Name of the node on which this supervisor runs."""
     framework: str
-    """One of ``edt_contract.frameworks``."""
+    """Name of a framework in ``edt_contract.frameworks``."""
     main: str
     """Path of the user's main script, absolute or relative to ``work_dir``."""
     arguments: tuple[str, ...]
@@ -61,7 +61,8 @@ class AttemptSpec:
     checkpoint_dir: str
     """Folder of the recovery checkpoints. All nodes of the job see the same one."""
     spool_dir: str
-    """This supervisor's own folder: ``attempt.json``, ``reports.jsonl``, engine logs."""
+    """This supervisor's own folder, with ``attempt.json``, ``reports.jsonl``, ``usage.json``, ``supervisor.log`` and
+    the file with the coordinator's address."""
     socket: str
     """Path of the unix socket on which the supervisor receives desired states."""
     environ: Mapping[str, str]
@@ -81,7 +82,7 @@ class AttemptSpec:
     token: str
     """Secret that a process sends to the coordinator when it connects."""
     host: str = "127.0.0.1"
-    """Address of this node that the job's other nodes can reach. Coordinator and process groups bind to it."""
+    """Address at which the job's other nodes can reach this node. Coordinator and process groups bind to it."""
     driver: str = "fork"
     """``fork``: on the head node (where ``DesiredState.coordinator`` is None) the supervisor also runs the user's main
     script as driver. ``external``: another process starts the driver, and the driver connects to the coordinator."""

@@ -43,7 +43,7 @@ class CrashPoint(enum.StrEnum):
     # driver
     DRIVER_BEGIN = "driver.begin"  # in train(), before it connects to the coordinator
     DRIVER_SENT_STATE = "driver.sent-state"  # has sent the first weights
-    DRIVER_METRICS = "driver.metrics"  # a bundle of metrics is here, not logged
+    DRIVER_METRICS = "driver.metrics"  # a bundle of metrics has arrived, it is not logged
     DRIVER_RECEIVED_STATE = "driver.received-state"  # has the trained weights, has not acknowledged them
     DRIVER_RELEASED = "driver.released"  # train() returns; the code after it has not run
     # coordinator: ``at`` counts visits
@@ -81,9 +81,9 @@ class CrashPoint(enum.StrEnum):
     HOME_ID = "home.id"  # the home has its id, the database does not know it
     # API
     API_UPLOAD = "api.upload"  # a part of the upload is on disk
-    API_EXTRACTED = "api.extracted"  # the code is staged, no row
+    API_EXTRACTED = "api.extracted"  # the code is staged, there is no row in the database
     API_RESERVED = "api.reserved"  # the job's number is reserved, there is no folder of this number
-    API_LAID_OUT = "api.laid-out"  # the job's folder is in place, its row not written
+    API_LAID_OUT = "api.laid-out"  # the job's folder is in place, its row is not written
     API_SUBMITTED = "api.submitted"  # committed, not answered
     API_REPORTS = "api.reports"  # reports are taken, not committed
     API_REPORTED = "api.reported"  # committed, not answered

@@ -171,7 +171,7 @@ def _fields(cls: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def _expect(wanted: type, value: Any, where: str) -> Any:
-    if type(value) is wanted or (wanted is float and type(value) is int):  # a boolean is no integer here
+    if type(value) is wanted or (wanted is float and type(value) is int):  # a boolean does not count as an integer
         return value
     raise ContractError(f"{where} is {_name(value)}, takes {_NAMES[wanted]}")
 

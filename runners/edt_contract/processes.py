@@ -20,7 +20,7 @@ _PR_SET_NAME = 15
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of malloc.h."""
 _MOST = (1 << 31) - 1
-"""Values of these parameters are C ints."""
+"""Largest value of these parameters, which are C ints."""
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)

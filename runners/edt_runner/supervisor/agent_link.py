@@ -336,7 +336,7 @@ class Storage:
         gone = [*self._ended, *(log for log in self._live if log not in live)]
         failing = [log for log in (*gone, *live) if log.holds and not log.flush()]
         for log in gone:
-            log.close()  # a flush has opened it again
+            log.close()  # ``flush`` may have opened it again
         self._live, self._ended = live, [log for log in gone if log.holds][-_MOST_LOGS:]
         error = next((log.error for log in failing if log.error is not None), None)
         self.look(_LOGS, reason(error) if error is not None else "")

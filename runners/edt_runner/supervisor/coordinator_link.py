@@ -225,7 +225,7 @@ class CoordinatorLink:
         self._file_outage = Outage("the file that names the head node", lambda news: _log.warning("%s", news))
         self._note_outage = Outage("the address of the coordinator", lambda news: _log.warning("%s", news))
         self._noted: str | None = None
-        """The address that this node's driver and engines can read."""
+        """The coordinator's address in the file for this node's driver and engines; None: not written yet."""
 
     def send(self, message: Message) -> None:
         """Send a message to the coordinator. Without a connection the message is dropped. Only messages about engines

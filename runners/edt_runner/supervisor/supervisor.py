@@ -238,7 +238,7 @@ class Supervisor:
         match report:
             case ReportKind.PROGRESS, body:
                 self._step_reached(float(body.get("step") or 0))
-                self._failure_deadline = None  # whatever raised in an engine, the training goes on
+                self._failure_deadline = None  # the training continues in spite of the error in an engine
             case ReportKind.ENGINE_JOINED, _ if self._coordinator.head_node is not None:
                 self._coordinator.head_node.recovering = True
 

@@ -21,7 +21,7 @@ from edt_contract.frameworks import FRAMEWORKS, supervisor_environ
 
 LABEL_TAG, LABEL_NODE, LABEL_JOB, LABEL_FENCE = "edt.tag", "edt.node", "edt.job", "edt.fence"
 CPU_PERIOD = 100_000
-"""Microseconds over which processor time is counted."""
+"""Microseconds of a period for which ``cpu_quota`` limits the processor time."""
 _BASE_MEMORY = 2 * GIB
 _STOP_SLACK_SECONDS = 5
 _LOG_SIZE = "1m"
@@ -152,7 +152,7 @@ def container_name(spec: AttemptSpec, node: Node) -> str:
 
 
 def image_of(spec: AttemptSpec, settings: DockerSettings) -> str:
-    """The job's own image, or the node's for its framework."""
+    """The image that the job asks for, or else the node's image for the job's framework."""
     if spec.image:
         return spec.image
     known = FRAMEWORKS.get(spec.framework, FRAMEWORKS["pytorch"])

@@ -52,7 +52,7 @@ class ContainerSummary:
     id: str
     labels: Mapping[str, str]
     state: str
-    """``created``, ``running``, ``paused``, ``restarting``, ``removing``, ``exited``, ``dead``"""
+    """``created``, ``running``, ``paused``, ``restarting``, ``removing``, ``exited`` or ``dead``."""
 
 
 @dataclass(frozen=True)

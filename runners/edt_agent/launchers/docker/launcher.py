@@ -124,7 +124,7 @@ class DockerLauncher:
         return self._handle(record, len(desired.slots))
 
     def adopt(self, record: SupervisorRecord) -> Handle:
-        if not record.container:  # a process, started before this node used containers
+        if not record.container:  # a process that was started before this node used containers
             return ProcessHandle(record, self._settings.tag)
         return self._handle(record)
 
