@@ -44,7 +44,7 @@ class ReportDelivery:
         self._on_end_taken = on_end_taken
         self._wake = asyncio.Event()
         self._delivered_at: dict[Key, float] = {}
-        self._logged = ""
+        self._logged: dict[Key, str] = {}
         self._outage = Outage("the agent's records", lambda news: log.warning("%s", news))
 
     def wake(self) -> None:
@@ -83,12 +83,12 @@ class ReportDelivery:
         except NotKnownHere:
             raise
         except ApiRefused as error:
-            self._log_once(f"{attempt.key}: its reports from {batch[0]['seq']} on stay on disk: {error}")
+            self._log_once(attempt.key, f"{attempt.key}: its reports from {batch[0]['seq']} on stay on disk: {error}")
             return False
         crash_point(CrashPoint.AGENT_REPORTED)
         acked = answer.get(str(attempt.key))
         if acked is None or acked == spool.acked:
-            self._log_once(f"{attempt.key}: its reports from {batch[0]['seq']} on were not taken")
+            self._log_once(attempt.key, f"{attempt.key}: its reports from {batch[0]['seq']} on were not taken")
             return False
         spool.ack(acked)
         attempt.record = dataclasses.replace(attempt.record, acked=acked)
@@ -98,14 +98,15 @@ class ReportDelivery:
                 self._records.write(attempt.record)
         if spool.facts.ended:
             self._delivered_at.pop(attempt.key, None)
+            self._logged.pop(attempt.key, None)
             self._on_end_taken()
         return True
 
-    def _log_once(self, text: str) -> None:
-        """Log a sentence, but not if it is the same as the last one: the delivery is tried many times."""
-        if text != self._logged:
+    def _log_once(self, key: Key, text: str) -> None:
+        """Log a sentence about an attempt, but not the same one twice in a row: the delivery is tried many times."""
+        if text != self._logged.get(key):
             log.error("%s", text)
-            self._logged = text
+            self._logged[key] = text
 
     def _can_wait(self, key: Key, batch: Sequence[Mapping[str, Any]]) -> bool:
         """Whether a batch holds only progress reports and comes too soon after the last batch. If so, ``run`` is woken

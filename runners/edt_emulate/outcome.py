@@ -114,17 +114,19 @@ def outcome(name: str, record: Record, metric: str | None) -> Outcome:
 
 def smooth(curve: Curve, window: float) -> list[float]:
     """Means of a curve over ``window`` micro-batches around each update. Each update is weighted by its number of
-    micro-batches. If a value is NaN, each mean whose window includes or follows this value is NaN."""
+    micro-batches. A value that is not finite leaves its update out; a mean over no other value is NaN."""
     sizes = [step - before for before, step in zip((0, *curve.step), curve.step, strict=False)]
     sums, counts = [0.0], [0]
     for value, size in zip(curve.value, sizes, strict=True):
-        sums.append(sums[-1] + value * size)
-        counts.append(counts[-1] + size)
+        counted = size if math.isfinite(value) else 0  # a sum that has met a NaN stays NaN
+        sums.append(sums[-1] + (value * size if counted else 0.0))
+        counts.append(counts[-1] + counted)
     found = []
     for step in curve.step:
         low = bisect.bisect_left(curve.step, step - window / 2)
         high = bisect.bisect_right(curve.step, step + window / 2)
-        found.append((sums[high] - sums[low]) / (counts[high] - counts[low]))
+        count = counts[high] - counts[low]
+        found.append((sums[high] - sums[low]) / count if count else math.nan)
     return found
 
 

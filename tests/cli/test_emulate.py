@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -232,6 +233,11 @@ class TestFigures:
         assert smooth(curve, 0.0) == [1.0, 1.0, 4.0, 1.0]
         assert smooth(curve, 2.0) == [1.0, 1.0, 17 / 5, 17 / 5]
         assert smooth(curve, 100.0) == [19 / 7] * 4
+
+    def test_smoothing_leaves_out_what_is_not_a_number(self):
+        curve = Curve((1, 2, 3, 9), (1.0, math.nan, 3.0, 5.0))
+        assert smooth(curve, 2.0) == [1.0, 2.0, 3.0, 5.0]
+        assert [math.isnan(mean) for mean in smooth(curve, 0.0)] == [False, True, False, False]
 
 
 class TestLog:

@@ -59,7 +59,7 @@ TASKS: tuple[Task, ...] = (
     Task("edt.purge-deleted", "jobs purged that were deleted long enough ago", 600, 120, retention.purge_deleted),
     Task("edt.forget-roll-ups", "sums forgotten because of their age", 3600, 120, rollups.forget_roll_ups),
     Task("edt.ask-for-images", "pulls of images asked of nodes", 30, 120, ask_for_pulls),
-    Task("edt.forget-changes", "changes forgotten that everybody has seen", 120, 120, sweep_changes),
+    Task("edt.forget-changes", "changes forgotten because of their age", 120, 120, sweep_changes),
     Task("edt.forget-keys", "idempotency keys forgotten that are a day old", 600, 120, sweep_keys),
     Task("edt.forget-usage", "samples of busy slots forgotten", 600, 120, rollups.forget_usage),
 )
