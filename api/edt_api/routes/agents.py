@@ -40,7 +40,10 @@ _REPORTS = TypeAdapter(list[cluster.ReportIn])
 
 @router.post("", status_code=201, dependencies=[for_joiners])
 async def register(platform: ThePlatform, offer: cluster.NodeOffer) -> cluster.Registered:
-    """A node's agent has started. Its new token shuts out an older agent of the same name."""
+    """Register a node whose agent has started.
+
+    The answer holds a new token. An older agent of a node of this name is refused from then on.
+    """
     registered = partial(
         fleet.register_node,
         platform,
@@ -65,7 +68,7 @@ async def assignments(
     wait: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 0.0,
     woken_by: str = "timer",
 ) -> cluster.Assignments:
-    """What the node should be running now. Being asked is its heartbeat."""
+    """Return what the node should be running now. The request also counts as the node's heartbeat."""
     if after is not None and wait > 0:
         await _another_version(platform, stopping, name, after, min(wait, LONGEST_WAIT_SECONDS))
     now = await concurrency.agents.run(partial(agents.assignments, platform, name, woken_by=woken_by))
@@ -86,20 +89,23 @@ async def _another_version(platform: Platform, stopping: threading.Event, name: 
 
 @router.post("/{name}/usage", status_code=204, response_class=Response, dependencies=[for_the_node])
 async def usage(platform: ThePlatform, name: str, sample: cluster.UsageIn) -> None:
-    """Take a sample of how busy the node's slots are, as of now."""
+    """Store a sample of how busy the node's slots are. Its time is the time of its arrival."""
     sampled = [SlotUse(**slot.model_dump()) for slot in sample.slots]
     await concurrency.agents.run(agents.record_usage, platform, name, sampled)
 
 
 @router.post("/{name}/images", status_code=204, response_class=Response, dependencies=[for_the_node])
 async def pulled(platform: ThePlatform, name: str, pull: cluster.PulledIn) -> None:
-    """The node has an image that it was asked for, or cannot get it."""
+    """Store whether the node has got an image that it was asked to fetch, or why it cannot get the image."""
     await concurrency.agents.run(images.record_pull, platform, name, pull.image, pull.error)
 
 
 @router.post("/{name}/reports", dependencies=[for_the_node])
 async def reports(request: Request, platform: ThePlatform, name: str) -> cluster.Acked:
-    """Take reports, each number of an attempt once; the answer says how far each is taken."""
+    """Accept reports. Each report number of an attempt is accepted once.
+
+    The answer holds the last accepted number of each attempt.
+    """
     body = await read_whole(
         request.stream(), BATCH_BYTES, f"reports: more than {BATCH_BYTES} bytes at once; send fewer"
     )

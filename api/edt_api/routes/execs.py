@@ -81,11 +81,11 @@ async def submit(
     admission: TheAdmission,
     key: TheKey = None,
 ) -> jobs.Exec:
-    """Take a job. When this answers 200, row, arguments and code survive the death of everything.
+    """Submit a job. After the answer 200 the job, its arguments and its code are stored durably.
 
-    With an ``Idempotency-Key`` it may be sent again: for a day the same args and upload are answered with the same job.
-    Of one user a few are taken in at a time; where one waits too long for its turn it is refused, by 429 with
-    ``Retry-After``.
+    A request with an ``Idempotency-Key`` may be sent again. For a day the same args and upload get the same job as
+    their answer. The server receives only a few submissions of one user at a time, and the others wait. A submission
+    that waits too long is refused with 429 and ``Retry-After``.
     """
     if key is not None:
         IdempotentRequest.of(key)  # refuses an invalid key before the upload is read
@@ -160,9 +160,10 @@ async def listing(
     limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
     sort_by: str = "id:asc",
 ) -> Response:
-    """The caller's jobs, an admin's everybody's. ``state`` may be several, by commas or repeated.
+    """List the caller's jobs. An admin gets the jobs of all users.
 
-    Without a ``limit`` these are all that there are: the answer is written while they are read, however many.
+    ``state`` takes several states, separated by commas or as repeated parameters. Without a ``limit`` the answer holds
+    all jobs. The server sends them while it reads them, so their number has no limit.
     """
     key, _, order = sort_by.partition(":")
     if key not in _SORT_KEYS or order not in {"", "asc", "desc"}:
@@ -197,32 +198,34 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 @router.delete("", status_code=204, response_class=Response)
 @router.delete("/", status_code=204, response_class=Response)
 async def delete_all(platform: ThePlatform, viewer: Viewer) -> None:
-    """Remove the caller's own jobs, an admin's own too; those that run are stopped. Thousands take some seconds; a
-    request that is broken off has removed some, and may be sent again."""
+    """Remove all jobs that the caller owns. An admin, too, removes only their own jobs. Running jobs are stopped.
+
+    Thousands of jobs take some seconds. An interrupted request has removed some of the jobs, and may be sent again.
+    """
     await concurrency.bulk.run(partial(execs.delete_all, platform, viewer=viewer))
 
 
 @router.get("/frameworks", dependencies=[for_users])
 def frameworks() -> list[jobs.Framework]:
-    """What ``--exec-start`` may name."""
+    """List the frameworks that ``--exec-start`` accepts."""
     return [to_wire.framework(each) for each in RUNNABLE.values()]
 
 
 @router.get("/{exec_id}")
 def get(request: Request, platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Exec:
-    """One job."""
+    """Return one job."""
     return to_wire.execution(execs.job(platform, exec_id, viewer=viewer), _api_url(request))
 
 
 @router.delete("/{exec_id}", status_code=204, response_class=Response)
 def delete(platform: ThePlatform, viewer: Viewer, exec_id: str) -> None:
-    """Remove a job with its logs and results. One that runs is stopped first."""
+    """Remove a job with its logs and results. A running job is stopped first."""
     execs.delete(platform, exec_id, viewer=viewer)
 
 
 @router.post("/{exec_id}/stop", status_code=204, response_class=Response)
 def stop(platform: ThePlatform, viewer: Viewer, exec_id: str) -> None:
-    """Ask for a job's end; one that is over stays as it is."""
+    """Ask a job to stop. A job that is over does not change."""
     execs.stop(platform, exec_id, viewer=viewer)
     crash_point(CrashPoint.API_STOP)
 
@@ -235,7 +238,7 @@ def log(
     exec_id: str,
     log_type: Annotated[str, Query(alias="logType")] = "",
 ) -> Response:
-    """The log, as text or, where JSON is asked for first, as one JSON string."""
+    """Return the log as text. If ``Accept`` names JSON before text, return it as one JSON string."""
     pieces = logs.text(execs.job(platform, exec_id, viewer=viewer), log_type)
     if _prefers_json(request.headers.get("accept", "")):
         return StreamingResponse(concurrency.files.pieces(logs.as_json(pieces)), media_type="application/json")
@@ -244,7 +247,7 @@ def log(
 
 @router.get("/{exec_id}/result", response_class=Response, responses={200: _FILE})
 def result(platform: ThePlatform, viewer: Viewer, exec_id: str) -> Response:
-    """What the job saved under RESULT_DIR/model, as a zip; while it runs, what there is so far."""
+    """Return the files that the job saved under RESULT_DIR/model, as a zip. For a running job: the files so far."""
     job = execs.job(platform, exec_id, viewer=viewer)
     found = results.result(job)
     headers = {"Content-Disposition": results.disposition(job, found.size), "Content-Length": str(found.size)}

@@ -31,14 +31,19 @@ _BROKER_SECONDS = 0.5
 
 @router.get("/livez", dependencies=[for_anyone])
 async def livez() -> jobs.Message:
-    """The process answers. Nothing else is looked at: a restart would not mend a database."""
+    """Answer that the process runs.
+
+    Nothing else is checked: a restart of the process would not repair a database, for example.
+    """
     return jobs.Message(message=OK)
 
 
 @router.get("/readyz", dependencies=[for_anyone], response_model_exclude_none=True)
 async def readyz(request: Request, response: Response) -> cluster.Ready:
-    """Whether requests are served; 503 where they would fail. A request from the server's own machine is answered with
-    the reason, too."""
+    """Return whether the server can serve requests; the status is 503 if it cannot.
+
+    A request from the server's own machine also gets the reason.
+    """
     readiness: Readiness = request.app.state.readiness
     found = await readiness.now()
     response.status_code = 200 if found.ready else 503

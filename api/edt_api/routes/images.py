@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1/images")
 def listing(
     platform: ThePlatform, settings: TheSettings, limit: Limit = 100, cursor: Cursor = None
 ) -> cluster.ImagePage:
-    """The images that an admin has allowed or used, and on which nodes each is ready."""
+    """List the images that an admin has allowed or used, and the nodes on which each image is ready."""
     patterns = [pattern.strip() for pattern in settings.images.split(",") if pattern.strip()]
     find = partial(images.images, platform)
     return paged(cluster.ImagePage, "images", find, attrgetter("number"), limit, cursor, patterns=patterns)
@@ -27,12 +27,15 @@ def listing(
 
 @router.post("", status_code=201)
 def allow(platform: ThePlatform, viewer: AdminViewer, new: cluster.NewImage) -> cluster.Image:
-    """Let everybody name an image; again to change whether nodes have it ready."""
+    """Allow every user to name an image. Send it again to change whether nodes fetch the image in advance."""
     allowed = images.allow_image(platform, new.name, by=viewer, everywhere=new.everywhere)
     return cluster.Image.model_validate(allowed)
 
 
 @router.delete("/{name:path}", status_code=204, response_class=Response, dependencies=[for_admins])
 def forbid(platform: ThePlatform, name: str) -> None:
-    """Nobody but an admin may name it any more. Jobs that have it keep it."""
+    """Allow only admins to name this image from now on. Jobs that use it keep it.
+
+    Every user may still name an image that matches a pattern of EDT_IMAGES.
+    """
     images.forbid_image(platform, name)

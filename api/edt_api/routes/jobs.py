@@ -28,8 +28,8 @@ router = APIRouter(prefix="/api/v1/jobs")
 _LOG_BYTES = 1 << 20
 _STATES = {jobs.ExecState(state.wire): state for state in JobState}
 _SOUGHT = (
-    "Part of the id, the name that its user gave, the main script, the folder that was sent or the owner, "
-    "capital or small."
+    "Text to search for in the id, the name that the user gave, the main script, the folder that was sent, "
+    "and the owner. Upper and lower case are the same."
 )
 _Text = Annotated[str | None, Query(max_length=256)]
 
@@ -40,13 +40,13 @@ def listing(
     viewer: Viewer,
     limit: Limit = 100,
     cursor: Cursor = None,
-    state: Annotated[str | None, Query(max_length=256, description="States, commas between them.")] = None,
+    state: Annotated[str | None, Query(max_length=256, description="States, separated by commas.")] = None,
     owner: _Text = None,
-    mine: Annotated[bool, Query(description="The caller's own, an admin's too.")] = False,
+    mine: Annotated[bool, Query(description="Whether to list only the caller's own jobs.")] = False,
     framework: _Text = None,
     q: Annotated[str | None, Query(max_length=256, description=_SOUGHT)] = None,
 ) -> jobs.JobPage:
-    """The caller's jobs, newest first; an admin's everybody's."""
+    """List the caller's jobs, newest first. An admin gets the jobs of all users."""
     wanted = JobFilter(
         owner or None,
         viewer.id if mine else None,
@@ -76,7 +76,10 @@ def get(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Job:
 
 @router.get("/{exec_id}/result")
 def result(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.ResultState:
-    """Whether there is something to download now, and how much. WMLA's call fetches it. 410 where it was removed."""
+    """Return whether the job has a result to download, and its size. WMLA's call downloads it.
+
+    The status is 410 if the result was removed.
+    """
     job = execs.job(platform, exec_id, viewer=viewer)
     try:
         return jobs.ResultState(bytes=results.result(job).size, missing=None)
@@ -88,7 +91,7 @@ def result(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.ResultSt
 def resizes(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.ResizePage:
-    """Each change of the job's size, in order: its cause, what woke the agent, its pause."""
+    """List the changes of the job's size, oldest first, each with its cause, what woke the agent, and its pause."""
     find = partial(history.resizes, platform, exec_id, viewer=viewer)
     return paged(jobs.ResizePage, "resizes", find, attrgetter("number"), limit, cursor)
 
@@ -97,7 +100,7 @@ def resizes(
 def allocations(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.AllocationPage:
-    """Each slot that the job held, in order, and when each step of that happened."""
+    """List the slots that the job held, oldest first, each with the times of its steps."""
     find = partial(history.allocations, platform, exec_id, viewer=viewer)
     return paged(jobs.AllocationPage, "allocations", find, attrgetter("allocation"), limit, cursor)
 
@@ -106,7 +109,7 @@ def allocations(
 def events(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.EventPage:
-    """The job's history, complete and in order."""
+    """List all events of the job's history, oldest first."""
     find = partial(history.events, platform, exec_id, viewer=viewer)
     return paged(jobs.EventPage, "events", find, attrgetter("seq"), limit, cursor)
 
@@ -115,7 +118,7 @@ def events(
 def metrics(
     platform: ThePlatform, viewer: Viewer, exec_id: str, points: Annotated[int, Query(ge=4, le=4096)] = 600
 ) -> jobs.Metrics:
-    """How the training went, in at most so many points that keep the shape of the loss."""
+    """Return the metrics of the training in at most ``points`` points, which keep the shape of the loss."""
     return to_wire.metrics(history.curve(platform, exec_id, viewer=viewer, points=points))
 
 
@@ -123,7 +126,7 @@ def metrics(
 def log_files(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.LogFilePage:
-    """The files of the job's log: the loggers' and the driver's first, then each engine's."""
+    """List the files of the job's log: first those of the loggers and the driver, then those of each engine."""
     find = partial(logs.listing, execs.job(platform, exec_id, viewer=viewer))
     return paged(jobs.LogFilePage, "logs", find, lambda file: logs.place(file.stream), limit, cursor)
 
@@ -136,10 +139,11 @@ def log(
     stream: Annotated[str, Query(max_length=64)] = logs.Stream.ELOG.value,
     offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
 ) -> Response:
-    """One file of the log from a byte on, for followers: ask again with the offset of ``Edt-Log-Offset``.
+    """Return one file of the log from byte ``offset`` on.
 
-    ``stream``: ``elog``, ``out``, ``err``, or an engine's as ``logs`` lists them. At most 1 MiB an answer; an empty one
-    means that nothing more is there yet. The offset is 0 again where the file was turned over at its size limit.
+    To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is ``elog``,
+    ``out``, ``err``, or an engine's stream as ``logs`` lists it. An answer holds at most 1 MiB. An empty answer means
+    that the file has no more bytes yet. The offset starts again at 0 when the file is rotated at its size limit.
     """
     data, after = logs.since(execs.job(platform, exec_id, viewer=viewer), stream, offset, _LOG_BYTES)
     headers = {"Edt-Log-Offset": str(after)}

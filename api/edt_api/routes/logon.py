@@ -18,7 +18,10 @@ router = APIRouter(prefix="/auth/v1")
 
 @router.get("/logon")
 def logon(platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewer: Viewer) -> jobs.Logon:
-    """A token for a name and password. A token does not serve: it would never end."""
+    """Return a token for a name and a password.
+
+    A request with a token is refused: otherwise a client could renew its token for ever.
+    """
     if caller.token is not None:
         raise NotAuthenticated("sign in with a name and a password (Authorization: Basic)")
     seconds = settings.token_hours * 3600
@@ -32,7 +35,7 @@ def logon(platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewe
 
 @router.post("/logoff", dependencies=[for_users])
 def logoff(platform: ThePlatform, caller: TheCaller) -> jobs.Message:
-    """End the token that this request shows. With a password there is nothing to end."""
+    """End the token of this request. A request with a password ends nothing."""
     if caller.token is not None:
         accounts.revoke_token(platform, caller.token)
     return jobs.Message(message="Signed off.")

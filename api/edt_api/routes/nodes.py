@@ -22,7 +22,10 @@ _USUAL_SECONDS = 3600.0
 
 @router.get("")
 def listing(platform: ThePlatform, viewer: Viewer, limit: Limit = 100, cursor: Cursor = None) -> cluster.NodePage:
-    """Nodes, their slots, who holds them, how busy they are. A cluster is shared, and an exec id is no secret."""
+    """List the nodes with their slots, the jobs that hold the slots, and how busy the slots are.
+
+    Every user sees the ids of all these jobs: users share the cluster, and the id of a job is no secret.
+    """
     find = partial(fleet.nodes, platform)
     show = partial(to_wire.node, viewer=viewer)
     return paged(cluster.NodePage, "nodes", find, attrgetter("number"), limit, cursor, show)
@@ -41,7 +44,10 @@ def usage(
     until: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     points: Annotated[int, Query(ge=1, le=4096)] = 300,
 ) -> cluster.NodeUsage:
-    """How busy the node's slots were, in at most so many intervals a slot; the last hour where nothing else is said."""
+    """Return how busy the node's slots were, in at most ``points`` intervals for each slot.
+
+    ``until`` is now and ``since`` is an hour before ``until`` if the request does not give them.
+    """
     now = platform.clock()
     end = now if until is None else until
     begin = end - _USUAL_SECONDS if since is None else since
@@ -58,7 +64,7 @@ def usage(
 
 @router.post("/{name}/cordon")
 def cordon(platform: ThePlatform, viewer: AdminViewer, name: str) -> cluster.Node:
-    """Start nothing new there; what runs goes on."""
+    """Start nothing new on the node. Jobs that run there continue."""
     return to_wire.node(fleet.cordon(platform, name), viewer)
 
 
@@ -70,12 +76,14 @@ def uncordon(platform: ThePlatform, viewer: AdminViewer, name: str) -> cluster.N
 
 @router.post("/{name}/drain")
 def drain(platform: ThePlatform, viewer: AdminViewer, name: str) -> cluster.Node:
-    """Let everything leave it at the next boundary; nothing new starts."""
+    """Empty the node: its engines leave at their next boundary, and nothing new starts on it."""
     return to_wire.node(fleet.drain(platform, name), viewer)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, dependencies=[for_admins])
 def remove(platform: ThePlatform, name: str) -> None:
-    """Take a lost node from the list. 409 for one whose agent still asks, or holds slots of a job that goes on. Its
-    history stays, and a node of this name may join again."""
+    """Remove a lost node from the list. Its history stays, and a node of this name may join again.
+
+    The status is 409 if the node is not lost, or if a part of a running attempt is on it.
+    """
     fleet.remove_node(platform, name)

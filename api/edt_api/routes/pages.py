@@ -50,13 +50,13 @@ unless it was built with <code>EDT_SKIP_DASHBOARD=1</code>.</p>
 @router.api_route("/", methods=["GET", "HEAD"], dependencies=[for_anyone])
 @router.api_route("/ui", methods=["GET", "HEAD"], dependencies=[for_anyone])
 def home() -> Response:
-    """To the dashboard."""
+    """Redirect to the dashboard."""
     return RedirectResponse("/ui/", status_code=307, headers=_HEADERS)
 
 
 @router.api_route("/ui/{path:path}", methods=["GET", "HEAD"], dependencies=[for_anyone])
 def page(path: str, accept_encoding: Annotated[str, Header()] = "") -> Response:
-    """A file of the dashboard, or the page that knows what the path means."""
+    """Return a file of the dashboard, or its single page, which interprets the path."""
     file = built(STATIC, path)
     if file is not None and file.parent == (STATIC / ASSETS).resolve():
         return _asset(file, "gzip" in accept_encoding)

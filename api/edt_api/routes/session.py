@@ -41,7 +41,10 @@ async def begin(
     address: TheAddress,
     who: cluster.NewSession,
 ) -> None:
-    """Sign in with a name and a password; the answer's cookie is the session. An older one of this browser ends."""
+    """Sign in with a name and a password. The answer sets a cookie, which is the session.
+
+    An older session of this browser ends.
+    """
     origin = request.headers.get("origin")
     refused = wrong_origin(origin, request.url.scheme, request.headers.get("host", "")) if origin else None
     if refused is not None:  # without this check a page of another site could sign its visitors in as its own user
@@ -67,7 +70,7 @@ def end(request: Request, response: Response, platform: ThePlatform, caller: The
 
 @router.get("/me")
 def me(viewer: Viewer) -> cluster.Me:
-    """Who the credential belongs to."""
+    """Return the user to whom the credential belongs, and the version of the server."""
     return cluster.Me(name=viewer.name, role=cluster.RoleName(viewer.role.value), version=_version())
 
 

@@ -243,11 +243,14 @@ async def stream(
     last_event_id: Annotated[str | None, Header()] = None,
     after: Annotated[str | None, Query(description="As Last-Event-ID, for clients that cannot send a header.")] = None,
 ) -> EventStream:
-    """What changes, as it changes, at most four times a second. A user gets changes of their own jobs, an admin of all.
+    """Send changes as they happen, at most four times a second.
 
-    A batch may be several events; only its last carries an id, so that a cut between them loses none. ``hello``:
-    fetch the lists. ``reset``: too much was missed, fetch them anew. ``beat``: nothing has happened for a while.
-    ``bye``: the credential has ended.
+    A user gets the changes of their own jobs. An admin gets the changes of all jobs. A batch of changes may consist of
+    several events. Only the last event of a batch has an id, so a connection that breaks between them loses no event.
+
+    ``hello``: the stream begins, and the client should fetch the lists. ``reset``: the client has missed too much, and
+    should fetch the lists again. ``beat``: the stream is alive. It is sent when a stream is resumed, and when nothing
+    else was sent for ten seconds. ``bye``: the credential has ended.
     """
     cursor = last_event_id or after
     subscriber = await watcher.join(cursor)

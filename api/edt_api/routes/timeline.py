@@ -22,9 +22,12 @@ _Time = Annotated[float, Query(allow_inf_nan=False)]
 def timeline(
     platform: ThePlatform, viewer: Viewer, since: _Time = 0.0, until: Annotated[float | None, _Time] = None
 ) -> Response:
-    """Who held which slot, each resize and each failure, between two times (seconds since the epoch; until now where
-    there is no ``until``). Where that would be too much it begins later, as the answer's ``since`` says. Of
-    others' jobs a user sees no more than which slots they hold."""
+    """Return which job held which slot, each resize and each failure between two times.
+
+    The times are in seconds since the epoch. Without ``until`` the timeline ends now. If the answer would be too large,
+    it begins later, and its ``since`` holds that later time. Users who are no admins do not get the owner and the name
+    of another user's job, nor the texts of its resizes and failures.
+    """
     if until is not None and until < since:
         raise RequestInvalid(f"until: got {until:g}, which is before since={since:g}")
     found = history.timeline(platform, viewer=viewer, since=since, until=math.inf if until is None else until)

@@ -20,8 +20,10 @@ _USERS = 1 << 32
 def slot_hours(
     platform: ThePlatform, viewer: Viewer, limit: Limit = 100, cursor: Cursor = None
 ) -> cluster.SlotTimePage:
-    """For how many hours slots were held by the jobs of each user, by the day, newest first, today as far as it has
-    come. An admin sees all users, others themselves. Jobs that were deleted count, too."""
+    """List for how many hours the jobs of each user held slots on each day, newest day first.
+
+    Today is counted up to now. An admin sees all users. Other users see only themselves. Deleted jobs count, too.
+    """
     number = number_of("slot-hours", cursor)
     before = (number // _USERS * _DAY_SECONDS, number % _USERS) if number is not None else None
     page = history.slot_time(platform, viewer=viewer, before=before, limit=limit)

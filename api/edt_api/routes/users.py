@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api/v1/users")
 
 @router.get("", dependencies=[for_admins])
 def listing(platform: ThePlatform, limit: Limit = 100, cursor: Cursor = None) -> cluster.UserPage:
-    """Users by name."""
+    """List the users, ordered by name."""
     find = partial(accounts.users, platform)
     return paged(cluster.UserPage, "users", find, attrgetter("id"), limit, cursor)
 
@@ -36,10 +36,10 @@ async def add(
     new: cluster.NewUser,
     key: TheKey = None,
 ) -> cluster.User:
-    """Add a user. The name of a removed one may be given again: to a new user, who owns nothing of the old one's.
+    """Add a user. A new user may get the name of a removed user, but owns nothing of the removed user.
 
-    With an ``Idempotency-Key`` it may be sent again: for a day the same name and role get the same answer. The
-    password is no part of that: what is kept of it is argon2's hash and nothing quicker to guess by.
+    A request with an ``Idempotency-Key`` may be sent again. For a day the same name and role get the same answer. The
+    password is not compared: only its argon2 hash is stored, and no other hash that would be faster to guess.
     """
     idempotent = IdempotentRequest.of(key, "POST users", new.name, new.role.value) if key is not None else None
     stored = await passwords.hash(new.password, viewer.id, address)
@@ -50,9 +50,10 @@ async def add(
 
 @router.delete("/{name}", status_code=204, response_class=Response, dependencies=[for_admins])
 async def remove(platform: ThePlatform, name: str) -> None:
-    """Remove a user and their tokens, and stop their jobs. The last admin stays.
+    """Remove a user and their tokens, and stop their jobs. The last admin cannot be removed.
 
-    With thousands of jobs that takes some seconds; where it is broken off, the platform goes on with it by itself."""
+    Thousands of jobs take some seconds. If the request is interrupted, the platform stops the other jobs by itself.
+    """
     await concurrency.bulk.run(accounts.remove_user, platform, name)
 
 
@@ -65,10 +66,10 @@ async def set_password(
     name: str,
     new: cluster.NewPassword,
 ) -> None:
-    """Set a password; every token of that user ends. Others' passwords are set by admins only.
+    """Set a user's password. All tokens of that user end. Only admins may set another user's password.
 
-    One's own needs the current one beside it, an admin's too: who finds a page left open does not get the account. A
-    wrong one counts as any wrong password does.
+    Users who set their own password, admins too, must also send their current password. So a person who finds an open
+    page cannot take over the account. A wrong current password counts as a failed attempt to sign in.
     """
     if name != viewer.name and not viewer.is_admin:
         raise Forbidden("another user's password is set by an admin only")

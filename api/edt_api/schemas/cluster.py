@@ -23,8 +23,9 @@ class Problem(Output):
 
 
 class Ready(Output):
-    """Answer of ``/readyz``. To a request from the server's own machine it also says what is wrong with each, ``ok``
-    where nothing is."""
+    """Answer of ``/readyz``. A request from the server's own machine also gets the state of each part: ``ok``, or a
+    description of the fault.
+    """
 
     ready: bool
     database: str | None = None
@@ -34,7 +35,7 @@ class Ready(Output):
 
 
 class Slot(Output):
-    """One slot of a node, and who holds it."""
+    """One slot of a node, and the job that holds it."""
 
     slot: str
     device: str
@@ -43,7 +44,7 @@ class Slot(Output):
     """Id of the job that holds the slot; None if the slot is free."""
     busy: bool
     leaving: bool
-    """Whether the slot was asked back and the engine's process has not been seen gone yet."""
+    """Whether the scheduler has asked for the slot back, and the end of the engine's process was not seen yet."""
     owner: str | None = None
     """Owner of the job that holds the slot. Only that user and admins get it."""
     utilisation: float | None = None
@@ -74,11 +75,11 @@ class Node(Output):
 
 
 class NodePage(Page[Node]):
-    """Nodes, in the order in which they first came."""
+    """Nodes, in the order in which they first registered."""
 
 
 class SlotUsage(Output):
-    """How busy a slot was, in columns of one length, oldest first."""
+    """How busy a slot was: columns of equal length, oldest value first."""
 
     time: list[float]
     utilisation: list[float]
@@ -106,7 +107,7 @@ class NewImage(UserInput):
 
 
 class ImageOnNode(Output):
-    """What became of having an image ready on one node. Times in seconds since the epoch."""
+    """Whether one node has fetched an image. Times are in seconds since the epoch."""
 
     node: str
     asked_at: float
@@ -166,7 +167,7 @@ class NewUser(UserInput):
 
 
 class NewPassword(UserInput):
-    """A password to be set; it ends every token of its user."""
+    """A password to be set. The new password ends all tokens of its user."""
 
     password: Password
     current_password: Annotated[str, Field(max_length=MOST_PASSWORD)] | None = None
@@ -176,14 +177,17 @@ class NewPassword(UserInput):
 
 
 class NewSession(UserInput):
-    """Who signs in. Of any length: a password that is too short to be set is simply wrong."""
+    """The name and the password of a user who signs in.
+
+    The password has no least length: one that is too short to be set is answered as a wrong password.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     password: Annotated[str, Field(max_length=1024)]
 
 
 class Me(Output):
-    """Who asks, and what answers."""
+    """The user who sent the request, and the version of the server."""
 
     name: str
     role: RoleName
@@ -192,7 +196,7 @@ class Me(Output):
 
 
 class SlotTime(Output):
-    """For how long the jobs of a user have held slots in one day."""
+    """For how many hours the jobs of a user have held slots on one day."""
 
     day: int
     """Start of the day in UTC, in seconds since the epoch."""
@@ -201,7 +205,7 @@ class SlotTime(Output):
 
 
 class SlotTimePage(Page[SlotTime]):
-    """Newest day first."""
+    """Slot hours of users, newest day first."""
 
 
 class TimelineJob(Output):
@@ -209,14 +213,14 @@ class TimelineJob(Output):
 
     state: ExecState
     owner: str | None
-    """None for another user's job, here and below."""
+    """None if the job belongs to another user and the caller is no admin. The same holds for ``app_name``."""
     app_name: str | None
     removed: bool = False
     """Whether the job was removed. It cannot be opened any more, but its bars stay."""
 
 
 class TimelineAllocation(Output):
-    """A bar: one slot held by one job for a while."""
+    """A bar of the timeline: one job held one slot from one time to another."""
 
     allocation: int
     exec_id: str
@@ -233,7 +237,7 @@ class TimelineAllocation(Output):
 
 
 class TimelineResize(Output):
-    """A mark: one change of a job's size."""
+    """A mark of the timeline: one change of a job's size."""
 
     number: int
     exec_id: str
@@ -248,8 +252,11 @@ class TimelineResize(Output):
 
 
 class TimelineFailure(Output):
-    """A mark: an engine that was lost, all of a job on a node that was (then without a slot), or a whole attempt (then
-    without a node). The stream may send one again: job, time, node and slot identify it."""
+    """A mark of the timeline: one lost engine, all engines of a job on a lost node, or a failure of a whole attempt.
+
+    ``slot`` is None for a lost node. ``node`` is None for a whole attempt. The stream may send a failure again: job,
+    time, node and slot identify it.
+    """
 
     exec_id: str
     node: str | None
@@ -261,7 +268,7 @@ class TimelineFailure(Output):
 
 
 class Timeline(Output):
-    """What overlaps ``since`` to ``until``."""
+    """Everything that overlaps the time from ``since`` to ``until``."""
 
     now: float
     since: float
@@ -276,14 +283,14 @@ class Timeline(Output):
 
 
 class JobsChanged(Output):
-    """``event: jobs``: jobs that are new or have changed, and ids of those that are on no list any more."""
+    """``event: jobs``: jobs that are new or have changed, and ids of jobs that were removed."""
 
     items: list[Job]
     removed: list[str]
 
 
 class NodesChanged(Output):
-    """``event: nodes``: nodes that are new or have changed, and names of those that were removed."""
+    """``event: nodes``: nodes that are new or have changed, and names of nodes that were removed."""
 
     items: list[Node]
     removed: list[str]
@@ -298,14 +305,18 @@ class TimelineChanged(Output):
 
 
 class Beat(Output):
-    """``event: hello`` (the stream begins: fetch the lists now), ``reset`` (too much was missed: fetch them anew),
-    ``beat`` (nothing has happened for a while) and ``bye`` (the credential has ended)."""
+    """``event: hello``, ``reset``, ``beat`` or ``bye``.
+
+    ``hello``: the stream begins, and the client should fetch the lists. ``reset``: the client has missed too much, and
+    should fetch the lists again. ``beat``: the stream is alive. It is sent when a stream is resumed, and when nothing
+    else was sent for ten seconds. ``bye``: the credential has ended.
+    """
 
     now: float
 
 
 class SlotOffer(AgentInput):
-    """One slot as its agent registers it."""
+    """One slot that an agent registers."""
 
     slot: Annotated[str, Field(min_length=1, max_length=64)]
     device: Annotated[str, Field(min_length=1, max_length=256)] = "cpu"
@@ -332,7 +343,7 @@ class NodeOffer(AgentInput):
 
 
 class Registered(Output):
-    """What a node gets for registering."""
+    """Answer to a node that registers."""
 
     node: str
     token: str
@@ -353,7 +364,7 @@ class Assignments(Output):
 
 
 class PulledIn(AgentInput):
-    """What became of an image that a node was asked for."""
+    """Whether a node has got an image that it was asked to fetch."""
 
     image: Annotated[str, Field(min_length=1, max_length=255)]
     error: Annotated[str, Field(max_length=4096)] = ""
@@ -361,7 +372,7 @@ class PulledIn(AgentInput):
 
 
 class ReportIn(AgentInput):
-    """A report of an attempt on a node: what happened, numbered without a gap."""
+    """A report of what happened to an attempt on a node. ``seq`` numbers the reports without a gap."""
 
     job: Annotated[str, Field(min_length=1, max_length=64)]
     fence: Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -373,13 +384,13 @@ class ReportIn(AgentInput):
 
 
 class Acked(Output):
-    """How far the reports of each attempt are taken: ``{"edt-7/2": 41}``."""
+    """The last accepted report number of each attempt, such as ``{"edt-7/2": 41}``."""
 
     acked: dict[str, int]
 
 
 class SlotSample(AgentInput):
-    """How busy one slot was since the sample before."""
+    """How busy one slot was since its previous sample."""
 
     slot: Annotated[str, Field(min_length=1, max_length=64)]
     utilisation: Annotated[float, Field(ge=0, le=1)]
@@ -390,6 +401,6 @@ class SlotSample(AgentInput):
 
 
 class UsageIn(AgentInput):
-    """How busy a node's slots were; its time is that of its arrival."""
+    """How busy a node's slots were. The time of the sample is the time of its arrival."""
 
     slots: Annotated[list[SlotSample], Field(max_length=1024)]

@@ -46,7 +46,7 @@ class Page(Output, Generic[_Item]):
 
 
 class ExecState(enum.StrEnum):
-    """The six states that clients are shown; a notebook's poller goes on in the first three."""
+    """The six states that clients see. A notebook that polls a job continues in the first three."""
 
     SUBMITTED = "SUBMITTED"  # the job is stored; the scheduler has not considered it yet
     PENDING = "PENDING_CRD_SCHEDULER"  # the job waits for slots
@@ -62,7 +62,10 @@ class ExecState(enum.StrEnum):
 
 
 class Exec(Output):
-    """One job as WMLA's clients read it: what three generations of them look at, scalars only."""
+    """One job as WMLA's clients read it.
+
+    It has the fields that three generations of these clients read. All of them are scalars.
+    """
 
     id: str
     args: str
@@ -89,7 +92,7 @@ class Exec(Output):
 
 
 class Framework(Output):
-    """One entry of ``GET /execs/frameworks``, as WMLA 2.x gives it."""
+    """One entry of ``GET /execs/frameworks``, in the form of WMLA 2.x."""
 
     name: str
     description: str
@@ -124,7 +127,7 @@ class Logon(Output):
 
 
 class Message(Output):
-    """A sentence."""
+    """An answer that is one sentence."""
 
     message: str
 
@@ -157,8 +160,9 @@ class Exactness(Output):
 
 
 class Progress(TypedDict, total=False):
-    """How far a training is, by its newest report; empty before the first. None: a number that is none, as of a loss
-    that has diverged."""
+    """How far a training is, by its newest report; empty before the first report. None stands for a value that is not
+    finite, such as a loss that has diverged.
+    """
 
     step: int | None
     steps_total: int | None
@@ -176,7 +180,7 @@ class Progress(TypedDict, total=False):
 
 
 class Job(Output):
-    """One job with all that we know of it."""
+    """One job with everything that the platform knows about it."""
 
     id: str
     owner: str
@@ -242,7 +246,7 @@ class Job(Output):
 
 
 class ResultState(Output):
-    """What a job has saved so far, for who wants to download it."""
+    """Whether a job has a result to download, and its size."""
 
     bytes: int | None
     """Size of the zip in bytes; None if there is no result."""
@@ -258,7 +262,7 @@ class JobPage(Page[Job]):
 
 
 class Resize(Output):
-    """One change of a job's size: what was decided, what woke the agent, when each thing happened."""
+    """One change of a job's size: the decision, what woke the agent, and the time of each step."""
 
     number: int
     exec_id: str
@@ -290,7 +294,7 @@ class ResizePage(Page[Resize]):
 
 
 class Allocation(Output):
-    """One slot held by one job for a while."""
+    """One job held one slot from one time to another."""
 
     allocation: int
     exec_id: str
@@ -316,7 +320,7 @@ class AllocationPage(Page[Allocation]):
 
 
 class Event(Output):
-    """One line of a job's history; ``seq`` runs 1, 2, 3 … without a gap."""
+    """One event of a job's history. ``seq`` numbers the events 1, 2, 3 … without a gap."""
 
     seq: int
     time: float
@@ -331,10 +335,11 @@ class EventPage(Page[Event]):
 
 
 class Metrics(Output):
-    """The metrics of a training in columns of one length, oldest first; ``step`` only grows.
+    """The metrics of a training: columns of equal length, oldest value first. ``step`` only grows.
 
-    Of many points these are the ones that keep the shape, the first and the last among them. What an attempt did
-    beyond the checkpoint from which the next one went on was done again, and is shown once. None: not reported.
+    If there are too many points, the answer holds those that keep the shape of the loss, with the first and the last
+    point. An attempt repeats the steps that the previous attempt did after its last checkpoint. Such a step occurs
+    once, with its newest values. None: the value was not reported.
     """
 
     step: list[int]

@@ -1,4 +1,4 @@
-// openapi.json sha256: 3aa7e68672ebf3b579fac0318b6b6f825033fbcc588999679308ac4f7920af33
+// openapi.json sha256: 0fa4e3a73ab33401bb6058dd03c918a33d811a58dc1a52369ec51d859d6482cf
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -9,13 +9,13 @@ export interface paths {
         };
         /**
          * Listing
-         * @description The images that an admin has allowed or used, and on which nodes each is ready.
+         * @description List the images that an admin has allowed or used, and the nodes on which each image is ready.
          */
         get: operations["images_listing"];
         put?: never;
         /**
          * Allow
-         * @description Let everybody name an image; again to change whether nodes have it ready.
+         * @description Allow every user to name an image. Send it again to change whether nodes fetch the image in advance.
          */
         post: operations["images_allow"];
         delete?: never;
@@ -36,7 +36,9 @@ export interface paths {
         post?: never;
         /**
          * Forbid
-         * @description Nobody but an admin may name it any more. Jobs that have it keep it.
+         * @description Allow only admins to name this image from now on. Jobs that use it keep it.
+         *
+         *     Every user may still name an image that matches a pattern of EDT_IMAGES.
          */
         delete: operations["images_forbid"];
         options?: never;
@@ -53,7 +55,7 @@ export interface paths {
         };
         /**
          * Listing
-         * @description The caller's jobs, newest first; an admin's everybody's.
+         * @description List the caller's jobs, newest first. An admin gets the jobs of all users.
          */
         get: operations["jobs_listing"];
         put?: never;
@@ -90,7 +92,7 @@ export interface paths {
         };
         /**
          * Allocations
-         * @description Each slot that the job held, in order, and when each step of that happened.
+         * @description List the slots that the job held, oldest first, each with the times of its steps.
          */
         get: operations["jobs_allocations"];
         put?: never;
@@ -110,7 +112,7 @@ export interface paths {
         };
         /**
          * Events
-         * @description The job's history, complete and in order.
+         * @description List all events of the job's history, oldest first.
          */
         get: operations["jobs_events"];
         put?: never;
@@ -130,10 +132,11 @@ export interface paths {
         };
         /**
          * Log
-         * @description One file of the log from a byte on, for followers: ask again with the offset of ``Edt-Log-Offset``.
+         * @description Return one file of the log from byte ``offset`` on.
          *
-         *     ``stream``: ``elog``, ``out``, ``err``, or an engine's as ``logs`` lists them. At most 1 MiB an answer; an empty one
-         *     means that nothing more is there yet. The offset is 0 again where the file was turned over at its size limit.
+         *     To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is ``elog``,
+         *     ``out``, ``err``, or an engine's stream as ``logs`` lists it. An answer holds at most 1 MiB. An empty answer means
+         *     that the file has no more bytes yet. The offset starts again at 0 when the file is rotated at its size limit.
          */
         get: operations["jobs_log"];
         put?: never;
@@ -153,7 +156,7 @@ export interface paths {
         };
         /**
          * Log Files
-         * @description The files of the job's log: the loggers' and the driver's first, then each engine's.
+         * @description List the files of the job's log: first those of the loggers and the driver, then those of each engine.
          */
         get: operations["jobs_log_files"];
         put?: never;
@@ -173,7 +176,7 @@ export interface paths {
         };
         /**
          * Metrics
-         * @description How the training went, in at most so many points that keep the shape of the loss.
+         * @description Return the metrics of the training in at most ``points`` points, which keep the shape of the loss.
          */
         get: operations["jobs_metrics"];
         put?: never;
@@ -193,7 +196,7 @@ export interface paths {
         };
         /**
          * Resizes
-         * @description Each change of the job's size, in order: its cause, what woke the agent, its pause.
+         * @description List the changes of the job's size, oldest first, each with its cause, what woke the agent, and its pause.
          */
         get: operations["jobs_resizes"];
         put?: never;
@@ -213,7 +216,9 @@ export interface paths {
         };
         /**
          * Result
-         * @description Whether there is something to download now, and how much. WMLA's call fetches it. 410 where it was removed.
+         * @description Return whether the job has a result to download, and its size. WMLA's call downloads it.
+         *
+         *     The status is 410 if the result was removed.
          */
         get: operations["jobs_result"];
         put?: never;
@@ -233,7 +238,7 @@ export interface paths {
         };
         /**
          * Me
-         * @description Who the credential belongs to.
+         * @description Return the user to whom the credential belongs, and the version of the server.
          */
         get: operations["session_me"];
         put?: never;
@@ -253,13 +258,17 @@ export interface paths {
         };
         /**
          * Listing
-         * @description Nodes, their slots, who holds them, how busy they are. A cluster is shared, and an exec id is no secret.
+         * @description List the nodes with their slots, the jobs that hold the slots, and how busy the slots are.
+         *
+         *     Every user sees the ids of all these jobs: users share the cluster, and the id of a job is no secret.
          */
         get: operations["nodes_listing"];
         put?: never;
         /**
          * Register
-         * @description A node's agent has started. Its new token shuts out an older agent of the same name.
+         * @description Register a node whose agent has started.
+         *
+         *     The answer holds a new token. An older agent of a node of this name is refused from then on.
          */
         post: operations["agents_register"];
         delete?: never;
@@ -281,8 +290,9 @@ export interface paths {
         post?: never;
         /**
          * Remove
-         * @description Take a lost node from the list. 409 for one whose agent still asks, or holds slots of a job that goes on. Its
-         *     history stays, and a node of this name may join again.
+         * @description Remove a lost node from the list. Its history stays, and a node of this name may join again.
+         *
+         *     The status is 409 if the node is not lost, or if a part of a running attempt is on it.
          */
         delete: operations["nodes_remove"];
         options?: never;
@@ -299,7 +309,7 @@ export interface paths {
         };
         /**
          * Assignments
-         * @description What the node should be running now. Being asked is its heartbeat.
+         * @description Return what the node should be running now. The request also counts as the node's heartbeat.
          */
         get: operations["agents_assignments"];
         put?: never;
@@ -321,7 +331,7 @@ export interface paths {
         put?: never;
         /**
          * Cordon
-         * @description Start nothing new there; what runs goes on.
+         * @description Start nothing new on the node. Jobs that run there continue.
          */
         post: operations["nodes_cordon"];
         delete?: never;
@@ -341,7 +351,7 @@ export interface paths {
         put?: never;
         /**
          * Drain
-         * @description Let everything leave it at the next boundary; nothing new starts.
+         * @description Empty the node: its engines leave at their next boundary, and nothing new starts on it.
          */
         post: operations["nodes_drain"];
         delete?: never;
@@ -361,7 +371,7 @@ export interface paths {
         put?: never;
         /**
          * Pulled
-         * @description The node has an image that it was asked for, or cannot get it.
+         * @description Store whether the node has got an image that it was asked to fetch, or why it cannot get the image.
          */
         post: operations["agents_pulled"];
         delete?: never;
@@ -381,7 +391,9 @@ export interface paths {
         put?: never;
         /**
          * Reports
-         * @description Take reports, each number of an attempt once; the answer says how far each is taken.
+         * @description Accept reports. Each report number of an attempt is accepted once.
+         *
+         *     The answer holds the last accepted number of each attempt.
          */
         post: operations["agents_reports"];
         delete?: never;
@@ -419,13 +431,15 @@ export interface paths {
         };
         /**
          * Usage
-         * @description How busy the node's slots were, in at most so many intervals a slot; the last hour where nothing else is said.
+         * @description Return how busy the node's slots were, in at most ``points`` intervals for each slot.
+         *
+         *     ``until`` is now and ``since`` is an hour before ``until`` if the request does not give them.
          */
         get: operations["nodes_usage"];
         put?: never;
         /**
          * Usage
-         * @description Take a sample of how busy the node's slots are, as of now.
+         * @description Store a sample of how busy the node's slots are. Its time is the time of its arrival.
          */
         post: operations["agents_usage"];
         delete?: never;
@@ -445,7 +459,9 @@ export interface paths {
         put?: never;
         /**
          * Begin
-         * @description Sign in with a name and a password; the answer's cookie is the session. An older one of this browser ends.
+         * @description Sign in with a name and a password. The answer sets a cookie, which is the session.
+         *
+         *     An older session of this browser ends.
          */
         post: operations["session_begin"];
         /**
@@ -467,11 +483,14 @@ export interface paths {
         };
         /**
          * Stream
-         * @description What changes, as it changes, at most four times a second. A user gets changes of their own jobs, an admin of all.
+         * @description Send changes as they happen, at most four times a second.
          *
-         *     A batch may be several events; only its last carries an id, so that a cut between them loses none. ``hello``:
-         *     fetch the lists. ``reset``: too much was missed, fetch them anew. ``beat``: nothing has happened for a while.
-         *     ``bye``: the credential has ended.
+         *     A user gets the changes of their own jobs. An admin gets the changes of all jobs. A batch of changes may consist of
+         *     several events. Only the last event of a batch has an id, so a connection that breaks between them loses no event.
+         *
+         *     ``hello``: the stream begins, and the client should fetch the lists. ``reset``: the client has missed too much, and
+         *     should fetch the lists again. ``beat``: the stream is alive. It is sent when a stream is resumed, and when nothing
+         *     else was sent for ten seconds. ``bye``: the credential has ended.
          */
         get: operations["stream_stream"];
         put?: never;
@@ -491,9 +510,11 @@ export interface paths {
         };
         /**
          * Timeline
-         * @description Who held which slot, each resize and each failure, between two times (seconds since the epoch; until now where
-         *     there is no ``until``). Where that would be too much it begins later, as the answer's ``since`` says. Of
-         *     others' jobs a user sees no more than which slots they hold.
+         * @description Return which job held which slot, each resize and each failure between two times.
+         *
+         *     The times are in seconds since the epoch. Without ``until`` the timeline ends now. If the answer would be too large,
+         *     it begins later, and its ``since`` holds that later time. Users who are no admins do not get the owner and the name
+         *     of another user's job, nor the texts of its resizes and failures.
          */
         get: operations["timeline_timeline"];
         put?: never;
@@ -513,8 +534,9 @@ export interface paths {
         };
         /**
          * Slot Hours
-         * @description For how many hours slots were held by the jobs of each user, by the day, newest first, today as far as it has
-         *     come. An admin sees all users, others themselves. Jobs that were deleted count, too.
+         * @description List for how many hours the jobs of each user held slots on each day, newest day first.
+         *
+         *     Today is counted up to now. An admin sees all users. Other users see only themselves. Deleted jobs count, too.
          */
         get: operations["usage_slot_hours"];
         put?: never;
@@ -534,16 +556,16 @@ export interface paths {
         };
         /**
          * Listing
-         * @description Users by name.
+         * @description List the users, ordered by name.
          */
         get: operations["users_listing"];
         put?: never;
         /**
          * Add
-         * @description Add a user. The name of a removed one may be given again: to a new user, who owns nothing of the old one's.
+         * @description Add a user. A new user may get the name of a removed user, but owns nothing of the removed user.
          *
-         *     With an ``Idempotency-Key`` it may be sent again: for a day the same name and role get the same answer. The
-         *     password is no part of that: what is kept of it is argon2's hash and nothing quicker to guess by.
+         *     A request with an ``Idempotency-Key`` may be sent again. For a day the same name and role get the same answer. The
+         *     password is not compared: only its argon2 hash is stored, and no other hash that would be faster to guess.
          */
         post: operations["users_add"];
         delete?: never;
@@ -564,9 +586,9 @@ export interface paths {
         post?: never;
         /**
          * Remove
-         * @description Remove a user and their tokens, and stop their jobs. The last admin stays.
+         * @description Remove a user and their tokens, and stop their jobs. The last admin cannot be removed.
          *
-         *     With thousands of jobs that takes some seconds; where it is broken off, the platform goes on with it by itself.
+         *     Thousands of jobs take some seconds. If the request is interrupted, the platform stops the other jobs by itself.
          */
         delete: operations["users_remove"];
         options?: never;
@@ -584,10 +606,10 @@ export interface paths {
         get?: never;
         /**
          * Set Password
-         * @description Set a password; every token of that user ends. Others' passwords are set by admins only.
+         * @description Set a user's password. All tokens of that user end. Only admins may set another user's password.
          *
-         *     One's own needs the current one beside it, an admin's too: who finds a page left open does not get the account. A
-         *     wrong one counts as any wrong password does.
+         *     Users who set their own password, admins too, must also send their current password. So a person who finds an open
+         *     page cannot take over the account. A wrong current password counts as a failed attempt to sign in.
          */
         put: operations["users_set_password"];
         post?: never;
@@ -608,7 +630,7 @@ export interface paths {
         put?: never;
         /**
          * Logoff
-         * @description End the token that this request shows. With a password there is nothing to end.
+         * @description End the token of this request. A request with a password ends nothing.
          */
         post: operations["logon_logoff"];
         delete?: never;
@@ -626,7 +648,9 @@ export interface paths {
         };
         /**
          * Logon
-         * @description A token for a name and password. A token does not serve: it would never end.
+         * @description Return a token for a name and a password.
+         *
+         *     A request with a token is refused: otherwise a client could renew its token for ever.
          */
         get: operations["logon_logon"];
         put?: never;
@@ -646,7 +670,9 @@ export interface paths {
         };
         /**
          * Livez
-         * @description The process answers. Nothing else is looked at: a restart would not mend a database.
+         * @description Answer that the process runs.
+         *
+         *     Nothing else is checked: a restart of the process would not repair a database, for example.
          */
         get: operations["health_livez"];
         put?: never;
@@ -666,25 +692,27 @@ export interface paths {
         };
         /**
          * Listing
-         * @description The caller's jobs, an admin's everybody's. ``state`` may be several, by commas or repeated.
+         * @description List the caller's jobs. An admin gets the jobs of all users.
          *
-         *     Without a ``limit`` these are all that there are: the answer is written while they are read, however many.
+         *     ``state`` takes several states, separated by commas or as repeated parameters. Without a ``limit`` the answer holds
+         *     all jobs. The server sends them while it reads them, so their number has no limit.
          */
         get: operations["execs_listing"];
         put?: never;
         /**
          * Submit
-         * @description Take a job. When this answers 200, row, arguments and code survive the death of everything.
+         * @description Submit a job. After the answer 200 the job, its arguments and its code are stored durably.
          *
-         *     With an ``Idempotency-Key`` it may be sent again: for a day the same args and upload are answered with the same job.
-         *     Of one user a few are taken in at a time; where one waits too long for its turn it is refused, by 429 with
-         *     ``Retry-After``.
+         *     A request with an ``Idempotency-Key`` may be sent again. For a day the same args and upload get the same job as
+         *     their answer. The server receives only a few submissions of one user at a time, and the others wait. A submission
+         *     that waits too long is refused with 429 and ``Retry-After``.
          */
         post: operations["execs_submit"];
         /**
          * Delete All
-         * @description Remove the caller's own jobs, an admin's own too; those that run are stopped. Thousands take some seconds; a
-         *     request that is broken off has removed some, and may be sent again.
+         * @description Remove all jobs that the caller owns. An admin, too, removes only their own jobs. Running jobs are stopped.
+         *
+         *     Thousands of jobs take some seconds. An interrupted request has removed some of the jobs, and may be sent again.
          */
         delete: operations["execs_delete_all"];
         options?: never;
@@ -701,14 +729,14 @@ export interface paths {
         };
         /**
          * Get
-         * @description One job.
+         * @description Return one job.
          */
         get: operations["execs_get"];
         put?: never;
         post?: never;
         /**
          * Delete
-         * @description Remove a job with its logs and results. One that runs is stopped first.
+         * @description Remove a job with its logs and results. A running job is stopped first.
          */
         delete: operations["execs_delete"];
         options?: never;
@@ -725,7 +753,7 @@ export interface paths {
         };
         /**
          * Log
-         * @description The log, as text or, where JSON is asked for first, as one JSON string.
+         * @description Return the log as text. If ``Accept`` names JSON before text, return it as one JSON string.
          */
         get: operations["execs_log"];
         put?: never;
@@ -745,7 +773,7 @@ export interface paths {
         };
         /**
          * Result
-         * @description What the job saved under RESULT_DIR/model, as a zip; while it runs, what there is so far.
+         * @description Return the files that the job saved under RESULT_DIR/model, as a zip. For a running job: the files so far.
          */
         get: operations["execs_result"];
         put?: never;
@@ -767,7 +795,7 @@ export interface paths {
         put?: never;
         /**
          * Stop
-         * @description Ask for a job's end; one that is over stays as it is.
+         * @description Ask a job to stop. A job that is over does not change.
          */
         post: operations["execs_stop"];
         delete?: never;
@@ -785,7 +813,7 @@ export interface paths {
         };
         /**
          * Frameworks
-         * @description What ``--exec-start`` may name.
+         * @description List the frameworks that ``--exec-start`` accepts.
          */
         get: operations["execs_frameworks"];
         put?: never;
@@ -805,8 +833,9 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description Whether requests are served; 503 where they would fail. A request from the server's own machine is answered with
-         *     the reason, too.
+         * @description Return whether the server can serve requests; the status is 503 if it cannot.
+         *
+         *     A request from the server's own machine also gets the reason.
          */
         get: operations["health_readyz"];
         put?: never;
@@ -823,7 +852,7 @@ export interface components {
     schemas: {
         /**
          * Acked
-         * @description How far the reports of each attempt are taken: ``{"edt-7/2": 41}``.
+         * @description The last accepted report number of each attempt, such as ``{"edt-7/2": 41}``.
          */
         Acked: {
             /** Acked */
@@ -833,7 +862,7 @@ export interface components {
         };
         /**
          * Allocation
-         * @description One slot held by one job for a while.
+         * @description One job held one slot from one time to another.
          */
         Allocation: {
             /** Allocation */
@@ -887,8 +916,11 @@ export interface components {
         };
         /**
          * Beat
-         * @description ``event: hello`` (the stream begins: fetch the lists now), ``reset`` (too much was missed: fetch them anew),
-         *     ``beat`` (nothing has happened for a while) and ``bye`` (the credential has ended).
+         * @description ``event: hello``, ``reset``, ``beat`` or ``bye``.
+         *
+         *     ``hello``: the stream begins, and the client should fetch the lists. ``reset``: the client has missed too much, and
+         *     should fetch the lists again. ``beat``: the stream is alive. It is sent when a stream is resumed, and when nothing
+         *     else was sent for ten seconds. ``bye``: the credential has ended.
          */
         Beat: {
             /** Now */
@@ -896,7 +928,7 @@ export interface components {
         };
         /**
          * Event
-         * @description One line of a job's history; ``seq`` runs 1, 2, 3 … without a gap.
+         * @description One event of a job's history. ``seq`` numbers the events 1, 2, 3 … without a gap.
          */
         Event: {
             /** Data */
@@ -943,7 +975,9 @@ export interface components {
         };
         /**
          * Exec
-         * @description One job as WMLA's clients read it: what three generations of them look at, scalars only.
+         * @description One job as WMLA's clients read it.
+         *
+         *     It has the fields that three generations of these clients read. All of them are scalars.
          */
         Exec: {
             /** Appid */
@@ -988,13 +1022,13 @@ export interface components {
         };
         /**
          * ExecState
-         * @description The six states that clients are shown; a notebook's poller goes on in the first three.
+         * @description The six states that clients see. A notebook that polls a job continues in the first three.
          * @enum {string}
          */
         ExecState: "SUBMITTED" | "PENDING_CRD_SCHEDULER" | "RUNNING" | "FINISHED" | "KILLED" | "ERROR";
         /**
          * Framework
-         * @description One entry of ``GET /execs/frameworks``, as WMLA 2.x gives it.
+         * @description One entry of ``GET /execs/frameworks``, in the form of WMLA 2.x.
          */
         Framework: {
             /** Appname */
@@ -1054,7 +1088,7 @@ export interface components {
         };
         /**
          * ImageOnNode
-         * @description What became of having an image ready on one node. Times in seconds since the epoch.
+         * @description Whether one node has fetched an image. Times are in seconds since the epoch.
          */
         ImageOnNode: {
             /** Asked At */
@@ -1080,7 +1114,7 @@ export interface components {
         };
         /**
          * Job
-         * @description One job with all that we know of it.
+         * @description One job with everything that the platform knows about it.
          */
         Job: {
             /** App Name */
@@ -1205,7 +1239,7 @@ export interface components {
         };
         /**
          * JobsChanged
-         * @description ``event: jobs``: jobs that are new or have changed, and ids of those that are on no list any more.
+         * @description ``event: jobs``: jobs that are new or have changed, and ids of jobs that were removed.
          */
         JobsChanged: {
             /** Items */
@@ -1249,7 +1283,7 @@ export interface components {
         };
         /**
          * Me
-         * @description Who asks, and what answers.
+         * @description The user who sent the request, and the version of the server.
          */
         Me: {
             /** Name */
@@ -1260,7 +1294,7 @@ export interface components {
         };
         /**
          * Message
-         * @description A sentence.
+         * @description An answer that is one sentence.
          */
         Message: {
             /** Message */
@@ -1268,10 +1302,11 @@ export interface components {
         };
         /**
          * Metrics
-         * @description The metrics of a training in columns of one length, oldest first; ``step`` only grows.
+         * @description The metrics of a training: columns of equal length, oldest value first. ``step`` only grows.
          *
-         *     Of many points these are the ones that keep the shape, the first and the last among them. What an attempt did
-         *     beyond the checkpoint from which the next one went on was done again, and is shown once. None: not reported.
+         *     If there are too many points, the answer holds those that keep the shape of the loss, with the first and the last
+         *     point. An attempt repeats the steps that the previous attempt did after its last checkpoint. Such a step occurs
+         *     once, with its newest values. None: the value was not reported.
          */
         Metrics: {
             /** Epoch */
@@ -1308,7 +1343,7 @@ export interface components {
         };
         /**
          * NewPassword
-         * @description A password to be set; it ends every token of its user.
+         * @description A password to be set. The new password ends all tokens of its user.
          */
         NewPassword: {
             /** Current Password */
@@ -1318,7 +1353,9 @@ export interface components {
         };
         /**
          * NewSession
-         * @description Who signs in. Of any length: a password that is too short to be set is simply wrong.
+         * @description The name and the password of a user who signs in.
+         *
+         *     The password has no least length: one that is too short to be set is answered as a wrong password.
          */
         NewSession: {
             /** Name */
@@ -1403,7 +1440,7 @@ export interface components {
         };
         /**
          * NodePage
-         * @description Nodes, in the order in which they first came.
+         * @description Nodes, in the order in which they first registered.
          */
         NodePage: {
             /** Items */
@@ -1413,7 +1450,7 @@ export interface components {
         };
         /**
          * NodesChanged
-         * @description ``event: nodes``: nodes that are new or have changed, and names of those that were removed.
+         * @description ``event: nodes``: nodes that are new or have changed, and names of nodes that were removed.
          */
         NodesChanged: {
             /** Items */
@@ -1457,8 +1494,8 @@ export interface components {
         };
         /**
          * Progress
-         * @description How far a training is, by its newest report; empty before the first. None: a number that is none, as of a loss
-         *     that has diverged.
+         * @description How far a training is, by its newest report; empty before the first report. None stands for a value that is not
+         *     finite, such as a loss that has diverged.
          */
         Progress: {
             /** Epoch */
@@ -1484,7 +1521,7 @@ export interface components {
         };
         /**
          * PulledIn
-         * @description What became of an image that a node was asked for.
+         * @description Whether a node has got an image that it was asked to fetch.
          */
         PulledIn: {
             /**
@@ -1497,8 +1534,8 @@ export interface components {
         };
         /**
          * Ready
-         * @description Answer of ``/readyz``. To a request from the server's own machine it also says what is wrong with each, ``ok``
-         *     where nothing is.
+         * @description Answer of ``/readyz``. A request from the server's own machine also gets the state of each part: ``ok``, or a
+         *     description of the fault.
          */
         Ready: {
             /** Broker */
@@ -1512,7 +1549,7 @@ export interface components {
         };
         /**
          * Registered
-         * @description What a node gets for registering.
+         * @description Answer to a node that registers.
          */
         Registered: {
             /** Broker Url */
@@ -1526,7 +1563,7 @@ export interface components {
         };
         /**
          * Resize
-         * @description One change of a job's size: what was decided, what woke the agent, when each thing happened.
+         * @description One change of a job's size: the decision, what woke the agent, and the time of each step.
          */
         Resize: {
             /** Cause */
@@ -1582,7 +1619,7 @@ export interface components {
         };
         /**
          * ResultState
-         * @description What a job has saved so far, for who wants to download it.
+         * @description Whether a job has a result to download, and its size.
          */
         ResultState: {
             /** Bytes */
@@ -1598,7 +1635,7 @@ export interface components {
         RoleName: "admin" | "user";
         /**
          * Slot
-         * @description One slot of a node, and who holds it.
+         * @description One slot of a node, and the job that holds it.
          */
         Slot: {
             /** Busy */
@@ -1646,7 +1683,7 @@ export interface components {
         };
         /**
          * SlotOffer
-         * @description One slot as its agent registers it.
+         * @description One slot that an agent registers.
          */
         SlotOffer: {
             /**
@@ -1664,7 +1701,7 @@ export interface components {
         };
         /**
          * SlotSample
-         * @description How busy one slot was since the sample before.
+         * @description How busy one slot was since its previous sample.
          */
         SlotSample: {
             /** Memory Bytes */
@@ -1682,7 +1719,7 @@ export interface components {
         };
         /**
          * SlotTime
-         * @description For how long the jobs of a user have held slots in one day.
+         * @description For how many hours the jobs of a user have held slots on one day.
          */
         SlotTime: {
             /** Day */
@@ -1694,7 +1731,7 @@ export interface components {
         };
         /**
          * SlotTimePage
-         * @description Newest day first.
+         * @description Slot hours of users, newest day first.
          */
         SlotTimePage: {
             /** Items */
@@ -1704,7 +1741,7 @@ export interface components {
         };
         /**
          * SlotUsage
-         * @description How busy a slot was, in columns of one length, oldest first.
+         * @description How busy a slot was: columns of equal length, oldest value first.
          */
         SlotUsage: {
             /** Memory Bytes */
@@ -1720,7 +1757,7 @@ export interface components {
         };
         /**
          * Timeline
-         * @description What overlaps ``since`` to ``until``.
+         * @description Everything that overlaps the time from ``since`` to ``until``.
          */
         Timeline: {
             /** Allocations */
@@ -1746,7 +1783,7 @@ export interface components {
         };
         /**
          * TimelineAllocation
-         * @description A bar: one slot held by one job for a while.
+         * @description A bar of the timeline: one job held one slot from one time to another.
          */
         TimelineAllocation: {
             /** Allocation */
@@ -1782,8 +1819,10 @@ export interface components {
         };
         /**
          * TimelineFailure
-         * @description A mark: an engine that was lost, all of a job on a node that was (then without a slot), or a whole attempt (then
-         *     without a node). The stream may send one again: job, time, node and slot identify it.
+         * @description A mark of the timeline: one lost engine, all engines of a job on a lost node, or a failure of a whole attempt.
+         *
+         *     ``slot`` is None for a lost node. ``node`` is None for a whole attempt. The stream may send a failure again: job,
+         *     time, node and slot identify it.
          */
         TimelineFailure: {
             /** Exec Id */
@@ -1817,7 +1856,7 @@ export interface components {
         };
         /**
          * TimelineResize
-         * @description A mark: one change of a job's size.
+         * @description A mark of the timeline: one change of a job's size.
          */
         TimelineResize: {
             /** Cause */
@@ -1841,7 +1880,7 @@ export interface components {
         };
         /**
          * UsageIn
-         * @description How busy a node's slots were; its time is that of its arrival.
+         * @description How busy a node's slots were. The time of the sample is the time of its arrival.
          */
         UsageIn: {
             /** Slots */
@@ -1997,12 +2036,12 @@ export interface operations {
                 framework?: string | null;
                 /** @description The most items of this page. */
                 limit?: number;
-                /** @description The caller's own, an admin's too. */
+                /** @description Whether to list only the caller's own jobs. */
                 mine?: boolean;
                 owner?: string | null;
-                /** @description Part of the id, the name that its user gave, the main script, the folder that was sent or the owner, capital or small. */
+                /** @description Text to search for in the id, the name that the user gave, the main script, the folder that was sent, and the owner. Upper and lower case are the same. */
                 q?: string | null;
-                /** @description States, commas between them. */
+                /** @description States, separated by commas. */
                 state?: string | null;
             };
             header?: never;
