@@ -14,7 +14,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TrainingDefinition:
-    """Which training this is. It must be equal in the driver and in all engines, and in every driver of an attempt."""
+    """What defines a training. It must be equal in every driver of an attempt; all engines must have the same schedule
+    and the same facts."""
 
     schedule: Mapping[str, Any]
     """The schedule, as ``Schedule.to_json_object`` returns it."""
@@ -71,7 +72,7 @@ class ReplicaChecksums:
 class ComparisonReason(enum.StrEnum):
     """Why replicas are compared."""
 
-    JOIN = "join"  # engines have joined, and the first training step since is committed
+    JOIN = "join"  # engines have joined or regrouped, and the first training step since is committed
     EPOCH = "epoch"  # an epoch has ended
     INTERVAL = "interval"  # the user's interval has passed
     END = "end"  # the training has ended
@@ -79,7 +80,7 @@ class ComparisonReason(enum.StrEnum):
 
 @dataclass(frozen=True)
 class EngineResult:
-    """What an engine tells of the trained state."""
+    """What an engine sends about the trained state, in ``TrainingFinished`` and in its status."""
 
     checksums: ReplicaChecksums | None = None
     """Checksums of the trained state. None: one engine trained, comparisons are switched off, or the checksums could
@@ -91,7 +92,7 @@ class EngineResult:
 
 
 class EngineState(enum.StrEnum):
-    """Where an engine is in its life, for a coordinator that has just started."""
+    """The state of an engine, which it reports to a coordinator that may be new."""
 
     JOINING = "joining"  # it has no state, and waits to join
     TRAINING = "training"
@@ -103,7 +104,7 @@ class EngineState(enum.StrEnum):
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """What an engine knows of itself, for a coordinator that may be new."""
+    """The status that an engine sends to a coordinator that may be new, in ``EngineConnected``."""
 
     state: EngineState
     generation: int = 0
@@ -127,7 +128,7 @@ class EngineStatus:
 
 @dataclass(frozen=True)
 class RegroupStatus:
-    """Where a survivor stands when a regroup begins."""
+    """The status that a survivor sends when a regroup begins, in ``SurvivorStatus``."""
 
     offset: int
     """Offset of the survivor, in steps, or in micro-batches if the batch follows the engines."""
@@ -154,7 +155,7 @@ class CatchUp(enum.StrEnum):
 
 @dataclass(frozen=True)
 class RegroupPlan:
-    """How the survivors go on. All lists of engines are of names (allocation ids)."""
+    """How the engines of a regroup continue. All lists of engines contain names (allocation ids)."""
 
     members: tuple[str, ...]
     """The survivors in rank order."""

@@ -28,9 +28,10 @@ _ENGINE, _COORDINATOR, _DRIVER = Role.ENGINE, Role.COORDINATOR, Role.DRIVER
 
 # ── connecting ────────────────────────────────────────────────────────────────────────────────────────────────────
 class EngineConnected(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """An engine sends this after its hello, each time it has connected: the coordinator may be a new one. The
-    coordinator answers with ``TrainingDefined`` once the driver has begun, and with ``ReplicasChanged`` where the
-    engine has the state. An engine that is not wanted any more gets ``ExitEngine``."""
+    """An engine sends this after its ``Hello``, each time it has connected, because the coordinator may be a new one.
+    The coordinator answers with ``TrainingDefined``, at once or when the driver has sent ``BeginTraining``, and with
+    ``ReplicasChanged`` if the engine has the state. An engine that shall not train any more gets ``ExitEngine``. If
+    messages on the old connection may be lost, the coordinator sends ``StartRegroup`` or ``JoinAgain``."""
 
     status: EngineStatus
     computing: Mapping[str, Any] = field(default_factory=dict)
@@ -40,17 +41,19 @@ class EngineConnected(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class TrainingDefined(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to every connected engine when the driver has begun, and to each engine that connects
-    later. It has no answer. An engine whose own schedule is another one raises StateMismatch."""
+    """The coordinator sends this to every connected engine when the driver has sent ``BeginTraining``, and later to
+    each engine that connects. An engine whose own schedule differs raises StateMismatch. It has no answer."""
 
     definition: TrainingDefinition
 
 
 # ── joining ───────────────────────────────────────────────────────────────────────────────────────────────────────
 class JoinRequest(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """A joining engine sends this when it can receive the state, and again after ``JoinAgain`` and ``JoinCancelled``.
-    The coordinator answers with ``ReceiveStateFromDriver`` if no engine has the state yet, else with
-    ``PrepareGeneration`` when the next change begins, or with ``RefuseEngine``."""
+    """A joining engine sends this when it is ready to receive the state, and again after ``JoinAgain`` and
+    ``JoinCancelled``. If no engine has the state yet, the coordinator answers the first such engine with
+    ``ReceiveStateFromDriver``. Otherwise it answers with ``PrepareGeneration`` when the next change begins, or with
+    ``RefuseEngine``. If the engine's data differ from the driver's, the engine is discarded, or the training fails if
+    it is not running yet."""
 
     facts: Mapping[str, Any]
     """Facts about this engine's own data, as in ``TrainingDefinition.facts``."""
@@ -62,9 +65,9 @@ class JoinRequest(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class ReceiveStateFromDriver(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to the first engine of an attempt, while the driver gets ``SendStateToEngine``. The
-    engine builds a group of two as rank 1, receives the initial state, and answers with ``StateReceived``. If the
-    driver is lost meanwhile it sends ``JoinRequest`` again."""
+    """The coordinator sends this to the first engine of an attempt. The driver gets ``SendStateToEngine``. The engine
+    builds a group of two as rank 1, receives the initial state, and answers with ``StateReceived``. If the driver is
+    lost during the transfer, the engine sends ``JoinRequest`` again."""
 
     key: str
     """Name of the group of two in the store."""
@@ -75,16 +78,17 @@ class ReceiveStateFromDriver(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
 
 class ReceiveStateFromMembers(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to each joining engine when the first member has sent ``Switching``: all members
-    switch at the same offset, and stream the state while they compute that step. The engine receives it in the group
-    that it has built, and answers with ``StateReceived``."""
+    """The coordinator sends this to each joining engine when the first member has sent ``Switching``. All members
+    switch at the same offset, and send the state while they compute that step. The joining engine receives the state in
+    the group that it has built, and answers with ``StateReceived``."""
 
     generation: int
 
 
 class StateReceived(Message, sender=_ENGINE, receiver=_COORDINATOR):
     """A joining engine sends this when it has the whole state and works in the group. The coordinator answers with
-    ``ReplicasChanged``, and with ``GenerationSettled`` once all of the generation have switched or joined."""
+    ``ReplicasChanged``. When all members have switched and all joining engines have the state, it sends
+    ``GenerationSettled``."""
 
     generation: int
     step: int
@@ -92,23 +96,24 @@ class StateReceived(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class PullFailed(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """A joining engine sends this when it has had no state for EDT_PULL_WEIGHT_TIME_OUT seconds. The coordinator
-    answers with ``JoinCancelled`` or ``JoinContinues``."""
+    """A joining engine sends this when it has waited for the state for EDT_PULL_WEIGHT_TIME_OUT seconds. The
+    coordinator answers with ``JoinCancelled`` or ``JoinContinues``."""
 
 
 class JoinCancelled(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator's answer to ``PullFailed`` where the change could be taken back: the state will not come. The
-    engine sends ``JoinRequest`` again, or ends with PULL_FAILED after EDT_PULL_FAILED_LIMITS failures."""
+    """The coordinator's answer to ``PullFailed`` if the change could be taken back, so that the state will not come.
+    The engine sends ``JoinRequest`` again. After more than EDT_PULL_FAILED_LIMITS failures it ends with PULL_FAILED
+    instead."""
 
 
 class JoinContinues(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator's answer to ``PullFailed`` where members have switched already: the state is on its way. The
-    engine goes on waiting, without a limit. It has no answer."""
+    """The coordinator's answer to ``PullFailed`` if the change cannot be taken back, so that the state will come. The
+    engine continues to wait, without a limit. It has no answer."""
 
 
 class JoinAgain(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to an engine whose state is incomplete, or will not come from those it waits for. The
-    engine's data sockets are shut, it forgets what it has received, and answers with ``JoinRequest``."""
+    """The coordinator sends this to an engine whose state is incomplete, or that waits for engines that will not send
+    the state. The engine shuts its data sockets, drops what it has received, and answers with ``JoinRequest``."""
 
     regroup: int
     addresses: tuple[str, ...]
@@ -116,8 +121,8 @@ class JoinAgain(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
 
 class RefuseEngine(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to a joining engine that computes with something else than the others, where the
-    training requires an exact result. The engine ends with PULL_FAILED."""
+    """The coordinator sends this to a joining engine whose hardware or libraries differ from those of the other
+    engines, if the training requires an exact result. The engine ends with PULL_FAILED. It has no answer."""
 
     why: str
     """For the engine's log."""
@@ -125,9 +130,10 @@ class RefuseEngine(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
 # ── planned changes ───────────────────────────────────────────────────────────────────────────────────────────────
 class PrepareGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to all engines of the old and of the new membership when engines shall join or leave.
-    Each builds the new group in the background while training goes on, and answers with ``GroupBuilt`` or
-    ``GroupBuildFailed``."""
+    """The coordinator sends this to all engines of the old and the new membership when engines are to join or leave.
+    Each engine of the new membership builds the new group in the background while the training continues. It answers
+    with ``GroupBuilt`` or ``GroupBuildFailed``. A leaving engine builds nothing and answers with ``GroupBuilt`` at
+    once."""
 
     generation: int
     members: tuple[str, ...]
@@ -141,15 +147,15 @@ class PrepareGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
 
 class GroupBuilt(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """An engine sends this when it has built the group of a generation; a leaving engine sends it at once. When all
-    have, the coordinator answers with ``CommitGeneration``."""
+    """An engine sends this when it has built the group of a generation. A leaving engine sends it at once. When all
+    engines of the change have sent it, the coordinator answers with ``CommitGeneration``."""
 
     generation: int
 
 
 class GroupBuildFailed(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """An engine sends this when it could not build the group of a generation. The coordinator answers all with
-    ``CancelGeneration`` and tries again later."""
+    """An engine sends this when it could not build the group of a generation. The coordinator sends
+    ``CancelGeneration`` to all engines of the change and tries again later."""
 
     generation: int
     why: str
@@ -157,24 +163,24 @@ class GroupBuildFailed(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class CommitGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to all engines of a change when all have built the group. From now on each member
-    announces the generation in its reductions. After the first reduction in which all announced it they switch, and
-    send ``Switching``."""
+    """The coordinator sends this to all engines of a change when all have sent ``GroupBuilt``. From then on each member
+    announces the generation in its reductions. After the first reduction in which all members have announced it, they
+    switch and send ``Switching``."""
 
     generation: int
 
 
 class RetractGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to the old members when a joining engine is lost or has given up after the commit and
-    before the switch. Each answers with ``RetractAnswer``."""
+    """The coordinator sends this to the old members when a joining engine is lost or has sent ``PullFailed`` after the
+    commit, and no member has reported its switch. Each member answers with ``RetractAnswer``."""
 
     generation: int
 
 
 class RetractAnswer(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """A member's answer to ``RetractGeneration``. One promise is enough: the coordinator sends ``CancelGeneration``.
-    If there is none, the switch is certain: joining engines that wait get ``JoinContinues``, and a loss starts a
-    regroup."""
+    """A member's answer to ``RetractGeneration``. If one member promises, the coordinator sends ``CancelGeneration``.
+    If none promises, the switch is certain: joining engines that have sent ``PullFailed`` get ``JoinContinues``, and if
+    a joining engine is gone, a regroup starts."""
 
     generation: int
     promised: bool
@@ -182,16 +188,17 @@ class RetractAnswer(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class CancelGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to all engines of a change that will not be made. They forget the generation and
-    close its group. It has no answer."""
+    """The coordinator sends this to all engines of a change that will not be made. They drop the generation and close
+    its group. It has no answer."""
 
     generation: int
 
 
 class Switching(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """A member sends this when all have announced a generation: it works by that from the coming step on, or has left
-    the group if it is not part of it. The coordinator answers the first of these with ``ReceiveStateFromMembers`` to
-    each joining engine, and the last with ``ExitEngine`` to each leaving engine."""
+    """A member sends this when all members have announced a generation. From the coming step on it works in that
+    generation; if it is not part of the generation, it has left the group. After the first such message the coordinator
+    sends ``ReceiveStateFromMembers`` to each joining engine. After the last it sends ``ExitEngine`` to each leaving
+    engine."""
 
     generation: int
     offset: int
@@ -199,17 +206,18 @@ class Switching(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class GenerationSettled(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to all members when all of them work by a generation: after the start, a planned
-    change, or a regroup. They close the groups of before. It has no answer."""
+    """The coordinator sends this to all members when all of them work in a generation: after the start, a planned
+    change or a regroup. They close the groups of earlier generations. It has no answer."""
 
     generation: int
 
 
 # ── regroups ──────────────────────────────────────────────────────────────────────────────────────────────────────
 class GroupLost(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """An engine sends this when its group is broken and it has heard of no newer regroup. The coordinator answers with
-    ``StartRegroup`` to all engines that have the state, now or when it knows what every engine of a regroup under way
-    can reach."""
+    """An engine sends this when its group is broken or was not built, and the coordinator has not started a newer
+    regroup. The coordinator answers with ``StartRegroup`` to all engines that have the state. If a regroup is under
+    way, it may first wait, at most 20 seconds, until the other engines have also reported which engines they cannot
+    reach. If the coordinator counts the sender as gone, it discards the sender instead."""
 
     generation: int
     """The generation in which the engine worked."""
@@ -222,9 +230,9 @@ class GroupLost(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class StartRegroup(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to every engine that has the state when one of them is lost, when their group is
-    broken, or when replicas differ. Its data sockets are shut, which ends whatever it is blocked in, and every planned
-    change is void. Each answers with ``SurvivorStatus``."""
+    """The coordinator sends this to every engine that has the state, when one of them is lost, when their group is
+    broken, or when replicas differ. The receiver shuts its data sockets, which ends any operation that blocks on them,
+    and drops every planned change. It answers with ``SurvivorStatus``."""
 
     regroup: int
     addresses: tuple[str, ...]
@@ -232,8 +240,8 @@ class StartRegroup(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
 
 class SurvivorStatus(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """An engine's answer to ``StartRegroup``, when it is out of its group. When all have answered, the coordinator
-    sends ``ApplyRegroupPlan`` to each."""
+    """An engine's answer to ``StartRegroup``. It sends this when it has stopped using its group. When all engines of
+    the regroup have answered, the coordinator sends ``ApplyRegroupPlan`` to each."""
 
     regroup: int
     status: RegroupStatus
@@ -244,9 +252,10 @@ class SurvivorStatus(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class ApplyRegroupPlan(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to all survivors when all have said where they stand. Each builds the new group,
-    catches up or helps others to, and answers with ``Regrouped``. If the group is not built or breaks again it answers
-    with ``GroupLost``, and if there is no checkpoint to go back to, with ``CheckpointMissing``."""
+    """The coordinator sends this to all survivors when all have sent ``SurvivorStatus``. Each builds the new group.
+    Engines that are behind catch up, and others send them what they lack. Each then answers with ``Regrouped``. If the
+    group is not built or breaks again, the engine answers with ``GroupLost``. If there is no checkpoint to go back to,
+    the repair source answers with ``CheckpointMissing``."""
 
     regroup: int
     generation: int
@@ -260,24 +269,24 @@ class ApplyRegroupPlan(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
 
 class Regrouped(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """A survivor sends this when it works in the new group. When all have, the coordinator answers with
+    """A survivor sends this when it works in the new group. When all have sent it, the coordinator answers with
     ``GenerationSettled``."""
 
     regroup: int
 
 
 class CheckpointMissing(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """The repair source of a regroup sends this when there is no checkpoint of the wanted offset or before. The
-    training fails: the driver gets ``ScriptFailed``."""
+    """The repair source of a regroup sends this when there is no checkpoint of the wanted offset or an earlier one. The
+    training fails, and the coordinator sends ``ScriptFailed`` to the driver and to its own supervisor."""
 
     why: str
 
 
 # ── replicas ──────────────────────────────────────────────────────────────────────────────────────────────────────
 class ChecksumsTaken(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """Every member sends this for the same committed steps: after a join, at an epoch's end, or at the user's
-    interval. The coordinator compares them once all members have sent theirs, and answers with ``ReplicasChanged``;
-    where they differ it does what the user has asked for."""
+    """Every member sends this for the same committed steps: after a join or a regroup, at the end of an epoch, or at
+    the user's interval. When all members have sent theirs, the coordinator compares them and sends ``ReplicasChanged``.
+    If they differ, it does what the user has chosen (``on_mismatch``)."""
 
     generation: int
     members: tuple[str, ...]
@@ -295,9 +304,10 @@ class ChecksumsTaken(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class ReplicasChanged(Message, sender=_COORDINATOR, receiver=(_ENGINE, _DRIVER)):
-    """The coordinator sends this to the driver and to every engine that has the state when something new is known
-    about the replicas, and to each engine that gets the state or connects again. Engines write it into checkpoints,
-    the driver keeps it for a coordinator that is new. It has no answer."""
+    """The coordinator sends this to the driver and to every engine that has the state, when it has learned something
+    new about the replicas. It also sends it to each engine that has received the state or has connected again. Engines
+    write the history into checkpoints. The driver keeps it and sends it to a new coordinator in ``BeginTraining``. It
+    has no answer."""
 
     history: ReplicaHistory
     compare_from: int = 0
@@ -306,17 +316,19 @@ class ReplicasChanged(Message, sender=_COORDINATOR, receiver=(_ENGINE, _DRIVER))
 
 # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 class TrainingFinished(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """Every member sends this when it has committed the last step. When all have, and their replicas are equal, the
-    coordinator answers the first with ``SendStateToDriver``; the others wait for ``ExitEngine``."""
+    """Every member sends this when it has committed the last step. When all have sent it, the coordinator compares
+    their states, if they have sent checksums. It then sends ``SendStateToDriver`` to the first engine, and the others
+    wait for ``ExitEngine``. If the states differ and the user has chosen ``on_mismatch`` "stop" or "restore", the
+    training fails or goes back to a checkpoint instead."""
 
     generation: int
     result: EngineResult
 
 
 class SendStateToDriver(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to the first engine at the end, while the driver gets ``ReceiveStateFromEngine``. The
-    engine builds a group of two as rank 0 and sends the trained state. It has no answer: the driver says when the
-    state has arrived."""
+    """The coordinator sends this to the first engine at the end of the training. The driver gets
+    ``ReceiveStateFromEngine``. The engine builds a group of two as rank 0 and sends the trained state. It does not
+    answer: the driver sends ``TrainedStateReceived`` when the state has arrived."""
 
     key: str
     """Name of the group of two in the store."""
@@ -325,5 +337,5 @@ class SendStateToDriver(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
 
 class ExitEngine(Message, sender=_COORDINATOR, receiver=_ENGINE):
-    """The coordinator sends this to an engine on which nobody counts any more: it has left, the training is over, or
-    there is no place for it. The engine ends its process."""
+    """The coordinator sends this to an engine on which no other engine depends any more: it has left, the training is
+    over, or there is no place for it. The engine ends its process. The supervisor then sends ``EngineGone``."""

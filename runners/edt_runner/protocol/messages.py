@@ -82,9 +82,9 @@ class Message:
 
 
 class Hello(Message, sender=(Role.SUPERVISOR, Role.DRIVER, Role.ENGINE), receiver=Role.COORDINATOR):
-    """The first message of every connection to the coordinator. A supervisor, the driver or an engine sends it as soon
-    as the connection is open. It has no answer. The coordinator closes the connection if the token is wrong, if the
-    version is not its own, or if the hello does not come within 10 seconds."""
+    """The first message of every connection to the coordinator's address. A supervisor, the driver or an engine sends
+    it as soon as the connection is open. It has no answer. The coordinator closes the connection if the token is wrong,
+    if the version differs from its own, or if no hello arrives within 10 seconds."""
 
     version: int
     """``channel.PROTOCOL_VERSION`` of the sender."""
@@ -101,22 +101,22 @@ _ENGINE, _COORDINATOR, _DRIVER, _SUPERVISOR = Role.ENGINE, Role.COORDINATOR, Rol
 
 # ── driver and coordinator ───────────────────────────────────────────────────────────────────────────────────────────
 class BeginTraining(Message, sender=_DRIVER, receiver=_COORDINATOR):
-    """The driver sends this when the user's script is in ``train()``, each time it has connected, and when the trained
-    state did not arrive. The coordinator answers with ``SendStateToEngine`` at the start and
-    ``ReceiveStateFromEngine`` at the end. A driver that was started again must send the same definition, else the
-    training fails."""
+    """The driver sends this when the user's script has called ``train()``. It sends it again after each new connection,
+    and when the transfer of the trained state has failed. At the start the coordinator answers with
+    ``SendStateToEngine``, at the end with ``ReceiveStateFromEngine``. A driver that was started again must send the
+    same definition; otherwise the training fails."""
 
     definition: TrainingDefinition
     history: ReplicaHistory
-    """What the driver knows about the replicas, from a checkpoint or from the previous coordinator."""
+    """The newest history of the replicas that the driver has, from a checkpoint or from the previous coordinator."""
     resumed_at: int | None = None
-    """Offset of the checkpoint whose state the driver has. None: it has the script's initial state."""
+    """Offset of the checkpoint from which the driver has loaded its state. None: it has the script's initial state."""
 
 
 class SendStateToEngine(Message, sender=_COORDINATOR, receiver=_DRIVER):
-    """The coordinator sends this when the first engine can receive the state, which gets ``ReceiveStateFromDriver``.
-    The driver builds a group of two as rank 0 and sends its state. It has no answer: the engine says when the state
-    has arrived. A transfer that is under way is broken off."""
+    """The coordinator sends this at the start, when the first engine can receive the state. That engine gets
+    ``ReceiveStateFromDriver``. The driver ends a transfer that is still under way, builds a group of two as rank 0, and
+    sends its state. It does not answer: the engine sends ``StateReceived`` when the state has arrived."""
 
     key: str
     """Name of the group of two in the store."""
@@ -125,10 +125,10 @@ class SendStateToEngine(Message, sender=_COORDINATOR, receiver=_DRIVER):
 
 
 class ReceiveStateFromEngine(Message, sender=_COORDINATOR, receiver=_DRIVER):
-    """The coordinator sends this when all engines have committed the last step. The driver builds a group of two as
-    rank 1, receives the trained state and answers with ``TrainedStateReceived``; if the engine is lost meanwhile it
-    answers with ``BeginTraining``, unless a newer message has named another engine. A transfer that is under way is
-    broken off."""
+    """The coordinator sends this when all engines have committed the last step. The driver ends a transfer that is
+    still under way, builds a group of two as rank 1, and receives the trained state. It answers with
+    ``TrainedStateReceived``. If the engine is lost during the transfer, the driver answers with ``BeginTraining``,
+    unless a newer message has already named another engine."""
 
     key: str
     """Name of the group of two in the store."""
@@ -139,19 +139,21 @@ class ReceiveStateFromEngine(Message, sender=_COORDINATOR, receiver=_DRIVER):
 
 
 class TrainedStateReceived(Message, sender=(_DRIVER, _COORDINATOR), receiver=(_COORDINATOR, _SUPERVISOR)):
-    """The driver sends this when it has the trained state. The coordinator answers with ``DriverReleased`` once every
-    engine is gone; engines get ``ExitEngine``. The coordinator sends it on to its own supervisor: a driver that ends
-    after this is not started again."""
+    """The driver sends this when it has the trained state. The coordinator passes it on to its own supervisor, which
+    from then on does not start the driver again. The coordinator also sends ``ExitEngine`` to the engines, and answers
+    the driver with ``DriverReleased`` when all engines are gone."""
 
 
 class DriverReleased(Message, sender=_COORDINATOR, receiver=_DRIVER):
-    """The coordinator sends this when every engine is gone after the end of the training: all slots are given back.
-    The driver returns from ``train()``."""
+    """The coordinator sends this after the end of the training, when all engines are gone, so that no slot is in use.
+    The driver returns from ``train()``. It has no answer."""
 
 
 class ScriptFailed(Message, sender=_COORDINATOR, receiver=(_DRIVER, _SUPERVISOR)):
-    """The coordinator sends this to the driver and to its own supervisor when the training has failed by the user's
-    code or by what its user has asked for. The driver shows it and raises TrainingFailed. It has no answer."""
+    """The coordinator sends this to the driver and to its own supervisor when the training has failed. The cause is an
+    error in user code or user data, a missing checkpoint, or a setting with which the user asked for a failure
+    (``require_exact``, ``on_mismatch``). The message waits until the driver is in ``train()``. The driver prints the
+    failure and raises TrainingFailed. It has no answer."""
 
     message: str
     traceback: str
@@ -161,32 +163,33 @@ class ScriptFailed(Message, sender=_COORDINATOR, receiver=(_DRIVER, _SUPERVISOR)
 
 
 class TrainingSuspended(Message, sender=_COORDINATOR, receiver=(_DRIVER, _SUPERVISOR)):
-    """The coordinator sends this to the driver and to all supervisors when the last engine has left and written a
-    checkpoint, or when no engine is left before the first has the state. The driver raises Suspended, and supervisors
-    end the attempt. It has no answer."""
+    """The coordinator sends this to the driver and to all supervisors in two cases: the last engine has written a
+    checkpoint and left, or no engine is left before the first has received the state. The driver raises Suspended, and
+    the supervisors end the attempt. It has no answer."""
 
 
 # ── supervisor to coordinator ─────────────────────────────────────────────────────────────────────────────────────
 class EngineExpected(Message, sender=_SUPERVISOR, receiver=_COORDINATOR):
-    """A supervisor sends this before it forks an engine, and for each engine that lives when it has connected to a
-    coordinator that may be new. It has no answer. The coordinator counts on this supervisor to say when the engine is
-    gone."""
+    """A supervisor sends this before it forks an engine. After it has connected to a coordinator, which may be a new
+    one, it sends this for each engine that lives. It has no answer. From then on the coordinator relies on this
+    supervisor to send ``EngineGone`` when the engine has ended."""
 
     engine: str
 
 
 class LeaveEngines(Message, sender=(_SUPERVISOR, _ENGINE), receiver=_COORDINATOR):
-    """A supervisor sends this when slots are not desired any more, and again to a coordinator that may be new; an
-    engine sends it of itself when it has received SIGTERM. The engines leave together, at one boundary between steps:
-    the coordinator answers with a change of the membership, or with ``ExitEngine`` and ``DiscardEngine`` for an engine
-    that nobody counts on."""
+    """A supervisor sends this when slots are no longer desired, and again after it has connected to a coordinator that
+    may be new. An engine sends it for itself when it has received SIGTERM. The coordinator starts a change of the
+    membership, in which the engines leave together between two steps. An engine that no other engine depends on is not
+    part of a change: it gets ``ExitEngine``, and the supervisors get ``DiscardEngine``."""
 
     engines: tuple[str, ...]
 
 
 class EngineRaised(Message, sender=_SUPERVISOR, receiver=_COORDINATOR):
-    """A supervisor sends this before ``EngineGone`` when user code has raised in an engine, or has ended it without
-    training. Where that ends the training, the coordinator answers with ``ScriptFailed``."""
+    """A supervisor sends this just before ``EngineGone``, when user code in an engine has raised, or has ended without
+    training. If that ends the training, the coordinator sends ``ScriptFailed``. Otherwise the training continues
+    without the engine."""
 
     engine: str
     message: str
@@ -195,45 +198,50 @@ class EngineRaised(Message, sender=_SUPERVISOR, receiver=_COORDINATOR):
 
 
 class EngineGone(Message, sender=_SUPERVISOR, receiver=_COORDINATOR):
-    """A supervisor sends this when the process of an engine was seen gone, and for all that are gone when it has
-    connected to a coordinator that may be new. If the engine had the state and had not been told to exit, the
-    coordinator starts a regroup."""
+    """A supervisor sends this when the process of an engine has ended. After it has connected to a coordinator, which
+    may be a new one, it sends this for all engines that have ended. If the engine had the state and was not told to
+    exit, the coordinator starts a regroup, or leaves the engine out of a regroup that has no plan yet. The training
+    fails if the same micro-batch has ended two engines, or if user code raised and no engine is left. If the engine was
+    joining, the coordinator takes the change back where it can. After the end of the training, the last of these
+    messages is followed by ``DriverReleased``."""
 
     engine: str
     micro_batch: MicroBatch | None = None
-    """The micro-batch that the engine was computing, if that may have ended the engine."""
+    """The micro-batch that the engine was computing, if that computation may have ended the engine; else None."""
     how: str = ""
     """How the engine ended, in words: "signal 9", "out of memory"."""
 
 
 class EngineStuck(Message, sender=_SUPERVISOR, receiver=_COORDINATOR):
-    """A supervisor sends this when an engine waits in a reduction for much longer than one takes and every process
-    lives. The coordinator starts a regroup."""
+    """A supervisor sends this when an engine has waited in a reduction for much longer than a reduction takes, although
+    every process lives. The coordinator starts a regroup, unless one is under way."""
 
     engine: str
 
 
 class SupervisorIdle(Message, sender=_SUPERVISOR, receiver=_COORDINATOR):
-    """The supervisor on the head node sends this again and again while no slot is desired and no engine runs on its
-    node. If no engine trains anywhere, the coordinator answers with ``TrainingSuspended``."""
+    """The supervisor on the head node sends this repeatedly while no slot is desired and no engine runs on its node. If
+    no engine is left on any node and none has the state, the coordinator answers with ``TrainingSuspended``."""
 
 
 # ── coordinator to supervisor ─────────────────────────────────────────────────────────────────────────────────────
 class CoordinatorListening(Message, sender=_COORDINATOR, receiver=_SUPERVISOR):
-    """The coordinator sends this to its own supervisor when it has started and can be connected to. The supervisor
-    writes the address down, reports it, and starts the driver and engines."""
+    """The coordinator sends this to its own supervisor when it has started and accepts connections. The supervisor
+    writes the address to a file, reports it to the platform, and starts the driver and the engines. It has no
+    answer."""
 
 
 class DiscardEngine(Message, sender=_COORDINATOR, receiver=_SUPERVISOR):
-    """The coordinator sends this to all supervisors when nobody counts on an engine. The supervisor that runs it kills
-    it at once and answers with ``EngineGone``."""
+    """The coordinator sends this to all supervisors when no other engine depends on an engine that shall end. The
+    supervisor that runs the engine kills it at once and answers with ``EngineGone``. The others ignore the message."""
 
     engine: str
 
 
 class TrainingCompleted(Message, sender=_COORDINATOR, receiver=_SUPERVISOR):
-    """The coordinator sends this to its own supervisor when all engines have committed the last step and are known to
-    hold the same, as far as that was compared. It has no answer; the values are part of the attempt's last report."""
+    """The coordinator sends this to its own supervisor when all engines have committed the last step. If their states
+    were compared and differ, it sends this only where the user wants the training to end nevertheless (``on_mismatch``
+    "mark"). The supervisor writes the values into the attempt's last report. It has no answer."""
 
     digest: str
     """Digest of the trained weights."""
@@ -242,16 +250,17 @@ class TrainingCompleted(Message, sender=_COORDINATOR, receiver=_SUPERVISOR):
 
 
 class StateLost(Message, sender=_COORDINATOR, receiver=_SUPERVISOR):
-    """The coordinator sends this to all supervisors when no engine is left that has the state. They end the attempt at
-    once; the next attempt goes on from the newest checkpoint. It has no answer."""
+    """The coordinator sends this to all supervisors when no engine that has the state is left. The supervisors end the
+    attempt at once; the next attempt resumes from the newest checkpoint. It has no answer."""
 
     why: str
 
 
 # ── driver and engine to their supervisor ─────────────────────────────────────────────────────────────────────────
 class ScriptEnded(Message, sender=(_DRIVER, _ENGINE), receiver=_SUPERVISOR):
-    """A driver or an engine writes this to the pipe to its parent when user code has raised, or has ended too early.
-    The supervisor reads it once the process is gone. It has no answer."""
+    """A driver or an engine writes this to the pipe to its parent when user code has raised or has ended too early. A
+    driver also writes it when the training has failed, or when the disk is too full for the trained model. The
+    supervisor reads it after the process has ended. It has no answer."""
 
     message: str
     """One line of at most 1,000 characters."""
@@ -261,16 +270,18 @@ class ScriptEnded(Message, sender=(_DRIVER, _ENGINE), receiver=_SUPERVISOR):
 
 # ── about the training, to the driver and to the platform ────────────────────────────────────────────────────────────
 class Metrics(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """The first engine in rank order sends this about every 0.1 seconds. After a loss the new first engine sends what
-    the one before may not have sent. The coordinator numbers it and sends it on as ``MetricsBundle``."""
+    """The first engine in rank order sends this about every 0.1 seconds. After a loss the new first engine also sends
+    recent items, because the previous one may not have sent them. The coordinator numbers the message and passes it on
+    to the driver as ``MetricsBundle``. It has no answer."""
 
     items: tuple[MetricItem, ...]
 
 
 class MetricsBundle(Message, sender=_COORDINATOR, receiver=_DRIVER):
-    """The coordinator sends this for each ``Metrics`` of an engine, and again to a driver that has connected again,
-    until it is acknowledged. The driver writes the items that are new to its logger and answers with
-    ``MetricsLogged``."""
+    """The coordinator sends this to the driver for each ``Metrics`` that arrives. To a driver that connects again it
+    sends all bundles that are not acknowledged, at most the newest 100,000. If 16 MiB already wait for a driver that
+    does not read, it does not send the bundle to that driver. The driver writes the new items to its logger and answers
+    with ``MetricsLogged``."""
 
     number: int
     """1, 2, 3, … for each coordinator."""
@@ -278,22 +289,23 @@ class MetricsBundle(Message, sender=_COORDINATOR, receiver=_DRIVER):
 
 
 class MetricsLogged(Message, sender=_DRIVER, receiver=_COORDINATOR):
-    """The driver's answer to ``MetricsBundle``. The coordinator forgets this bundle and all before it."""
+    """The driver's answer to ``MetricsBundle``. The coordinator drops this bundle and all earlier ones."""
 
     number: int
 
 
 class Note(Message, sender=(_ENGINE, _COORDINATOR), receiver=(_COORDINATOR, _DRIVER)):
-    """A sentence for the user. An engine sends it to the coordinator, which sends it on to the driver; the coordinator
-    also sends its own. The driver prints it to stderr. It has no answer."""
+    """A sentence for the user. An engine sends it to the coordinator, which passes it on to the driver. The coordinator
+    also sends notes of its own. The driver prints it to stderr. It has no answer."""
 
     text: str
 
 
 class Progress(Message, sender=(_ENGINE, _COORDINATOR), receiver=(_COORDINATOR, _SUPERVISOR)):
-    """The first engine in rank order sends this about twice a second. The coordinator sends it on to the supervisors:
-    to its own as a ``TrainingReport``, and to those on other nodes as it is, since the time that a leave may take is
-    counted in steps. Its fields are those of the contract's report. It has no answer."""
+    """The first engine in rank order sends this about twice a second. The coordinator passes it on to its own
+    supervisor as a ``TrainingReport``, and unchanged to the supervisors of other nodes. They need it because the time
+    that a leave may take depends on the duration of a step. The fields are those of the contract's report. It has no
+    answer."""
 
     step: int
     """Training steps committed."""
@@ -311,9 +323,12 @@ class Progress(Message, sender=(_ENGINE, _COORDINATOR), receiver=(_COORDINATOR, 
 
 
 class Resized(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """Every engine sends this when it knows how long a change of the membership, or a regroup, has held the training
-    up: any of them may be dead by then. Of each generation the coordinator sends the first that arrives on as a
-    ``TrainingReport``. Its fields are those of the contract's report."""
+    """Every engine that was a member before a planned change or a regroup and still trains after it sends this, when it
+    has measured for how long the training was held up. All of them send it, because any of them may die first. The
+    coordinator uses the first message of each generation and passes it on to its own supervisor as a
+    ``TrainingReport``. It drops the others. It also drops a message of an older generation that arrives after one of a
+    newer generation, and a message whose lost engines were all named in earlier reports. The report names each lost
+    engine once. The fields are those of the contract's report. It has no answer."""
 
     generation: int
     step: int
@@ -332,8 +347,9 @@ class Resized(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class GuaranteeEnded(Message, sender=_ENGINE, receiver=_COORDINATOR):
-    """An engine sends this when it finds that the result is no longer exact. The coordinator reports each cause once,
-    tells the driver by ``Note``, and answers with ``ReplicasChanged``."""
+    """An engine sends this when it finds that the result is no longer exact. The coordinator reports each cause once
+    and sends a ``Note`` to the driver. After the first cause it also sends ``ReplicasChanged`` to the driver and the
+    engines."""
 
     what: str
     """The cause: a buffer, an operation or "user_callback"."""
@@ -341,9 +357,9 @@ class GuaranteeEnded(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
 
 class TrainingReport(Message, sender=(_ENGINE, _COORDINATOR), receiver=(_COORDINATOR, _SUPERVISOR)):
-    """A report about the training, on its way to the platform. An engine sends it to the coordinator, which sends it
-    on to its own supervisor; the coordinator also sends its own. The supervisor drops what is not a report of the
-    training, and writes the rest down for the agent. It has no answer."""
+    """A report about the training for the platform. An engine sends it to the coordinator, which passes it on to its
+    own supervisor. The coordinator also sends reports of its own. The supervisor drops everything that is not a valid
+    report about the training, and writes the rest to the file that the agent reads. It has no answer."""
 
     report: str
     """``ReportKind`` of the contract."""
