@@ -28,11 +28,11 @@ from edt_contract.attempt import Assignment, AttemptSpec, DesiredSlot, DesiredSt
 from edt_contract.reports import ExitKind
 
 KEY = Key("edt-1", 2)
-WISH = DesiredState(2, (DesiredSlot(7, "0"), DesiredSlot(8, "1")))
-LIVE = AttemptSnapshot(Phase.LIVE, WISH, since=100.0, grace_seconds=30.0)
+DESIRED = DesiredState(2, (DesiredSlot(7, "0"), DesiredSlot(8, "1")))
+LIVE = AttemptSnapshot(Phase.LIVE, DESIRED, since=100.0, grace_seconds=30.0)
 
 
-def assignment(desired: DesiredState = WISH) -> Assignment:
+def assignment(desired: DesiredState = DESIRED) -> Assignment:
     paths = dict.fromkeys(("work_dir", "result_dir", "log_dir", "checkpoint_dir", "spool_dir", "socket"), "/x")
     spec = AttemptSpec(
         job=KEY.job,
@@ -53,7 +53,7 @@ def assignment(desired: DesiredState = WISH) -> Assignment:
     return Assignment(spec, desired)
 
 
-def wanting(desired: DesiredState = WISH) -> Assigned:
+def wanting(desired: DesiredState = DESIRED) -> Assigned:
     return Assigned({KEY: assignment(desired)})
 
 
@@ -113,7 +113,7 @@ class TestAnAttemptThatRuns:
 
     def test_is_told_again_after_its_adoption(self):
         adopted = dataclasses.replace(LIVE, desired=None)
-        assert decided(wanting(), {KEY: adopted}) == (SendDesired(KEY, WISH),)
+        assert decided(wanting(), {KEY: adopted}) == (SendDesired(KEY, DESIRED),)
 
     def test_is_stopped_when_it_is_no_longer_listed(self):
         assert decided(NOTHING, {KEY: LIVE}) == (SendDesired(KEY, DesiredState(2, (), stop=True)),)
@@ -211,7 +211,7 @@ class TestAnAttemptThatLeftAndIsWantedAgain:
         Phase.ENDED, DesiredState(2, (), leaving=(5,)), 100.0, 30.0, lives=False, empty=True, reported=True, last_seq=9
     )
 
-    def wanting(self, last_report_seq: int, desired: DesiredState = WISH) -> Assigned:
+    def wanting(self, last_report_seq: int, desired: DesiredState = DESIRED) -> Assigned:
         again = assignment(desired)
         return Assigned(
             {KEY: dataclasses.replace(again, spec=dataclasses.replace(again.spec, last_report_seq=last_report_seq))}

@@ -150,7 +150,7 @@ def test_a_state_that_was_exported_stays_what_it_is_while_passes_are_computed(si
 
 
 def test_an_adapter_that_was_warmed_up_makes_the_same_steps(side: Side) -> None:
-    """A newcomer has seen a batch that the others have not."""
+    """A joining engine has seen a batch that the others have not."""
     warm, cold = side.adapter("dropping"), side.adapter("dropping")
     warm.warm_up(side.batch(7))
     for adapter in (warm, cold):

@@ -184,7 +184,7 @@ class TestHistories:
             (0, 1),
             (12, 3),
             (28, 2),
-        ]  # the newcomers count from step 3 on; 24 is in epoch 3
+        ]  # the joining engines count from step 3 on; 24 is in epoch 3
         assert "its batch was fixed" in found.notes[0]
 
     def test_the_bare_answer_of_resizes_is_taken_too(self, file):
@@ -200,15 +200,15 @@ class TestHistories:
             read(file(text, "h.json"))
 
 
-class TestWish:
+class TestEmulation:
     def test_it_goes_to_a_file_and_back(self, tmp_path):
-        wishes = (
+        emulations = (
             Emulation(((0, 4), (9, 2)), "linear", record=tmp_path / "r", threads=2),
             Emulation(None, None),
             Emulation(((0, 1),), keeps_rule=True),
         )
-        for desired in wishes:
-            assert Emulation.from_json_object(json.loads(json.dumps(desired.to_json_object()))) == desired
+        for emulation in emulations:
+            assert Emulation.from_json_object(json.loads(json.dumps(emulation.to_json_object()))) == emulation
 
     def test_without_widths_it_is_the_reference_batch_all_the_time(self):
         assert Emulation(None).changes(64, 16) == ((0, 4),)

@@ -107,18 +107,18 @@ def test_between_two_epochs_run_the_end_of_the_one_and_the_beginning_of_the_othe
     assert not engine.hooks.stopped
 
 
-def test_a_newcomer_takes_over_what_was_done_and_does_nothing_of_it_again() -> None:
-    engine, newcomer = Process(), Process()
+def test_a_joining_engine_takes_over_what_was_done_and_does_nothing_of_it_again() -> None:
+    engine, joining = Process(), Process()
     engine.hooks.begin()
     engine.hooks.end_epoch(0, {}, last=False, saves=False)
-    newcomer.receive(engine)
-    newcomer.hooks.begin()
-    assert newcomer.lines == ["a: train begin", "b: train begin"]  # it has made what it needs, and no more
-    assert newcomer.rate == engine.rate == 8
-    assert [callback.count for callback in newcomer.callbacks] == [4, 4]
-    for process in (engine, newcomer):
+    joining.receive(engine)
+    joining.hooks.begin()
+    assert joining.lines == ["a: train begin", "b: train begin"]  # it has made what it needs, and no more
+    assert joining.rate == engine.rate == 8
+    assert [callback.count for callback in joining.callbacks] == [4, 4]
+    for process in (engine, joining):
         process.hooks.end_epoch(1, {}, last=True, saves=True)
-    assert newcomer.rate == engine.rate == 12
+    assert joining.rate == engine.rate == 12
 
 
 def test_what_is_remembered_passes_through_the_driver_which_runs_nothing() -> None:
@@ -194,7 +194,7 @@ def test_what_a_hook_does_to_weights_and_buffers_is_the_state() -> None:
 
 
 @pytest.mark.parametrize("now", [True, False], ids=["unfrozen", "frozen"])
-def test_a_hook_that_freezes_or_unfreezes_is_refused_since_a_newcomer_would_not_know(now: bool) -> None:
+def test_a_hook_that_freezes_or_unfreezes_is_refused_since_a_joining_engine_would_not_know(now: bool) -> None:
     class Freezing(Callback):
         def on_epoch_begin(self, epoch: int) -> None:
             self.model[0].bias.requires_grad_(now)
@@ -218,14 +218,14 @@ def test_a_hook_that_freezes_or_unfreezes_is_refused_since_a_newcomer_would_not_
 
 
 def test_a_hook_of_a_model_that_asks_to_stop_ends_the_training_without_another_epoch() -> None:
-    process, newcomer = Process(), Process()
+    process, joining = Process(), Process()
     process.hooks.begin()
     process.model.stop_training = True  # type: ignore[assignment]
     process.hooks.end_epoch(0, {}, last=False, saves=False)
     assert process.hooks.stopped
     assert process.lines[-2:] == ["a: train end", "b: train end"]
-    newcomer.receive(process)
-    assert newcomer.hooks.stopped
+    joining.receive(process)
+    assert joining.hooks.stopped
 
 
 @pytest.mark.parametrize(("asked", "stops"), [(np.bool_(True), True), (np.bool_(False), False), (lambda: True, False)])
@@ -238,18 +238,18 @@ def test_whatever_is_true_stops_and_a_method_of_that_name_does_not(asked: Any, s
 
 
 def test_engines_that_send_a_state_together_have_its_tensors_in_one_order() -> None:
-    """Whatever order each got the attributes in: a newcomer has them from elsewhere."""
-    engine, newcomer = Process(), Process()
-    for process in (engine, newcomer):
+    """Whatever order each got the attributes in: a joining engine has them from elsewhere."""
+    engine, joining = Process(), Process()
+    for process in (engine, joining):
         process.callbacks[0].first, process.callbacks[0].second = torch.zeros(1), torch.ones(1)  # type: ignore[attr-defined]
     engine.hooks.begin()
     del engine.callbacks[0].first  # type: ignore[attr-defined]
     engine.callbacks[0].first = torch.ones(1)  # type: ignore[attr-defined]
     engine.hooks.end_epoch(0, {}, last=False, saves=False)
-    newcomer.receive(engine)
-    for process in (engine, newcomer):
+    joining.receive(engine)
+    for process in (engine, joining):
         process.hooks.end_epoch(1, {}, last=False, saves=False)
-    assert list(engine.adapter.export_state().tensors) == list(newcomer.adapter.export_state().tensors)
+    assert list(engine.adapter.export_state().tensors) == list(joining.adapter.export_state().tensors)
 
 
 class ByBatch(Callback):

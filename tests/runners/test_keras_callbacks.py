@@ -45,8 +45,8 @@ def hooks_of(model: Any, *callbacks: Any) -> UserCallbacks:
 
 
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras 3", "keras 2"])
-def test_a_plateau_is_counted_on_by_a_newcomer_as_if_it_had_been_there(library: Any) -> None:
-    """A newcomer after each epoch: the rate falls as often and when it falls in Keras's own loop."""
+def test_a_plateau_is_counted_on_by_a_joining_engine_as_if_it_had_been_there(library: Any) -> None:
+    """A joining engine after each epoch: the rate falls as often and when it falls in Keras's own loop."""
     losses = [1.0, 0.9, 0.89995, 0.9, 0.5, 0.49999, 0.50001, 0.5, 0.5, 0.2]
 
     def made() -> Any:
@@ -62,25 +62,25 @@ def test_a_plateau_is_counted_on_by_a_newcomer_as_if_it_had_been_there(library: 
 
     rates, exported = [], None
     for epoch, loss in enumerate(losses):
-        newcomer = compiled(library)
-        hooks = hooks_of(newcomer, made())
+        joining = compiled(library)
+        hooks = hooks_of(joining, made())
         if exported is not None:
             hooks.restore(json.loads(json.dumps(exported[0])), exported[1])
-            newcomer.optimizer.learning_rate = rates[-1]
+            joining.optimizer.learning_rate = rates[-1]
         hooks.end_epoch(epoch, {"loss": loss}, last=False, saves=False)
-        rates.append(float(newcomer.optimizer.learning_rate.numpy()))
+        rates.append(float(joining.optimizer.learning_rate.numpy()))
         exported = hooks.export()
     assert rates == expected
     assert len(set(expected)) >= 3
 
 
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras 3", "keras 2"])
-def test_the_best_weights_are_known_to_a_newcomer(library: Any) -> None:
+def test_the_best_weights_are_known_to_a_joining_engine(library: Any) -> None:
     def made() -> Any:
         return library.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)
 
-    model, newcomer = compiled(library), compiled(library)
-    hooks, others = hooks_of(model, made()), hooks_of(newcomer, made())
+    model, joining = compiled(library), compiled(library)
+    hooks, others = hooks_of(model, made()), hooks_of(joining, made())
     best = model.get_weights()
     hooks.end_epoch(0, {"loss": 1.0, "val_loss": 1.0}, last=False, saves=False)
     model.set_weights([weight + 1 for weight in best])
@@ -91,7 +91,7 @@ def test_the_best_weights_are_known_to_a_newcomer(library: Any) -> None:
     for each in (hooks, others):
         each.end_epoch(2, {"loss": 1.0, "val_loss": 2.0}, last=False, saves=False)
         assert each.stopped
-    for each in (model, newcomer):
+    for each in (model, joining):
         assert all(np.array_equal(now, then) for now, then in zip(each.get_weights(), best, strict=True))
 
 

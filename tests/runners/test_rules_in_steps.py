@@ -287,7 +287,7 @@ def test_what_a_rule_remembers_goes_where_the_state_goes(side: Side, rule: str) 
     for number in range(3):
         step(first, *batches(side, number))
     carry(first, second)
-    assert second.details() == {}  # of the last update a newcomer has nothing to say
+    assert second.details() == {}  # of the last update a joining engine has nothing to say
     for number in range(3, 6):
         for adapter in (first, second):
             step(adapter, *batches(side, number))

@@ -350,7 +350,7 @@ def test_a_metric_for_each_class_is_told_for_each() -> None:
 
 # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_an_exported_state_stays_what_it_was_while_the_training_goes_on(side: Keras) -> None:
-    """A newcomer reads it while the next step is computed, the checkpoint's copy is made in the background."""
+    """A joining engine reads it while the next step is computed, the checkpoint's copy is made in the background."""
     adapter = side.adapter("normed")
     state = adapter.export_state()
     before = {name: tensor.clone() for name, tensor in state.tensors.items()}

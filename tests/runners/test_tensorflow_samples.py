@@ -353,7 +353,7 @@ def test_a_sequence_is_told_of_epochs_so_that_any_process_has_it_in_the_same_sta
     orders = [y["label"].tolist() for _, y in epochs]
     assert orders[0] == LABELS.tolist() and len({tuple(order) for order in orders}) == 4
     assert all(sorted(order) == LABELS.tolist() for order in orders)
-    for epoch in (3, 1, 2):  # a newcomer, and one who goes back
+    for epoch in (3, 1, 2):  # a joining engine, and one who goes back
         assert same(theirs.batch(True, epoch, [1]), nested.take(epochs[epoch], slice(4, 8)))
     assert ours.notes == ours.take_warnings() == []
 
