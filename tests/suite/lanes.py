@@ -31,6 +31,7 @@ FOLDERS: Mapping[str, Lane] = {
     "runners": Lane.UNITS,
     "scheduler": Lane.UNITS,
     "suite": Lane.UNITS,
+    "wmla": Lane.UNITS,
 }
 """The lane of each folder of tests. A test is moved by ``@pytest.mark.lane("units")``."""
 
