@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edt_api.access import tokens
 from edt_scheduler.operations import accounts
 from support.removed import job_without_files
 from support.served_api import EXECS, ServedApi
@@ -46,7 +47,7 @@ def test_the_job_itself_says_it_and_to_others_nothing_is_said(api: ServedApi, re
 
 def test_the_terminal_says_it(api: ServedApi, removed: tuple[str, str], tmp_path: Path) -> None:
     job, sentence = removed
-    token = accounts.issue_token(api.platform, accounts.user(api.platform, "ana"), 60)
+    token = tokens.issue(api.platform, accounts.user(api.platform, "ana"), 60)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
     environ = {**kept, "EDT_API": api.url, "EDT_TOKEN": token, "NO_COLOR": "1"}
     shown = edt(["get", job], environ, tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from edt_api.access import tokens
 from edt_cli import session
 from edt_scheduler.operations import accounts, execs
 from edt_scheduler.store import environs
@@ -103,7 +104,7 @@ def line(api: ServedApi, *fates: str) -> Iterator[Line]:
 def submit(api: ServedApi, url: str, folder: Path, *options: str, **environ: str) -> Done:
     (folder / "main.py").write_text("print('hello')\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
-    token = accounts.issue_token(api.platform, accounts.user(api.platform, "ana"), 600)
+    token = tokens.issue(api.platform, accounts.user(api.platform, "ana"), 600)
     ours = {"EDT_API": url, "EDT_TOKEN": token, "NO_COLOR": "1"}
     return edt(["submit", "main.py", *options], {**kept, **ours, **environ}, folder)
 

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
+from edt_api.access import tokens
 from edt_scheduler.errors import DatabaseUnavailable
 from edt_scheduler.operations import accounts, execs
 from edt_scheduler.store import database as store
@@ -61,7 +62,7 @@ def test_while_writers_wait_tokens_lists_and_livez_answer_at_once(
 ) -> None:
     monkeypatch.setattr(store, "BUSY_TIMEOUT_SECONDS", PATIENCE)
     job = api.submit()
-    token = accounts.issue_token(api.platform, accounts.user(api.platform, "ana"), 60)
+    token = tokens.issue(api.platform, accounts.user(api.platform, "ana"), 60)
     reader = api.client(token=token)
     with ThreadPoolExecutor(WRITERS) as pool:
         with held(api.settings.database):
@@ -71,7 +72,7 @@ def test_while_writers_wait_tokens_lists_and_livez_answer_at_once(
             until(lambda: line.waiting >= WRITERS - 1)
             for path in ("/livez", EXECS, "/api/v1/jobs", f"/api/v1/jobs/{job.exec_id}/events"):
                 assert seconds(lambda path=path: reader.get(path).raise_for_status()) < AT_ONCE, path  # type: ignore[misc]
-            assert seconds(lambda: accounts.verify_token(api.platform, token)) < AT_ONCE
+            assert seconds(lambda: tokens.user_of(api.platform, token)) < AT_ONCE
             assert line.waiting >= WRITERS - 1
         assert {stop.result().exec_id for stop in stops} == {job.exec_id}
 

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edt_api import concurrency
+from edt_api.access import tokens
 from edt_api.access.passwords import Passwords
 from edt_api.access.rules import (
     NOBODY,
@@ -126,7 +127,7 @@ class Authenticator:
         token = credential.secret
         if hmac.compare_digest(token.encode(errors="replace"), self.join_token.encode()):
             return Caller(joins=True, credential=credential)
-        user = accounts.verify_token(self.platform, token)
+        user = tokens.user_of(self.platform, token)
         if user is not None:
             return Caller(user=user, credential=credential)
         node = fleet.verify_node_token(self.platform, token)

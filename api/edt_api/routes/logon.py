@@ -1,13 +1,10 @@
-"""Signing in and out: ``/auth/v1``, as WMLA 2.x has it.
-
-All tokens have the same length, because ``dlicmd --logon`` writes a token over an older one without truncating the
-file.
-"""
+"""Signing in and out: ``/auth/v1``, as WMLA 2.x has it. access/tokens.py makes the tokens."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
+from edt_api.access import tokens
 from edt_api.dependencies import TheCaller, ThePlatform, TheSettings, Viewer, for_users
 from edt_api.errors import NotAuthenticated
 from edt_api.schemas import jobs
@@ -17,23 +14,25 @@ router = APIRouter(prefix="/auth/v1")
 
 
 @router.get("/logon")
+@router.get("/logon/", include_in_schema=False)
 def logon(platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewer: Viewer) -> jobs.Logon:
     """Return a token for a name and a password.
 
-    A request with a token is refused: otherwise a client could renew its token for ever.
+    The token is a JWT. A request with a token is refused: otherwise a client could renew its token for ever.
     """
     if caller.token is not None:
         raise NotAuthenticated("sign in with a name and a password (Authorization: Basic)")
     seconds = settings.token_hours * 3600
     return jobs.Logon(
-        accessToken=accounts.issue_token(platform, viewer, seconds),
+        accessToken=tokens.issue(platform, viewer, seconds),
         username=viewer.name,
-        role="Admin" if viewer.is_admin else "User",
+        role=tokens.wmla_role(viewer.role),
         expiresIn=int(seconds),
     )
 
 
 @router.post("/logoff", dependencies=[for_users])
+@router.post("/logoff/", include_in_schema=False, dependencies=[for_users])
 def logoff(platform: ThePlatform, caller: TheCaller) -> jobs.Message:
     """End the token of this request. A request with a password ends nothing."""
     if caller.token is not None:

@@ -12,6 +12,7 @@ from importlib import metadata
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
+from edt_api.access import tokens
 from edt_api.access.guard import give_cookie, session_cookie, take_cookie_back
 from edt_api.access.rules import Credential, wrong_origin
 from edt_api.dependencies import (
@@ -53,7 +54,7 @@ async def begin(
     if caller.user is None:
         raise NotAuthenticated("the name or the password is wrong")
     seconds = settings.token_hours * 3600
-    token = await to_thread.run_sync(accounts.issue_token, platform, caller.user, seconds)
+    token = await to_thread.run_sync(tokens.issue, platform, caller.user, seconds)
     older = session_cookie(request)
     if older is not None:
         await to_thread.run_sync(accounts.revoke_token, platform, older)

@@ -1,9 +1,10 @@
-"""The keys that seal the environments of jobs, and the file that holds these keys.
+"""The keys that seal the environments of jobs and sign access tokens, and the file that holds these keys.
 
 The file is ``EDT_SECRET_KEY_FILE``, or else ``secret-key`` in the home. The first process that starts makes the file in
-the home. It holds one key per line, newest first; a line that begins with # is a comment. The newest key seals, and
-every key opens. Each key is a Fernet key (AES-128-CBC and HMAC-SHA256): 32 random bytes in URL-safe base64. Each sealed
-environment names its key by an id, so that a missing key can be named. The id reveals nothing about the key.
+the home. It holds one key per line, newest first; a line that begins with # is a comment. The newest key seals and
+signs, and every key opens and verifies. Each key is a Fernet key (AES-128-CBC and HMAC-SHA256): 32 random bytes in
+URL-safe base64. Each sealed environment names its key by an id, so that a missing key can be named. The id reveals
+nothing about the key.
 
 The file is read again whenever it has changed, so that an added or restored key counts at once. If the file cannot be
 read or holds no key, for example while an editor writes it, the keys that were read before stay in use.
@@ -48,6 +49,7 @@ class Keys:
     """Ids of the keys, newest first."""
     _of_id: Mapping[str, Fernet] = field(repr=False)
     _newest: bytes = field(repr=False)
+    _signing: Mapping[str, bytes] = field(repr=False)
 
     def seal(self, job: int, environ: Mapping[str, str]) -> Sealed:
         """Seal names and values for this job only. A row that is copied to another job cannot be opened there."""
@@ -83,6 +85,10 @@ class Keys:
     def keyed(self, text: bytes) -> bytes:
         """A digest of 32 bytes. Without the key, nobody can test guesses of the text against it."""
         return hmac.digest(self._newest, b"edt request\0" + text, hashlib.sha256)
+
+    def signing_key(self, key_id: str) -> bytes | None:
+        """The key that signs access tokens, 32 bytes derived from the key with this id; None: there is no such key."""
+        return self._signing.get(key_id)
 
 
 class KeyFile:
@@ -165,6 +171,7 @@ class KeyFile:
 def _parsed(place: str, text: str) -> Keys:
     lines = [line.strip() for line in text.splitlines()]
     found: dict[str, Fernet] = {}
+    signing: dict[str, bytes] = {}
     newest = b""
     for number, line in enumerate(lines, 1):
         if not line or line.startswith("#"):
@@ -176,7 +183,9 @@ def _parsed(place: str, text: str) -> Keys:
                 place, f"line {number} is no key: it takes 32 bytes in URL-safe base64 (Fernet)"
             ) from None
         newest = newest or line.encode()
-        found[hmac.digest(line.encode(), b"edt key id", hashlib.sha256)[:_ID_BYTES].hex()] = fernet
+        key_id = hmac.digest(line.encode(), b"edt key id", hashlib.sha256)[:_ID_BYTES].hex()
+        found[key_id] = fernet
+        signing[key_id] = hmac.digest(line.encode(), b"edt access token", hashlib.sha256)
     if not found:
         raise SecretKeyUnusable(place, "it holds no key: it takes one a line, 32 bytes in URL-safe base64 (Fernet)")
-    return Keys(place, tuple(found), found, newest)
+    return Keys(place, tuple(found), found, newest, signing)

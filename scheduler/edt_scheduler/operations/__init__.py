@@ -37,8 +37,8 @@ broker.
                                                         the password has changed since ``user`` was read
     remove_user(platform, name) -> None                    stops their jobs, some at a time; admins still see
                                                         these jobs; a new user of this name owns none of them
-    issue_token(platform, user: UserView, lifetime_seconds) -> str the secret; only its SHA-256 is stored;
-                                                        PasswordChanged as above
+    add_token(platform, user: UserView, secret, expires_at) -> None    only its SHA-256 is stored; PasswordChanged
+                                                        as above
     verify_token(platform, secret) -> UserView | None
     revoke_token(platform, secret) -> None
 ``fleet``: nodes

@@ -1,13 +1,11 @@
 """Use cases of users and their tokens.
 
-The API hashes passwords with argon2 before it passes them on. Tokens are made here, shown once, and stored as their
-SHA-256.
+The API hashes passwords with argon2 and makes tokens before it passes them on. Tokens are stored as their SHA-256.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 from contextlib import suppress
 from typing import Any
 
@@ -24,8 +22,6 @@ from edt_scheduler.store.database import retried
 from edt_scheduler.views import UserView
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
-TOKEN_BYTES = 32
-"""All tokens have the same length, because ``dlicmd`` keeps the tail of a longer token that it overwrites."""
 
 
 @retried(if_done=False)
@@ -123,23 +119,23 @@ def _remove(platform: Platform, name: str) -> None:
 
 
 @retried(if_done=True)
-def issue_token(platform: Platform, user: UserView, lifetime_seconds: float) -> str:
-    """Make a token for this user that is valid for ``lifetime_seconds``.
+def add_token(platform: Platform, user: UserView, secret: str, expires_at: float) -> None:
+    """Store a token of this user, of which only the SHA-256 is kept.
 
     A new password ends all tokens of the old one, including a token that is made at the same moment.
 
-    Returns:
-        The token's secret. Only its SHA-256 is stored.
+    Args:
+        platform: The open platform.
+        user: The user, as they were when their password was checked.
+        secret: The token. It must be random enough that nobody can guess it from its SHA-256.
+        expires_at: Until when it is valid, in seconds since the epoch.
 
     Raises:
         NoSuchUser: The user was removed.
         PasswordChanged: The password has changed since ``user`` was read.
     """
-    secret = secrets.token_urlsafe(TOKEN_BYTES)
     with platform.database.transaction() as tx:
-        now = platform.clock()
-        store.add_token(tx, _still(user, store.get(tx, user.id)), secret, now, now + lifetime_seconds)
-    return secret
+        store.add_token(tx, _still(user, store.get(tx, user.id)), secret, platform.clock(), expires_at)
 
 
 def _still(user: UserView, row: Row[Any] | None) -> int:

@@ -58,11 +58,13 @@ def remove(tx: Connection, user_id: int, now: float) -> None:
 
 
 def add_token(tx: Connection, user_id: int, secret: str, now: float, expires_at: float) -> None:
-    """Store a token's hash, and delete expired tokens."""
+    """Store a token's hash, unless it is stored already, and delete expired tokens."""
     tx.execute(delete(tokens).where(tokens.c.expires_at <= now))
-    tx.execute(
-        insert(tokens).values(user_id=user_id, secret_sha256=fingerprint(secret), created_at=now, expires_at=expires_at)
-    )
+    secret_sha256 = fingerprint(secret)
+    if tx.execute(select(tokens.c.id).where(tokens.c.secret_sha256 == secret_sha256)).first() is None:
+        tx.execute(
+            insert(tokens).values(user_id=user_id, secret_sha256=secret_sha256, created_at=now, expires_at=expires_at)
+        )
 
 
 def of_token(tx: Connection, secret: str, now: float) -> Row[Any] | None:

@@ -1,4 +1,4 @@
-// openapi.json sha256: 0fa4e3a73ab33401bb6058dd03c918a33d811a58dc1a52369ec51d859d6482cf
+// openapi.json sha256: 5d4e72fe8626273705a68cd858363eabe9539aa4414e8a3627100857a838bfc4
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -650,7 +650,7 @@ export interface paths {
          * Logon
          * @description Return a token for a name and a password.
          *
-         *     A request with a token is refused: otherwise a client could renew its token for ever.
+         *     The token is a JWT. A request with a token is refused: otherwise a client could renew its token for ever.
          */
         get: operations["logon_logon"];
         put?: never;
