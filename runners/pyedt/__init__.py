@@ -1,1 +1,4 @@
-"""The package name from which WMLA 4.x notebooks import FabricModel: ``from pyedt.fabric_model import FabricModel``."""
+"""The package of WMLA 4.x notebooks: ``from pyedt.fabric_model import FabricModel``.
+
+It also has ``pyedt.callbacks`` and ``pyedt.emetrics``, which the packages ``callbacks`` and ``emetrics`` hand on.
+"""

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]  # packages are bu
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
-import callbacks, edt_runner, fabric_model, pyedt
-print("from", *sorted({module.__file__ for module in (callbacks, edt_runner, fabric_model, pyedt)}))
+import callbacks, edt_runner, emetrics, fabric_model, pyedt
+print("from", *sorted({module.__file__ for module in (callbacks, edt_runner, emetrics, fabric_model, pyedt)}))
 """
 
 

@@ -25,9 +25,8 @@ IMAGE, IMAGE_TENSORFLOW = "openedt/runner-torch:test", "openedt/runner-tensorflo
 """Made by ``make system-deps``."""
 ROOT = Path(__file__).parents[2]
 _INSIDE = "/opt/openedt/lib/python3.11/site-packages"
-_SOURCES = ",".join(
-    f"{ROOT}/runners/{name}:{_INSIDE}/{name}:ro" for name in ("edt_contract", "edt_runner", "fabric_model", "pyedt")
-)
+_PACKAGES = ("callbacks", "edt_contract", "edt_runner", "emetrics", "fabric_model", "pyedt")
+_SOURCES = ",".join(f"{ROOT}/runners/{name}:{_INSIDE}/{name}:ro" for name in _PACKAGES)
 
 TRAINING = """
 import os, signal, time

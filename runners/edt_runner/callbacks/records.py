@@ -66,7 +66,7 @@ _LIBRARIES = (
     *(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")),
     str(Path(__file__).resolve().parents[2]),  # OpenEDT's own folder, wherever it is installed
 )
-_BASES = ("callbacks", "keras.src.callbacks.callback", "tf_keras.src.callbacks")
+_BASES = ("pyedt.callbacks", "keras.src.callbacks.callback", "tf_keras.src.callbacks")
 """Modules of base classes for a user's own classes. These bases keep all that they remember in attributes."""
 
 
