@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edt_contract.frameworks import supervisor_environ
-from support.keras2_lines import OF_KERAS_2, WRONG_IN_BOTH
+from support.keras2_lines import OF_KERAS_2, OF_TENSORFLOW_1, OF_THE_PRIVATE_COPY, WRONG_IN_BOTH
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
@@ -54,6 +54,12 @@ def test_what_only_keras_2_took_is_told_with_what_would_help(tried: list[Said], 
     assert keras2[line] == (None, None), "and it does help"
 
 
+def test_whoever_names_tensorflows_private_copy_of_keras_is_told_the_public_name(tried: list[Said]) -> None:
+    for outcomes in tried:
+        _, hint = outcomes[OF_THE_PRIVATE_COPY]
+        assert hint is not None and "import the same names from tensorflow.keras" in hint
+
+
 @pytest.mark.parametrize("line", WRONG_IN_BOTH)
 def test_of_what_is_wrong_with_both_nothing_is_said(tried: list[Said], line: str) -> None:
     for outcomes in tried:
@@ -61,9 +67,17 @@ def test_of_what_is_wrong_with_both_nothing_is_said(tried: list[Said], line: str
         assert raised is not None and hint is None, raised
 
 
-def test_a_script_that_asked_for_keras_2_gets_it_by_either_name(tried: list[Said]) -> None:
+@pytest.mark.parametrize("line", [line for line in OF_KERAS_2 if "assert" in line])
+def test_a_script_that_asked_for_keras_2_gets_it_by_every_name_and_spelling(tried: list[Said], line: str) -> None:
     _, keras2 = tried
-    assert [keras2[line] for line in OF_KERAS_2 if "assert" in line] == [(None, None)]
+    assert keras2[line] == (None, None)
+
+
+@pytest.mark.parametrize("line", OF_TENSORFLOW_1)
+def test_what_is_tensorflow_1s_is_told_with_what_it_is(tried: list[Said], line: str) -> None:
+    for outcomes in tried:
+        raised, hint = outcomes[line]
+        assert raised is not None and hint is not None and "written for TensorFlow 1" in hint
 
 
 @pytest.mark.parametrize(

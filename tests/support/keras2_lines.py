@@ -47,9 +47,36 @@ OF_KERAS_2 = (
     f"{MODEL}m.save_weights('weights')",
     "from keras.preprocessing.image import ImageDataGenerator",
     "import keras; keras.optimizers.Adam(lr=0.001)",
+    "from keras.layers.core import Dense, Dropout; from keras.layers.convolutional import Conv2D, MaxPooling2D",
+    "from keras.utils import np_utils; np_utils.to_categorical([1, 0], 2)",
+    "import keras.utils.np_utils",
+    "from keras.layers.advanced_activations import LeakyReLU",
+    "from keras.layers.normalization import BatchNormalization",
+    "from keras.engine.topology import Layer, InputSpec",
+    "from keras.engine import Layer",
+    "from keras.engine.training import Model",
+    "import os; open('here', 'w').close(); tf.keras.utils.get_file(os.path.abspath('here'), 'http://127.0.0.1:1/here')",
     "from keras.layers import Dense; assert Dense is tf.keras.layers.Dense",
+    "from keras.layers.core import Dense; assert Dense is tf.keras.layers.Dense",
+    "from keras.optimizers import Adam; assert abs(float(Adam(lr=0.01).lr) - 0.01) < 1e-6",
+    "assert tf.keras.optimizers.SGD(0.1, decay=0.5, momentum=0.9, nesterov=True)._decayed_lr('float32') is not None",
+    "import keras, keras.engine; assert keras.layers.Dense.__module__.startswith('tf_keras.')",
 )
 """What worked while Keras was Keras 2."""
+
+OF_TENSORFLOW_1 = (
+    "tf.Session(config=tf.ConfigProto())",
+    "tf.set_random_seed(1)",
+    "from tensorflow.contrib import layers",
+    "from keras import backend as K; K.set_session(None)",
+)
+"""What no TensorFlow 2 has."""
+
+OF_THE_PRIVATE_COPY = (
+    "from tensorflow.python.keras.models import Sequential; import fabric_model\n"
+    "fabric_model.FabricModel(Sequential(), list, 'mse', 'sgd')"
+)
+"""TensorFlow's own old copy of Keras, which many scripts of Keras 2's time name."""
 
 WRONG_IN_BOTH = (
     "(lambda: None)(workers=2)",
@@ -57,7 +84,6 @@ WRONG_IN_BOTH = (
     "tf.keras.layers.CuDNNGRUU(3)",
     "from tensorflow.keras.layers import Densest",
     "from tensorflow.keras.wrappers.scikit_learn import KerasClassifier",
-    "from keras.engine import Layer",
     "tf.keras.optimizers.SGD(momentom=0.9)",
     "tf.keras.layers.Dense(1, unitz=3)",
     f"{MODEL}m.fit_generaator()",
@@ -76,14 +102,15 @@ def main(answer: Path) -> None:
     import tensorflow as tf
 
     from edt_contract.frameworks import keras2
-    from edt_runner.frameworks.tensorflow import keras2_scripts
+    from edt_runner.frameworks.tensorflow import keras2_names, keras2_scripts
 
     if keras2():
-        keras2_scripts.call_it_keras()
+        keras2_names.call_it_keras()
+        keras2_names.accept_lr()
     outcomes: dict[str, tuple[str | None, str | None]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for line in (*OF_KERAS_2, *WRONG_IN_BOTH):
+        for line in (*OF_KERAS_2, *OF_TENSORFLOW_1, OF_THE_PRIVATE_COPY, *WRONG_IN_BOTH):
             try:
                 exec(line, {"tf": tf, "np": np})  # noqa: S102 - that is the test
             except Exception as error:

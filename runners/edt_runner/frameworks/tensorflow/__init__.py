@@ -18,7 +18,7 @@ from typing import Any
 from edt_contract.frameworks import keras2
 from edt_runner import context
 from edt_runner.frameworks import Framework
-from edt_runner.frameworks.tensorflow import keras2_scripts
+from edt_runner.frameworks.tensorflow import keras2_names, keras2_scripts
 
 
 class TensorFlow(Framework):
@@ -51,7 +51,8 @@ class TensorFlow(Framework):
         role = context.current()
         # An external driver is a process that the user has started, where ``keras`` is the package that is installed.
         if keras2() and role is not None and role.spec.driver != "external":
-            keras2_scripts.call_it_keras()
+            keras2_names.call_it_keras()
+            keras2_names.accept_lr()
 
     def seed(self, seed: int) -> None:
         import tensorflow as tf

@@ -1,31 +1,34 @@
-"""Support for scripts that are written for Keras 2.
+"""Recognizes errors of a script that is written for an older release, and says what would help it.
 
-``hint`` recognizes errors of a script that needs Keras 2 but runs with Keras 3. ``call_it_keras`` makes ``keras`` mean
-Keras 2 for a script that has asked for it. This module imports no framework.
+A script that needs Keras 2 may run with Keras 3. Keras 3 raises the same error for a name that it no longer has and for
+a name that never existed. Such an error counts if Keras 2, which is installed beside it as ``tf_keras``, has the name.
+All other recognized errors are Keras 3's own messages about arguments that Keras 2 accepted.
 
-Keras 3 raises the same error for a name that it no longer has and for a name that never existed. Such an error counts
-if Keras 2, which is installed beside it as ``tf_keras``, has the name. All other recognized errors are Keras 3's own
-messages about arguments that Keras 2 accepted.
-
-TF_USE_LEGACY_KERAS is a variable of TensorFlow: it makes ``tf.keras`` Keras 2, which is installed as ``tf_keras``.
-Scripts of that time may also contain ``import keras``, which would import Keras 3; ``call_it_keras`` gives them Keras
-2.
+A script may also use TensorFlow 1's own names, or TensorFlow's private copy of Keras. Neither can be trained here. This
+module imports no framework.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import re
-import sys
-from collections.abc import Sequence
 from functools import cache
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+
+from edt_runner.frameworks.tensorflow.keras2_names import is_older_module
 
 HINT = "this script is written for Keras 2, which it gets when it is submitted with --msd-env TF_USE_LEGACY_KERAS=1"
+
+OF_TENSORFLOW_1 = "this script is written for TensorFlow 1, and this release runs TensorFlow 2: see tf_upgrade_v2"
+OF_THE_PRIVATE_COPY = (
+    "tensorflow.python.keras is a private copy inside TensorFlow; import the same names from tensorflow.keras"
+)
+_OF_TENSORFLOW_1 = frozenset({
+    "ConfigProto", "GPUOptions", "Session", "InteractiveSession", "app", "contrib", "flags", "get_default_graph",
+    "global_variables_initializer", "layers", "logging", "placeholder", "reset_default_graph", "set_random_seed",
+    "get_variable", "variable_scope",
+})  # fmt: skip
+_PRIVATE_COPY = re.compile(r"\bgot tensorflow\.python\.keras\b")
 
 _MODULE = re.compile(r"(?:tensorflow\.|keras\._tf_keras\.)?keras(?:\.|$)")
 """How names of Keras's public modules begin. ``tf.keras`` uses each of the three forms for itself."""
@@ -59,24 +62,43 @@ _MESSAGES_OF_KERAS3 = (
     r"Invalid value for argument `reduction`.*Received: reduction=auto",
     r"Argument `input_tensor` must be a KerasTensor",
     r"Invalid value for argument `aggregation`.*VariableAggregation",
+    r"Paths are no longer accepted as the `fname` argument",  # load_data(path=…) of keras.datasets
 )
 _MESSAGE_OF_KERAS3 = re.compile("|".join(_MESSAGES_OF_KERAS3), re.DOTALL)
 
 
 def hint(error: BaseException) -> str | None:
-    """One sentence for the user, if Keras 3 raised ``error`` for something that Keras 2 accepts; else None."""
+    """One sentence for the user, if ``error`` was raised for something that an older release accepts; else None."""
     if not isinstance(error, (ImportError, AttributeError, TypeError, ValueError, NotImplementedError)):
         return None
+    if _of_tensorflow1(error):
+        return OF_TENSORFLOW_1
+    if _PRIVATE_COPY.search(str(error)):
+        return OF_THE_PRIVATE_COPY
     return HINT if _MESSAGE_OF_KERAS3.search(str(error)) or _is_of_keras2(error) else None
+
+
+def _of_tensorflow1(error: BaseException) -> bool:
+    """Whether a name is missing that TensorFlow 1 had at its top level, or Keras 2 in its backend of that time."""
+    text = str(error)
+    if found := _NO_MODULE.fullmatch(text):
+        return found[1].startswith("tensorflow.contrib")
+    found = re.match(r"module '([\w.]+)' has no attribute '(\w+)'", text)
+    if found is None or not isinstance(error, AttributeError):
+        return False
+    module, name = found.groups()
+    return (module == "tensorflow" and name in _OF_TENSORFLOW_1) or (
+        module.endswith("keras.backend") and name in ("set_session", "get_session", "tensorflow_backend")
+    )
 
 
 def _is_of_keras2(error: BaseException) -> bool:
     text = str(error)
     if found := _NO_MODULE.fullmatch(text):
         folder = _folder(found[1])
-        return folder is not None and folder.is_dir()
+        return is_older_module(found[1]) or (folder is not None and folder.is_dir())
     if found := _NO_NAME.match(text):
-        return _has(found[2], found[1])
+        return is_older_module(f"{found[2]}.{found[1]}") or _has(found[2], found[1])
     if not isinstance(error, AttributeError) or error.name is None:
         return False
     if found := re.match(r"module '([\w.]+)' has no attribute", text):
@@ -113,40 +135,3 @@ def _folder(module: str) -> Path | None:
 def _keras2() -> Path | None:
     spec = importlib.util.find_spec("tf_keras")
     return Path(spec.origin).parent / "api" / "_v2" / "keras" if spec is not None and spec.origin else None
-
-
-def call_it_keras() -> None:
-    """From now on, ``keras`` is ``tf_keras`` in this process and in the processes that it forks.
-
-    Does nothing if ``keras`` has been imported already, because objects of it may be in use.
-    """
-    if "keras" not in sys.modules:
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder(MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] != "keras":
-            return None
-        if importlib.util.find_spec(_real(fullname)) is None:
-            # Returning None would let other finders load a file from the folder of tf_keras a second time.
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-        return ModuleSpec(fullname, _Loader())
-
-
-class _Loader(Loader):
-    """Loads the module of the other name, and leaves that module unchanged."""
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = importlib.import_module(_real(spec.name))
-        self._own = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own  # importlib has replaced it by the alias's
-
-
-def _real(name: str) -> str:
-    return "tf_" + name
