@@ -6,6 +6,7 @@ A function raises UsageError if the value of its variable is not valid.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from edt_runner.errors import UsageError
 
@@ -52,6 +53,12 @@ def log_limit_bytes() -> int:
         The size in bytes.
     """
     return max(1, int(_number("EDT_LOG_LIMIT_MIB", 64) * 1024 * 1024))
+
+
+def fabric_home() -> str:
+    """Return the folder to which FABRIC_HOME is set for a job's processes, if the job itself does not set it. Scripts
+    for WMLA look for ``libs`` in it. This reads no variable."""
+    return str(Path(__file__).resolve().parent / "fabric_home")
 
 
 def sample_record() -> str | None:

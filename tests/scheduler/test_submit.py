@@ -363,7 +363,7 @@ class TestLetters:
         assert environ["DLI_EXECID"] == environ["TRAINING_ID"] == environ["APP_ID"] == job.exec_id
         assert environ["DLI_SUBMIT_USERNAME"] == "admin"
         assert environ["A"] == "b"
-        needed = "FABRIC_HOME JOB_STATE_DIR DLI_RESULT_FS DLI_WORK_DIR SAVED_MODEL_DIR CHECKPOINT_DIR DLI_IS_ELASTIC"
+        needed = "JOB_STATE_DIR DLI_RESULT_FS DLI_WORK_DIR SAVED_MODEL_DIR CHECKPOINT_DIR DLI_IS_ELASTIC"
         assert set(needed.split()) < environ.keys()
         assert (spec.arguments, spec.max_engines, spec.threads) == (("--epochs", "2"), 4, 2)
         assert spec.spool_dir.endswith(f"{job.exec_id}/spool/1-n1")

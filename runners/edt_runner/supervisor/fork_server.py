@@ -350,6 +350,7 @@ def _prepare(process: context.Context) -> None:
     spec = process.spec
     os.environ.update(spec.environ)
     os.environ.setdefault("OMP_NUM_THREADS", str(spec.threads))
+    os.environ.setdefault("FABRIC_HOME", environment.fabric_home())  # a folder of this node's own installation
     if process.role == "engine":
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if process.device == "cpu" else process.device
         processes.keep_freed_memory(os.environ)

@@ -124,7 +124,6 @@ def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -
         "DLI_SUBMIT_USERNAME": job.owner,
         "DLI_WORK_DIR": work_dir,
         "FABRIC_BACKEND": job.backend,
-        "FABRIC_HOME": str(settings.home / "fabric"),
         "FRAME_WORK": job.framework,
         "JOB_ID": name,
         "JOB_STATE_DIR": str(directory),
