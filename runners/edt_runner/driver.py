@@ -117,7 +117,7 @@ class Driver:
             PeerLost: the coordinator could not be reached for two minutes, or its supervisor is gone.
             StateMismatch: the trained state that arrived has another digest than the state that was sent.
         """
-        for note in self._training.samples.notes:
+        for note in (*self._training.request.notes, *self._training.samples.notes):
             print(note, file=sys.stderr)
         self._resume()
         crash_point(CrashPoint.DRIVER_BEGIN)

@@ -69,6 +69,8 @@ class TrainRequest:
     require_exact: bool = False
     """Whether the training fails as soon as its result is no longer exact. Engines with other hardware or libraries
     than the first engine cannot join then."""
+    notes: Sequence[str] = ()
+    """What the user should know about arguments that have no effect; the driver prints it."""
 
     @property
     def follows_engines(self) -> bool:

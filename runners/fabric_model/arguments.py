@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from edt_runner.errors import UsageError
 
@@ -61,6 +62,43 @@ def comparing(compare_interval: object, on_mismatch: object, require_exact: obje
         raise usage("require_exact", require_exact, "True or False")
     if require_exact and reduction != "exact":
         raise usage("require_exact", require_exact, f"False with reduction={reduction!r}, whose result is not exact")
+
+
+_ONNX = "this release writes no ONNX file; the model's own files are written as without it"
+_RUNS = "no effect, because the job already runs with what it was submitted with"
+_WITHOUT_EFFECT = {
+    "enable_onnx": _ONNX,
+    "save_to_onnx": _ONNX,
+    "scaleup_function": "never called: the scheduler decides how many engines share a step, and the most are "
+    "engines_number and the job's --numWorker",
+    "worker_memory": _RUNS,
+    "driver_memory": _RUNS,
+    "hardware_spec": _RUNS,
+}
+"""Arguments of WMLA that are accepted, and why they have no effect."""
+
+
+def without_effect(given: Mapping[str, object]) -> list[str]:
+    """Say of each argument that has no effect why, if the user gave it.
+
+    Args:
+        given: name -> value; None and False count as not given.
+
+    Returns:
+        Sentences for the job's log.
+    """
+    return [f"{name}: {_WITHOUT_EFFECT[name]}." for name, value in given.items() if value not in (None, False)]
+
+
+def engines(engines_number: int | None, worker_num: object, worker_device_num: object) -> int | None:
+    """The number of engines that the user names: engines_number, or else worker_num x worker_device_num.
+
+    Raises:
+        UsageError: a number of workers or of their devices is no whole number above 0.
+    """
+    counts = {"worker_num": worker_num, "worker_device_num": worker_device_num}
+    found = [check_count(name, value, least=1) for name, value in counts.items() if value is not None]
+    return math.prod(found) if engines_number is None and worker_num is not None else engines_number
 
 
 def micro_batches(engines_number: int | None, effective_batch_size: int | None, batch_size: int) -> int | None:

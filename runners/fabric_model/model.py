@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.trainable import Trainable
-from edt_runner.launch.train import train
+from edt_runner.launch.train import train, trained_files
 from edt_runner.lr_scaling import rules
 from edt_runner.training import TrainRequest
 from fabric_model import arguments, loggers, user_callbacks
+
+if TYPE_CHECKING:
+    from edt_runner.frameworks.pytorch.user_steps import UserSteps
 
 
 class FabricModel:
@@ -34,13 +40,25 @@ class FabricModel:
             None: accuracy, if the outputs are class scores. Keras: whatever ``compile(metrics=…)`` takes.
         worker_logger_callback: a ``callbacks.LoggerCallback``, called in each engine with that engine's own values.
         driver_logger_callback: called in the driver with means over all engines; None: WMLA's log lines are written.
-        save_to_onnx: must be False; a later release will support it.
+        save_to_onnx, enable_onnx: accepted; this release writes no ONNX file, and the job's log says so.
         keras_custom_objects: name -> a user's own class or function, which Keras can then find by this name.
         fn_batch_collate: list of samples -> batch; None: samples are stacked.
         user_callback: a ``callbacks.Callback`` or a list of them. Every engine runs their hooks at the boundaries of
             epochs. With Keras, also ``keras.callbacks``, except those that need each batch or write files.
         worker_logger, driver_logger: loggers of WMLA 1.2.x, with ``log_train_metrics(loss, acc, completed_batch,
             worker)`` and ``log_test_metrics`` with the same parameters; acc is in percent.
+        fn_step_train: PyTorch: a function (model, data, eva, train_loader, fn_args) -> (acc, loss) that computes one
+            micro-batch: ``model.get_optimizer().zero_grad()``, forward pass, ``model.get_loss_function()``, backward
+            pass. It takes no optimizer step: the platform adds up the gradients of all micro-batches, as without the
+            function, and takes the step. ``data`` is (inputs, targets) on the engine's device; ``eva(outputs,
+            targets)`` is the accuracy in percent, and so is ``acc``; ``train_loader`` has a length and a ``dataset``;
+            ``fn_args`` is an empty dict. None: forward pass, loss, backward pass.
+        fn_test: PyTorch: a function (model, test_iter, fn_args) -> loss. Engines share a validation, so each calls it
+            once for each of its micro-batches: ``test_iter`` then has one (inputs, targets). The losses are averaged,
+            weighted by samples. The accuracy is that of what the model returned. The function runs in evaluation mode
+            and without gradients.
+        scaleup_function: accepted and never called, since the scheduler decides how many engines there are; the job's
+            log says so.
 
     Raises:
         UsageError: (a ValueError) an argument is wrong; the message names it, what it got and what it takes.
@@ -62,6 +80,10 @@ class FabricModel:
         user_callback: Any = None,
         worker_logger: Any = None,
         driver_logger: Any = None,
+        enable_onnx: bool = False,
+        fn_step_train: Callable[..., Any] | None = None,
+        fn_test: Callable[..., Any] | None = None,
+        scaleup_function: Callable[[int, int], int] | None = None,
     ) -> None:
         side = _side_of(model)
         arguments.check_callable("datasets_function", datasets_function)
@@ -71,8 +93,8 @@ class FabricModel:
         self._driver_logger = loggers.chosen(
             "driver_logger", driver_logger, "driver_logger_callback", driver_logger_callback
         )
-        if save_to_onnx:
-            raise UsageError("save_to_onnx: got True, takes False: ONNX export comes with a later release")
+        if scaleup_function is not None:
+            arguments.check_callable("scaleup_function", scaleup_function)
         if fn_batch_collate is not None:
             arguments.check_callable("fn_batch_collate", fn_batch_collate)
         self.model = model
@@ -80,7 +102,16 @@ class FabricModel:
         self._trainable = cast(
             Trainable, side.trainable(model, loss_function, optimizer, metrics, keras_custom_objects)
         )
+        self._steps: UserSteps | None = None
+        if fn_step_train is not None or fn_test is not None:
+            if not hasattr(side, "with_steps"):
+                name = "fn_test" if fn_step_train is None else "fn_step_train"
+                raise UsageError(f"{name}: got a value, takes None: the model is a keras.Model")
+            self._trainable, self._steps = side.with_steps(self._trainable, fn_step_train, fn_test, metrics)
         self._collate = fn_batch_collate
+        self._notes = arguments.without_effect(
+            {"enable_onnx": enable_onnx, "save_to_onnx": save_to_onnx, "scaleup_function": scaleup_function}
+        )
         self._callbacks = user_callbacks.attached(user_callback, keras=self._trainable.framework.name == "tensorflow")
 
     def train(
@@ -101,6 +132,11 @@ class FabricModel:
         compare_interval: int | None = None,
         on_mismatch: str = "mark",
         require_exact: bool = False,
+        worker_num: int | None = None,
+        worker_device_num: int | None = None,
+        worker_memory: str | None = None,
+        driver_memory: str | None = None,
+        hardware_spec: Any = None,
     ) -> None:
         """Train the model; afterwards ``self.model`` holds the trained weights. In an engine the call never returns.
 
@@ -141,6 +177,9 @@ class FabricModel:
                 that names it: an op or a buffer that is not deterministic, replicas that differ (whatever
                 ``on_mismatch`` is), or a checkpoint of a machine of another kind. An engine that is unlike the others
                 does not join. False: the result is marked "not exact", and the training continues.
+            worker_num, worker_device_num: their product is E if ``engines_number`` is None.
+            worker_memory, driver_memory, hardware_spec: accepted without effect, because the job already runs with
+                what it was submitted with; its log says so.
 
         Raises:
             UsageError: (a ValueError) an argument is wrong; the message names it, what it got and what it takes. Or
@@ -158,6 +197,10 @@ class FabricModel:
         if batch_scaling not in ("fixed", "per_engine"):
             raise arguments.usage("batch_scaling", batch_scaling, "'fixed' or 'per_engine'")
         arguments.comparing(compare_interval, on_mismatch, require_exact, reduction)
+        engines_number = arguments.engines(engines_number, worker_num, worker_device_num)
+        resources = {"worker_memory": worker_memory, "driver_memory": driver_memory, "hardware_spec": hardware_spec}
+        if self._steps is not None:
+            self._steps.batch_size = batch_size
         train(
             TrainRequest(
                 trainable=self._trainable,
@@ -185,9 +228,31 @@ class FabricModel:
                 compare_interval=compare_interval,
                 on_mismatch=on_mismatch,
                 require_exact=require_exact,
+                notes=[*self._notes, *arguments.without_effect(resources)],
             )
         )
         self._trainable.finish()
+
+    def download(self, out_dir: str | os.PathLike[str] = ".") -> Path:
+        """Pack the folder with the trained model's files into ``<out_dir>/<job>.zip``, and print where it is.
+
+        Args:
+            out_dir: the folder that the file is written to; it is made if there is none.
+
+        Returns:
+            The file.
+
+        Raises:
+            UsageError: the model has not been trained by ``train()`` in this process.
+        """
+        folder = trained_files()
+        if folder is None:
+            raise UsageError("download(): called before train(), takes a trained model")
+        Path(out_dir).mkdir(parents=True, exist_ok=True)
+        name = os.environ.get("DLI_EXECID") or Path(sys.argv[0]).stem
+        path = Path(shutil.make_archive(str(Path(out_dir) / name), "zip", folder))
+        print(f"Save model:  {path}")
+        return path
 
 
 _SIDES = (

@@ -10,6 +10,7 @@ from torch import nn
 
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.pytorch.trainable import TorchTrainable
+from edt_runner.frameworks.pytorch.user_steps import ACCURACY, UserSteps, UserStepsTrainable
 from fabric_model.arguments import check_callable, usage
 
 
@@ -31,6 +32,31 @@ def trainable(
         raise UsageError("keras_custom_objects: got a value, takes None: the model is a torch.nn.Module")
     chosen = {"accuracy": top1_accuracy} if metrics is None else named(metrics)
     return TorchTrainable(model, optimizer, loss_function, chosen)
+
+
+def with_steps(
+    plain: TorchTrainable, fn_step_train: Any, fn_test: Any, metrics: Any
+) -> tuple[UserStepsTrainable, UserSteps]:
+    """Let functions of the user compute the micro-batches of a training.
+
+    Args:
+        plain: the training without them.
+        fn_step_train, fn_test: the functions; None: the platform's own.
+        metrics: what the user gave; it must be None, because the functions return the accuracy or nothing.
+
+    Raises:
+        UsageError: one of them is no function, or there are metrics.
+    """
+    given = {"fn_step_train": fn_step_train, "fn_test": fn_test}
+    for name, function in given.items():
+        if function is not None:
+            check_callable(name, function)
+    if metrics is not None:
+        names = " and ".join(name for name, function in given.items() if function is not None)
+        raise UsageError(f"metrics: got a value, takes None with {names}, whose one metric is the accuracy")
+    steps = UserSteps(fn_step_train, fn_test, top1_accuracy)
+    chosen = {ACCURACY: top1_accuracy}
+    return UserStepsTrainable(plain.model, plain.optimizer, plain.loss_function, chosen, steps), steps
 
 
 def check_parameters(model: nn.Module) -> None:
@@ -76,8 +102,8 @@ def check_metrics(metrics: object) -> None:
     if not isinstance(metrics, Sequence) or isinstance(metrics, str):
         raise usage("metrics", metrics, "a list of functions (outputs, targets) -> number")
     for index, metric in enumerate(metrics):
-        if not callable(metric):
-            raise usage(f"metrics[{index}]", metric, "a function (outputs, targets) -> number")
+        if not callable(metric) and not (isinstance(metric, str) and metric in _BY_NAME):
+            raise usage(f"metrics[{index}]", metric, "a function (outputs, targets) -> number, or 'accuracy'")
 
 
 Metric = Callable[[Any, Any], Any]
@@ -92,11 +118,17 @@ def top1_accuracy(outputs: Any, targets: Any) -> Any:
     return (outputs.argmax(dim=1) == targets).double().mean()
 
 
-def named(metrics: Sequence[Metric]) -> dict[str, Metric]:
-    """Metrics by their functions' names. If a name occurs again, a number is added to it."""
+_BY_NAME: dict[str, Metric] = {"accuracy": top1_accuracy, "acc": top1_accuracy}
+"""Metrics that a user may give by name."""
+
+
+def named(metrics: Sequence[Metric | str]) -> dict[str, Metric]:
+    """Metrics by their names: a function's own name, or the name that the user gave. If a name occurs again, a number
+    is added to it."""
     found: dict[str, Metric] = {}
-    for metric in metrics:
-        base = getattr(metric, "__name__", type(metric).__name__)
+    for given in metrics:
+        metric = _BY_NAME[given] if isinstance(given, str) else given
+        base = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
         name, number = base, 2
         while name in found or name == "loss":
             name, number = f"{base}_{number}", number + 1

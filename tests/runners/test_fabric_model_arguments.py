@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,10 +41,14 @@ def good(**changes: Any) -> dict[str, Any]:
         ({"model": nn.Linear(2, 1, dtype=torch.complex64)}, ["model", "weight is complex", "real"]),
         ({"metrics": "accuracy"}, ["metrics", "'accuracy'", "functions"]),
         ({"metrics": [3]}, ["metrics[0]", "got 3"]),
+        ({"metrics": ["auc"]}, ["metrics[0]", "'auc'", "'accuracy'"]),
+        ({"fn_step_train": "step"}, ["fn_step_train", "'step'", "a function"]),
+        ({"fn_test": 1}, ["fn_test", "got 1", "a function"]),
+        ({"fn_test": print, "metrics": ["accuracy"]}, ["metrics", "takes None with fn_test"]),
+        ({"scaleup_function": 4}, ["scaleup_function", "got 4", "a function"]),
         ({"driver_logger_callback": object()}, ["driver_logger_callback", "LoggerCallback"]),
         ({"worker_logger_callback": LoggerCallback}, ["worker_logger_callback", "instance"]),
         ({"fn_batch_collate": 1}, ["fn_batch_collate", "a function"]),
-        ({"save_to_onnx": True}, ["save_to_onnx", "later release"]),
         ({"keras_custom_objects": {}}, ["keras_custom_objects", "torch.nn.Module"]),
     ],
 )
@@ -92,6 +97,76 @@ def test_reduction_takes_two_words() -> None:
         FabricModel(**good()).train(1, 4, reduction="quick")
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What train() hands on."""
+    requests: list[Any] = []
+    monkeypatch.setattr("fabric_model.model.train", requests.append)
+    return requests
+
+
+def test_wmlas_three_positional_arguments_and_older_keywords_are_taken(asked: list[Any]) -> None:
+    FabricModel(
+        net, good()["datasets_function"], nn.functional.cross_entropy, good()["optimizer"], driver_logger=Old()
+    ).train(10, 64, 16, num_dataloader_threads=4, validation_freq=10, checkpoint_freq=0)
+    [request] = asked
+    assert (request.epochs, request.batch_size, request.micro_batches) == (10, 64, 16)
+    assert (request.loader_processes, request.validation_freq, request.checkpoint_freq) == (4, 10, 0)
+    assert not request.notes
+
+
+@pytest.mark.parametrize(
+    ("constructor", "call", "words"),
+    [
+        ({"enable_onnx": True}, {}, "enable_onnx: this release writes no ONNX file"),
+        ({"save_to_onnx": True}, {}, "save_to_onnx: this release writes no ONNX file"),
+        ({"scaleup_function": lambda epoch, most: most}, {}, "scaleup_function: never called"),
+        ({}, {"worker_memory": "16G"}, "worker_memory: no effect"),
+        ({}, {"driver_memory": "1G"}, "driver_memory: no effect"),
+        ({}, {"hardware_spec": {"nodes": {"num_nodes": 2}}}, "hardware_spec: no effect"),
+    ],
+)
+def test_what_is_taken_without_effect_is_said_in_one_line(
+    constructor: dict[str, Any], call: dict[str, Any], words: str, asked: list[Any]
+) -> None:
+    FabricModel(**good(**constructor)).train(1, 4, 2, **call)
+    [note] = asked[0].notes
+    assert note.startswith(words) and "\n" not in note
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"worker_num": 2}, 2),
+        ({"worker_num": 2, "worker_device_num": 4}, 8),
+        ({"worker_num": 2, "engines_number": 3}, 3),
+        ({"worker_device_num": 4}, None),
+    ],
+)
+def test_workers_and_their_devices_stand_for_engines_number(
+    given: dict[str, int], expected: int | None, asked: list[Any]
+) -> None:
+    FabricModel(**good()).train(1, 4, **given)
+    assert asked[0].micro_batches == expected
+
+
+def test_a_metric_may_be_named() -> None:
+    assert named(["accuracy", top1_accuracy]) == {"accuracy": top1_accuracy, "top1_accuracy": top1_accuracy}
+
+
+def test_a_model_that_was_not_trained_cannot_be_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="called before train"):
+        FabricModel(**good()).download(tmp_path)
+
+
+class Old:
+    """A logger of WMLA 1.2.x that derives from nothing."""
+
+    def log_train_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None: ...
+
+    def log_test_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None: ...
+
+
 @pytest.mark.parametrize("value", [0, -1.0, True, "10", None, float("nan"), float("inf")])
 def test_the_recovery_interval_is_a_time(value: Any) -> None:
     with pytest.raises(UsageError, match=r"recovery_interval: got .*, takes a number of seconds above 0"):
@@ -99,11 +174,7 @@ def test_the_recovery_interval_is_a_time(value: Any) -> None:
 
 
 @pytest.mark.parametrize(("changes", "seconds"), [({}, 10.0), ({"recovery_interval": 3}, 3.0)])
-def test_the_recovery_interval_reaches_the_engines(
-    changes: dict[str, Any], seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr("fabric_model.model.train", asked.append)
+def test_the_recovery_interval_reaches_the_engines(changes: dict[str, Any], seconds: float, asked: list[Any]) -> None:
     FabricModel(**good()).train(1, 4, **changes)
     assert asked[0].recovery_interval == seconds
 

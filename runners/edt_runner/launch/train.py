@@ -44,7 +44,7 @@ from edt_runner.lr_scaling import emulation
 from edt_runner.lr_scaling.update import DETAILS
 from edt_runner.protocol.data import MetricItem
 from edt_runner.schedule import Schedule, StepKind
-from edt_runner.training import Training, TrainRequest, seed_of
+from edt_runner.training import Training, TrainRequest, model_dir, seed_of
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells."""
@@ -75,6 +75,11 @@ def train(request: TrainRequest, name: str = "train()") -> None:
     if process.role == "engine":
         main.live(main.prepared(training, process))  # does not return
     Driver(training, process.spec, process.coordinator).run()
+
+
+def trained_files() -> Path | None:
+    """Return the folder with the files of the model that this process has trained; None: it has not trained."""
+    return model_dir(str(_result_dir())).parent if context.training else None
 
 
 def claim(name: str) -> None:
