@@ -1,5 +1,7 @@
 """The dashboard's files: ``/ui/``, built from api/dashboard into ``static``; open to anyone. Reads files, writes none.
 
+``/ui/tools/dlicmd.py`` is the command ``dlicmd``, for people who have no OpenEDT: one file of the package ``edt_cli``.
+
 The pages themselves hold no data of users; they request it with a session. If a path names no file, the answer is the
 dashboard's single page, which interprets the path itself.
 """
@@ -21,6 +23,8 @@ router = APIRouter(include_in_schema=False)
 
 STATIC = Path(__file__).parents[1] / "static"
 """The folder into which the build writes. The package's wheel contains it; a clone has it after ``make dashboard``."""
+DLICMD = Path(__file__).parents[2] / "edt_cli" / "dlicmd.py"
+"""In a wheel and in a clone both packages lie in one folder. The file is served, never imported."""
 ASSETS = "assets"
 """In this folder the name of a file changes when its content changes."""
 _TEXTS = {".js": "text/javascript", ".css": "text/css"}
@@ -52,6 +56,13 @@ unless it was built with <code>EDT_SKIP_DASHBOARD=1</code>.</p>
 def home() -> Response:
     """Redirect to the dashboard."""
     return RedirectResponse("/ui/", status_code=307, headers=_HEADERS)
+
+
+@router.api_route("/ui/tools/dlicmd.py", methods=["GET", "HEAD"], dependencies=[for_anyone])
+def dlicmd() -> Response:
+    """Return the command ``dlicmd`` as a file to save."""
+    headers = {**_HEADERS, "Cache-Control": "no-cache"}
+    return FileResponse(DLICMD, media_type="text/x-python; charset=utf-8", filename="dlicmd.py", headers=headers)
 
 
 @router.api_route("/ui/{path:path}", methods=["GET", "HEAD"], dependencies=[for_anyone])

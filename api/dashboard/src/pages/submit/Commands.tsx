@@ -38,7 +38,8 @@ export function Commands({ form, code }: { readonly form: Form; readonly code: C
           </p>
         )}
         <p className={styles.note}>
-          {chosen === "edt" ? <>Log in once with <code>edt --api {location.origin} login</code>.</> : "curl asks for your password."}
+          {chosen === "edt" ? <>Log in once with <code>edt --api {location.origin} login</code>.</> : "curl asks for your password."}{" "}
+          <a href="/ui/tools/dlicmd.py" download>dlicmd.py</a> is WMLA's command; it needs only Python.
         </p>
       </div>
     </Panel>
