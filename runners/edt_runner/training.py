@@ -107,11 +107,12 @@ class Training:
         self.samples = request.trainable.samples(*_pair(request.datasets_function()), self.seed, request.collate)
         if not self.samples.train_units:
             raise UsageError("datasets_function: the train data set is empty, takes at least one sample")
+        batch_size = self.samples.units_per_batch(request.batch_size)  # may cut the data into other units
         self.schedule = Schedule(
             train_samples=self.samples.train_units,
             test_samples=self.samples.test_units,
             micro_batches=1 if request.follows_engines else request.micro_batches or self.offered,
-            batch_size=self.samples.units_per_batch(request.batch_size),
+            batch_size=batch_size,
             epochs=request.epochs,
             validation_freq=request.validation_freq,
             step_samples=request.step_samples or 0,

@@ -266,7 +266,7 @@ def test_an_image_iterator_deals_its_rows_anew_each_epoch_and_augments_by_seed_e
     keras: Callable[[], Any], seed: int | None
 ) -> None:
     ours, theirs = samples(flow(keras, seed=seed)), samples(flow(keras, seed=seed))
-    assert (ours.train_units, ours.units_per_batch(9), ours.units_per_batch(4)) == (3, 2, 1)
+    assert (ours.train_units, ours.units_per_batch(4)) == (3, 1)
     epochs = [ours.batch(True, epoch, [0, 1, 2]) for epoch in range(3)]
     for _, labels in epochs:
         assert sorted(labels.tolist()) == LABELS.tolist(), "every row once"
@@ -277,6 +277,28 @@ def test_an_image_iterator_deals_its_rows_anew_each_epoch_and_augments_by_seed_e
     assert x.shape == (4, 4, 4, 3)
     assert not np.array_equal(x, IMAGES[y]), "augmented"
     assert ours.take_warnings() == [] and ours.notes == []
+
+
+@KERAS
+@pytest.mark.parametrize("own", [1, 4, 7, 32])
+def test_the_batch_size_of_train_counts_whatever_an_image_iterators_own_is(keras: Callable[[], Any], own: int) -> None:
+    ours = samples(flow(keras, batch_size=own), flow(keras, batch_size=5))
+    theirs = samples(flow(keras, batch_size=3), flow(keras, batch_size=3))
+    for each in (ours, theirs):
+        assert each.units_per_batch(3) == 1
+        assert (each.train_units, each.test_units) == (4, 4), "of ten rows each"
+    assert ours.notes == []
+    for of_train in (True, False):
+        for index in (3, 0, 2):
+            assert same(ours.batch(of_train, 1, [index]), theirs.batch(of_train, 1, [index]))
+    assert len(ours.batch(True, 1, [0])[1]) == 3
+
+
+@KERAS
+def test_a_test_set_of_arrays_follows_the_cut_of_an_image_iterator(keras: Callable[[], Any]) -> None:
+    ours = samples(flow(keras), (IMAGES, LABELS))
+    assert (ours.units_per_batch(2), ours.train_units, ours.test_units) == (1, 5, 5)
+    assert ours.batch(False, 0, [1])[1].tolist() == [2, 3]
 
 
 @KERAS
@@ -405,7 +427,7 @@ def test_a_sequence_that_cannot_be_told_is_used_as_it_is_and_says_so(keras: Call
 
 
 def test_items_larger_than_the_batch_size_are_used_whole_and_that_is_said() -> None:
-    ours = samples(flow(keras_3))
+    ours = samples(shuffling(keras_3))
     assert ours.units_per_batch(3) == 1
     assert "batch_size is 3, but an item of the train data set has 4 rows" in ours.notes[0]
 

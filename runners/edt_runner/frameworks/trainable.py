@@ -41,7 +41,7 @@ class Samples(Protocol):
     """What a user should know about the use of the data sets. None of these notes ends the exactness guarantee."""
 
     def units_per_batch(self, batch_size: int) -> int:
-        """Units of one micro-batch of ``batch_size`` samples."""
+        """Units of one micro-batch of ``batch_size`` samples. This may cut the data sets into other units."""
         return batch_size
 
     def batch(self, of_train: bool, epoch: int, indices: Sequence[int]) -> Any:

@@ -2,9 +2,10 @@
 
 An item is a unit. The engine itself shuffles the units anew each epoch, so a sequence's own shuffling is switched off.
 If an image iterator (``ImageDataGenerator.flow`` and similar ones) would shuffle, the engine shuffles its *rows* in
-each epoch, as a function of (seed, epoch). If a sequence has its own ``on_epoch_end``, this is called at the end of
-every epoch, under a seed that follows from the epoch. As for any other unit, the random numbers that an item draws
-from Python's, NumPy's and TensorFlow's global generators follow from (seed, epoch, index).
+each epoch, as a function of (seed, epoch). Such an iterator gives items of any size, so its items are cut to the
+``batch_size`` of ``train()``, whatever its own is. If a sequence has its own ``on_epoch_end``, this is called at the
+end of every epoch, under a seed that follows from the epoch. As for any other unit, the random numbers that an item
+draws from Python's, NumPy's and TensorFlow's global generators follow from (seed, epoch, index).
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Batches(Source):
         """Sentences for the user about how the sequence is used."""
         self.units = _length(sequence, where)
         self._note_processes(sequence)
+        self._images_alone = sequence if _is_images(sequence) else None
         self._epochs = _Epochs(sequence, self._copy_with_hooks(sequence), seeding)
         self._images = [_Images(images, seeding, trains=trains) for images in _images_in(sequence)]
         self._rows: int | None = None
@@ -68,6 +70,14 @@ class Batches(Source):
         if self._rows is None:
             self._rows = nested.rows(self.probe(), self._where)
         return self._rows
+
+    def cut(self, rows: int) -> bool:
+        """Give items of ``rows`` rows from now on. Only an image iterator can; returns whether this is one."""
+        if self._images_alone is None:
+            return False
+        self._images_alone.batch_size = rows
+        self.units, self._rows = _length(self._images_alone, self._where), None
+        return True
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Nested:
         with self._seeding.loading():

@@ -93,13 +93,25 @@ class TensorFlowSamples(Samples):
         """Sentences for the user about how the data are used."""
         self._train = self._source("train", train)
         self.train_units = self._train.units
-        self._test = self._source("test", test) if test is not None and self.train_units else None
+        self._given_test = self._source("test", test) if test is not None and self.train_units else None
+        self._cut_test()
+
+    def _cut_test(self) -> None:
+        self._test = self._given_test
         if self._test is not None and self._test.units:
             self._test = _cut_as(self._train, self._test)
         self.test_units = self._test.units if self._test is not None else 0
 
     def units_per_batch(self, batch_size: int) -> int:
-        """Units of one micro-batch. A unit of a Keras sequence counts as many samples as its first item has rows."""
+        """Units of one micro-batch. A unit of a Keras sequence counts as many samples as its first item has rows.
+
+        The items of image iterators are cut to ``batch_size`` rows, which changes ``train_units`` and ``test_units``.
+        """
+        if self.train_units and isinstance(self._train, Batches) and self._train.cut(batch_size):
+            if isinstance(self._given_test, Batches):
+                self._given_test.cut(batch_size)
+            self.train_units = self._train.units
+            self._cut_test()
         rows = self._train.rows() if self.train_units else 1
         if rows > batch_size:
             self.notes.append(
