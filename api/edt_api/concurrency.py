@@ -20,7 +20,7 @@ computing thread of low priority makes the event loop wait even longer: the even
 kernel then does not schedule that thread. So long computations run in other processes, which have low priority:
 
     passwords  argon2
-    unpacking  writing an archive's files to disk and syncing them
+    unpacking  writing an archive's files to disk and syncing them, and compiling its main script to see whether it can
 
 A pool starts its processes when they are first needed and keeps them. The pool replaces processes that have died. The
 processes end with this process, however this process ends. Their arguments go through a pipe, which no other process
@@ -169,7 +169,7 @@ def _end_with_the_parent() -> None:
 
 
 passwords = Processes("passwords", 2, "edt_api.access.passwords")
-unpacking = Processes("unpacking", 2, "edt_api.submissions.archives")
+unpacking = Processes("unpacking", 2, "edt_api.submissions.main_script")
 
 
 _Key = TypeVar("_Key", bound=Hashable)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from pydantic_core import to_json
 
 from edt_api.schemas import cluster, jobs
-from edt_api.submissions.args import MOST_WORKERS
-from edt_api.submissions.frameworks import shown_name
+from edt_api.submissions.frameworks import PREBUILT, PREBUILT_FOLDER, shown_name
+from edt_api.submissions.options import MOST_WORKERS, has_effect
 from edt_contract.frameworks import SupportedFramework
 from edt_scheduler.model.progress import Curve
 from edt_scheduler.views import (
@@ -66,6 +66,7 @@ def job(view: JobView) -> jobs.Job:
             "status": view.status.value,
             "app_name": shown_name(view.framework, view.app_name, view.script, view.folder),
             "args": view.args_verbatim,
+            "options": options(view.options),
             "max_workers": view.num_worker * view.worker_device_num,
             "attempts": view.fence,
             "progress": progress(view.progress),
@@ -74,6 +75,14 @@ def job(view: JobView) -> jobs.Job:
             "results_removed": results_removed(view),
         }
     )
+
+
+def options(given: Iterable[tuple[str, str]]) -> list[jobs.JobOption]:
+    """Return the options with all values of each, in the order in which each was given first."""
+    values: dict[str, list[str]] = {}
+    for name, value in given:
+        values.setdefault(name, []).append(value)
+    return [jobs.JobOption(name=name, values=each, effect=has_effect(name)) for name, each in values.items()]
 
 
 def results_removed(view: JobView) -> str | None:
@@ -126,6 +135,7 @@ def _columns(points: Sequence[object], *names: str) -> dict[str, list[Any]]:
 
 def framework(each: SupportedFramework) -> jobs.Framework:
     """Return an entry of WMLA's catalogue. The job decides how many workers it may have, not the framework."""
+    prebuilt = PREBUILT.get(each.wmla_name, {})
     return jobs.Framework(
         name=each.wmla_name,
         description=each.description,
@@ -136,11 +146,11 @@ def framework(each: SupportedFramework) -> jobs.Framework:
         appName=each.app_name,
         numWorkers=1,
         maxWorkers=MOST_WORKERS,
-        workerMemory="4G",
+        workerMemory=each.worker_memory,
         frameworkCmdGenerator="",
         backend=each.name,
-        prebuiltModelMain="",
-        prebuiltModelDir="",
+        prebuiltModelMain=next(iter(prebuilt.values()), ""),
+        prebuiltModelDir=PREBUILT_FOLDER if prebuilt else "",
         frameworkVersion="",
         exports={},
         numPs=0,

@@ -162,6 +162,8 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
         ("Image", job.image or ""),
         ("Arguments", job.args.strip()),
         ("Folder", job.work_dir),
+        ("Note", job.remark or ""),
+        ("No effect", _without_effect(job)),
         ("Message", output.remark(job)),
         ("Result", _result(job)),
         ("Removed", job.results_removed or ""),
@@ -308,6 +310,11 @@ def _percent(job: Job) -> str:
 def _loss(job: Job) -> str:
     loss = job.progress.get("loss")
     return f"{loss:.4f}" if isinstance(loss, int | float) else ""
+
+
+def _without_effect(job: Job) -> str:
+    """Return the options that the job was submitted with and that do nothing here."""
+    return ", ".join(f"{each.name} {' '.join(each.values)}" for each in job.options if not each.effect)
 
 
 def _result(job: Job) -> str:

@@ -29,6 +29,8 @@ class SupportedFramework:
     description: str
     package: str
     """The Python package that users import; openedt's extra has the same name."""
+    worker_memory: str
+    """The memory of a worker that WMLA's catalogue names. It limits nothing here."""
     image: str
     """The container image of its jobs, if neither the node nor the job names another image."""
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +44,7 @@ _ALL = (
         app_name="ElasticPyTorchTrain",
         description="Elastic distributed training with PyTorch",
         package="torch",
+        worker_memory="4G",
         image="openedt/runner-torch:latest",
     ),
     SupportedFramework(
@@ -50,6 +53,7 @@ _ALL = (
         app_name="ElasticTensorflow2xTrain",
         description="Elastic distributed training with TensorFlow",
         package="tensorflow",
+        worker_memory="8G",
         image="openedt/runner-tensorflow:latest",
         environ={
             "KERAS_BACKEND": "tensorflow",  # a keras.json in the user's home may name another backend

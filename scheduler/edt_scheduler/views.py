@@ -81,6 +81,10 @@ class JobView:
     folder: str
     """Name of the submitted folder; empty if files were submitted without a folder."""
     args_verbatim: str
+    options: tuple[tuple[str, str], ...]
+    """The platform's options as the user gave them: name and value. Secret values are masked."""
+    remark: str | None
+    """What the API remarked upon the submission."""
     num_worker: int
     worker_device_num: int
     max_restarts: int

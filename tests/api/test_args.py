@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edt_api.errors import ArgumentsInvalid
-from edt_api.submissions.args import MASK, MOST_WORKERS, parse, split
+from edt_api.submissions.args import LONGEST, MASK, parse, split
+from edt_api.submissions.options import MOST_WORKERS, OPTIONS
 
 START = "--exec-start edtPyTorch"
 MIXED = [
@@ -110,7 +111,7 @@ class TestWhoseWordItIs:
         "line", ["--numWorker 2 --num-workers 4", "-- --numWorkers 4", "--epochs 3 --lr 0.1 -n 4", "numWorkers"]
     )
     def test_what_is_surely_the_scripts_is_not_remarked_upon(self, line: str) -> None:
-        assert parse(f"--exec-start edtPyTorch --model-main main.py {line}").remark == ""
+        assert parse(f"--exec-start edtPyTorch --model-main main.py {line}").remark is None
 
     def test_negative_numbers_and_dashes_are_values_of_the_script(self) -> None:
         assert parse(f"{START} --seed -1 -").arguments == ("--seed", "-1", "-")
@@ -200,10 +201,28 @@ class TestFrameworks:
         with pytest.raises(ArgumentsInvalid, match=f"{name}.*edtPyTorch"):
             parse(f"--exec-start {name}")
 
-    @pytest.mark.parametrize("option", ["--user-cmd -- bash x.sh", "--pbmodel-name MNIST"])
-    def test_jobs_without_a_main_script_are_refused(self, option: str) -> None:
-        with pytest.raises(ArgumentsInvalid, match="--model-main"):
-            parse(f"{START} {option}")
+    @pytest.mark.parametrize("command", ["--user-cmd -- bash x.sh", "--user-cmd='bash x.sh'", "--user-cmd bash x.sh"])
+    def test_a_command_in_place_of_a_script_is_refused_in_a_sentence(self, command: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match=r"--user-cmd: got 'bash x.sh'; it takes no command.*--model-main"):
+            parse(f"{START} {command}")
+
+    def test_a_prebuilt_model_takes_the_place_of_a_script(self) -> None:
+        parsed = parse(f"{START} --pbmodel-name MNIST --pbmodel-cmd train --epochs 2")
+        assert (parsed.prebuilt, parsed.model_main, parsed.arguments) == ("mnist.py", "mnist.py", ("--epochs", "2"))
+        assert parse(START).prebuilt is None
+
+    @pytest.mark.parametrize(
+        ("line", "why"),
+        [
+            (f"{START} --pbmodel-name VGG16", "--pbmodel-name: got 'VGG16'; it takes MNIST"),
+            ("--exec-start edtTensorflow --pbmodel-name MNIST", "no prebuilt models"),
+            (f"{START} --pbmodel-name MNIST --model-main main.py", "'MNIST' beside --model-main"),
+            (f"{START} --pbmodel-name MNIST --pbmodel-cmd test", "--pbmodel-cmd: got 'test'; it takes train"),
+        ],
+    )
+    def test_other_prebuilt_models_are_refused_with_what_there_is(self, line: str, why: str) -> None:
+        with pytest.raises(ArgumentsInvalid, match=why):
+            parse(line)
 
     def test_args_without_a_framework_are_refused(self) -> None:
         with pytest.raises(ArgumentsInvalid, match="--exec-start: got nothing"):
@@ -256,7 +275,7 @@ class TestAnything:
         if "--" not in words:
             assert not {"--numWorker", "--msd-env", "--model-main"} & set(parsed.arguments)
 
-    @pytest.mark.parametrize("line", ["a\0b", "\ud800", "x" * 70_000])
+    @pytest.mark.parametrize("line", ["a\0b", "\ud800", "x" * LONGEST])
     def test_what_no_program_could_be_given_is_refused(self, line: str) -> None:
         with pytest.raises(ArgumentsInvalid, match="args"):
             parse(f"{START} {line}")

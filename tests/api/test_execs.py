@@ -71,6 +71,7 @@ class TestTheFiveFormsOfSubmit:
 
     def test_dlicmd_sends_a_slash_several_files_and_a_data_source(self, api: ServedApi) -> None:
         token = api.client("ana").get("/auth/v1/logon").json()["accessToken"]
+        (api.settings.data / "mnist").mkdir(parents=True, exist_ok=True)
         response = api.client(token=token).post(
             f"{EXECS}/?args={quote('--exec-start edtPyTorch --model-dir net --model-main /home/me/net/main.py')}",
             files=[
@@ -227,7 +228,7 @@ class TestWhatIsRefused:
         assert why in response.text
 
     def test_a_field_that_is_too_long_is_refused(self, api: ServedApi) -> None:
-        for sent in ({"data": {"data": "x" * 70_000}}, {"files": {"data": (None, "x" * 70_000)}}):
+        for sent in ({"data": {"data": "x" * 1_100_000}}, {"files": {"data": (None, "x" * 1_100_000)}}):
             assert api.client("ana").post(EXECS, params={"args": ARGS}, **sent).status_code == 413  # type: ignore[arg-type]
 
     def test_a_body_beyond_the_limit_is_refused_while_it_comes(self, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edt_api.errors import ArgumentsInvalid, UploadRefused
-from edt_api.submissions.submission import job_spec, read, refuse_a_path, script_name
+from edt_api.submissions.main_script import DEFAULT_MAIN, check, locate
+from edt_api.submissions.submission import check_data_folder, job_spec, read, refuse_a_path, script_name
 
 START = "--exec-start edtPyTorch"
 KEYS = ["args", "hardwareSpec", "nodes", "num_nodes", "gpu", "num_gpu", "dataSource", "type"]
@@ -25,8 +26,14 @@ def lay(root: Path, *names: str) -> Path:
     for name in names:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
+        path.write_text("print(1)\n")
     return root
+
+
+def found(options: str, root: Path) -> tuple[str, str]:
+    """The folder and the main script that these options find in this folder."""
+    asked = read(f"{START} {options}", None)
+    return locate(root, asked.model_dir, asked.model_main or DEFAULT_MAIN)
 
 
 class TestTheForm:
@@ -95,18 +102,19 @@ class TestTheMainScript:
     def test_it_is_found_however_the_archive_was_packed(
         self, tmp_path: Path, files: list[str], options: str, folder: str | None, main: str
     ) -> None:
-        spec = job_spec(read(f"{START} {options}", None), lay(tmp_path, *files))
+        where = found(options, lay(tmp_path, *files))
+        spec = job_spec(read(f"{START} {options}", None), *where)
         assert (spec.model_dir, spec.model_main) == (folder, main)
 
     def test_one_that_no_python_reads_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "main.py").write_bytes(b"\x7fELF\x02\0\0\0")
         with pytest.raises(ArgumentsInvalid, match=r"--model-main: got 'main\.py', a binary file"):
-            job_spec(read("--exec-start edtPyTorch --model-main main.py", None), tmp_path)
+            check(tmp_path / "main.py", "main.py", compiled=True)
 
     def test_one_that_is_not_there_is_told_with_what_is(self, tmp_path: Path) -> None:
         lay(tmp_path, "net/train.py", "net/README")
         with pytest.raises(ArgumentsInvalid, match=r"--model-main: got 'main.py'.*net/train.py"):
-            job_spec(read(f"{START} --model-main main.py", None), tmp_path)
+            found("--model-main main.py", tmp_path)
 
     def test_a_bare_script_is_called_as_the_option_says_whatever_the_part_was_called(self) -> None:
         named = read(f"{START} --model-main src/train.py", None)
@@ -122,7 +130,64 @@ class TestTheMainScript:
             refuse_a_path(io.BytesIO(b"/home/me/tmpabc.modelDir.tar"))
         refuse_a_path(io.BytesIO(b"print('x.py')\n"))
 
-    def test_the_application_is_called_as_wmla_calls_it_unless_told_otherwise(self, tmp_path: Path) -> None:
-        lay(tmp_path, "main.py")
-        assert job_spec(read(START, None), tmp_path).app_name == "ElasticPyTorchTrain"
-        assert job_spec(read(f"{START} --appName mine", None), tmp_path).app_name == "mine"
+    def test_the_application_is_called_as_wmla_calls_it_unless_told_otherwise(self) -> None:
+        assert read(START, None).app_name == "ElasticPyTorchTrain"
+        assert read(f"{START} --appName mine", None).app_name == "mine"
+
+    def test_a_folder_that_is_not_in_the_upload_is_told_with_those_that_are(self, tmp_path: Path) -> None:
+        lay(tmp_path, "net/main.py", "net/lib.py")
+        with pytest.raises(ArgumentsInvalid, match=r"--model-dir: got 'other'; .* which holds net$"):
+            found("--model-dir other", tmp_path)
+        assert found("--model-dir other --model-main main.py", lay(tmp_path, "main.py")) == ("", "main.py")
+
+    def test_a_main_script_that_is_a_folder_is_refused(self, tmp_path: Path) -> None:
+        lay(tmp_path, "net/src/main.py")
+        with pytest.raises(ArgumentsInvalid, match=r"--model-main: got 'src', a folder; .*net/src/main.py"):
+            found("--model-dir net --model-main src", tmp_path)
+
+    @pytest.mark.parametrize(
+        ("source", "why"),
+        [
+            (b"", "an empty file"),
+            (b" \n\n", "an empty file"),
+            (b"x = (1,\n", r"SyntaxError, line 1 '\(' was never closed: x = \(1,"),
+            (b"print 'hi'\n", r"SyntaxError, line 1 Missing parentheses .*: print 'hi'"),
+            (b"if x:\nprint(1)\n", "IndentationError, line 2 .*: print"),
+            (b"return 1\n", "'return' outside function"),
+            (b"# coding: nothing\n", "unknown encoding"),
+            ("x = 'ä'\n".encode("latin-1"), "utf-8"),
+        ],
+    )
+    def test_a_main_script_that_python_cannot_read_is_refused_with_the_line(
+        self, tmp_path: Path, source: bytes, why: str
+    ) -> None:
+        script = tmp_path / "main.py"
+        script.write_bytes(source)
+        with pytest.raises(ArgumentsInvalid, match=rf"--model-main: got 'main\.py', .*{why}.*; it takes a"):
+            check(script, "main.py", compiled=True)
+
+    @pytest.mark.parametrize(
+        "source", [b"x = '\\d'\n", b"x = 1 is 1\n", b"-" * 5000 + b"1\n", b"x = " + b"[" * 150 + b"]" * 150]
+    )
+    def test_what_python_only_warns_of_or_finds_too_deep_is_taken(self, tmp_path: Path, source: bytes) -> None:
+        script = tmp_path / "main.py"
+        script.write_bytes(source)
+        check(script, "main.py", compiled=True)
+
+    def test_the_script_of_an_image_of_its_own_may_be_for_another_python(self, tmp_path: Path) -> None:
+        script = tmp_path / "main.py"
+        script.write_bytes(b"print 'hi'\n")
+        check(script, "main.py", compiled=False)
+
+
+class TestTheDataFolder:
+    def test_it_is_there_where_the_api_can_see_the_data(self, tmp_path: Path) -> None:
+        (tmp_path / "mnist").mkdir()
+        check_data_folder(read(f"{START} --cs-datastore-meta type=fs,data_path=mnist", None), tmp_path)
+        with pytest.raises(ArgumentsInvalid, match=r"--cs-datastore-meta data_path: got 'cifar'; it takes a folder"):
+            check_data_folder(read(f"{START} --cs-datastore-meta type=fs,data_path=cifar", None), tmp_path)
+
+    def test_it_is_not_looked_for_where_the_api_sees_no_data(self, tmp_path: Path) -> None:
+        away = tmp_path / "not-mounted"
+        check_data_folder(read(f"{START} --cs-datastore-meta type=fs,data_path=cifar", None), away)
+        check_data_folder(read(START, None), tmp_path)

@@ -7,6 +7,7 @@ them there has to be a way to the newest. ``dumps`` holds a small database of ea
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Boolean, CheckConstraint, Column, DefaultClause, inspect, text
+from sqlalchemy import JSON, Boolean, CheckConstraint, Column, DefaultClause, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from edt_contract.reports import ExitKind
@@ -199,6 +200,8 @@ def _expected(dump: Dump, column: Column[Any], row: Row) -> Any:
     if not isinstance(column.server_default, DefaultClause):
         return None
     default = str(column.server_default.arg)
+    if isinstance(column.type, JSON):
+        return json.loads(default)
     return default == "true" if isinstance(column.type, Boolean) else column.type.python_type(default)
 
 

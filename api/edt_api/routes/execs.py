@@ -10,7 +10,9 @@ import hashlib
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import IO, Annotated
@@ -25,14 +27,14 @@ from edt_api.dependencies import TheAdmission, TheKey, ThePlatform, TheSettings,
 from edt_api.errors import RequestInvalid, UploadRefused
 from edt_api.job_files import logs, results
 from edt_api.schemas import jobs
-from edt_api.submissions.archives import unpack_file
 from edt_api.submissions.args import Submission
-from edt_api.submissions.frameworks import RUNNABLE
-from edt_api.submissions.submission import job_spec, read, refuse_a_path, script_name
+from edt_api.submissions.frameworks import PREBUILT_FOLDER, RUNNABLE
+from edt_api.submissions.main_script import prepare
+from edt_api.submissions.submission import check_data_folder, code, job_spec, read, refuse_a_path
 from edt_api.submissions.uploads import Upload, receive
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_scheduler.model.idempotency import IdempotentRequest
-from edt_scheduler.model.jobs import JobKey, JobOrder
+from edt_scheduler.model.jobs import JobKey, JobOrder, JobSpec
 from edt_scheduler.model.states import JobState
 from edt_scheduler.operations import execs
 from edt_scheduler.platform import Platform
@@ -49,10 +51,12 @@ _SORT_KEYS = {
 }
 _EXECS = TypeAdapter(list[jobs.Exec])
 _WRITTEN_AT_ONCE = 200
+PREBUILT = Path(str(resources.files("edt_api") / PREBUILT_FOLDER))
+"""The scripts of prebuilt models."""
 _BODY = {  # the route reads the raw request, so the framework cannot describe the body
     "parameters": [{"name": "args", "in": "query", "schema": {"type": "string"}}],
     "requestBody": {
-        "required": True,
+        "required": False,
         "content": {
             "multipart/form-data": {
                 "schema": {
@@ -61,9 +65,11 @@ _BODY = {  # the route reads the raw request, so the framework cannot describe t
                         "file": {"type": "string", "format": "binary", "description": "tar, gzip, zip or a script"},
                         "data": {"type": "string", "description": "JSON, as WMLA's clients send it beside the file"},
                     },
-                    "required": ["file"],
                 }
-            }
+            },
+            "application/x-www-form-urlencoded": {
+                "schema": {"type": "object", "properties": {"data": {"type": "string"}}},
+            },
         },
     },
 }
@@ -107,13 +113,14 @@ async def _take(platform: Platform, viewer: UserView, args: str | None, upload: 
     submission, file, idempotent = found
     staged = platform.settings.staged / uuid.uuid4().hex
     try:
-        await concurrency.unpacking.run(unpack_file, file, staged, script_name(submission, upload.filename))
+        folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
     except BaseException:
         with CancelScope(shield=True):
             await concurrency.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
         raise
     crash_point(CrashPoint.API_EXTRACTED)
-    return await concurrency.uploads.run(_stored, platform, viewer, submission, staged, idempotent)
+    spec = job_spec(submission, folder, main)
+    return await concurrency.uploads.run(_stored, platform, viewer, spec, staged, idempotent)
 
 
 def _read(
@@ -121,23 +128,39 @@ def _read(
 ) -> tuple[Submission, Path, IdempotentRequest | None] | JobView:
     """Return the submission and the file with its code, or the job that the same request made before."""
     data = upload.fields.get("data")
-    submission = read(args, data)
+    submission = read(args, data, upload.left_out)
+    check_data_folder(submission, platform.settings.data)
+    with _code(submission, upload) as file:
+        idempotent = _idempotent(platform, key, args, data, file) if key is not None else None
+        if idempotent is not None and (before := execs.submitted_before(platform, owner=viewer, request=idempotent)):
+            return before
+        return submission, Path(file.name), idempotent
+
+
+@contextmanager
+def _code(submission: Submission, upload: Upload) -> Iterator[IO[bytes]]:
+    """Open the job's code: the uploaded file, or the script of a prebuilt model.
+
+    Raises:
+        UploadRefused: there is no code, a path in its place, or both an upload and a prebuilt model.
+    """
+    if submission.prebuilt is not None:
+        if upload.file is not None:
+            raise UploadRefused("--pbmodel-name takes the place of an upload: send no part named file with it")
+        with (PREBUILT / submission.prebuilt).open("rb") as file:
+            yield file
+        return
     if upload.file is None:
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
     refuse_a_path(upload.file)
-    idempotent = _idempotent(platform, key, args, data, upload.file) if key is not None else None
-    if idempotent is not None and (before := execs.submitted_before(platform, owner=viewer, request=idempotent)):
-        return before
-    return submission, Path(upload.file.name), idempotent
+    yield upload.file
 
 
 def _stored(
-    platform: Platform, viewer: UserView, submission: Submission, staged: Path, idempotent: IdempotentRequest | None
+    platform: Platform, viewer: UserView, spec: JobSpec, staged: Path, idempotent: IdempotentRequest | None
 ) -> JobView:
     try:
-        return execs.submit(
-            platform, owner=viewer, spec=job_spec(submission, staged), staged=staged, request=idempotent
-        )
+        return execs.submit(platform, owner=viewer, spec=spec, staged=staged, request=idempotent)
     finally:
         shutil.rmtree(staged, ignore_errors=True)  # already moved if the job was stored
 

@@ -179,6 +179,18 @@ class Progress(TypedDict, total=False):
     """Time on the node's clock."""
 
 
+class JobOption(Output):
+    """One of the platform's options that a job was submitted with."""
+
+    name: str
+    """The option, such as ``--numWorker``, or its path in the form's ``data``, such as ``hardwareSpec.nodes.mem.size``.
+    """
+    values: list[str]
+    """Its values in their order, of which most options have one. Secret values are masked."""
+    effect: bool
+    """Whether the option does something on this platform. The others are checked and recorded."""
+
+
 class Job(Output):
     """One job with everything that the platform knows about it."""
 
@@ -197,6 +209,10 @@ class Job(Output):
     case.
     """
     args: str
+    options: list[JobOption] = []
+    """The platform's options in the order in which they were given."""
+    remark: str | None = None
+    """What is to be known of the submission, such as a word that looks like a misspelt option of the platform."""
     num_worker: int
     worker_device_num: int
     max_workers: int

@@ -25,6 +25,10 @@ NAMES_GIVEN_BY_NOBODY = frozenset(each.app_name for each in FRAMEWORKS.values())
 RUN_NOW = " or ".join(RUNNABLE)
 """The names of the supported frameworks, for sentences."""
 
+PREBUILT: Mapping[str, Mapping[str, str]] = {"edtPyTorch": {"MNIST": "mnist.py"}}
+"""The prebuilt models of each framework, by WMLA's names, and the script of each in the folder PREBUILT_FOLDER."""
+PREBUILT_FOLDER = "prebuilt"
+"""A folder of this package. Its scripts are the code of jobs and never imported here."""
 
 _NO_NAMES = frozenset({"main", "train", "__main__"})
 """Names of scripts that do not show what the script trains."""
@@ -60,3 +64,16 @@ def runnable(name: str) -> SupportedFramework:
         return found
     known = f"{name}, a framework of WMLA" if name in _OF_WMLA else f"{name[:64]!r}, a framework nobody knows"
     raise ArgumentsInvalid("--exec-start", known, f"what this release runs: {RUN_NOW}")
+
+
+def prebuilt_script(framework: str, model: str) -> str:
+    """Return the name of a prebuilt model's script in PREBUILT_FOLDER.
+
+    Raises:
+        ArgumentsInvalid: the framework has no prebuilt model of this name.
+    """
+    models = PREBUILT.get(framework, {})
+    if model not in models:
+        takes = " or ".join(models) if models else f"no name with {framework}, which has no prebuilt models"
+        raise ArgumentsInvalid("--pbmodel-name", repr(model[:64]), takes)
+    return models[model]

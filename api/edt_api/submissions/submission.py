@@ -1,34 +1,46 @@
-"""Makes a job out of a submission: its args, the form's ``data``, and the unpacked code.
+"""Makes a job out of a submission: its args, and the form's ``data``.
 
-``read`` is pure. ``job_spec`` looks for the main script in the unpacked folder.
+main_script.py unpacks the code and finds the main script in it.
 """
 
 from __future__ import annotations
 
 import json
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from edt_api.errors import ArgumentsInvalid, UploadRefused
-from edt_api.submissions.args import MOST_WORKERS, Submission, below, parse
+from edt_api.submissions.args import Submission, parse
 from edt_api.submissions.frameworks import RUN_NOW
+from edt_api.submissions.main_script import Code, below
+from edt_api.submissions.options import MOST_WORKERS, OPTIONS, Option
 from edt_scheduler.model.jobs import JobSpec
 
-DEFAULT_MAIN = "main.py"
-"""The main script if the client named ``--model-dir`` but no ``--model-main``."""
 _PATH_BYTES = 4096
-_SCRIPT_BYTES = 64 * 1024
-"""How many bytes of the main script are checked."""
+_MOST_NAMED = 5
+_DEEPEST, _MOST_VALUES = 5, 100
+_CHECKED_LIKE: Mapping[str, Option] = {
+    "hardwareSpec.nodes.num_drivers": OPTIONS["--numDriver"],
+    "hardwareSpec.nodes.mem.size": OPTIONS["--workerMemory"],
+    "hardwareSpec.nodes.cpu.units": OPTIONS["--workerCPULimit"],
+    "hardwareSpec.nodes.drivers.mem.size": OPTIONS["--driverMemory"],
+    "hardwareSpec.nodes.drivers.cpu.units": OPTIONS["--driverCPULimit"],
+}
+"""Values of a hardware spec that have no effect, and the options that take the same."""
 _PATH_ENDINGS = (".tar", ".gz", ".tgz", ".zip", ".py")
 
 
-def read(args: str | None, data: str | None) -> Submission:
+def read(args: str | None, data: str | None, left_out: Sequence[str] = ()) -> Submission:
     """Return the job that the query's ``args`` and the form's ``data`` ask for. Either of the two may hold the args.
 
     ``hardwareSpec`` and ``dataSource`` of ``data`` override the options with the same meaning.
+
+    Args:
+        args: the query's args; None: there are none.
+        data: the form's ``data``; None: there is none.
+        left_out: names of further files that came with the code, which the job's user is told of.
 
     Raises:
         ArgumentsInvalid: there are no args, or args or ``data`` hold something that the API cannot take.
@@ -40,15 +52,27 @@ def read(args: str | None, data: str | None) -> Submission:
         raise ArgumentsInvalid("args", "nothing", f"a command line that begins with --exec-start {RUN_NOW}")
     submission = parse(args)
     source = form.get("dataSource")
-    if source is None and submission.data_source is not None:
+    recorded = [*submission.options, *_hardware(form.get("hardwareSpec"))]
+    if source is not None:
+        recorded.append(("dataSource", json.dumps(source)))
+    elif submission.data_source is not None:
         source = _json("--data-source", submission.data_source)
     return replace(
         submission,
+        options=tuple(recorded),
+        remark="; ".join(filter(None, (submission.remark, _left_out(left_out)))) or None,
         num_worker=_count("num_nodes", _inside(form, "hardwareSpec", "nodes", "num_nodes")) or submission.num_worker,
         worker_device_num=_count("num_gpu", _inside(form, "hardwareSpec", "nodes", "gpu", "num_gpu"))
         or submission.worker_device_num,
         data_path=_source_path(source) or submission.data_path,
     )
+
+
+def _left_out(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    shown = ", ".join(name[:64] for name in names[:_MOST_NAMED]) + (" …" if len(names) > _MOST_NAMED else "")
+    return f"only the first file of the upload is the job's code: {shown} not kept, since conda has no effect here"
 
 
 def script_name(submission: Submission, filename: str | None) -> str:
@@ -78,54 +102,33 @@ def refuse_a_path(file: IO[bytes]) -> None:
         raise UploadRefused(f"file: got the path {path[:100]!r} instead of what is in it; open the file and send that")
 
 
-def job_spec(submission: Submission, staged: Path) -> JobSpec:
-    """Return the job, with its main script found in the folder ``staged``.
+def code(submission: Submission, filename: str | None) -> Code:
+    """Return what the client said of its code.
 
     Raises:
-        ArgumentsInvalid: the folder has no such script, or the script is a binary file.
+        ArgumentsInvalid: neither ``--model-main`` nor the upload names a file.
     """
-    folder, main = _locate(staged, submission.model_dir, submission.model_main or DEFAULT_MAIN)
-    _refuse_binary(staged / folder / main, main)
+    script = script_name(submission, filename)
+    return Code(submission.model_main, submission.model_dir, script, own_image=submission.image is not None)
+
+
+def job_spec(submission: Submission, folder: str, main: str) -> JobSpec:
+    """Return the job, whose main script lies in this folder of its code."""
     return replace(submission, model_main=main, model_dir=folder or None)
 
 
-def _refuse_binary(path: Path, main: str) -> None:
-    """Refuse a main script that holds a NUL, because Python cannot read such a file.
+def check_data_folder(submission: Submission, data: Path) -> None:
+    """Refuse a folder of data that is not below the data file system, if this process can see that file system.
 
     Raises:
-        ArgumentsInvalid: the script holds a NUL.
+        ArgumentsInvalid: there is no such folder.
     """
-    with path.open("rb") as script:
-        if b"\0" in script.read(_SCRIPT_BYTES):
-            raise ArgumentsInvalid("--model-main", f"{main!r}, a binary file", "a Python script of the upload")
-
-
-def _locate(staged: Path, model_dir: str | None, model_main: str) -> tuple[str, str]:
-    """Return the folder and the main script.
-
-    Both are looked for as the client named them, and then by the last component of their paths, because ``dlicmd`` cuts
-    the paths of what it packs. An archive may hold the folder itself or its content.
-    """
-    mains = [path for path in (below(model_main), PurePosixPath(model_main).name) if path]
-    for folder in _folders(staged, model_dir):
-        for main in mains:
-            if (staged / folder / main).is_file():
-                return folder, main
-    held = sorted(str(path.relative_to(staged)) for path in staged.rglob("*.py"))
-    files = ", ".join(held[:5]) + (" …" if len(held) > 5 else "")
-    raise ArgumentsInvalid("--model-main", repr(model_main), f"a file of the upload, which holds {files or 'no .py'}")
-
-
-def _folders(staged: Path, model_dir: str | None) -> Iterator[str]:
-    """Yield the folders that may hold the code, the most likely first."""
-    if model_dir is not None:
-        for path in (below(model_dir), PurePosixPath(model_dir).name):
-            if path and (staged / path).is_dir():
-                yield path
-    yield ""
-    top = list(staged.iterdir())
-    if len(top) == 1 and stat.S_ISDIR(top[0].lstat().st_mode):
-        yield top[0].name
+    path = submission.data_path
+    if path is not None and data.is_dir() and not (data / path).exists():
+        by_source = any(name in {"dataSource", "--data-source"} for name, _ in submission.options)
+        name = "dataSource" if by_source else "--cs-datastore-meta data_path"
+        takes = "a folder below the data file system, which does not hold this one"
+        raise ArgumentsInvalid(name, repr(path[:64]), takes)
 
 
 def _object(data: str | None) -> dict[str, Any]:
@@ -142,6 +145,36 @@ def _json(name: str, text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise ArgumentsInvalid(name, "what is not JSON", "JSON") from None
+
+
+def _hardware(spec: object) -> Iterator[tuple[str, str]]:
+    """Yield every value of a hardware spec under the path of its keys, such as ``hardwareSpec.nodes.mem.size``.
+
+    Raises:
+        ArgumentsInvalid: it is no object, is nested too deeply, or a known value is not what it has to be.
+    """
+    if spec is None:
+        return
+    if not isinstance(spec, dict):
+        raise ArgumentsInvalid("hardwareSpec", "another JSON value", "a JSON object")
+    values = list(_flat("hardwareSpec", spec, _DEEPEST))
+    if len(values) > _MOST_VALUES:
+        raise ArgumentsInvalid("hardwareSpec", f"{len(values)} values", f"at most {_MOST_VALUES}")
+    for path, text in values:
+        like = _CHECKED_LIKE.get(path)
+        if like is not None and text.strip() and not like.accepts(text):
+            raise ArgumentsInvalid(path, repr(text[:64]), like.takes)
+        yield path, text
+
+
+def _flat(path: str, value: object, deeper: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        if deeper == 0:
+            raise ArgumentsInvalid(path[:64], "objects in objects", f"at most {_DEEPEST} levels of them")
+        for key, inner in value.items():
+            yield from _flat(f"{path}.{key}", inner, deeper - 1)
+    elif value is not None:
+        yield path, value if isinstance(value, str) else json.dumps(value)
 
 
 def _inside(value: object, *names: str) -> object:

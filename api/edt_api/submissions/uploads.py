@@ -7,7 +7,7 @@ seconds while their bodies stay unread. Then the API refuses them with 429 and t
 This module touches one file in a given folder. The file is deleted when it is closed.
 
 It reads all forms that clients send. A multipart body has a part ``file`` and perhaps a field ``data``. The part has a
-file name, except when WMLA's SDK sends it. The content of further files (a conda environment, a package) is ignored.
+file name, except when WMLA's SDK sends it. Of further files (a conda environment, a package) only the name is kept.
 With ``--data-source`` alone, ``dlicmd`` sends a urlencoded form. A request without a body is legal here; the code that
 reads ``args`` decides what is missing.
 """
@@ -31,7 +31,8 @@ from edt_api import concurrency
 from edt_api.errors import TooLarge, TooManyUploads, UploadRefused
 from edt_contract.crash_points import CrashPoint, crash_point
 
-_FIELD_BYTES = 64 * 1024
+_FIELD_BYTES = 1 << 20
+"""The most bytes of all fields together. Args of the greatest length fit in, however they are escaped."""
 _MOST_PARTS = 20
 _FLUSH_BYTES = 1 << 20
 STALLED_SECONDS = 60.0
@@ -85,6 +86,8 @@ class Upload:
     """
     filename: str | None = None
     """The name that the client gave to the file. It is a label and never used as a path."""
+    left_out: list[str] = field(default_factory=list)
+    """The names of further files, whose content is dropped."""
     fields: dict[str, str] = field(default_factory=dict)
 
 
@@ -198,6 +201,7 @@ class _Parts:
         self._disposition = b""
         self._field: str | None = None
         self._value = bytearray()
+        self._field_bytes = 0
         self._to_file = False
 
     def callbacks(self) -> dict[str, Any]:
@@ -234,7 +238,9 @@ class _Parts:
         if name != b"file" and filename is None:
             self._field = (name or b"").decode(errors="replace")
             self._value = bytearray()
-        elif self.upload.file is None:
+        elif self.upload.file is not None:
+            self.upload.left_out.append((filename or b"").decode(errors="replace") or "a file without a name")
+        else:
             # Made in the event loop, since that takes only one system call. The file has a name so that the process
             # that unpacks it can open it.
             self.upload.file = tempfile.NamedTemporaryFile(dir=self._folder)  # noqa: SIM115 - receive() closes it
@@ -246,8 +252,9 @@ class _Parts:
             self.waiting += data[start:end]
         elif self._field is not None:
             self._value += data[start:end]
-            if len(self._value) > _FIELD_BYTES:
-                raise TooLarge(f"the field {self._field[:64]!r} is larger than {_FIELD_BYTES} bytes")
+            self._field_bytes += end - start
+            if self._field_bytes > _FIELD_BYTES:
+                raise TooLarge(f"the field {self._field[:64]!r} makes the fields larger than {_FIELD_BYTES} bytes")
 
     def on_part_end(self) -> None:
         if self._field is None:

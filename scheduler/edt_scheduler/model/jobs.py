@@ -184,8 +184,10 @@ class JobSpec:
     """``--cs-datastore-meta …,data_path=REL``: DATA_DIR below the data file system."""
     image: str | None = None
     """``--msd-image-name``: the image of the job's containers, on nodes that run jobs in containers."""
-    remark: str = ""
-    """A remark on the submission for its user. It is stored in the job's history."""
+    options: tuple[tuple[str, str], ...] = ()
+    """The platform's options as given: name and value, in order. Secret values are masked, because these are shown."""
+    remark: str | None = None
+    """A remark on the submission for its user. It is also the first event of the job's history."""
 
     @property
     def max_engines(self) -> int:

@@ -212,7 +212,7 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
     main = PurePosixPath(spec.model_main)
     if main.is_absolute() or ".." in main.parts or not (staged / inside / main).is_file():
         raise SubmissionInvalid("--model-main", f"{spec.model_main!r} is not a file of the submitted code")
-    as_json = {**asdict(spec), "arguments": list(spec.arguments)}
+    as_json = {**asdict(spec), "arguments": list(spec.arguments), "options": [list(each) for each in spec.options]}
     if storable(as_json) != as_json:
         raise SubmissionInvalid("args", "hold a character or a number that cannot be stored")
     if spec.num_worker < 1 or spec.worker_device_num < 1:

@@ -56,9 +56,9 @@ def add(
         created_at=now,
     )
     tx.execute(query)
-    record(tx, number, "state", JobState.SUBMITTED, {"after": JobState.SUBMITTED}, now)
     if spec.remark:
         record(tx, number, "remark", spec.remark, {}, now)
+    record(tx, number, "state", JobState.SUBMITTED, {"after": JobState.SUBMITTED}, now)
 
 
 def get(tx: Connection, number: int) -> Row[Any]:

@@ -117,6 +117,8 @@ jobs = Table(
     Column("model_main", Text, nullable=False),
     Column("work_dir", Text, nullable=False),  # relative to the job's folder
     Column("arguments", Json, nullable=False),
+    Column("options", Json, nullable=False, server_default="[]"),  # list of [option, value], secrets masked
+    Column("remark", Text),
     Column("data_path", Text),
     Column("image", Text),  # image of its containers; None: the node's own image
     Column("num_worker", Integer, nullable=False),

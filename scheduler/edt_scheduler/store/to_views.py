@@ -56,6 +56,7 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         number=row.id,
         state=JobState(row.state),
         script=row.model_main,
+        options=tuple((name, value) for name, value in row.options),
         folder=folder_sent(row.work_dir),
         slots=slots,
         progress={key: value for key, value in row.progress.items() if key != PACE},
