@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edt_api.errors import ArgumentsInvalid
 from edt_api.submissions.args import LONGEST, MASK, parse, split
-from edt_api.submissions.options import MOST_WORKERS, OPTIONS
+from edt_api.submissions.options import MOST_WORKERS
 
 START = "--exec-start edtPyTorch"
 MIXED = [

@@ -1,4 +1,4 @@
-// openapi.json sha256: 5d4e72fe8626273705a68cd858363eabe9539aa4414e8a3627100857a838bfc4
+// openapi.json sha256: 75cf9b4e4cc89f5c70da964dd36050b5d793d3eca5e3bddc073119d433da2073
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -1166,6 +1166,11 @@ export interface components {
             min_workers: number;
             /** Num Worker */
             num_worker: number;
+            /**
+             * Options
+             * @default []
+             */
+            options: components["schemas"]["JobOption"][];
             /** Owner */
             owner: string;
             /**
@@ -1174,6 +1179,11 @@ export interface components {
              */
             owner_removed: boolean;
             progress: components["schemas"]["Progress"];
+            /**
+             * Remark
+             * @default null
+             */
+            remark: string | null;
             /**
              * Restarts
              * @default 0
@@ -1224,6 +1234,18 @@ export interface components {
             worker_device_num: number;
             /** Workers */
             workers: number;
+        };
+        /**
+         * JobOption
+         * @description One of the platform's options that a job was submitted with.
+         */
+        JobOption: {
+            /** Effect */
+            effect: boolean;
+            /** Name */
+            name: string;
+            /** Values */
+            values: string[];
         };
         /**
          * JobPage
@@ -3179,8 +3201,11 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
+                "application/x-www-form-urlencoded": {
+                    data?: string;
+                };
                 "multipart/form-data": {
                     /** @description JSON, as WMLA's clients send it beside the file */
                     data?: string;
@@ -3188,7 +3213,7 @@ export interface operations {
                      * Format: binary
                      * @description tar, gzip, zip or a script
                      */
-                    file: string;
+                    file?: string;
                 };
             };
         };

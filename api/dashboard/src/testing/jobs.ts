@@ -12,6 +12,8 @@ export function job(number: number, values: Partial<Job> = {}): Job {
     framework: "edtPyTorch",
     app_name: "digits",
     args: "--exec-start edtPyTorch",
+    options: [{ name: "--exec-start", values: ["edtPyTorch"], effect: true }],
+    remark: null,
     num_worker: 4,
     worker_device_num: 1,
     max_workers: 4,

@@ -28,6 +28,11 @@ describe("what is said on top of a job's page", () => {
     expect(shown({ state: "ERROR", message: "ValueError: no data" })).toMatch(/role="alert"[^]*The job failed[^]*ValueError: no data/);
   });
 
+  it("is what is to be known of the submission, such as a misspelt option", () => {
+    expect(shown({ remark: "--numWorkers went to the script" })).toMatch(/About the submission[^]*--numWorkers went to the script/);
+    expect(shown({})).not.toContain("About the submission");
+  });
+
   it("is nothing of a job that finished without a word", () => {
     expect(shown({ state: "FINISHED", message: null })).not.toContain("To know");
   });

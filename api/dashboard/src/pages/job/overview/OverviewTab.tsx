@@ -22,6 +22,15 @@ export function OverviewTab({ job }: { readonly job: Job }) {
     <div className={styles.columns}>
       <div className={styles.column}>
         <Remark job={job} />
+        {job.remark !== null && (
+          <div className={styles.remark} data-tone="warn">
+            <Info size={18} aria-hidden />
+            <div>
+              <strong>About the submission</strong>
+              <p className={styles.message}>{sentence(job.remark)}</p>
+            </div>
+          </div>
+        )}
         {job.results_removed !== null && (
           <div className={styles.remark} data-tone="calm">
             <FolderX size={18} aria-hidden />

@@ -47,6 +47,7 @@ export function SettingsTab({ job }: { readonly job: Job }) {
       </div>
       <div className={styles.column}>
         <Again job={job} />
+        <WithoutEffect job={job} />
         <Panel title="Args as they came" tools={<CopyButton text={job.args} label="Copy the args" />}>
           <pre className={styles.args} tabIndex={0}>
             {job.args}
@@ -78,6 +79,17 @@ function Again({ job }: { readonly job: Job }) {
         <Command text={text} />
         {parsed.environment.length > 0 && <p className={styles.note}>{way === "edt" ? "The variables’ values come from your shell." : "Put the variables’ values in for ****."}</p>}
       </Tabs>
+    </Panel>
+  );
+}
+
+/** Options that were checked and recorded, and that do nothing here. */
+function WithoutEffect({ job }: { readonly job: Job }) {
+  const options = job.options.filter(({ effect }) => !effect);
+  if (options.length === 0) return null;
+  return (
+    <Panel title="Options without effect">
+      <Facts facts={options.map(({ name, values }) => [name, <Words key={name} words={values} />])} />
     </Panel>
   );
 }
