@@ -11,6 +11,9 @@
     ├── NoResult           the job has nothing to download yet
     ├── ResultsRemoved     the job's files were removed because of their age
     ├── NoSuchPage         a path that the API does not serve
+    ├── NoSuchObject       an executor, a plan or another object that does not exist
+    ├── OnlyPlan           the one resource plan, which nobody can delete
+    ├── NotOffered         a call of WMLA's that this platform does not serve
     ├── NotAuthenticated   no credential, or one that is not valid
     ├── TooManyLogons      the API checks no passwords for some time
     └── Forbidden          a valid credential that does not suffice
@@ -117,6 +120,24 @@ class NoSuchPage(ApiError):
 
     def __init__(self) -> None:
         super().__init__("there is nothing at this path")
+
+
+class NoSuchObject(ApiError):
+    """The path names an object that does not exist. The message names it."""
+
+    status = 404
+
+
+class OnlyPlan(ApiError):
+    """The resource plan cannot be deleted: it is the only one."""
+
+    status = 409
+
+
+class NotOffered(ApiError):
+    """The platform does not serve this call of WMLA's. The message says what to do instead."""
+
+    status = 501
 
 
 class NotAuthenticated(ApiError):

@@ -84,7 +84,7 @@ def by_browser(headers: Mapping[str, str]) -> bool:
 
 log = logging.getLogger("edt.api")
 
-_WMLA_SURFACE = ("/platform/", "/auth/")
+_WMLA_SURFACE = ("/platform/", "/auth/", "/dlim/")
 _NEVER_WMLA = frozenset({"idempotency-key-reused", "idempotency-key-invalid"})
 """A client that sends an Idempotency-Key is not WMLA's, and gets the same answers as on other paths."""
 _OURS_ALONE = "something went wrong on the server's side; its log says what"

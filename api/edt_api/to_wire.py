@@ -44,7 +44,7 @@ def execution(job: JobView, api_url: str) -> jobs.Exec:
         modelFileOwnerName=job.owner,
         workDir=str(job.work_dir),
         appName=job.app_name,
-        createTime=_iso(job.created_at),
+        createTime=iso(job.created_at),
         elastic=True,
         nameSpace=CLUSTER,
         numWorker=job.num_worker,
@@ -233,6 +233,6 @@ def _failure(view: FailureView, viewer: UserView) -> cluster.TimelineFailure:
     return cluster.TimelineFailure.model_validate(vars(view) | {"message": message})
 
 
-def _iso(seconds: float) -> str:
+def iso(seconds: float) -> str:
     """Return a time as ``2026-11-21T12:00:00Z``, the only form that ``dlicmd`` reads."""
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

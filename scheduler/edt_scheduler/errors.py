@@ -22,7 +22,8 @@
     │   ├── ImageInvalid
     │   ├── KeyInvalid
     │   ├── CursorInvalid
-    │   └── ReportForeign
+    │   ├── ReportForeign
+    │   └── IndexOutOfRange
     ├── Unavailable
     │   ├── DatabaseUnavailable
     │   ├── OutcomeUnknown
@@ -206,6 +207,15 @@ class ReportForeign(Invalid):
     """The report was written by a supervisor of another node."""
 
     status = 403
+
+
+class IndexOutOfRange(Invalid):
+    """A list has no item at the place from which it was to be read."""
+
+    status = 416
+
+    def __init__(self, start: int, total: int) -> None:
+        super().__init__("start", f"got {start}, which is beyond the end of the list: it has {total}, numbered from 0")
 
 
 class Unavailable(SchedulerError):

@@ -352,6 +352,42 @@ class AllocationView:
 
 
 @dataclass(frozen=True)
+class EngineView:
+    """One engine that a job has or had: a process was started for it."""
+
+    number: int
+    """Place among the job's engines, from 1 on, in the order in which they started."""
+    held: AllocationView
+    """The slot that the engine trained on, with the times of its steps."""
+    host: str
+    """Address of its node."""
+    use: SlotUse | None
+    """How busy its slot is; None: the engine is gone, or there is no recent sample."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether its process was seen gone."""
+        return self.held.released_at is not None
+
+
+@dataclass(frozen=True)
+class ProcessesView:
+    """The processes that a job has or had."""
+
+    head: str | None = None
+    """Name of the node on which the driver of the newest attempt runs or ran; None: the job never had an attempt."""
+    head_host: str | None = None
+    """Address of that node."""
+    engines: tuple[EngineView, ...] = ()
+    """All engines of all attempts, in the order in which they started."""
+
+    @property
+    def present(self) -> tuple[EngineView, ...]:
+        """The engines whose processes were not seen gone."""
+        return tuple(engine for engine in self.engines if not engine.gone)
+
+
+@dataclass(frozen=True)
 class ResizeView:
     """One change of a job's size: what was decided, what woke the agent, and when each part happened.
 

@@ -57,7 +57,15 @@ ADMINS = {
 _T = TypeVar("_T")
 _Given = TypeVarTuple("_Given")
 HERE = "127.0.0.1"
-NAMES = {"exec_id": "edt-1", "name": "node-a", "path": "icon.svg"}
+NAMES = {
+    "exec_id": "edt-1",
+    "name": "node-a",
+    "path": "icon.svg",
+    "log": "stdout",
+    "number": "1",
+    "plan": "openedt",
+    "sig_id": "openedt",
+}
 
 
 def routes_of(app: FastAPI) -> list[tuple[str, str, APIRoute]]:

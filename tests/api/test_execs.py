@@ -320,11 +320,14 @@ class TestTheLog:
         params = {"args": "--exec-trainlogs"} | ({"logType": log_type} if log_type is not None else {})
         return api.client("ana").get(f"{EXECS}/{job.exec_id}/log", params=params, headers={"Accept": accept})
 
-    @pytest.mark.parametrize("log_type", [None, "", "outlog"])
+    @pytest.mark.parametrize("log_type", [None, ""])
     def test_it_is_the_elog_lines_unless_more_is_asked_for(
         self, api: ServedApi, job: JobView, log_type: str | None
     ) -> None:
         assert self.log(api, job, log_type).text == self.ELOG
+
+    def test_outlog_is_what_the_script_printed(self, api: ServedApi, job: JobView) -> None:
+        assert self.log(api, job, "outlog").text == "Using pytorch backend.\n"
 
     def test_errlog_holds_the_traceback_and_outerrlog_everything(self, api: ServedApi, job: JobView) -> None:
         errors = "Traceback: größer\n\ufffd\n"

@@ -90,7 +90,7 @@ def test_a_list_is_the_same_however_little_is_read_at_once(
     for key in JobKey:
         for descending in (False, True):
             order = JobOrder(key, descending)
-            expected = sorted(everything, key=lambda job: getattr(job, key), reverse=descending)
+            expected = sorted(everything, key=lambda job: getattr(job, key) or 0, reverse=descending)
             assert [job.number for job in listed(stage, order=order)] == [job.number for job in expected], order
             found = listed(stage, order=order, limit=7, states={JobState.FINISHED})
             over = [job.number for job in expected if job.state is JobState.FINISHED]

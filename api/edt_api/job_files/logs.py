@@ -1,10 +1,12 @@
 """A job's log in the forms that WMLA's ``logType`` names. Reads the job's log folder.
 
-    none, outlog   the ELog lines, ``log/stdout``, which notebooks read as CSV
+    none           the ELog lines, ``log/stdout``, which notebooks read as CSV
+    outlog         the script's standard output
     errlog         the script's standard error, with its traceback; if no driver ever ran, the reason for that
     outerrlog      the ELog lines, then the script's standard output, then errlog
 
-A log may have gigabytes, so it is streamed, up to the length that it had when it was requested.
+A log may have gigabytes, so it is streamed, up to the length that it had when it was requested. The last lines of a
+file are found from its end.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import heapq
 import json
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
+from typing import BinaryIO
 
 from edt_api.errors import RequestInvalid
 from edt_api.job_files.files import files, must_be_kept, open_file
@@ -41,14 +44,14 @@ _TURNED_OVER = ".1"
 """Suffix that the supervisor adds to the name of a file that has reached its size limit."""
 _LOG_TYPES = {
     "": (Stream.ELOG,),
-    "outlog": (Stream.ELOG,),
+    "outlog": (Stream.OUT,),
     "errlog": (Stream.ERR,),
     "outerrlog": (Stream.ELOG, Stream.OUT, Stream.ERR),
 }
 
 
-def text(job: JobView, log_type: str) -> Generator[str, None, None]:
-    """Return the log in pieces.
+def text(job: JobView, log_type: str, last: int | None = None) -> Generator[str, None, None]:
+    """Return the log in pieces; with ``last`` only so many lines at the end of each of its files.
 
     Raises:
         RequestInvalid: the log type is unknown. Raised before the first piece.
@@ -59,7 +62,30 @@ def text(job: JobView, log_type: str) -> Generator[str, None, None]:
     if streams is None:
         known = ", ".join(name for name in _LOG_TYPES if name)
         raise RequestInvalid(f"logType: got {log_type[:64]!r}; it takes {known}, or nothing")
-    return _pieces(job, streams)
+    return _pieces(job, streams, last)
+
+
+def of_driver(job: JobView, stream: Stream, last: int | None = None) -> Generator[str, None, None]:
+    """Return one stream of the driver in pieces; with ``last`` only so many lines at its end.
+
+    Raises:
+        ResultsRemoved: the job's files were removed because of their age. Raised before the first piece.
+    """
+    must_be_kept(job)
+    return _pieces(job, (stream,), last)
+
+
+def of_engine(job: JobView, allocation: int, stream: Stream, last: int | None = None) -> Generator[str, None, None]:
+    """Return the output (Stream.OUT) or the errors (Stream.ERR) of one engine, as ``of_driver`` does.
+
+    Args:
+        job: the job.
+        allocation: number of the engine's allocation.
+        stream: Stream.OUT or Stream.ERR.
+        last: the most lines.
+    """
+    must_be_kept(job)
+    return _file(job, f"engine-{allocation}.{stream}", last)
 
 
 def as_json(pieces: Iterable[str]) -> Generator[str, None, None]:
@@ -153,24 +179,49 @@ def _slice(job: JobView, name: str, offset: int, most: int) -> tuple[bytes, int 
         return file.read(most), size
 
 
-def _pieces(job: JobView, streams: Iterable[Stream]) -> Generator[str, None, None]:
+def _pieces(job: JobView, streams: Iterable[Stream], last: int | None) -> Generator[str, None, None]:
     for stream in streams:
         empty = True
-        for piece in _file(job, stream):
+        for piece in _file(job, _FILES[stream], last):
             empty = False
             yield piece
         if stream is Stream.ERR and empty and job.message:
             yield f"{job.message}\n"
 
 
-def _file(job: JobView, stream: Stream) -> Iterator[str]:
-    file = open_file(job.directory, (job.log_dir.name, _FILES[stream]))
+def _file(job: JobView, name: str, last: int | None) -> Generator[str, None, None]:
+    file = open_file(job.directory, (job.log_dir.name, name))
     if file is None:
         return
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with file:
         left = os.fstat(file.fileno()).st_size
+        if last is not None:
+            left -= file.seek(_begin_of_last(file, left, last))
         while left and (chunk := file.read(min(left, _CHUNK))):
             left -= len(chunk)
             yield decoder.decode(chunk)
         yield decoder.decode(b"", final=True)
+
+
+def _begin_of_last(file: BinaryIO, size: int, lines: int) -> int:
+    """Return the offset of the last ``lines`` lines among the first ``size`` bytes of a file.
+
+    It reads backwards from the end, no further than those lines. The end of the last line does not count.
+    """
+    position, missing = size, lines + 1
+    while position:
+        before = max(0, position - _CHUNK)
+        file.seek(before)
+        chunk = file.read(position - before)
+        if position == size and not chunk.endswith(b"\n"):
+            missing -= 1
+        found = chunk.count(b"\n")
+        if found >= missing:
+            end = len(chunk)
+            for _ in range(missing):
+                end = chunk.rindex(b"\n", 0, end)
+            return before + end + 1
+        missing -= found
+        position = before
+    return 0

@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import resources
-from itertools import islice
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -24,8 +23,9 @@ from pydantic import TypeAdapter
 
 from edt_api import concurrency, to_wire
 from edt_api.dependencies import TheAdmission, TheKey, ThePlatform, TheSettings, Viewer, for_users
-from edt_api.errors import RequestInvalid, UploadRefused
+from edt_api.errors import NotOffered, UploadRefused
 from edt_api.job_files import logs, results
+from edt_api.listing import LastLines, Length, Start, api_url, batches, order_of, states_named, streamed
 from edt_api.schemas import jobs
 from edt_api.submissions.args import Submission
 from edt_api.submissions.frameworks import PREBUILT_FOLDER, RUNNABLE
@@ -34,8 +34,7 @@ from edt_api.submissions.submission import check_data_folder, code, job_spec, re
 from edt_api.submissions.uploads import Upload, receive
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_scheduler.model.idempotency import IdempotentRequest
-from edt_scheduler.model.jobs import JobKey, JobOrder, JobSpec
-from edt_scheduler.model.states import JobState
+from edt_scheduler.model.jobs import JobKey, JobSpec
 from edt_scheduler.operations import execs
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView, UserView
@@ -50,7 +49,6 @@ _SORT_KEYS = {
     "creator": JobKey.OWNER,
 }
 _EXECS = TypeAdapter(list[jobs.Exec])
-_WRITTEN_AT_ONCE = 200
 PREBUILT = Path(str(resources.files("edt_api") / PREBUILT_FOLDER))
 """The scripts of prebuilt models."""
 _BODY = {  # the route reads the raw request, so the framework cannot describe the body
@@ -74,7 +72,6 @@ _BODY = {  # the route reads the raw request, so the framework cannot describe t
     },
 }
 _FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-_STATES = {state.wire: state for state in JobState}
 
 
 @router.post("", openapi_extra=_BODY)
@@ -102,7 +99,7 @@ async def submit(
         async with receiving as upload:
             job = await _take(platform, viewer, args, upload, key)
     crash_point(CrashPoint.API_SUBMITTED)
-    return to_wire.execution(job, _api_url(request))
+    return to_wire.execution(job, api_url(request))
 
 
 async def _take(platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None) -> JobView:
@@ -180,42 +177,23 @@ async def listing(
     platform: ThePlatform,
     viewer: Viewer,
     state: Annotated[list[str] | None, Query()] = None,
-    limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
+    limit: Length = None,
     sort_by: str = "id:asc",
+    start: Start = 0,
+    length: Length = None,
 ) -> Response:
     """List the caller's jobs. An admin gets the jobs of all users.
 
-    ``state`` takes several states, separated by commas or as repeated parameters. Without a ``limit`` the answer holds
-    all jobs. The server sends them while it reads them, so their number has no limit.
+    ``state`` takes several states, separated by commas or as repeated parameters. Without a ``limit`` or ``length``
+    the answer holds all jobs. The server sends them while it reads them, so their number has no limit. A ``start``
+    beyond the end is answered with 416.
     """
     key, _, order = sort_by.partition(":")
-    if key not in _SORT_KEYS or order not in {"", "asc", "desc"}:
-        raise RequestInvalid(f"sort_by: got {sort_by[:64]!r}; it takes one of {', '.join(_SORT_KEYS)}, :asc or :desc")
-    wanted = [name for names in state or () for name in names.split(",") if name]
-    unknown = [name for name in wanted if name not in _STATES]
-    if unknown:
-        raise RequestInvalid(f"state: got {unknown[0][:64]!r}; it takes {', '.join(_STATES)}")
-    states = {_STATES[name] for name in wanted} or None
-    sorted_by = JobOrder(_SORT_KEYS[key], descending=order == "desc")
-    found = execs.jobs(platform, viewer=viewer, states=states, order=sorted_by, limit=limit)
-    written = concurrency.files.pieces(_as_json(found, _api_url(request)))
-    first = await anext(written)  # before the answer begins, so that an unavailable database still gives a 503
-    return StreamingResponse(_chained(first, written), media_type="application/json")
-
-
-def _as_json(found: Iterator[JobView], api_url: str) -> Generator[bytes, None, None]:
-    """Yield the list as one JSON array, some jobs in each piece. It yields at least one piece."""
-    before = b"["
-    while some := [to_wire.execution(job, api_url) for job in islice(found, _WRITTEN_AT_ONCE)]:
-        yield before + _EXECS.dump_json(some)[1:-1]
-        before = b","
-    yield b"[]" if before == b"[" else b"]"
-
-
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for piece in rest:
-        yield piece
+    states, sorted_by = states_named(state), order_of("sort_by", sort_by, key, _SORT_KEYS, order)
+    most = min((each for each in (limit, length) if each is not None), default=None)
+    found = execs.jobs(platform, viewer=viewer, states=states, order=sorted_by, start=start, limit=most)
+    shown = ([to_wire.execution(job, api_url(request)) for job in some] for some in batches(found))
+    return await streamed(_EXECS, shown)
 
 
 @router.delete("", status_code=204, response_class=Response)
@@ -237,7 +215,7 @@ def frameworks() -> list[jobs.Framework]:
 @router.get("/{exec_id}")
 def get(request: Request, platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Exec:
     """Return one job."""
-    return to_wire.execution(execs.job(platform, exec_id, viewer=viewer), _api_url(request))
+    return to_wire.execution(execs.job(platform, exec_id, viewer=viewer), api_url(request))
 
 
 @router.delete("/{exec_id}", status_code=204, response_class=Response)
@@ -253,6 +231,13 @@ def stop(platform: ThePlatform, viewer: Viewer, exec_id: str) -> None:
     crash_point(CrashPoint.API_STOP)
 
 
+@router.post("/{exec_id}/deploy", status_code=501, response_class=PlainTextResponse)
+def deploy(platform: ThePlatform, viewer: Viewer, exec_id: str) -> Response:
+    """Refuse to deploy a job's model: the platform trains models and does not serve them."""
+    execs.job(platform, exec_id, viewer=viewer)
+    raise NotOffered("a model is not deployed here: fetch it with GET /execs/{id}/result and serve it elsewhere")
+
+
 @router.get("/{exec_id}/log", response_class=PlainTextResponse)
 def log(
     request: Request,
@@ -260,9 +245,13 @@ def log(
     viewer: Viewer,
     exec_id: str,
     log_type: Annotated[str, Query(alias="logType")] = "",
+    lastlines: LastLines = None,
 ) -> Response:
-    """Return the log as text. If ``Accept`` names JSON before text, return it as one JSON string."""
-    pieces = logs.text(execs.job(platform, exec_id, viewer=viewer), log_type)
+    """Return the log as text. If ``Accept`` names JSON before text, return it as one JSON string.
+
+    Without ``logType`` the log is the metric lines. ``outlog`` is what the script printed.
+    """
+    pieces = logs.text(execs.job(platform, exec_id, viewer=viewer), log_type, lastlines)
     if _prefers_json(request.headers.get("accept", "")):
         return StreamingResponse(concurrency.files.pieces(logs.as_json(pieces)), media_type="application/json")
     return StreamingResponse(concurrency.files.pieces(pieces), media_type="text/plain; charset=utf-8")
@@ -288,7 +277,3 @@ def _prefers_json(accept: str) -> bool:
         if name.startswith("text/"):
             return False
     return False
-
-
-def _api_url(request: Request) -> str:
-    return str(request.base_url).rstrip("/")

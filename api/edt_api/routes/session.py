@@ -6,9 +6,6 @@ the cookie. access/rules.py defines what else a request with the cookie must sho
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import metadata
-
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
@@ -27,6 +24,7 @@ from edt_api.dependencies import (
 )
 from edt_api.errors import NotAuthenticated
 from edt_api.schemas import cluster
+from edt_api.version import version
 from edt_scheduler.operations import accounts
 
 router = APIRouter(prefix="/api/v1")
@@ -72,12 +70,4 @@ def end(request: Request, response: Response, platform: ThePlatform, caller: The
 @router.get("/me")
 def me(viewer: Viewer) -> cluster.Me:
     """Return the user to whom the credential belongs, and the version of the server."""
-    return cluster.Me(name=viewer.name, role=cluster.RoleName(viewer.role.value), version=_version())
-
-
-@cache
-def _version() -> str:
-    try:
-        return metadata.version("openedt")
-    except metadata.PackageNotFoundError:  # run from the sources
-        return "unknown"
+    return cluster.Me(name=viewer.name, role=cluster.RoleName(viewer.role.value), version=version())

@@ -200,6 +200,8 @@ class JobKey(enum.StrEnum):
 
     NUMBER = "number"
     CREATED_AT = "created_at"
+    STARTED_AT = "started_at"
+    FINISHED_AT = "finished_at"
     STATE = "state"
     APP_NAME = "app_name"
     OWNER = "owner"
@@ -207,7 +209,10 @@ class JobKey(enum.StrEnum):
 
 @dataclass(frozen=True)
 class JobOrder:
-    """How a list of jobs is sorted. Among jobs with equal values the older job comes first, in both directions."""
+    """How a list of jobs is sorted. Among jobs with equal values the older job comes first, in both directions.
+
+    A job that has not started or not ended counts as one that did so before all others.
+    """
 
     by: JobKey = JobKey.NUMBER
     descending: bool = False
@@ -222,8 +227,11 @@ class JobFilter:
     owner_id: int | None = None
     states: frozenset[JobState] | None = None
     framework: str | None = None
+    app_name: str | None = None
+    """The name that WMLA's clients get, whole."""
     text: str | None = None
     """A part of the job's id, name, main script, submitted folder or owner's name. Upper and lower case are equal."""
+    number: int | None = None
     unnamed: frozenset[str] = frozenset()
     """The names of jobs to which the user gave no name. ``text`` is not searched in these names."""
 

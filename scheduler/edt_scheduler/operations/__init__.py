@@ -13,7 +13,9 @@ broker.
     submit(platform, *, owner: UserView, spec: JobSpec, staged: Path, request=None) -> JobView
     submitted_before(platform, *, owner: UserView, request: IdempotentRequest) -> JobView | None
     job(platform, exec_id, *, viewer) -> JobView
-    jobs(platform, *, viewer, states=None, order=JobOrder(), limit=None) -> Iterator[JobView]     all, however many
+    jobs(platform, *, viewer, states=None, only=None, app_name=None, text=None, order=JobOrder(), start=0,
+         limit=None)
+        -> Iterator[JobView]                               all, however many; IndexOutOfRange
     jobs_page(platform, *, viewer, wanted: JobFilter, limit, before=None) -> JobPage      newest first
     stop(platform, exec_id, *, viewer) -> JobView          idempotent; terminal jobs stay as they are
     delete(platform, exec_id, *, viewer) -> None           stops a running job; removes its folder after its end
@@ -23,6 +25,7 @@ broker.
     events(platform, exec_id, *, viewer, after=0, limit=None) -> list[EventView]
     resizes(platform, exec_id, *, viewer, after=0, limit=None) -> list[ResizeView]
     allocations(platform, exec_id, *, viewer, after=0, limit=None) -> list[AllocationView]
+    processes(platform, jobs) -> dict[str, ProcessesView]  by exec id; the viewer may see these jobs
     curve(platform, exec_id, *, viewer, points) -> Curve
     timeline(platform, *, viewer, since=0.0, until=inf) -> Timeline
     slot_time(platform, *, viewer, before=None, limit) -> SlotTimePage     by user and day

@@ -16,6 +16,7 @@ from edt_contract.frameworks import KERAS2_VARIABLE
 from edt_scheduler.attempts import lifecycle
 from edt_scheduler.errors import (
     DatabaseUnavailable,
+    IndexOutOfRange,
     NoSuchJob,
     NoSuchUser,
     OutcomeUnknown,
@@ -246,21 +247,48 @@ def jobs(
     *,
     viewer: UserView,
     states: Collection[JobState] | None = None,
+    only: str | None = None,
+    app_name: str | None = None,
+    text: str | None = None,
     order: JobOrder = JobOrder(),  # noqa: B008 - frozen
+    start: int = 0,
     limit: int | None = None,
 ) -> Iterator[JobView]:
     """The viewer's own jobs, or all users' jobs for an admin, read batch by batch.
+
+    Args:
+        platform: The open platform.
+        viewer: The user who asks.
+        states: The wanted states; None: all.
+        only: The wanted job's exec id; None: all jobs. No job has an id that is no exec id.
+        app_name: The wanted name, as WMLA's clients get it; None: all names.
+        text: A text to search for, as in JobFilter; None: no search.
+        order: How the list is sorted.
+        start: Number of jobs at the head of the list to leave out.
+        limit: The most jobs to return; None: all.
+
+    Raises:
+        IndexOutOfRange: ``start`` is not 0, and the list has no job there. Raised with the first job.
 
     The numbers of the jobs and their order are read once, at eight bytes per job. Then each batch is read in its own
     snapshot when the caller asks for it, so a slow reader holds no connection. Each job comes once, as it is when its
     batch is read. A job that is submitted meanwhile is left out. So is a job that was deleted, or left the wanted
     ``states``, before its batch is read.
     """
+    wanted = JobFilter(
+        number=None if only is None else job_number(only) or 0,
+        owner_id=_seen_by(viewer),
+        states=frozenset(states) if states is not None else None,
+        app_name=app_name,
+        text=text,
+    )
     with platform.database.snapshot() as tx:
-        numbers = store.sorted_numbers(tx, _seen_by(viewer), states, order, limit)
-    for start in range(0, len(numbers), READ_AT_ONCE):
+        numbers = store.sorted_numbers(tx, wanted, order, limit, start)
+        if start and not numbers:
+            raise IndexOutOfRange(start, store.count(tx, wanted))
+    for begin in range(0, len(numbers), READ_AT_ONCE):
         with platform.database.snapshot() as tx:
-            rows = store.still_listed(tx, numbers[start : start + READ_AT_ONCE], states)
+            rows = store.still_listed(tx, numbers[begin : begin + READ_AT_ONCE], states)
             found = to_views.jobs(tx, platform.settings, rows)
         yield from found
 

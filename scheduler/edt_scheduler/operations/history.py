@@ -8,7 +8,7 @@ items to return; None: all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sqlalchemy import Connection
 
@@ -19,14 +19,17 @@ from edt_scheduler.model.states import JobState
 from edt_scheduler.operations.execs import visible
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import allocations as allocation_store
+from edt_scheduler.store import attempts, failures, metrics, nodes, to_views, usage
 from edt_scheduler.store import changes as change_store
-from edt_scheduler.store import failures, metrics, nodes, to_views, usage
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import resizes as resize_store
 from edt_scheduler.views import (
     AllocationView,
     Changes,
+    EngineView,
     EventView,
+    JobView,
+    ProcessesView,
     RemovedJob,
     ResizeView,
     SlotTime,
@@ -69,6 +72,27 @@ def allocations(
     with platform.database.snapshot() as tx:
         number = visible(tx, exec_id, viewer).id
         return [to_views.allocation(row) for row in allocation_store.of_job(tx, number, after, limit)]
+
+
+def processes(platform: Platform, jobs: Iterable[JobView]) -> dict[str, ProcessesView]:
+    """The processes that these jobs have or had, by exec id. The caller has checked that its viewer may see the
+    jobs.
+    """
+    numbers = [job.number for job in jobs]
+    with platform.database.snapshot() as tx:
+        rows = allocation_store.started_of(tx, numbers)
+        heads = attempts.heads(tx, numbers)
+        used = usage.newest(tx, {row.node_id for row in rows if row.released_at is None}, platform.clock())
+    engines: dict[int, list[EngineView]] = {number: [] for number in numbers}
+    for row in rows:
+        use = used.get((row.node_id, row.slot)) if row.released_at is None else None
+        of_job = engines[row.job_id]
+        of_job.append(EngineView(len(of_job) + 1, to_views.allocation(row), row.host, use))
+    found = {}
+    for number in numbers:
+        head, host = heads.get(number, (None, None))
+        found[exec_id(number)] = ProcessesView(head, host, tuple(engines[number]))
+    return found
 
 
 def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) -> Curve:

@@ -150,6 +150,19 @@ def of_job(tx: Connection, job_id: int, after: int = 0, limit: int | None = None
     return list(tx.execute(query.order_by(allocations.c.id).limit(limit)))
 
 
+def started_of(tx: Connection, job_ids: Collection[int]) -> list[Row[Any]]:
+    """The allocations of these jobs for which a process was started, with the node's name and ``host``.
+
+    They are sorted by job, and those of one job by the start of the process.
+    """
+    named = select(allocations, nodes.c.name.label("node"), nodes.c.host).join(
+        nodes, nodes.c.id == allocations.c.node_id
+    )
+    query = named.where(allocations.c.started_at.is_not(None))
+    order = allocations.c["job_id", "started_at", "id"]
+    return rows_of(tx, query.order_by(*order), allocations.c.job_id, job_ids)
+
+
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
     """The allocations with these numbers, in order, with few columns and the node's id as the last column."""
     query = _in_short().add_columns(allocations.c.node_id).order_by(allocations.c.id)

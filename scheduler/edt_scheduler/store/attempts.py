@@ -6,12 +6,13 @@ An attempt has a ``kind`` once it is known how it ended, and ``ended_at`` once n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, insert, select, update
 
 from edt_contract.reports import ExitKind
-from edt_scheduler.store.queries import of_attempt
+from edt_scheduler.store.queries import of_attempt, rows_of
 from edt_scheduler.store.tables import attempts, job_environs, jobs, nodes, supervisors, users
 
 
@@ -40,6 +41,17 @@ def every_live(tx: Connection) -> list[Row[Any]]:
 def get(tx: Connection, job_id: int, fence: int) -> Row[Any]:
     """The row of an attempt that must exist."""
     return tx.execute(select(attempts).where(of_attempt(attempts, job_id, fence))).one()
+
+
+def heads(tx: Connection, job_ids: Iterable[int]) -> dict[int, tuple[str, str]]:
+    """Name and address of the head node of each job's newest attempt. A job without an attempt is left out."""
+    newest = and_(jobs.c.id == attempts.c.job_id, jobs.c.fence == attempts.c.fence)
+    query = (
+        select(attempts.c.job_id, nodes.c.name, nodes.c.host)
+        .join(jobs, newest)
+        .join(nodes, nodes.c.id == attempts.c.head_node_id)
+    )
+    return {row.job_id: (row.name, row.host) for row in rows_of(tx, query, attempts.c.job_id, job_ids)}
 
 
 def change(tx: Connection, job_id: int, fence: int, **values: Any) -> None:

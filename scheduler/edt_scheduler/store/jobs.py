@@ -94,10 +94,14 @@ def count(tx: Connection, wanted: JobFilter) -> int:
 
 def _conditions(wanted: JobFilter) -> list[ColumnElement[bool]]:
     conditions = _listed(wanted.owner_id, wanted.states)
+    if wanted.number is not None:
+        conditions.append(jobs.c.id == wanted.number)
     if wanted.owner is not None:
         conditions.append(users.c.name == wanted.owner)
     if wanted.framework is not None:
         conditions.append(jobs.c.framework == wanted.framework)
+    if wanted.app_name is not None:
+        conditions.append(jobs.c.app_name == wanted.app_name)
     if wanted.text:
         name = literal(exec_id(0)[:-1]) + cast(jobs.c.id, Text)
         folder = func.substr(jobs.c.work_dir, len(SUBMITTED_CODE) + 1)
@@ -124,17 +128,16 @@ def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
 
 
 def sorted_numbers(
-    tx: Connection,
-    owner_id: int | None,
-    states: Collection[JobState] | None,
-    order: JobOrder,
-    limit: int | None = None,
+    tx: Connection, wanted: JobFilter, order: JobOrder, limit: int | None = None, start: int = 0
 ) -> array[int]:
-    """The numbers of this user's jobs (None: of all users) that were not deleted, in ``order``; eight bytes each."""
+    """The numbers of at most ``limit`` jobs that match the filter, in ``order``; eight bytes each.
+
+    The first ``start`` of them are left out.
+    """
     key = _key(tx, order)
     last = jobs.c.id.desc() if key is None and order.descending else jobs.c.id
-    query = select(jobs.c.id).where(*_listed(owner_id, states)).limit(limit)
-    if order.by is JobKey.OWNER:
+    query = select(jobs.c.id).where(*_conditions(wanted)).limit(limit).offset(start or None)
+    if order.by is JobKey.OWNER or wanted.owner is not None or wanted.text:
         query = query.join(users)
     query = query.order_by(*(() if key is None else (key.desc() if order.descending else key,)), last)
     return array("q", tx.execute(query.execution_options(yield_per=MOST_NAMED)).scalars())
@@ -165,7 +168,13 @@ def _key(tx: Connection, order: JobOrder) -> ColumnElement[Any] | None:
     """
     if order.by is JobKey.NUMBER:
         return None
-    columns = {JobKey.CREATED_AT: jobs.c.created_at, JobKey.STATE: jobs.c.state, JobKey.APP_NAME: jobs.c.app_name}
+    columns: dict[JobKey, ColumnElement[Any]] = {
+        JobKey.CREATED_AT: jobs.c.created_at,
+        JobKey.STARTED_AT: func.coalesce(jobs.c.started_at, 0.0),  # the two databases sort NULL differently
+        JobKey.FINISHED_AT: func.coalesce(jobs.c.finished_at, 0.0),
+        JobKey.STATE: jobs.c.state,
+        JobKey.APP_NAME: jobs.c.app_name,
+    }
     key = columns.get(order.by, users.c.name)
     if tx.dialect.name == "postgresql" and isinstance(key.type, Text):
         return collate(key, "C")

@@ -1,4 +1,4 @@
-// openapi.json sha256: 75cf9b4e4cc89f5c70da964dd36050b5d793d3eca5e3bddc073119d433da2073
+// openapi.json sha256: c6fac1cd8411abc607604ae353e02423f51d1a9f52a25a3960cc341adabe2675
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -661,6 +661,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/dlim/v1/auth/token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Inference Token
+         * @description Return a token for a name and a password. A caller who sends a token gets the same one back.
+         */
+        post: operations["legacy_inference_token"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/livez": {
         parameters: {
             query?: never;
@@ -683,6 +703,146 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/platform/rest/conductor/v1/auth/logoff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Logoff
+         * @description End the token of this request. A request with a password, or with the session of a page, ends nothing.
+         */
+        get: operations["conductor_logoff"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/conductor/v1/auth/logon": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Logon
+         * @description Say who the caller is. A caller who sends a name and a password also gets a new token; others keep theirs.
+         */
+        get: operations["conductor_logon"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/conductor/v1/instances": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Instances
+         * @description List the instance groups: the platform is one.
+         */
+        get: operations["conductor_instances"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/conductor/v1/instances/{sig_id}/applications": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Listing
+         * @description List the caller's jobs as applications, with how busy their slots are. An admin gets the jobs of all users.
+         */
+        get: operations["conductor_listing"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/conductor/v1/instances/{sig_id}/applications/{exec_id}/{number}/logs/{log}/download": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Executor Log
+         * @description Return a log of one engine as text. ``number`` is its ``id`` among the application's ``executors``.
+         */
+        get: operations["conductor_executor_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/conductor/v1/instances/{sig_id}/applications/{exec_id}/logs/{log}/download": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Driver Log
+         * @description Return a log of the driver as text.
+         */
+        get: operations["conductor_driver_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/conf": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Conf
+         * @description Return the settings that clients read. ``MSD_ENABLED`` is ``true``: jobs have records in the scheduler's list.
+         */
+        get: operations["configuration_conf"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/platform/rest/deeplearning/v1/execs": {
         parameters: {
             query?: never;
@@ -694,8 +854,9 @@ export interface paths {
          * Listing
          * @description List the caller's jobs. An admin gets the jobs of all users.
          *
-         *     ``state`` takes several states, separated by commas or as repeated parameters. Without a ``limit`` the answer holds
-         *     all jobs. The server sends them while it reads them, so their number has no limit.
+         *     ``state`` takes several states, separated by commas or as repeated parameters. Without a ``limit`` or ``length``
+         *     the answer holds all jobs. The server sends them while it reads them, so their number has no limit. A ``start``
+         *     beyond the end is answered with 416.
          */
         get: operations["execs_listing"];
         put?: never;
@@ -744,6 +905,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/platform/rest/deeplearning/v1/execs/{exec_id}/deploy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Deploy
+         * @description Refuse to deploy a job's model: the platform trains models and does not serve them.
+         */
+        post: operations["execs_deploy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/platform/rest/deeplearning/v1/execs/{exec_id}/log": {
         parameters: {
             query?: never;
@@ -754,6 +935,8 @@ export interface paths {
         /**
          * Log
          * @description Return the log as text. If ``Accept`` names JSON before text, return it as one JSON string.
+         *
+         *     Without ``logType`` the log is the metric lines. ``outlog`` is what the script printed.
          */
         get: operations["execs_log"];
         put?: never;
@@ -816,6 +999,296 @@ export interface paths {
          * @description List the frameworks that ``--exec-start`` accepts.
          */
         get: operations["execs_frameworks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/frameworks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Frameworks
+         * @description List the frameworks in the form of WMLA 1.2, with ``backend`` only those of that backend.
+         */
+        get: operations["configuration_frameworks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/frameworks/all": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Framework Names
+         * @description List the names of all frameworks.
+         */
+        get: operations["configuration_framework_names"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/resplans/resplan/{plan}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Plan
+         * @description Return a resource plan.
+         */
+        get: operations["configuration_plan"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Plan
+         * @description Refuse to delete the one plan.
+         */
+        delete: operations["configuration_delete_plan"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/resplans/resplantree": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tree
+         * @description Return the tree of resource plans: a root, and below it the one plan.
+         */
+        get: operations["configuration_tree"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/applications": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Applications
+         * @description List the caller's jobs as applications. An admin gets the jobs of all users.
+         *
+         *     The id of a driver is the id of its application. ``search`` looks in the id, the name, the main script, the folder
+         *     that was sent, and the owner. The server sends the list while it reads it.
+         */
+        get: operations["applications_applications"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/applications/{exec_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Application
+         * @description Return one application.
+         */
+        get: operations["applications_application"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/applications/{exec_id}/driver/logs/{log}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Driver Log
+         * @description Return a log of the driver: what the script printed, or for ``launcherlog`` the job's history, as text.
+         */
+        get: operations["applications_driver_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/applications/{exec_id}/executor/{number}/logs/{log}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Executor Log
+         * @description Return a log of one engine as text. The status is 404 if the job has had no engine of this number.
+         */
+        get: operations["applications_executor_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/applications/{exec_id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Stop
+         * @description Ask a job to stop. A job that is over does not change.
+         */
+        put: operations["applications_stop"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/engine/applications": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Records
+         * @description List the caller's jobs as the scheduler's own records. An admin gets the jobs of all users.
+         */
+        get: operations["applications_records"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/engine/applications/{exec_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Record
+         * @description Return the record of one job, in a list of one.
+         */
+        get: operations["applications_record"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/instances": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Instances
+         * @description List the instance groups: the platform is one.
+         */
+        get: operations["applications_instances"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/scheduler/kubernetesobjects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Kubernetes Objects
+         * @description Return jobs (``type=paralleljob``) or their processes (``type=pod``) in the form of Kubernetes objects.
+         *
+         *     With a ``name`` the answer for ``paralleljob`` is that job. Otherwise it is ``{"items": […]}`` with the jobs that
+         *     are not over. It has no items for every other type.
+         */
+        get: operations["applications_kubernetes_objects"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/platform/rest/deeplearning/v1/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Status
+         * @description Return the state of the platform: its nodes by health, and how many of its slots are held.
+         */
+        get: operations["configuration_status"];
         put?: never;
         post?: never;
         delete?: never;
@@ -901,6 +1374,80 @@ export interface components {
             next: string | null;
         };
         /**
+         * Application
+         * @description One job as an application: what clients of WMLA 1.2 and of 2.x read, in one shape.
+         */
+        Application: {
+            /** Applicationid */
+            applicationid: string;
+            /** Applicationname */
+            applicationname: string;
+            /** Apprunduration */
+            apprunduration: number;
+            /** Coresused */
+            coresused: number;
+            /** Dataset */
+            dataset: string;
+            /** Demandslots */
+            demandslots: number;
+            /** Dltype */
+            dltype: string;
+            driver: components["schemas"]["Driver"];
+            /** Driverexecutionuser */
+            driverexecutionuser: string;
+            /** Endtime */
+            endtime: number;
+            /** Executorexecutionuser */
+            executorexecutionuser: string;
+            /** Executors */
+            executors: components["schemas"]["Executor"][];
+            gpudevutil: components["schemas"]["Total"];
+            gpumemused: components["schemas"]["Total"];
+            /** Gpuslots */
+            gpuslots: number;
+            /** Historyserverurl */
+            historyServerUrl: string;
+            /** Hosts */
+            hosts: number;
+            /** Issharedapp */
+            issharedapp: string;
+            /** Masterseqno */
+            masterSeqNo: number;
+            /** Masterservice */
+            masterService: string;
+            /** Masterurl */
+            masterUrl: string;
+            /** Memused */
+            memused: number;
+            /** Model */
+            model: string;
+            /** Schedulename */
+            scheduleName: string;
+            /** Signame */
+            sigName: string;
+            /** Slots */
+            slots: number;
+            /** Sparkinstancegroupid */
+            sparkinstancegroupid: string;
+            /** State */
+            state: string;
+            /** Submittedtime */
+            submittedtime: number;
+            task0: components["schemas"]["Task"] | null;
+            /** Task12N */
+            task12n: components["schemas"]["Task"][];
+            /** Timestamp */
+            timestamp: number;
+            /** Tunningname */
+            tunningname: string;
+            /** Type */
+            type: string;
+            /** Uiport */
+            uiport: string;
+            /** Username */
+            username: string;
+        };
+        /**
          * Assignments
          * @description What a node should be running: one object for each attempt, with its job, its fence and its slots.
          */
@@ -925,6 +1472,30 @@ export interface components {
         Beat: {
             /** Now */
             now: number;
+        };
+        /**
+         * Driver
+         * @description The driver of an application.
+         */
+        Driver: {
+            /** Containerid */
+            containerid: string;
+            /** Coresused */
+            coresused: number;
+            /** Driverstderr */
+            driverstderr: string;
+            /** Driverstdout */
+            driverstdout: string;
+            /** Host */
+            host: string;
+            /** Id */
+            id: string;
+            /** Memused */
+            memused: number;
+            /** State */
+            state: string;
+            /** Timestamp */
+            timestamp: number;
         };
         /**
          * Event
@@ -1027,6 +1598,29 @@ export interface components {
          */
         ExecState: "SUBMITTED" | "PENDING_CRD_SCHEDULER" | "RUNNING" | "FINISHED" | "KILLED" | "ERROR";
         /**
+         * Executor
+         * @description An engine of an application. Its ``id`` is its number in the order in which the engines started: 1, 2, …
+         */
+        Executor: {
+            /** Containerid */
+            containerid: string;
+            /** Coresused */
+            coresused: number;
+            /** Executorstderr */
+            executorstderr: string;
+            /** Executorstdout */
+            executorstdout: string;
+            /** Host */
+            host: string;
+            /** Id */
+            id: string;
+            /** Memused */
+            memused: number;
+            state: components["schemas"]["ProcessState"];
+            /** Timestamp */
+            timestamp: number;
+        };
+        /**
          * Framework
          * @description One entry of ``GET /execs/frameworks``, in the form of WMLA 2.x.
          */
@@ -1071,6 +1665,24 @@ export interface components {
             workerMemory: string;
         };
         /**
+         * FrameworkDetail
+         * @description A framework, in the form of WMLA 1.2.
+         */
+        FrameworkDetail: {
+            /** Accelerator */
+            accelerator: string;
+            /** Backend */
+            backend: string;
+            /** Commipnetwork */
+            commIPNetwork: string;
+            /** Home */
+            home: string;
+            /** Name */
+            name: string;
+            /** Psnum */
+            psNum: string;
+        };
+        /**
          * Image
          * @description An image that every job may name.
          */
@@ -1111,6 +1723,38 @@ export interface components {
             next: string | null;
             /** Patterns */
             patterns: string[];
+        };
+        /**
+         * InferenceToken
+         * @description Answer of ``POST /dlim/v1/auth/token``. All three hold the same token, which every call here takes.
+         */
+        InferenceToken: {
+            /** Access Token */
+            access_token: string;
+            /** Service Token */
+            service_token: string;
+            /** User Token */
+            user_token: string;
+        };
+        /**
+         * Instance
+         * @description The one instance group: the whole platform.
+         */
+        Instance: {
+            /** Executionuser */
+            executionUser: string;
+            /** Historyserverurl */
+            historyServerUrl: string;
+            /** Masterurl */
+            masterUrl: string;
+            /** Name */
+            name: string;
+            /** State */
+            state: string;
+            /** Uuid */
+            uuid: string;
+            /** Version */
+            version: string;
         };
         /**
          * Job
@@ -1260,6 +1904,54 @@ export interface components {
             total: number;
         };
         /**
+         * JobRecord
+         * @description One job as the scheduler's own list of WMLA 2.x shows it.
+         */
+        JobRecord: {
+            /** Consumer */
+            consumer: string;
+            /** End Time */
+            end_time: number;
+            /** Id */
+            id: string;
+            /** Is Packing */
+            is_packing: boolean;
+            /** Kernels */
+            kernels: components["schemas"]["Kernel"][];
+            /** Name */
+            name: string;
+            /** Pack Id */
+            pack_id: string;
+            /** Priority */
+            priority: number;
+            /** Start Time */
+            start_time: number;
+            /** State */
+            state: string;
+            /** Submit Time */
+            submit_time: number;
+            /** Submit User */
+            submit_user: string;
+            /** Tag */
+            tag: string;
+            /** Task0 Resreq */
+            task0_resreq: string;
+            /** Task12N */
+            task12n: components["schemas"]["Task"][];
+            /** Task12N Num */
+            task12n_num: number;
+            /** Task12N Resreq */
+            task12n_resreq: string;
+            /** Type */
+            type: string;
+            /** Used Cpu */
+            used_cpu: number;
+            /** Used Gpu */
+            used_gpu: number;
+            /** Used Mem */
+            used_mem: number;
+        };
+        /**
          * JobsChanged
          * @description ``event: jobs``: jobs that are new or have changed, and ids of jobs that were removed.
          */
@@ -1268,6 +1960,14 @@ export interface components {
             items: components["schemas"]["Job"][];
             /** Removed */
             removed: string[];
+        };
+        /**
+         * Kernel
+         * @description A process that serves a model for inference.
+         */
+        Kernel: {
+            /** Ip */
+            ip: string;
         };
         /**
          * LogFile
@@ -1289,6 +1989,12 @@ export interface components {
             /** Next */
             next: string | null;
         };
+        /**
+         * LogName
+         * @description The logs of a process.
+         * @enum {string}
+         */
+        LogName: "stdout" | "stderr" | "launcherlog";
         /**
          * Logon
          * @description Answer of ``GET /auth/v1/logon``.
@@ -1497,6 +2203,38 @@ export interface components {
             until: number;
         };
         /**
+         * Plan
+         * @description A resource plan.
+         */
+        Plan: {
+            /** Description */
+            description: string;
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Path */
+            path: string;
+            /** Pid */
+            pid: string;
+            /** Slots */
+            slots: number;
+            /** Used Slots */
+            used_slots: number;
+        };
+        /**
+         * PlanNode
+         * @description A node of the tree of resource plans.
+         */
+        PlanNode: {
+            /** Childtreedto */
+            childTreeDto: components["schemas"]["PlanNode"][];
+            /** Id */
+            id: string;
+            /** Pid */
+            pid: string;
+        };
+        /**
          * Problem
          * @description RFC 9457 ``application/problem+json``: every error under ``/api/v1``.
          */
@@ -1514,6 +2252,12 @@ export interface components {
             /** Type */
             type: string;
         };
+        /**
+         * ProcessState
+         * @description The state of an engine's process.
+         * @enum {string}
+         */
+        ProcessState: "RUNNING" | "FINISHED" | "KILLED" | "ERROR";
         /**
          * Progress
          * @description How far a training is, by its newest report; empty before the first report. None stands for a value that is not
@@ -1656,6 +2400,18 @@ export interface components {
          */
         RoleName: "admin" | "user";
         /**
+         * Signed
+         * @description Answer of ``GET /platform/rest/conductor/v1/auth/logon``.
+         */
+        Signed: {
+            /** Accesstoken */
+            accessToken: string;
+            /** Role */
+            role: string;
+            /** Username */
+            username: string;
+        };
+        /**
          * Slot
          * @description One slot of a node, and the job that holds it.
          */
@@ -1776,6 +2532,44 @@ export interface components {
             time: number[];
             /** Utilisation */
             utilisation: number[];
+        };
+        /**
+         * Status
+         * @description How the platform is.
+         */
+        Status: {
+            /** Nodes */
+            nodes: {
+                [key: string]: number;
+            };
+            /** Slots */
+            slots: number;
+            /** Status */
+            status: string;
+            /** Used Slots */
+            used_slots: number;
+            /** Version */
+            version: string;
+        };
+        /**
+         * Task
+         * @description One process of a job: ``task0`` is the driver, each ``task12n`` an engine.
+         */
+        Task: {
+            /** End Time */
+            end_time: number;
+            /** Host */
+            host: string;
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Node */
+            node: string;
+            /** Start Time */
+            start_time: number;
+            /** State */
+            state: string;
         };
         /**
          * Timeline
@@ -1899,6 +2693,14 @@ export interface components {
             time: number;
             /** To Slots */
             to_slots: number;
+        };
+        /**
+         * Total
+         * @description A sum over all slots that an application holds.
+         */
+        Total: {
+            /** Total */
+            total: number;
         };
         /**
          * UsageIn
@@ -3128,6 +3930,35 @@ export interface operations {
             };
         };
     };
+    legacy_inference_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceToken"];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
     health_livez: {
         parameters: {
             query?: never;
@@ -3157,11 +3988,247 @@ export interface operations {
             };
         };
     };
+    conductor_logoff: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Message"];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    conductor_logon: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Signed"];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    conductor_instances: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Instance"][];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    conductor_listing: {
+        parameters: {
+            query?: {
+                /** @description The most items to return. */
+                length?: number | null;
+                /** @description `asc` or `desc`, for a `sort` without a `-`. */
+                order?: string;
+                search?: string;
+                /** @description One of id, applicationid, driverid, name, applicationname, state, submit_user, username, submit_time, submittedtime, start_time, end_time, endtime; a `-` before it sorts in descending order. */
+                sort?: string;
+                /** @description How many items at the head of the list to leave out. 416: all. */
+                start?: number;
+                /** @description States, separated by commas or as repeated parameters. */
+                state?: string[] | null;
+            };
+            header?: never;
+            path: {
+                /** @description Id of an instance group; any. */
+                sig_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Application"][];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    conductor_executor_log: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+                log: components["schemas"]["LogName"];
+                number: string;
+                /** @description Id of an instance group; any. */
+                sig_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    conductor_driver_log: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+                log: components["schemas"]["LogName"];
+                /** @description Id of an instance group; any. */
+                sig_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    configuration_conf: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: string;
+                    };
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
     execs_listing: {
         parameters: {
             query?: {
+                /** @description The most items to return. */
+                length?: number | null;
+                /** @description The most items to return. */
                 limit?: number | null;
                 sort_by?: string;
+                /** @description How many items at the head of the list to leave out. 416: all. */
+                start?: number;
                 state?: string[] | null;
             };
             header?: never;
@@ -3325,9 +4392,42 @@ export interface operations {
             };
         };
     };
+    execs_deploy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
     execs_log: {
         parameters: {
             query?: {
+                /** @description Only so many lines of each file's end. */
+                lastlines?: number | null;
                 logType?: string;
             };
             header?: never;
@@ -3434,6 +4534,495 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Framework"][];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    configuration_frameworks: {
+        parameters: {
+            query?: {
+                backend?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FrameworkDetail"][];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    configuration_framework_names: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string[];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    configuration_plan: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                plan: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    configuration_delete_plan: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                plan: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    configuration_tree: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanNode"];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_applications: {
+        parameters: {
+            query?: {
+                applicationid?: string;
+                applicationname?: string;
+                driverid?: string;
+                /** @description The most items to return. */
+                length?: number | null;
+                /** @description `asc` or `desc`, for a `sort` without a `-`. */
+                order?: string;
+                search?: string;
+                sigId?: string;
+                /** @description One of id, applicationid, driverid, name, applicationname, state, submit_user, username, submit_time, submittedtime, start_time, end_time, endtime; a `-` before it sorts in descending order. */
+                sort?: string;
+                /** @description How many items at the head of the list to leave out. 416: all. */
+                start?: number;
+                /** @description States, separated by commas or as repeated parameters. */
+                state?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Application"][];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_application: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Application"];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_driver_log: {
+        parameters: {
+            query?: {
+                /** @description Only so many lines of each file's end. */
+                lastlines?: number | null;
+            };
+            header?: never;
+            path: {
+                exec_id: string;
+                log: components["schemas"]["LogName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_executor_log: {
+        parameters: {
+            query?: {
+                /** @description Only so many lines of each file's end. */
+                lastlines?: number | null;
+            };
+            header?: never;
+            path: {
+                exec_id: string;
+                log: components["schemas"]["LogName"];
+                /** @description The executor's number, from 1 on. */
+                number: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_stop: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_records: {
+        parameters: {
+            query?: {
+                /** @description The most items to return. */
+                length?: number | null;
+                /** @description `asc` or `desc`, for a `sort` without a `-`. */
+                order?: string;
+                /** @description One of id, applicationid, driverid, name, applicationname, state, submit_user, username, submit_time, submittedtime, start_time, end_time, endtime; a `-` before it sorts in descending order. */
+                sort?: string;
+                /** @description How many items at the head of the list to leave out. 416: all. */
+                start?: number;
+                /** @description States, separated by commas or as repeated parameters. */
+                state?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRecord"][];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_record: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRecord"][];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_instances: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Instance"][];
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    applications_kubernetes_objects: {
+        parameters: {
+            query?: {
+                name?: string;
+                type?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    configuration_status: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
                 };
             };
             /** @description Refused or failed: `Error <status>: <sentence>`, as WMLA writes it. */
