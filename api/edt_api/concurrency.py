@@ -35,6 +35,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -170,6 +171,53 @@ def _end_with_the_parent() -> None:
 
 passwords = Processes("passwords", 2, "edt_api.access.passwords")
 unpacking = Processes("unpacking", 2, "edt_api.submissions.main_script")
+
+
+_Item = TypeVar("_Item")
+
+
+class Gathered(Generic[_Item, _T]):
+    """Calls of one function that takes several items at a time: items that come while a call runs share the next one.
+
+    Belongs to the event loop that uses it.
+    """
+
+    def __init__(self, do: Callable[[list[_Item]], list[_T | Exception]], runs: Runs, most: int) -> None:
+        """``do`` returns for each item its result, or the exception that is the answer to this item alone. ``runs``
+        runs it, with at most ``most`` items.
+        """
+        self._do, self._runs, self._most = do, runs, most
+        self._waiting: deque[tuple[_Item, asyncio.Future[_T]]] = deque()
+        self._working: asyncio.Task[None] | None = None
+
+    async def run(self, item: _Item) -> _T:
+        """Return the result of ``item``, or raise what is wrong with it or with the whole call.
+
+        A request that is cancelled waits for the result, because the call goes on.
+        """
+        answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, answer))
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+        with CancelScope(shield=True):
+            await asyncio.wait([answer])
+        return await answer
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                some = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+                try:
+                    found = await self._runs.run(self._do, [item for item, _ in some])
+                except Exception as error:
+                    found = [error] * len(some)
+                for (_, answer), each in zip(some, found, strict=True):
+                    if isinstance(each, Exception):
+                        answer.set_exception(each)
+                    else:
+                        answer.set_result(each)
+        finally:
+            self._working = None
 
 
 _Key = TypeVar("_Key", bound=Hashable)

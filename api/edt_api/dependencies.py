@@ -20,12 +20,14 @@ from fastapi import Depends, Header, Request
 from edt_api.access.guard import Authenticator
 from edt_api.access.passwords import Passwords
 from edt_api.access.rules import Audience, Caller, refusal
+from edt_api.concurrency import Gathered
 from edt_api.http import address
 from edt_api.settings import Settings
 from edt_api.submissions.uploads import Admission
 from edt_scheduler.model import idempotency
+from edt_scheduler.operations.submitting import Submission
 from edt_scheduler.platform import Platform
-from edt_scheduler.views import UserView
+from edt_scheduler.views import JobView, UserView
 
 
 def kept(name: str) -> Any:
@@ -83,6 +85,8 @@ TheSettings = Annotated[Settings, kept("settings")]
 ThePasswords = Annotated[Passwords, kept("passwords")]
 TheAuthenticator = Annotated[Authenticator, kept("authenticator")]
 TheAdmission = Annotated[Admission, kept("admission")]
+TheSubmits = Annotated[Gathered[Submission, JobView], kept("submits")]
+"""Makes jobs of submissions, together of those that come at the same time."""
 Stopping = Annotated[threading.Event, kept("stopping")]
 """Set when the server has been asked to stop. Requests that wait are then answered at once."""
 TheCaller = Annotated[Caller, Depends(_caller)]

@@ -50,12 +50,14 @@ from edt_api.submissions.uploads import Admission
 from edt_contract.durable import draft_beside
 from edt_scheduler.errors import Unavailable, UserExists
 from edt_scheduler.model.states import Role
-from edt_scheduler.operations import accounts, fleet
+from edt_scheduler.operations import accounts, fleet, submitting
 from edt_scheduler.platform import Platform, open_platform
 
 log = logging.getLogger("edt.api")
 
 BEAT_SECONDS = 3.0
+SUBMITTED_TOGETHER = 16
+"""How many submissions one transaction writes at most."""
 _RESOURCES = (
     health,
     openapi,
@@ -144,6 +146,8 @@ def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> F
             join_token = await to_thread.run_sync(ensure_join_token, settings)
             app.state.authenticator = Authenticator(platform, app.state.passwords, join_token)
             app.state.admission = Admission(settings.uploads_at_once, settings.uploads_per_user)
+            submit_all = partial(submitting.submit_all, platform)
+            app.state.submits = concurrency.Gathered(submit_all, concurrency.uploads, SUBMITTED_TOGETHER)
             app.state.readiness = health.Readiness(platform)
             app.state.watcher = stream.ChangeWatcher(platform, app.state.stopping)
             if settings.admin_password is not None:

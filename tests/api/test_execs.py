@@ -18,7 +18,7 @@ import pytest
 from edt_api.job_files import results
 from edt_api.job_files.files import Found, files
 from edt_scheduler.model.states import JobState
-from edt_scheduler.operations import execs
+from edt_scheduler.store import jobs as job_rows
 from edt_scheduler.views import JobView
 from support.credentials import PASSWORD
 from support.served_api import ARGS, EXECS, ServedApi, served, tar
@@ -540,7 +540,7 @@ class TestWhatSurvives:
             raise RuntimeError("the store is gone")
 
         with monkeypatch.context() as patch:
-            patch.setattr(execs, "submit", fails)
+            patch.setattr(job_rows, "add", fails)
             response = fresh_api.client("ana").post(EXECS, params={"args": ARGS}, files={"file": ("main.py", b"1\n")})
         assert response.status_code == 500
         assert response.text == "Error 500: something went wrong on the server's side; its log says what\n"

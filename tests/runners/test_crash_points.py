@@ -31,7 +31,7 @@ WHERE = {
     "scheduler/edt_scheduler/periodic/sweeping.py": {"SCHEDULER_SWEEP", "SCHEDULER_FENCED"},
     "scheduler/edt_scheduler/home/lost_found.py": {"SCHEDULER_NOTED", "SCHEDULER_SET_ASIDE"},
     "scheduler/edt_scheduler/platform/pairing.py": {"HOME_ID"},
-    "scheduler/edt_scheduler/operations/execs.py": {"API_RESERVED", "API_LAID_OUT"},
+    "scheduler/edt_scheduler/operations/submitting.py": {"API_RESERVED", "API_LAID_OUT"},
     "scheduler/edt_scheduler/operations/agents.py": {"API_REPORTS"},
     "api/edt_api/submissions/uploads.py": {"API_UPLOAD"},
     "api/edt_api/routes/execs.py": {"API_EXTRACTED", "API_SUBMITTED", "API_STOP"},

@@ -136,7 +136,7 @@ def test_a_submit_that_is_about_to_commit_keeps_its_folder_and_holds_nobody_up(
 
     with ThreadPoolExecutor() as pool:
         with monkeypatch.context() as paused:
-            paused.setattr("edt_scheduler.operations.execs.crash_point", pause)
+            paused.setattr("edt_scheduler.operations.submitting.crash_point", pause)
             submitting = pool.submit(stage.submitted)
             assert laid_out.wait(30)
         Leftovers(stage.platform).sweep()
@@ -158,7 +158,7 @@ def test_a_submit_that_stood_still_for_an_hour_is_refused_and_its_number_is_no_j
             Leftovers(stage.platform).sweep()
 
     with monkeypatch.context() as slow:
-        slow.setattr("edt_scheduler.operations.execs.crash_point", stand_still)
+        slow.setattr("edt_scheduler.operations.submitting.crash_point", stand_still)
         with pytest.raises(SubmitExpired, match=r"longer than an hour.*send it again"):
             stage.submit()
     assert stage.platform.database.trouble is None, "the database can write"

@@ -33,10 +33,9 @@ def add_job(tx: Connection) -> int:
         users.add(tx, "ada", "user", "hash", 1.0)
     ada = users.named(tx, "ada")
     assert ada is not None
-    number = reservations.add(tx, 1.0)
-    reservations.drop(tx, number)
-    given = {"user_id": ada.id, "spec": SPEC, "work_dir": "_submitted_code", "seed": 1, "threads": 1}
-    jobs.add(tx, number, **given, now=1.0)
+    (number,) = reservations.add(tx, 1.0, 1)
+    reservations.drop(tx, [number])
+    jobs.add(tx, [jobs.NewJob(number, ada.id, SPEC, "_submitted_code", seed=1, threads=1)], now=1.0)
     return number
 
 

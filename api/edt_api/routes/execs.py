@@ -22,7 +22,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import TypeAdapter
 
 from edt_api import concurrency, to_wire
-from edt_api.dependencies import TheAdmission, TheKey, ThePlatform, TheSettings, Viewer, for_users
+from edt_api.dependencies import TheAdmission, TheKey, ThePlatform, TheSettings, TheSubmits, Viewer, for_users
 from edt_api.errors import NotOffered, UploadRefused
 from edt_api.job_files import logs, results
 from edt_api.listing import LastLines, Length, Start, api_url, batches, order_of, states_named, streamed
@@ -34,8 +34,9 @@ from edt_api.submissions.submission import check_data_folder, code, job_spec, re
 from edt_api.submissions.uploads import Upload, receive
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_scheduler.model.idempotency import IdempotentRequest
-from edt_scheduler.model.jobs import JobKey, JobSpec
+from edt_scheduler.model.jobs import JobKey
 from edt_scheduler.operations import execs
+from edt_scheduler.operations.submitting import Submission as Submitted
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView, UserView
 
@@ -82,6 +83,7 @@ async def submit(
     settings: TheSettings,
     viewer: Viewer,
     admission: TheAdmission,
+    submits: TheSubmits,
     key: TheKey = None,
 ) -> jobs.Exec:
     """Submit a job. After the answer 200 the job, its arguments and its code are stored durably.
@@ -97,12 +99,14 @@ async def submit(
     async with admission.turn(viewer.id):
         receiving = receive(request.stream(), content_type, platform.settings.staged, most=settings.upload_bytes)
         async with receiving as upload:
-            job = await _take(platform, viewer, args, upload, key)
+            job = await _take(platform, submits, viewer, args, upload, key)
     crash_point(CrashPoint.API_SUBMITTED)
     return to_wire.execution(job, api_url(request))
 
 
-async def _take(platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None) -> JobView:
+async def _take(
+    platform: Platform, submits: TheSubmits, viewer: UserView, args: str | None, upload: Upload, key: str | None
+) -> JobView:
     """Read, unpack and store a submission. The order makes a wrong submission cost the least work."""
     found = await concurrency.uploads.run(_read, platform, viewer, args, upload, key)
     if isinstance(found, JobView):
@@ -111,13 +115,19 @@ async def _take(platform: Platform, viewer: UserView, args: str | None, upload: 
     staged = platform.settings.staged / uuid.uuid4().hex
     try:
         folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
+        crash_point(CrashPoint.API_EXTRACTED)
+        job = await submits.run(Submitted(viewer, job_spec(submission, folder, main), staged, idempotent))
     except BaseException:
-        with CancelScope(shield=True):
-            await concurrency.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
+        await _removed(staged)
         raise
-    crash_point(CrashPoint.API_EXTRACTED)
-    spec = job_spec(submission, folder, main)
-    return await concurrency.uploads.run(_stored, platform, viewer, spec, staged, idempotent)
+    if idempotent is not None:  # perhaps the same request has made this job before
+        await _removed(staged)
+    return job
+
+
+async def _removed(staged: Path) -> None:
+    with CancelScope(shield=True):
+        await concurrency.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
 
 
 def _read(
@@ -151,15 +161,6 @@ def _code(submission: Submission, upload: Upload) -> Iterator[IO[bytes]]:
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
     refuse_a_path(upload.file)
     yield upload.file
-
-
-def _stored(
-    platform: Platform, viewer: UserView, spec: JobSpec, staged: Path, idempotent: IdempotentRequest | None
-) -> JobView:
-    try:
-        return execs.submit(platform, owner=viewer, spec=spec, staged=staged, request=idempotent)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)  # already moved if the job was stored
 
 
 def _idempotent(platform: Platform, key: str, args: str | None, data: str | None, file: IO[bytes]) -> IdempotentRequest:

@@ -4,6 +4,7 @@ touches both folders.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,17 @@ MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
 """WMLA's plain TensorFlow samples create RESULT_DIR/model themselves. All other scripts expect the folder to exist."""
 
 
+def sync_parents(settings: Settings, codes: Iterable[SubmittedCode]) -> None:
+    """Make the moves of these codes durable.
+
+    Raises:
+        OSError: The disk does not accept it. The moves are done.
+    """
+    folders = {code.staged.parent for code in codes}
+    for folder in (settings.jobs, *folders) if folders else ():
+        durable.sync(folder)
+
+
 @dataclass
 class SubmittedCode:
     """The submitted code and the place where it is: staged, or in a job's folder."""
@@ -26,7 +38,8 @@ class SubmittedCode:
     inode: int = 0
 
     def lay_out(self, settings: Settings, number: int, spec: JobSpec) -> bool:
-        """Make the job's folder and move the code into it, durably.
+        """Make the job's folder and move the code into it. What is in the folder is durable when this returns; that it
+        is there, and no longer staged, is once ``sync_parents`` has returned.
 
         Returns:
             False: the home holds a folder, link or file of this name, which belongs to another job. Nothing was
@@ -49,8 +62,7 @@ class SubmittedCode:
                 (directory / "model").mkdir()
             self.directory, self.inode = directory, self.staged.stat().st_ino
             self.staged.rename(directory / SUBMITTED_CODE)
-            for folder in (directory, directory.parent, self.staged.parent):
-                durable.sync(folder)
+            durable.sync(directory)
         except OSError:  # for example a full disk: there will be no job, so leave nothing of its folder
             self._undo(directory)
             raise

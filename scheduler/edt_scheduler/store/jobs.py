@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -40,25 +40,49 @@ from edt_scheduler.store.tables import job_events, jobs, users
 _DECIDED_ON = (JobState.PENDING, JobState.RUNNING)
 
 
-def add(
-    tx: Connection, number: int, *, user_id: int, spec: JobSpec, work_dir: str, seed: int, threads: int, now: float
-) -> None:
-    """Insert a job in state SUBMITTED, under a number that was reserved for it."""
-    query = insert(jobs).values(
-        id=number,
-        user_id=user_id,
-        state=JobState.SUBMITTED,
-        **{name: value for name, value in asdict(spec).items() if name in jobs.c},
-        work_dir=work_dir,
-        seed=seed,
-        threads=threads,
-        progress={},
-        created_at=now,
+@dataclass(frozen=True)
+class NewJob:
+    """A job that is to be written under a number that was reserved for it."""
+
+    number: int
+    user_id: int
+    spec: JobSpec
+    work_dir: str
+    seed: int
+    threads: int
+
+
+def add(tx: Connection, new: Sequence[NewJob], now: float) -> None:
+    """Insert jobs in state SUBMITTED, with the events that their history begins with."""
+    tx.execute(insert(jobs), [_row(job, now) for job in new])
+    tx.execute(
+        insert(job_events),
+        [
+            {"job_id": job.number, "seq": seq, "time": now, "fence": 0, **event}
+            for job in new
+            for seq, event in enumerate(_first_events(job.spec), 1)
+        ],
     )
-    tx.execute(query)
-    if spec.remark:
-        record(tx, number, "remark", spec.remark, {}, now)
-    record(tx, number, "state", JobState.SUBMITTED, {"after": JobState.SUBMITTED}, now)
+
+
+def _row(job: NewJob, now: float) -> dict[str, Any]:
+    return {
+        **{name: value for name, value in vars(job.spec).items() if name in jobs.c},
+        "id": job.number,
+        "user_id": job.user_id,
+        "state": JobState.SUBMITTED,
+        "events": len(_first_events(job.spec)),
+        "work_dir": job.work_dir,
+        "seed": job.seed,
+        "threads": job.threads,
+        "progress": {},
+        "created_at": now,
+    }
+
+
+def _first_events(spec: JobSpec) -> list[dict[str, Any]]:
+    submitted = {"kind": "state", "message": JobState.SUBMITTED, "data": {"after": JobState.SUBMITTED}}
+    return [*([{"kind": "remark", "message": spec.remark, "data": {}}] if spec.remark else []), submitted]
 
 
 def get(tx: Connection, number: int) -> Row[Any]:

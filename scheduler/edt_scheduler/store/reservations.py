@@ -7,9 +7,12 @@ the job can no longer be written, and no row names the folder.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
 from edt_scheduler.store import jobs
+from edt_scheduler.store.queries import rows_of
 from edt_scheduler.store.tables import reservations
 
 KEPT_SECONDS = 3600.0
@@ -18,18 +21,20 @@ this is told to try again.
 """
 
 
-def add(tx: Connection, now: float) -> int:
-    """Reserve a number that no job and no other reservation ever had."""
+def add(tx: Connection, now: float, count: int) -> list[int]:
+    """Reserve numbers that no job and no other reservation ever had, one after the other."""
     highest = tx.execute(select(func.max(reservations.c.number))).scalar_one() or 0
-    number = max(jobs.newest_number(tx), highest) + 1  # after a restore the counter may be too low
-    jobs.skip_numbers(tx, number)
-    tx.execute(insert(reservations).values(number=number, created_at=now))
-    return number
+    first = max(jobs.newest_number(tx), highest) + 1  # after a restore the counter may be too low
+    numbers = list(range(first, first + count))
+    jobs.skip_numbers(tx, numbers[-1])
+    tx.execute(insert(reservations), [{"number": number, "created_at": now} for number in numbers])
+    return numbers
 
 
-def drop(tx: Connection, number: int) -> bool:
-    """Remove a reservation. False: the number is not reserved, or no longer."""
-    return tx.execute(delete(reservations).where(reservations.c.number == number)).rowcount == 1
+def drop(tx: Connection, numbers: Collection[int]) -> set[int]:
+    """Remove these reservations. Returns the numbers that were reserved."""
+    dropping = delete(reservations).returning(reservations.c.number)
+    return {row.number for row in rows_of(tx, dropping, reservations.c.number, numbers)}
 
 
 def held(tx: Connection) -> set[int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from edt_scheduler.store.queries import rows_of
 from edt_scheduler.store.tables import tokens, users
 
 
@@ -28,6 +30,11 @@ def named(tx: Connection, name: str) -> Row[Any] | None:
 def get(tx: Connection, user_id: int) -> Row[Any] | None:
     """A user who was not removed."""
     return tx.execute(select(users).where(users.c.id == user_id, users.c.removed_at.is_(None))).one_or_none()
+
+
+def there(tx: Connection, ids: Collection[int]) -> set[int]:
+    """Those of these users who were not removed."""
+    return {row.id for row in rows_of(tx, select(users.c.id).where(users.c.removed_at.is_(None)), users.c.id, ids)}
 
 
 def listed(tx: Connection, limit: int | None = None, after: int = 0) -> list[Row[Any]]:
