@@ -8,13 +8,12 @@ processes have ended. The driver or the coordinator may be started again during 
 from __future__ import annotations
 
 import contextlib
-import math
 import queue
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,11 @@ from edt_runner.checkpoints import checkpoint
 from edt_runner.checkpoints.snapshot import read_state
 from edt_runner.checkpoints.user_files import sweep
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.driver_log import DriverLog, Observer
 from edt_runner.engine.checksum_sender import NEVER
 from edt_runner.errors import PeerLost, StateMismatch, Suspended, TrainingFailed
-from edt_runner.loggers import ELog
 from edt_runner.protocol.channel import Channel, connect
-from edt_runner.protocol.data import MetricItem, ReplicaHistory, TrainingDefinition
+from edt_runner.protocol.data import ReplicaHistory, TrainingDefinition
 from edt_runner.protocol.engine_messages import ReplicasChanged
 from edt_runner.protocol.messages import (
     BeginTraining,
@@ -47,7 +46,7 @@ from edt_runner.protocol.messages import (
     TrainedStateReceived,
     TrainingSuspended,
 )
-from edt_runner.schedule import StepKind
+from edt_runner.step_lines import DriverLines
 from edt_runner.supervisor.agent_link import COORDINATOR
 from edt_runner.training import Training, model_dir
 
@@ -71,6 +70,7 @@ class Driver:
         spec: the attempt.
         coordinator: ``host:port`` of the coordinator when the driver starts.
         observe: is called with each new item of metrics, and with its metrics as numbers (NaN in place of None).
+        lines: writes lines about the training to standard output; None: nobody does.
     """
 
     def __init__(
@@ -78,17 +78,15 @@ class Driver:
         training: Training,
         spec: AttemptSpec,
         coordinator: str,
-        observe: Callable[[MetricItem, Mapping[str, float]], None] = lambda item, metrics: None,
+        observe: Observer = lambda item, metrics: None,
+        lines: DriverLines | None = None,
     ) -> None:
-        self._training, self._spec, self._observe = training, spec, observe
+        self._training, self._spec = training, spec
         self._adapter, _ = training.with_callbacks(training.adapter(on_device=False), runs=False)
-        self._logger = training.request.driver_logger or ELog(spec.log_dir, training.schedule.micro_batches)
+        self._log = DriverLog(training, spec, observe, lines)
         self._address = coordinator
         self._channel = Channel(self._connect())
         self._state_at: dict[str, Any] = {"offset": 0, "metric_sums": {}}
-        self._logged = {StepKind.TRAIN.value: -1, StepKind.VALIDATE.value: 0}
-        """The newest training step and the newest validated epoch in the log; -1: not known until the first item of
-        metrics arrives (``_is_new``)."""
         self.digest = ""
         """Digest of the trained state; empty until the state has arrived."""
         self._transfer: tuple[int, GlooPlane, str] | None = None
@@ -122,7 +120,7 @@ class Driver:
         self._resume()
         crash_point(CrashPoint.DRIVER_BEGIN)
         self._definition = self._define()
-        self._logger.on_train_begin()
+        self._log.begin()
         try:
             while True:
                 self._begin()
@@ -131,6 +129,7 @@ class Driver:
                     answered = True
                     if self._handle(number, message):
                         crash_point(CrashPoint.DRIVER_RELEASED)
+                        self._log.finished()
                         sweep(model_dir(self._spec.result_dir))  # all engines that wrote to the folder are gone
                         return
                 self._channel.close()
@@ -138,7 +137,7 @@ class Driver:
                     time.sleep(_ANSWER_SECONDS)
                 self._channel = Channel(self._connect())
         finally:
-            self._logger.on_train_end()
+            self._log.close()
             self._channel.end()
             if self._reader is not None:
                 self._reader.join(_END_SECONDS)  # no thread of this package lives until the interpreter ends
@@ -242,9 +241,7 @@ class Driver:
                 self._receive_state(number, message)
             case MetricsBundle(number=bundle, items=items):
                 crash_point(CrashPoint.DRIVER_METRICS)
-                for item in items:
-                    if self._is_new(item):
-                        self._log(item)
+                self._log.take(items)
                 self._channel.send(MetricsLogged(bundle))
             case Note(text=text):
                 print(text, file=sys.stderr)
@@ -286,20 +283,6 @@ class Driver:
         schedule = self._training.schedule
         print(f"Resuming from step {schedule.steps_before(found.offset)} of {schedule.steps}.", file=sys.stderr)
 
-    def _is_new(self, item: MetricItem) -> bool:
-        """Return whether ``item`` has not been logged. After a crash, engines send items again that may not have
-        arrived."""
-        kind = item.phase
-        number = item.step if kind == StepKind.TRAIN.value else item.epoch
-        if self._logged[kind] < 0:  # a training's first step, or an item that a previous driver may have logged
-            schedule, width = self._training.schedule, self._training.widths.at(0, engines=1)
-            first = number <= schedule.at(0, width).training_steps_after  # committed by one engine alone
-            self._logged[kind] = 0 if first or not isinstance(self._logger, ELog) else self._logger.last_step()
-        if number <= self._logged[kind]:
-            return False
-        self._logged[kind] = number
-        return True
-
     def _send_state(self, number: int, message: SendStateToEngine) -> None:
         """Send the state to the first engine. If the engine dies during the transfer, the coordinator will name
         another."""
@@ -330,14 +313,6 @@ class Driver:
         self.digest = message.digest
         crash_point(CrashPoint.DRIVER_RECEIVED_STATE)
         self._channel.send(TrainedStateReceived())
-
-    def _log(self, item: MetricItem) -> None:
-        metrics = {name: math.nan if value is None else value for name, value in item.metrics.items()}
-        self._observe(item, metrics)
-        if item.phase == StepKind.TRAIN.value:
-            self._logger.log_train_metrics(metrics, item.iteration, item.epoch, item.workers)
-        else:
-            self._logger.log_test_metrics(metrics, 0, item.epoch)
 
 
 def _is_there(path: Path) -> bool:

@@ -12,6 +12,7 @@ Every value is written as text. Its type is 2 for a whole number and 3 for anoth
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -73,14 +74,15 @@ def line(
 
 
 def write_history(result_dir: Path, entries: Sequence[tuple[Any, Mapping[str, Any]]]) -> None:
-    """Write ``val_dict_list.json``, which a hyperparameter search reads: ``[{"steps": 1, "loss": 0.1}, ...]``.
+    """Write ``val_dict_list.json``, which a hyperparameter search reads: ``[{"steps": 1, "loss": 0.1}, ...]``. A value
+    that is None or not finite becomes null.
 
     Args:
         result_dir: the folder that the file is written to.
         entries: (step, values) of each evaluation, in order.
     """
     rows = [
-        {"steps": plain(step), **{name: plain(value) for name, value in values.items()}} for step, values in entries
+        {"steps": plain(step), **{name: _finite(value) for name, value in values.items()}} for step, values in entries
     ]
     write_whole(result_dir / HISTORY_NAME, json.dumps(rows), durable=False)
 
@@ -92,6 +94,11 @@ def plain(value: Any) -> int | float | str:
     if isinstance(value, Integral):
         return int(value)
     return float(value) if isinstance(value, Real) else str(value)
+
+
+def _finite(value: Any) -> int | float | str | None:
+    found = None if value is None else plain(value)
+    return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 def _typed(value: Any) -> dict[str, Any]:

@@ -11,8 +11,10 @@ NumPy and the frameworks that are already imported with EDT_SEED. In a job, the 
 """
 
 from edt_runner.launch.train import seed_plain_process
+from edt_runner.step_lines import print_backend
 from fabric_model.model import FabricModel
 
 __all__ = ["FabricModel"]
 
+print_backend()
 seed_plain_process()

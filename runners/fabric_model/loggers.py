@@ -19,8 +19,7 @@ from typing import Any
 
 from edt_runner import context
 from edt_runner.errors import UsageError
-from edt_runner.loggers import Logger
-from edt_runner.lr_scaling.update import DETAILS
+from edt_runner.loggers import Logger, accuracy
 from fabric_model.arguments import usage
 
 _METHODS = {"log_train_metrics": 4, "log_test_metrics": 3}
@@ -102,14 +101,7 @@ class AnyLogger:
 def _old_arguments(metrics: Mapping[str, float], completed: int) -> tuple[float, float, int, int]:
     role = context.current()
     worker = int(role.name) if role is not None and role.role == "engine" else 0
-    return float(metrics["loss"]), 100.0 * _accuracy(metrics), completed, worker
-
-
-def _accuracy(metrics: Mapping[str, float]) -> float:
-    """The accuracy; 0 if there is no metric, as in the log lines of WMLA 4.x."""
-    others = {name: value for name, value in metrics.items() if name != "loss" and name not in DETAILS}
-    named = next((value for name, value in others.items() if "acc" in name.lower()), None)
-    return float(named if named is not None else next(iter(others.values()), 0.0))
+    return float(metrics["loss"]), 100.0 * accuracy(metrics), completed, worker
 
 
 def _family(keyword: str, method: Callable[..., Any], name: str, by_keyword: Family) -> Family:

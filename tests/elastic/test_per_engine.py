@@ -127,7 +127,7 @@ def test_a_training_that_begins_wide_is_logged_behind_an_earlier_one(attempt: At
         log.write_text(f"[2026-01-01 00:00:00] Train,\tTimestamp: 1,\tGlobal steps: {SCHEDULE.steps}\n")
         training.settle([1])
         assert training.finish()["kind"] == "finished"
-        steps = [int(step) for step in re.findall(r"Global steps: (\d+)", log.read_text())]
+        steps = [int(step) for step in re.findall(r"Train,.*Global steps: (\d+)", log.read_text())]
     assert steps == [SCHEDULE.steps, *range(4, SCHEDULE.steps + 1, 4)]
 
 

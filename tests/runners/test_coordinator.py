@@ -147,10 +147,12 @@ def test_a_driver_of_another_release_waits_between_its_tries(
     training = SimpleNamespace(
         adapter=lambda on_device: None,
         with_callbacks=lambda adapter, runs: (adapter, None),
-        request=SimpleNamespace(driver_logger=SimpleNamespace(on_train_begin=int, on_train_end=int)),
+        request=SimpleNamespace(driver_logger=SimpleNamespace(on_train_begin=int, on_train_end=int), notes=()),
         samples=SimpleNamespace(notes=()),
     )
-    spec = SimpleNamespace(spool_dir=str(tmp_path), token=TOKEN, socket=str(tmp_path / "gone"))
+    spec = SimpleNamespace(
+        spool_dir=str(tmp_path), result_dir=str(tmp_path), token=TOKEN, socket=str(tmp_path / "gone")
+    )
     for step in ("_resume", "_define", "_begin"):
         monkeypatch.setattr(Driver, step, lambda driver: None)
     ended: list[BaseException] = []

@@ -169,7 +169,7 @@ def a_driver(folder: Path) -> Iterator[Driver]:
         with_callbacks=lambda adapter, runs: (adapter, None),
         request=SimpleNamespace(driver_logger=SimpleNamespace()),
     )
-    spec = SimpleNamespace(host="127.0.0.1", spool_dir=str(folder), token="a token for tests")
+    spec = SimpleNamespace(host="127.0.0.1", spool_dir=str(folder), result_dir=str(folder), token="a token for tests")
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         accepting = pool.submit(Coordinator, listener)
         own = Driver(cast(Any, training), cast(Any, spec), f"127.0.0.1:{listener.getsockname()[1]}")

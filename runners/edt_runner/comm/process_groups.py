@@ -63,6 +63,8 @@ class GlooPlane:
 
     def __init__(self, host: str, dtype: torch.dtype, interface: str | None = None) -> None:
         self._host, self._interface, self._dtype = host, interface, dtype
+        self.item_bytes = dtype.itemsize
+        """Bytes of a number of a local."""
         self._probe = connections.ProbePort(host)
         self.probe_address = self._probe.address
         self._endpoint = self._listen()

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from edt_contract.durable import reason
 from edt_contract.encoding import to_json_object
+from edt_contract.reports import ExitKind
 from edt_runner import environment
 from edt_runner.adapter import State
 from edt_runner.checkpoints import checkpoint
@@ -28,6 +29,7 @@ from edt_runner.errors import EXIT_STATUSES, CheckpointError
 from edt_runner.frameworks.flat import checksums
 from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.protocol.messages import LeaveEngines, Note
+from edt_runner.step_lines import EngineLines
 from edt_runner.supervisor import agent_link
 from edt_runner.training import Training, model_dir
 
@@ -59,7 +61,10 @@ def live(parts: EngineParts) -> NoReturn:
     logger = parts.training.request.worker_logger
     if logger is not None:
         logger.on_train_begin()
+    parts.lines.begin()
     kind = Engine(parts).run()
+    if kind in (ExitKind.FINISHED, ExitKind.LEFT):
+        parts.lines.end()
     if logger is not None:
         logger.on_train_end()
     parts.loader.close()
@@ -100,6 +105,7 @@ def _prepare(training: Training, role: Context) -> EngineParts:
             report=lambda error: link.report("storage", place=PLACE, error=error, seconds=0.0),
             note=lambda text: link.send(Note(text)),
         ),
+        EngineLines(),
         lambda most: _restore(Path(spec.checkpoint_dir), most, adapter),
     )
 

@@ -30,6 +30,7 @@ from edt_runner.protocol.data import RegroupStatus
 from edt_runner.protocol.messages import GuaranteeEnded
 from edt_runner.schedule import Split, Step, StepKind, even_split, plan_of
 from edt_runner.seeds import step_seed
+from edt_runner.step_lines import EngineLines
 from edt_runner.training import Training
 
 
@@ -49,6 +50,7 @@ class EngineParts:
     checksum_sender: ChecksumSender
     hooks: UserCallbacks | None
     files: UserFiles
+    lines: EngineLines
     restore: Callable[[int], Mapping[str, Any]]
     """Loads the newest checkpoint of the given offset or an earlier one into the adapter, and removes later
     checkpoints. It returns the part of the state that is not in the adapter. It raises CheckpointError if there is no
@@ -86,6 +88,8 @@ class StepRunner:
         self._tried_in = 0
         """The generation in which the coming step was tried last."""
         self._reported_first_step = False
+        self._step_sums: list[float] = []
+        """Sums of loss and metrics of the step that was committed last, over all engines."""
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     @property
@@ -251,6 +255,8 @@ class StepRunner:
         self.reach(CrashPoint.ENGINE_REDUCED)
         self.commit(reduced, membership, step)
         self._log_own(step, own, group.size)
+        if trains and len(parts[group.rank]):
+            self._write_lines(step, len(parts[group.rank]))
         if not self._reported_first_step and trains and len(parts[group.rank]):
             self._reported_first_step = True
             self._link.report("engine-counted", allocation=int(self._link.name), step=step.training_steps_before)
@@ -297,7 +303,7 @@ class StepRunner:
         self.reach(CrashPoint.ENGINE_APPLIED)
         if step.index == 0:
             self._epoch_sums.reset(step.kind)
-        sums = self._adapter.sums(step.kind, reduced)
+        sums = self._step_sums = self._adapter.sums(step.kind, reduced)
         self._epoch_sums.add(step.kind, sums)
         self.offset += step.advance
         self.reduced, self._sums = reduced if whole else None, None
@@ -383,6 +389,18 @@ class StepRunner:
             logger.log_train_metrics(values, iteration, epoch, workers)
         else:
             logger.log_test_metrics(values, iteration, epoch)
+
+    def _write_lines(self, step: Step, own: int) -> None:
+        """Write lines about a committed training step to standard output. ``own``: number of its micro-batches that
+        this engine has computed."""
+        schedule, sums, steps = self._schedule, self._step_sums, step.training_steps_after
+        self._parts.lines.committed(
+            own,
+            steps * schedule.micro_batches,
+            steps // schedule.steps_per_epoch,
+            lambda: self._adapter.values(sums),
+            (self._adapter.size(StepKind.TRAIN) * self._parts.plane.item_bytes, step.micro_batches),
+        )
 
     def reach(self, point: CrashPoint) -> None:
         """Mark a point at which a test may end this engine."""

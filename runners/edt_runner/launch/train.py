@@ -44,6 +44,7 @@ from edt_runner.lr_scaling import emulation
 from edt_runner.lr_scaling.update import DETAILS
 from edt_runner.protocol.data import MetricItem
 from edt_runner.schedule import Schedule, StepKind
+from edt_runner.step_lines import DriverLines
 from edt_runner.training import Training, TrainRequest, model_dir, seed_of
 
 INTERRUPTED = 130
@@ -74,7 +75,7 @@ def train(request: TrainRequest, name: str = "train()") -> None:
     training = Training(request, process.spec.max_engines, seed_of(request, process))
     if process.role == "engine":
         main.live(main.prepared(training, process))  # does not return
-    Driver(training, process.spec, process.coordinator).run()
+    Driver(training, process.spec, process.coordinator, lines=DriverLines()).run()
 
 
 def trained_files() -> Path | None:
