@@ -33,6 +33,7 @@ from edt_api import concurrency
 from edt_api.access.passwords import Passwords
 from edt_api.main import create_app, ensure_join_token, first_admin
 from edt_api.openapi import text
+from edt_api.protocol import MOST_HEAD_BYTES, Protocol
 from edt_api.schemas.cluster import LEAST_PASSWORD, MOST_PASSWORD
 from edt_api.settings import Settings
 from edt_migrations import DatabaseTooNew
@@ -101,6 +102,8 @@ def _serve(settings: Settings) -> int:
         proxy_headers=False,  # http.py reads these headers, and X-Forwarded-Host besides
         timeout_graceful_shutdown=_GRACE_SECONDS,
         ws="none",
+        http=Protocol,
+        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
         log_level="warning",
     )
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -10,13 +10,54 @@ from hypothesis import strategies as st
 
 from edt_api.errors import ArgumentsInvalid
 from edt_api.submissions.args import LONGEST, MASK, parse, split
-from edt_api.submissions.options import MOST_WORKERS
+from edt_api.submissions.options import MOST_WORKERS, OPTIONS
 
 START = "--exec-start edtPyTorch"
 MIXED = [
     *("--numWorker", "--numWorker=2", "2", "--", "--msd-env", "A=b", "--model-main", "x.py", "–msd-env", "--epochs"),
     *("--edt-options", "maxWorkers=3", "'", '"q"', "\\", "--data-source", "[]", "--exec-start", "=", ""),
 ]
+RIGHT = {
+    "--workerDeviceType": ["cpu", "gpu", "GPU"],
+    "--workerMemory": ["8g", "8G", "4096M", "16Gi", "4096", "1.5gb"],
+    "--workerCPULimit": ["2", "0.5", "500m"],
+    "--numDriver": ["0", "1"],
+    "--driverDeviceNum": ["0", "2"],
+    "--msd-image-pull-policy": ["Always", "Never", "IfNotPresent"],
+    "--msd-podaffinity-rule": ["preferred", "required"],
+    "--msd-priority": ["1", "5000"],
+    "--msd-pending-timeout": ["600"],
+    "--msd-attr": ["a=b", "a=b=c", "a="],
+    "--msd-label": ["team=a", "b"],
+    "--debug-level": ["debug", "info", "warn", "error"],
+    "--python-version": ["3", "3.6", "3.11.4"],
+    "--sc-runasuser": ["0", "1000"],
+    "--consumer": ["/root/training"],
+    "--ig": ["dli"],
+}
+"""Values that options without effect take."""
+WRONG = {
+    "--workerDeviceType": ["tpu", ""],
+    "--workerMemory": ["much", "-1g", "8x", "8 g", ""],
+    "--driverMemoryLimit": ["g"],
+    "--workerCPULimit": ["half", "-1", "1e3"],
+    "--numDriver": ["-1", "one", "1.5"],
+    "--numPs": ["x"],
+    "--msd-image-pull-policy": ["Sometimes"],
+    "--msd-podaffinity-rule": ["maybe"],
+    "--msd-priority": ["0", "-5", "high", str(2**31)],
+    "--msd-pending-timeout": ["0", "1h"],
+    "--msd-attr": ["a", "=b", ""],
+    "--msd-label": [" "],
+    "--debug-level": ["loud"],
+    "--python-version": ["three", "3.", "3.6.1.2"],
+    "--sc-runasuser": ["root", "-1", str(2**32)],
+    "--sc-fsgroup": ["users"],
+    "--consumer": [""],
+}
+GIVEN = st.sampled_from([(name, value) for name, values in RIGHT.items() for value in values])
+OWN = st.tuples(st.just(""), st.sampled_from(["--epochs", "3", "x y", "-", "--lr=.1"]))
+ANY_VALUE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 quick = settings(max_examples=60, deadline=None)
 
 
@@ -183,6 +224,114 @@ class TestValues:
     def test_a_value_that_is_missing_is_not_taken_from_the_next_option(self, line: str) -> None:
         with pytest.raises(ArgumentsInvalid, match="--numWorker: got nothing"):
             parse(f"{START} {line}")
+
+
+class TestOptionsWithoutEffect:
+    @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in RIGHT.items() for value in values])
+    def test_what_wmlas_clients_send_is_taken_and_recorded(self, name: str, value: str) -> None:
+        for line in (f"{name} {shlex.quote(value)}", f"{name}={shlex.quote(value)}"):
+            parsed = parse(f"{START} {line} --epochs 2")
+            assert parsed.options == (("--exec-start", "edtPyTorch"), (name, value))
+            assert parsed.arguments == ("--epochs", "2")
+
+    @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+    def test_nonsense_is_refused_with_the_option_the_value_and_what_it_takes(self, name: str, value: str) -> None:
+        with pytest.raises(ArgumentsInvalid) as refused:
+            parse(f"{START} {name}={shlex.quote(value)}")
+        got = repr(value) if value.strip() else "nothing"
+        assert str(refused.value) == f"{name}: got {got}; it takes {OPTIONS[name].takes}"
+
+    def test_the_last_value_is_recorded_and_all_of_what_may_be_given_often(self) -> None:
+        line = "--msd-label a --ig one --msd-attr x=1 --msd-label b=2 --ig two --msd-attr y=2 --msd-label a"
+        assert parse(f"{START} {line}").options[1:] == (
+            ("--msd-label", "a"),
+            ("--msd-attr", "x=1"),
+            ("--msd-label", "b=2"),
+            ("--ig", "two"),
+            ("--msd-attr", "y=2"),
+            ("--msd-label", "a"),
+        )
+
+    def test_secrets_are_recorded_as_stars(self) -> None:
+        line = "--cs-url-bearer hush --cs-rmq-meta=host=hush,password=hush --msd-env TOKEN=hush --msd-env A="
+        assert parse(f"{START} {line}").options[1:] == (
+            ("--cs-url-bearer", MASK),
+            ("--cs-rmq-meta", MASK),
+            ("--msd-env", f"TOKEN={MASK}"),
+            ("--msd-env", f"A={MASK}"),
+        )
+
+    def test_a_wrong_value_that_does_not_count_is_not_looked_at(self) -> None:
+        assert parse(f"{START} --msd-priority high --msd-priority 3").options[1:] == (("--msd-priority", "3"),)
+
+    @quick
+    @given(st.lists(st.tuples(GIVEN | OWN, st.sampled_from([" ", "=", "   "]))))
+    def test_recorded_options_come_back_and_the_scripts_words_stay_in_order(
+        self, given: list[tuple[tuple[str, str], str]]
+    ) -> None:
+        line = " ".join(f"{name}{name and between}{shlex.quote(value)}" for (name, value), between in given)
+        parsed = parse(f"{START} {line}")
+        assert parsed.arguments == tuple(value for (name, value), _ in given if not name)
+        last = {name: at for at, ((name, _), _) in enumerate(given)}
+        kept = [
+            (name, value)
+            for at, ((name, value), _) in enumerate(given)
+            if name and (OPTIONS[name].repeatable or last[name] == at)
+        ]
+        assert list(parsed.options[1:]) == kept
+
+    @quick
+    @given(st.sampled_from(sorted(OPTIONS)), ANY_VALUE)
+    def test_any_value_of_any_option_is_understood_or_refused_by_its_name(self, name: str, value: str) -> None:
+        try:
+            parsed = parse(f"{START} {name}={shlex.quote(value)}")
+        except ArgumentsInvalid as refused:
+            assert str(refused).startswith(f"{name}: got ") and "; it takes " in str(refused)
+            return
+        assert parsed.options[-1][0] == name
+        assert parsed.arguments == ()
+
+
+class TestSlips:
+    @pytest.mark.parametrize(
+        ("slip", "name"),
+        [
+            ("--numWorkr", "--numWorker"),
+            ("--numWroker", "--numWorker"),
+            ("--NUMWORKER", "--numWorker"),
+            ("--worker-memory", "--workerMemory"),
+            ("--workerMemorys", "--workerMemory"),
+            ("--msd_priority", "--msd-priority"),
+            ("--msd-prioritty", "--msd-priority"),
+            ("--msd-pending-timout", "--msd-pending-timeout"),
+            ("--msd-image-pull-polcy", "--msd-image-pull-policy"),
+            ("--cs-datastor-meta", "--cs-datastore-meta"),
+            ("--conda-env-nam", "--conda-env-name"),
+            ("--debuglevel", "--debug-level"),
+            ("--model-mian", "--model-main"),
+            ("--msd-labels", "--msd-label"),
+        ],
+    )
+    def test_a_misspelt_option_is_named_whether_it_has_an_effect_or_not(self, slip: str, name: str) -> None:
+        given = parse(f"{START} --lr 1 {slip} 4")
+        assert given.arguments == ("--lr", "1", slip, "4")
+        assert given.remark == f"{slip} went to the script, since the platform's option is {name}"
+
+    @pytest.mark.parametrize(
+        "word",
+        ["--epochs", "--lr", "--model", "--model-name", "--batch-size", "--data-dir", "--log-level", "--num-epochs",
+         "--momentum", "--seed", "--workers", "--max-epochs", "--image-size", "--device", "--gpus", "--i", "--IG"],
+    )  # fmt: skip
+    def test_usual_words_of_scripts_are_no_slips(self, word: str) -> None:
+        assert parse(f"{START} {word} 1").remark is None
+
+    def test_many_slips_are_told_in_short(self) -> None:
+        remark = parse(f"{START} {' '.join(f'--numWorke{n}' for n in range(9))}").remark
+        assert remark is not None and remark.endswith("; so did 4 more words like options of the platform")
+
+    def test_a_long_line_of_slips_costs_little(self) -> None:
+        parsed = parse(f"{START} {' '.join(f'--nu{n:06}' for n in range(20_000))}")
+        assert len(parsed.arguments) == 20_000
 
 
 class TestFrameworks:

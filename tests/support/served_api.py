@@ -22,6 +22,7 @@ from pydantic import SecretStr
 
 from edt_api.access.passwords import Passwords
 from edt_api.main import create_app
+from edt_api.protocol import MOST_HEAD_BYTES, Protocol
 from edt_api.settings import Settings
 from edt_scheduler.model.states import Role
 from edt_scheduler.operations import accounts, execs
@@ -120,7 +121,14 @@ def served(home: Path, **settings: Any) -> Iterator[ServedApi]:
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, ws="none", proxy_headers=False, timeout_graceful_shutdown=3
+        app,
+        log_config=None,
+        access_log=False,
+        ws="none",
+        http=Protocol,
+        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+        proxy_headers=False,
+        timeout_graceful_shutdown=3,
     )
     server = uvicorn.Server(config)
     loop = asyncio.new_event_loop()
