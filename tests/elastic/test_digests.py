@@ -52,6 +52,15 @@ def test_joins_and_leaves_change_nothing(attempt: Attempt, digest: str) -> None:
     )
 
 
+@pytest.mark.extended
+def test_a_step_of_the_users_own_has_the_bits_of_the_platforms(attempt: Attempt, digest: str) -> None:
+    with attempt(*CONV, "--own-step") as training:
+        for engines in ([1], [1, 2, 3], [2, 3]):
+            training.settle(engines)
+        end = training.finish()
+    assert end["digest"] == digest
+
+
 @with_pytorch_first
 def test_a_member_can_be_replaced_while_it_is_the_only_one(attempt: Attempt, digest: str) -> None:
     with attempt(*CONV) as training:

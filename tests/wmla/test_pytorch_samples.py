@@ -64,7 +64,7 @@ class Run:
 
     def printed(self) -> str:
         """What the script printed in the driver."""
-        return "".join(path.read_text() for path in self.folder.rglob("driver.out"))
+        return self.log(logType="outlog")
 
     def errors(self) -> str:
         return self.log(logType="errlog")

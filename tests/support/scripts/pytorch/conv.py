@@ -21,6 +21,7 @@ parser.add_argument("--reduction", default="exact")
 parser.add_argument("--recovery", type=float, default=10.0)
 parser.add_argument("--scaling", default="fixed")
 parser.add_argument("--rule")
+parser.add_argument("--own-step", action="store_true", help="compute micro-batches by functions of WMLA's form")
 options = parser.parse_args()
 if options.rule == "adascale":
     options.rule = AdaScale(base="micro_batch")  # its gain is above 1 in every step
@@ -41,6 +42,19 @@ class Noisy(Dataset):
         return self.images[index] + 0.1 * torch.randn(1, 8, 8), self.targets[index]
 
 
+def own_step(model, data, eva, train_loader, fn_args):
+    inputs, targets = data
+    model.get_optimizer().zero_grad()
+    outputs = model(inputs)
+    loss = model.get_loss_function()(outputs, targets)
+    loss.backward()
+    return eva(outputs, targets), loss
+
+
+def own_test(model, test_iter, fn_args):
+    return sum(model.get_loss_function()(model(inputs), targets).item() for inputs, targets in test_iter)
+
+
 net = nn.Sequential(
     nn.Conv2d(1, 6, 3, padding=1),
     nn.BatchNorm2d(6),
@@ -56,6 +70,8 @@ FabricModel(
     F.cross_entropy,
     torch.optim.Adam(net.parameters(), 1e-2),
     worker_logger_callback=Gate.from_environment(),
+    fn_step_train=own_step if options.own_step else None,
+    fn_test=own_test if options.own_step else None,
 ).train(
     options.epochs,
     options.batch,
