@@ -50,7 +50,7 @@ def submit(
     data_path: Annotated[str | None, typer.Option(help="Folder below the platform's data folder.")] = None,
     image: Annotated[str | None, typer.Option(help="What its containers are made of, on nodes that use them.")] = None,
     arg: Annotated[list[str] | None, typer.Option("--arg", help="One argument of the script; repeatable.")] = None,
-    unchecked: Annotated[bool, typer.Option("--unchecked", help="Hand in what this Python cannot read, too.")] = False,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Let the server alone check the script.")] = False,
     follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Show its log; end with its exit status.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:

@@ -15,7 +15,7 @@ from edt_cli.errors import CannotStart
 
 LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".DS_Store"})
 """Names of files and folders that never are code of a job."""
-_ANYWAY = "--unchecked hands it in all the same"
+_ANYWAY = "--unchecked leaves that to the server"
 
 
 @dataclass(frozen=True)

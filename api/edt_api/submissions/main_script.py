@@ -18,7 +18,7 @@ from edt_api.submissions.archives import unpack_file
 
 DEFAULT_MAIN = "main.py"
 """The main script if the client named ``--model-dir`` but no ``--model-main``."""
-_COMPILED_BYTES = 512 * 1024
+COMPILED_BYTES = 512 * 1024
 """A longer script is not compiled: that would take seconds, and hundreds of megabytes."""
 _MOST_NAMED = 5
 _SHOWN_CHARACTERS = 100
@@ -102,12 +102,12 @@ def check(path: Path, main: str, *, compiled: bool) -> None:
         ArgumentsInvalid: the script is empty, is no text, or does not compile.
     """
     with path.open("rb") as script:
-        source = script.read(_COMPILED_BYTES + 1)
+        source = script.read(COMPILED_BYTES + 1)
     if not source.strip():
         raise ArgumentsInvalid("--model-main", f"{main!r}, an empty file", "a Python script of the upload")
     if b"\0" in source:
         raise ArgumentsInvalid("--model-main", f"{main!r}, a binary file", "a Python script of the upload")
-    if not compiled or len(source) > _COMPILED_BYTES:
+    if not compiled or len(source) > COMPILED_BYTES:
         return
     try:
         with warnings.catch_warnings():

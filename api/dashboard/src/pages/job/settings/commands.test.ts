@@ -50,3 +50,10 @@ it("becomes a request whose args survive the address", () => {
 it("shows args that nobody could cut, rather than nothing", () => {
   expect(submitted("--numWorker 2 'open").own).toEqual(["'open"]);
 });
+
+it("needs no file of a prebuilt model", () => {
+  const args = "--exec-start edtPyTorch --pbmodel-name MNIST --epochs 2";
+  expect(asCurl(submitted(args), args, "https://edt.example", "ana")).toMatch(/^curl -u ana [^]*-X POST [^]*MNIST/);
+  expect(asCurl(submitted(args), args, "https://edt.example", "ana")).not.toContain("-F file");
+  expect(asEdt(submitted(args))).toContain("curl");
+});

@@ -53,6 +53,7 @@ const NEXT = " \\\n  ";
 
 /** The same job by the command line tool. A variable's value comes from the shell: the API keeps it out of sight. */
 export function asEdt(job: Submitted): string {
+  if (option(job, "--pbmodel-name") !== undefined) return "# A prebuilt model is submitted with curl.";
   const folder = option(job, "--model-dir");
   const main = option(job, "--model-main") ?? "main.py";
   const pieces = [`edt submit ${quote(folder ?? main)}`];
@@ -75,7 +76,8 @@ export function asEdt(job: Submitted): string {
 
 /** The same job by an HTTP request; `origin` is where this API stands. Masked values are to be put in again. */
 export function asCurl(job: Submitted, args: string, origin: string, user: string): string {
+  const prebuilt = option(job, "--pbmodel-name") !== undefined;
   const file = `${(option(job, "--model-dir") ?? option(job, "--model-main") ?? "main.py").replace(/\.py$/, "")}.tar`;
   const url = `${origin}/platform/rest/deeplearning/v1/execs?args=${encodeURIComponent(args)}`;
-  return [`curl -u ${quote(user)}`, `-F file=@${quote(file)}`, quote(url)].join(NEXT);
+  return [`curl -u ${quote(user)}`, prebuilt ? "-X POST" : `-F file=@${quote(file)}`, quote(url)].join(NEXT);
 }

@@ -1,0 +1,26 @@
+"""docs/wmla.md says of each option what the code does with it, and nothing of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edt_api.protocol import MOST_HEAD_BYTES
+from edt_api.submissions.args import LONGEST
+from edt_api.submissions.frameworks import PREBUILT, RUNNABLE
+from edt_api.submissions.main_script import COMPILED_BYTES
+from edt_api.submissions.options import OPTIONS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "wmla.md").read_text()
+
+
+def test_the_table_of_options_is_the_codes() -> None:
+    rows = [row.strip("| ").split(" | ") for row in PAGE.splitlines() if row.startswith("| --")]
+    effect = {True: "has an effect", False: "accepted without effect"}
+    assert rows == [[name, option.takes, effect[option.effect]] for name, option in OPTIONS.items()]
+
+
+def test_frameworks_prebuilt_models_and_limits_are_the_codes() -> None:
+    for name in (*RUNNABLE, *(model for models in PREBUILT.values() for model in models)):
+        assert name in PAGE
+    assert f"at most {LONGEST} characters" in PAGE
+    assert (COMPILED_BYTES, MOST_HEAD_BYTES) == (512 * 1024, 1 << 20) and "512 KiB" in PAGE and "1 MiB" in PAGE
