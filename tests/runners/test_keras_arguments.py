@@ -57,7 +57,8 @@ WRONG: list[tuple[Any, list[str]]] = [
     (lambda k: {"keras_custom_objects": [3]}, ["keras_custom_objects", "list", "a dict"]),
     (lambda k: {"keras_custom_objects": {"mine": 3}}, ["keras_custom_objects['mine']", "got 3"]),
     (lambda k: {"fn_batch_collate": 1}, ["fn_batch_collate", "a function"]),
-    (lambda k: {"save_to_onnx": True}, ["save_to_onnx", "later release"]),
+    (lambda k: {"fn_step_train": print}, ["fn_step_train", "takes None", "keras.Model"]),
+    (lambda k: {"fn_test": print}, ["fn_test", "takes None", "keras.Model"]),
 ]
 
 
