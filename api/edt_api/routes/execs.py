@@ -29,6 +29,7 @@ from edt_api.listing import LastLines, Length, Start, api_url, batches, order_of
 from edt_api.schemas import jobs
 from edt_api.submissions.args import Submission
 from edt_api.submissions.frameworks import PREBUILT_FOLDER, RUNNABLE
+from edt_api.submissions.keras2 import asks_nobody, keras2_spelling, with_keras2
 from edt_api.submissions.main_script import prepare
 from edt_api.submissions.submission import check_data_folder, code, job_spec, read, refuse_a_path
 from edt_api.submissions.uploads import Upload, receive
@@ -115,8 +116,12 @@ async def _take(
     staged = platform.settings.staged / uuid.uuid4().hex
     try:
         folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
+        spec = job_spec(submission, folder, main)
+        if asks_nobody(spec):
+            why = await concurrency.unpacking.run(keras2_spelling, staged / folder / main)
+            spec = with_keras2(spec, why) if why is not None else spec
         crash_point(CrashPoint.API_EXTRACTED)
-        job = await submits.run(Submitted(viewer, job_spec(submission, folder, main), staged, idempotent))
+        job = await submits.run(Submitted(viewer, spec, staged, idempotent))
     except BaseException:
         await _removed(staged)
         raise

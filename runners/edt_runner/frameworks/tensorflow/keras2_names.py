@@ -23,22 +23,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_OLDER_MODULES = {
-    **dict.fromkeys(
-        (
-            "advanced_activations", "convolutional", "convolutional_recurrent", "core", "cudnn_recurrent",
-            "embeddings", "local", "merge", "noise", "normalization", "pooling", "recurrent", "wrappers",
-        ),
-        "layers",
-    ),
-    **dict.fromkeys(("np_utils", "vis_utils", "generic_utils", "data_utils", "layer_utils", "io_utils"), "utils"),
-}  # fmt: skip
-"""Name of a module that was public once -> the package that it was in, and that has its names now."""
-_ENGINE = {
-    **dict.fromkeys(("", "topology", "base_layer", "input_layer"), "layers"),
-    **dict.fromkeys(("training", "sequential"), "models"),
-}
-"""Modules of ``keras.engine`` ("" is the package itself) -> the packages that have their names now."""
+from edt_contract.keras2 import package_now
+
 _SPELLINGS_OF_LR = frozenset({"lr", "decay"})
 
 
@@ -108,14 +94,8 @@ class _Loader(Loader):
 
 def _package_now(name: str) -> str | None:
     """The package of ``tf_keras`` that has the names of an older module; None if ``name`` is no older module."""
-    root, *inner = name.split(".")
-    if root not in ("keras", "tf_keras"):
-        return None
-    found: str | None = None
-    if inner and inner[0] == "engine" and len(inner) <= 2:
-        found = _ENGINE.get(inner[1] if len(inner) == 2 else "")
-    elif len(inner) == 2 and _OLDER_MODULES.get(inner[1]) == inner[0]:
-        found = inner[0]
+    root, _, inner = name.partition(".")
+    found = package_now(inner) if root in ("keras", "tf_keras") else None
     return f"tf_keras.{found}" if found is not None else None
 
 
