@@ -117,6 +117,8 @@ class DesiredSlot:
     """Slot id on the node, ``0``, ``1`` …"""
     device: str = "cpu"
     """``cpu``, or a GPU's UUID, which goes into the engine's CUDA_VISIBLE_DEVICES."""
+    ordinal: int = 0
+    """Which of the job's allocations it is, over all its attempts and nodes: 1 for the first. 0: not known."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class Context:
     """Name of the engine: its allocation id in decimal digits. Empty for the driver."""
     device: str = "cpu"
     """Device of the engine: ``cpu``, or a GPU as CUDA_VISIBLE_DEVICES names it."""
+    ordinal: int = 0
+    """Which of the job's engines it is, over all attempts and nodes: 1 for the first. 0: not known, or the driver."""
     page: mmap.mmap | None = None
     """Shared memory to which the engine writes its activity (``StatusPage``); None for the driver."""
     report_failure: Callable[[str, str], None] | None = None

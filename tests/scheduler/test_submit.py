@@ -369,6 +369,14 @@ class TestLetters:
         assert spec.spool_dir.endswith(f"{job.exec_id}/spool/1-n1")
         assert spec.work_dir == str(job.work_dir)
 
+    def test_each_slot_knows_which_of_its_job_it_is(self, sqlite_stage: Stage) -> None:
+        node = sqlite_stage.node()
+        first, second = sqlite_stage.submit(num_worker=2), sqlite_stage.submit(num_worker=2)
+        look(sqlite_stage.platform)
+        listed = node.fetch()
+        ordinals = [[slot.ordinal for slot in listed[job, 1].desired.slots] for job in (first, second)]
+        assert ordinals == [[1, 2], [1, 2]]
+
     def test_a_job_may_say_otherwise(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
         job = sqlite_stage.submit(environ={"DATA_DIR": "/elsewhere"})

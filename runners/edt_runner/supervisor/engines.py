@@ -141,7 +141,7 @@ class Engines:
         """
         name = str(slot.allocation)
         page = mmap.mmap(-1, PAGE_BYTES)
-        context = Context("engine", self._spec, coordinator, name, slot.device, page)
+        context = Context("engine", self._spec, coordinator, name, slot.device, slot.ordinal, page)
         child = fork_server.start(context, f"engine-{name}", self._selector)
         self.living[slot.allocation] = Engine(child, slot, StatusPage(page))
         return child.pid

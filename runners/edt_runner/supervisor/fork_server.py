@@ -45,7 +45,7 @@ from edt_runner.errors import (
 )
 from edt_runner.protocol.channel import decode
 from edt_runner.protocol.messages import ScriptEnded
-from edt_runner.supervisor import users
+from edt_runner.supervisor import process_environment, users
 
 _SHARE_SECONDS = 60.0
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -348,17 +348,14 @@ def _is_runner_code(filename: str) -> bool:
 
 def _prepare(process: context.Context) -> None:
     spec = process.spec
-    os.environ.update(spec.environ)
-    os.environ.setdefault("OMP_NUM_THREADS", str(spec.threads))
-    os.environ.setdefault("FABRIC_HOME", environment.fabric_home())  # a folder of this node's own installation
+    os.environ.update(process_environment.of(process, os.environ))
     if process.role == "engine":
-        os.environ["CUDA_VISIBLE_DEVICES"] = "" if process.device == "cpu" else process.device
         processes.keep_freed_memory(os.environ)
     else:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the driver holds no slot and sees no GPU
         signal.signal(signal.SIGTERM, _end_quietly)
     for folder in (spec.result_dir, spec.log_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
+    process_environment.link_result_folder(spec)
     from edt_runner import seeds
 
     seed = seeds.process_seed(spec.seed)

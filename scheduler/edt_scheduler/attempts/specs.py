@@ -1,8 +1,4 @@
-"""Builds AttemptSpecs, which tell a supervisor about an attempt, from database rows. Changes nothing.
-
-The environment has WMLA's variables (source: the variables that WMLA's samples read and its logs show). So a script
-written for WMLA finds its data, its folders and its name. The job's own variables come last and win.
-"""
+"""Builds AttemptSpecs, which tell a supervisor about an attempt, from database rows. Changes nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from edt_contract.attempt import Assignment, AttemptSpec, DesiredSlot, DesiredState
+from edt_scheduler.attempts.environment import job_environment
 from edt_scheduler.home.secret_key import Keys
 from edt_scheduler.model.jobs import exec_id
 from edt_scheduler.settings import Settings
@@ -60,7 +57,7 @@ def _desired(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]]) -> De
     kept = () if over else tuple(row for row in slots if row.release_asked_at is None)
     return DesiredState(
         fence=carried.attempt_fence,
-        slots=tuple(DesiredSlot(row.id, row.slot, row.device) for row in kept),
+        slots=tuple(DesiredSlot(row.id, row.slot, row.device, row.ordinal) for row in kept),
         coordinator=None if node.id in {carried.head_node_id, carried.coordinator_node_id} else carried.coordinator,
         stop=over,
         leaving=tuple(row.id for row in slots if row.release_asked_at is not None and row.released_at is None),
@@ -96,42 +93,3 @@ def _spec(settings: Settings, node: Row[Any], carried: Row[Any], own: Mapping[st
         last_report_seq=carried.acked,
         image=carried.image or "",
     )
-
-
-def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables of the job's processes, in addition to those of their supervisor.
-
-    Args:
-        settings: the platform's settings.
-        job: the job's row, with its owner.
-        own: the variables that the user gave the job.
-
-    Returns:
-        Name to value.
-    """
-    name = exec_id(job.id)
-    directory = settings.job_directory(name)
-    work_dir = str(directory / job.work_dir)
-    data = settings.data / job.data_path if job.data_path else settings.data
-    return {
-        "APP_ID": name,
-        "CHECKPOINT_DIR": str(settings.checkpoint_directory(name)),
-        "DATA_DIR": str(data),
-        "DLI_DATA_FS": str(settings.data),
-        "DLI_EXECID": name,
-        "DLI_IS_ELASTIC": "true",
-        "DLI_RESULT_FS": str(settings.jobs),
-        "DLI_SUBMIT_USERNAME": job.owner,
-        "DLI_WORK_DIR": work_dir,
-        "FABRIC_BACKEND": job.backend,
-        "FRAME_WORK": job.framework,
-        "JOB_ID": name,
-        "JOB_STATE_DIR": str(directory),
-        "LOG_DIR": str(directory / "log"),
-        "MODEL_FILE_LOCATION": work_dir,
-        "PYTHONUNBUFFERED": "x",
-        "RESULT_DIR": str(directory),
-        "SAVED_MODEL_DIR": str(directory / "model"),
-        "TRAINING_ID": name,
-        **own,
-    }

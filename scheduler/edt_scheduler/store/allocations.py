@@ -58,15 +58,18 @@ def every_open(tx: Connection) -> list[Row[Any]]:
 
 
 def desired_on(tx: Connection, node_id: int) -> list[Row[Any]]:
-    """The allocations of a node's desired state, with ``device``: all that are open there, and all that finished by
-    themselves.
+    """The allocations of a node's desired state, with ``device`` and ``ordinal`` (the how-many-th of its job each one
+    is): all that are open there, and all that finished by themselves.
 
     Engines of a finished training give their slots back while the driver continues. If the desired state did not list
     these slots, their supervisor would conclude that the job should leave.
     """
     belongs = or_(allocations.c.released_at.is_(None), allocations.c.kind == ExitKind.FINISHED)
+    other = allocations.alias()
+    up_to_it = and_(other.c.job_id == allocations.c.job_id, other.c.id <= allocations.c.id)
+    ordinal = select(func.count()).select_from(other).where(up_to_it).scalar_subquery().label("ordinal")
     query = (
-        select(allocations, slots.c.device)
+        select(allocations, slots.c.device, ordinal)
         .select_from(allocations)
         .join(supervisors)
         .join(slots)
