@@ -371,11 +371,10 @@ class TestLetters:
 
     def test_each_slot_knows_which_of_its_job_it_is(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
-        first, second = sqlite_stage.submit(num_worker=2), sqlite_stage.submit(num_worker=2)
-        look(sqlite_stage.platform)
+        jobs = [sqlite_stage.submit(workers=2), sqlite_stage.submit(workers=2)]
+        sqlite_stage.settle()
         listed = node.fetch()
-        ordinals = [[slot.ordinal for slot in listed[job, 1].desired.slots] for job in (first, second)]
-        assert ordinals == [[1, 2], [1, 2]]
+        assert [[slot.ordinal for slot in listed[job, 1].desired.slots] for job in jobs] == [[1, 2], [1, 2]]
 
     def test_a_job_may_say_otherwise(self, sqlite_stage: Stage) -> None:
         node = sqlite_stage.node()
