@@ -1,9 +1,9 @@
 """What FastAPI passes to routes besides their own parameters: the open platform, its settings, and the caller.
 
-Each route declares here who may call it. A route that needs the caller takes ``Viewer`` or ``AdminViewer``. Every other
-route has one of ``for_anyone``, ``for_users``, ``for_admins``, ``for_the_node`` and ``for_joiners`` among its
-``dependencies``. The guard has checked the table of access/rules.py before. The check here is the second one and does
-not use that table. A test compares both for every route.
+Each route declares here who may call it. A route that needs the caller takes ``Viewer``, ``AccountViewer`` or
+``AdminViewer``. Every other route has one of ``for_anyone``, ``for_users``, ``for_accounts``, ``for_admins``,
+``for_the_node`` and ``for_joiners`` among its ``dependencies``. The guard has checked the table of access/rules.py
+before. The check here is the second one and does not use that table. A test compares both for every route.
 
 All dependencies are ``async``: FastAPI would run ordinary functions in its shared threads, and requests of nodes must
 not wait for those (concurrency.py).
@@ -56,7 +56,7 @@ class OpensTo:
 
     async def __call__(self, request: Request) -> Caller:
         caller = await _caller(request)
-        refused = refusal(caller, self.audience, request.path_params.get("name"))
+        refused = refusal(caller, self.audience, request.path_params.get("name"), request.method)
         if refused is not None:
             raise refused
         return caller
@@ -64,6 +64,9 @@ class OpensTo:
 
 for_anyone = Depends(OpensTo(Audience.ANYONE))
 for_users = Depends(OpensTo(Audience.USER))
+"""Admits every user. What changes something, by its method, is refused to viewers and to tokens that only read."""
+for_accounts = Depends(OpensTo(Audience.ACCOUNT))
+"""Admits every user, viewers too, who shows no API token."""
 for_admins = Depends(OpensTo(Audience.ADMIN))
 for_the_node = Depends(OpensTo(Audience.NODE))
 """Admits only the node whose name is the path parameter ``name``."""
@@ -76,6 +79,11 @@ async def _viewer(caller: Annotated[Caller, for_users]) -> UserView:
 
 
 async def _admin(caller: Annotated[Caller, for_admins]) -> UserView:
+    assert caller.user is not None
+    return caller.user
+
+
+async def _account(caller: Annotated[Caller, for_accounts]) -> UserView:
     assert caller.user is not None
     return caller.user
 
@@ -94,6 +102,10 @@ TheAddress = Annotated[str, Depends(_address)]
 """The address from which the request comes."""
 Viewer = Annotated[UserView, Depends(_viewer)]
 """The user who sends the request. The route is open to users."""
+AccountViewer = Annotated[UserView, Depends(_account)]
+"""The user who sends the request by password, session or a token of signing in. The route is about the user's own
+account.
+"""
 AdminViewer = Annotated[UserView, Depends(_admin)]
 """The admin who sends the request. The route is open to admins."""
 TheKey = Annotated[str | None, Header(alias=idempotency.HEADER)]

@@ -26,6 +26,7 @@ from edt_api import concurrency, http, openapi
 from edt_api.access.guard import Authenticator, BodyLimit, Guard
 from edt_api.access.logon_limits import FailedLogons
 from edt_api.access.passwords import Passwords
+from edt_api.access.token_uses import ApiTokenUses
 from edt_api.routes import (
     agents,
     applications,
@@ -42,6 +43,7 @@ from edt_api.routes import (
     session,
     stream,
     timeline,
+    tokens,
     usage,
     users,
 )
@@ -73,6 +75,7 @@ _RESOURCES = (
     nodes,
     images,
     users,
+    tokens,
     jobs,
     timeline,
     usage,
@@ -116,14 +119,15 @@ def ensure_join_token(settings: Settings) -> str:
     return path.read_text().strip()
 
 
-async def _beat(platform: Platform) -> None:
-    """Record every BEAT_SECONDS that this API can receive the nodes' requests.
+async def _beat(platform: Platform, uses: ApiTokenUses) -> None:
+    """Record every BEAT_SECONDS that this API can receive the nodes' requests, and which API tokens were used.
 
     The record also shows quickly whether the database can be written.
     """
     while True:
         with suppress(Unavailable):
             await concurrency.agents.run(fleet.beat, platform)
+            await concurrency.agents.run(uses.record, platform)
         await asyncio.sleep(BEAT_SECONDS)
 
 
@@ -158,7 +162,7 @@ def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> F
                 log.warning(
                     "the dashboard is not built, only its pages are missing: `make dashboard` in a clone builds it"
                 )
-            pulse = asyncio.create_task(_beat(platform), name="the API's beat")
+            pulse = asyncio.create_task(_beat(platform, app.state.authenticator.uses), name="the API's beat")
             try:
                 yield
             finally:

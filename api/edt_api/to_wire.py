@@ -14,6 +14,7 @@ from edt_api.submissions.options import MOST_WORKERS, has_effect
 from edt_contract.frameworks import SupportedFramework
 from edt_scheduler.model.progress import Curve
 from edt_scheduler.views import (
+    ApiTokenView,
     Changes,
     FailureView,
     JobView,
@@ -175,9 +176,22 @@ def slot_usage(points: Sequence[UseOverTime]) -> cluster.SlotUsage:
     return cluster.SlotUsage(**_columns(points, *cluster.SlotUsage.model_fields))
 
 
+def api_token(view: ApiTokenView) -> cluster.ApiToken:
+    scopes = list(cluster.ScopeName)
+    return cluster.ApiToken(
+        id=view.number,
+        user=view.owner,
+        name=view.name,
+        scopes=scopes[: scopes.index(cluster.ScopeName(view.scope.value)) + 1],
+        created_at=view.created_at,
+        expires_at=view.expires_at,
+        last_used_at=view.last_used_at,
+    )
+
+
 def may_see(viewer: UserView, owner_id: int) -> bool:
     """Whether a user sees more of a job than the slots that it holds."""
-    return viewer.is_admin or viewer.id == owner_id
+    return viewer.sees_all or viewer.id == owner_id
 
 
 def timeline(view: Timeline, viewer: UserView) -> bytes:

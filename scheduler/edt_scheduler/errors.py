@@ -5,7 +5,8 @@
     │   ├── NoSuchJob
     │   ├── NoSuchUser
     │   ├── NoSuchNode
-    │   └── NoSuchImage
+    │   ├── NoSuchImage
+    │   └── NoSuchToken
     ├── Conflict
     │   ├── UserExists
     │   ├── PasswordChanged
@@ -18,12 +19,14 @@
     ├── Invalid
     │   ├── SubmissionInvalid
     │   ├── UserInvalid
+    │   ├── TokenInvalid
     │   ├── NodeInvalid
     │   ├── ImageInvalid
     │   ├── KeyInvalid
     │   ├── CursorInvalid
     │   ├── ReportForeign
     │   └── IndexOutOfRange
+    ├── NotTheOwner
     ├── Unavailable
     │   ├── DatabaseUnavailable
     │   ├── OutcomeUnknown
@@ -92,6 +95,22 @@ class NoSuchImage(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"image {name!r} is not among those that were allowed: list them with `edt images`")
+
+
+class NoSuchToken(NotFound):
+    """There is no API token of this number, or it is another user's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"no API token {number}: list yours with `edt tokens`")
+
+
+class NotTheOwner(SchedulerError):
+    """The viewer sees this job, but may not change it."""
+
+    status = 403
+
+    def __init__(self, exec_id: str) -> None:
+        super().__init__(f"{exec_id} belongs to another user: only that user or an admin may stop or delete it")
 
 
 class Conflict(SchedulerError):
@@ -180,6 +199,10 @@ class SubmissionInvalid(Invalid):
 
 class UserInvalid(Invalid):
     """The user's name or role is not accepted."""
+
+
+class TokenInvalid(Invalid):
+    """The API token cannot be made: its name or scope is not accepted, or its user has too many."""
 
 
 class NodeInvalid(Invalid):

@@ -15,7 +15,7 @@ from edt_contract.attempt import Assignment
 from edt_contract.reports import ExitKind
 from edt_scheduler.model.exactness import Exactness
 from edt_scheduler.model.progress import share_done
-from edt_scheduler.model.states import Health, JobState, JobStatus, ResizeCause, Role, job_status
+from edt_scheduler.model.states import Health, JobState, JobStatus, ResizeCause, Role, Scope, job_status
 
 _View = TypeVar("_View")
 
@@ -25,7 +25,7 @@ def view_of(view: type[_View], row: Mapping[Any, Any], /, **others: Any) -> _Vie
     return view(**{name: row[name] for name in view.__annotations__ if name in row} | others)
 
 
-# ── one user, as others may see them ─────────────────────────────────────────────────────────────────────────────────
+# ── one user, as others may see them, and API tokens ──────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,39 @@ class UserView:
     role: Role
     password_hash: str = field(repr=False)
     created_at: float
+    scope: Scope = Scope.ADMIN
+    """What the credential that the user shows allows at most. A password and a session allow all."""
 
     @property
     def is_admin(self) -> bool:
-        return self.role is Role.ADMIN
+        """Whether the user may act as an admin: manage nodes and users, change other users' jobs."""
+        return self.role is Role.ADMIN and self.scope is Scope.ADMIN
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the user reads the jobs of all users."""
+        return self.role is not Role.USER
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the user may change anything, for example submit a job."""
+        return self.role is not Role.VIEWER and self.scope is not Scope.READ
+
+
+@dataclass(frozen=True)
+class ApiTokenView:
+    """One API token of a user, without its secret."""
+
+    number: int
+    owner: str
+    name: str
+    """What the user calls it."""
+    scope: Scope
+    created_at: float
+    expires_at: float | None
+    """None: never."""
+    last_used_at: float | None
+    """When it was last used, to within some minutes; None: never."""
 
 
 # ── a job, why it waits, its events, and lists of jobs ───────────────────────────────────────────────────────────────

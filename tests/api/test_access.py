@@ -6,7 +6,7 @@ import asyncio
 import base64
 import concurrent.futures
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TypeVar, TypeVarTuple
 
@@ -26,13 +26,14 @@ from edt_api.dependencies import OpensTo, for_admins, for_anyone
 from edt_api.main import create_app
 from edt_api.routes.stream import Batch, events_of
 from edt_api.settings import Settings
+from edt_scheduler.model import states
 from edt_scheduler.model.states import Role
 from edt_scheduler.operations import accounts, execs, history
 from edt_scheduler.views import UserView
 from support.credentials import PASSWORD, account
 from support.served_api import EXECS, JOIN_TOKEN, ServedApi, cheap_passwords
 
-PAGES = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/ui", "/ui/{path}")}
+PAGES = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/ui", "/ui/tools/dlicmd.py", "/ui/{path}")}
 OPEN = {("GET", "/livez"), ("GET", "/readyz"), *PAGES, ("POST", "/api/v1/session")}
 NODES_OWN = {
     ("GET", "/api/v1/nodes/{name}/assignments"),
@@ -41,6 +42,19 @@ NODES_OWN = {
     ("POST", "/api/v1/nodes/{name}/usage"),
 }
 JOINING = {("POST", "/api/v1/nodes")}
+ACCOUNTS = {
+    ("DELETE", "/api/v1/session"),
+    ("POST", "/auth/v1/logoff"),
+    ("POST", "/auth/v1/logoff/"),
+    ("GET", "/platform/rest/conductor/v1/auth/logoff"),
+    ("GET", "/platform/rest/conductor/v1/auth/logoff/"),
+    ("POST", "/dlim/v1/auth/token"),
+    ("POST", "/dlim/v1/auth/token/"),
+    ("PUT", "/api/v1/users/{name}/password"),
+    ("GET", "/api/v1/tokens"),
+    ("POST", "/api/v1/tokens"),
+    ("DELETE", "/api/v1/tokens/{number}"),
+}
 ADMINS = {
     ("POST", "/api/v1/images"),
     ("DELETE", "/api/v1/images/{name}"),
@@ -104,7 +118,7 @@ def ask(client: httpx.Client, method: str, path: str, **names: str) -> httpx.Res
 class TestEveryRoute:
     def test_the_walk_meets_what_is_promised(self, api: ServedApi) -> None:
         met = set(walk(api))
-        assert met >= OPEN | NODES_OWN | JOINING | ADMINS
+        assert met >= OPEN | NODES_OWN | JOINING | ADMINS | ACCOUNTS
         assert {
             ("POST", EXECS),
             ("POST", f"{EXECS}/"),
@@ -206,11 +220,17 @@ class TestWhatRoutesSayThemselves:
         assert declared(two) == {Audience.ANYONE, Audience.ADMIN}
 
     def test_without_the_guard_each_route_refuses_for_itself(self) -> None:
-        user, admin = (UserView(1, name, role, "", 0.0) for name, role in (("ana", Role.USER), ("root", Role.ADMIN)))
+        user, admin, viewer = (UserView(1, "ana", role, "", 0.0) for role in (Role.USER, Role.ADMIN, Role.VIEWER))
+        scoped = {scope: Caller(user=replace(admin, scope=scope), api_token=1) for scope in states.Scope}
+        users = {Audience.ANYONE, Audience.USER, Audience.ACCOUNT}
         callers = {
             "nobody": (NOBODY, {Audience.ANYONE}),
-            "a user": (Caller(user=user), {Audience.ANYONE, Audience.USER}),
-            "an admin": (Caller(user=admin), {Audience.ANYONE, Audience.USER, Audience.ADMIN}),
+            "a user": (Caller(user=user), users),
+            "an admin": (Caller(user=admin), users | {Audience.ADMIN}),
+            "a viewer": (Caller(user=viewer), users),
+            "an admin's token that reads": (scoped[states.Scope.READ], {Audience.ANYONE, Audience.USER}),
+            "an admin's token that submits": (scoped[states.Scope.SUBMIT], {Audience.ANYONE, Audience.USER}),
+            "an admin's whole token": (scoped[states.Scope.ADMIN], {Audience.ANYONE, Audience.USER, Audience.ADMIN}),
             "the node": (Caller(node=NAMES["name"]), {Audience.ANYONE, Audience.NODE}),
             "another node": (Caller(node="node-b"), {Audience.ANYONE}),
             "a joiner": (Caller(joins=True), {Audience.ANYONE, Audience.JOIN}),
@@ -224,7 +244,11 @@ class TestWhatRoutesSayThemselves:
                     (whose,) = declared(route.dependant)
                     for who, (app.state.caller, opens) in callers.items():
                         status = (await client.request(method, path.format(**NAMES))).status_code
-                        assert (status in (401, 403)) == (whose not in opens), f"{who} at {method} {path}: {status}"
+                        reads = who in {"a viewer", "an admin's token that reads"}
+                        shut = whose not in opens or (
+                            reads and whose is Audience.USER and method not in ("GET", "HEAD")
+                        )
+                        assert (status in (401, 403)) == shut, f"{who} at {method} {path}: {status}"
 
         asyncio.run(walked())
 

@@ -27,7 +27,7 @@ from edt_migrations import migrate, revisions
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.model.exactness import Verdict
 from edt_scheduler.model.nodes import SlotSpec
-from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role
+from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, Scope
 from edt_scheduler.notify.notifier import Notifier
 from edt_scheduler.operations import accounts, agents, execs, fleet, history
 from edt_scheduler.platform import Platform
@@ -40,7 +40,8 @@ from support.postgres import Postgres
 NEWEST = revisions()[-1]
 
 KINDS: Mapping[tuple[str, str], frozenset[str]] = {
-    ("users", "role"): frozenset(Role),
+    ("users", "role"): frozenset(Role) - {Role.VIEWER},
+    ("api_tokens", "scope"): frozenset(Scope),
     ("jobs", "state"): frozenset(JobState),
     ("nodes", "intent"): frozenset(Intent),
     ("nodes", "launcher"): frozenset({"process", "docker"}),

@@ -11,7 +11,7 @@ import base64
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -33,11 +33,12 @@ from edt_api.access.rules import (
     sent_by_a_page,
     wrong_origin,
 )
+from edt_api.access.token_uses import ApiTokenUses
 from edt_api.errors import ApiError, RequestInvalid, TooLarge, TooManyLogons
 from edt_api.http import address, by_browser, refuse
 from edt_api.submissions.uploads import read_whole
 from edt_scheduler.errors import NoSuchUser, Unavailable
-from edt_scheduler.operations import accounts, fleet
+from edt_scheduler.operations import accounts, api_tokens, fleet
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import UserView
 
@@ -80,6 +81,7 @@ class Authenticator:
     platform: Platform
     passwords: Passwords
     join_token: str
+    uses: ApiTokenUses = field(default_factory=ApiTokenUses)
 
     async def caller(self, credential: Credential | None, address: str) -> Caller:
         """Return the caller to whom this credential belongs; NOBODY if there is none or it is not valid.
@@ -102,7 +104,7 @@ class Authenticator:
         return await concurrency.lookups.run(self._by_token, credential)
 
     async def still(self, caller: Caller) -> bool:
-        """Whether a credential is still valid, for the same user with the same role and password.
+        """Whether a credential is still valid, for the same user with the same role, password and scope.
 
         An unchanged password is not hashed again. A credential that is not a user's gives False.
         """
@@ -113,7 +115,7 @@ class Authenticator:
             now = (await concurrency.lookups.run(self._by_token, credential)).user
         else:
             now = await concurrency.lookups.run(self._user, credential.name)
-        return now == before  # compares id, role and password hash among others
+        return now == before  # compares id, role, password hash and scope among others
 
     def _user(self, name: str) -> UserView | None:
         if "\0" in name:  # PostgreSQL refuses a query with it
@@ -127,6 +129,12 @@ class Authenticator:
         token = credential.secret
         if hmac.compare_digest(token.encode(errors="replace"), self.join_token.encode()):
             return Caller(joins=True, credential=credential)
+        if token.startswith(tokens.API_TOKEN):
+            found = api_tokens.verify(self.platform, token)
+            if found is None:
+                return NOBODY
+            self.uses.note(found.token, self.platform.clock())
+            return Caller(user=found.user, credential=credential, api_token=found.token)
         user = tokens.user_of(self.platform, token)
         if user is not None:
             return Caller(user=user, credential=credential)
@@ -154,7 +162,7 @@ class Guard:
                 caller = await authenticator.caller(shown(request.headers) or _session(request), address(scope))
             except (Unavailable, TooManyLogons) as error:
                 return await refuse(request, error)(scope, receive, _guarded(send))
-        refused = refusal(caller, audience, node) or _not_by_a_page_of_ours(request, caller)
+        refused = refusal(caller, audience, node, scope["method"]) or _not_by_a_page_of_ours(request, caller)
         if refused is None and audience is not Audience.ANYONE and _holds_nul(request):
             refused = RequestInvalid("the address holds a NUL character, which no name here does")
         if refused is not None:

@@ -1,8 +1,9 @@
 """The access rules of the API, all on one page. Pure.
 
-A request that is not listed here is open to signed-in users only. This also holds for routes that are added later.
-Anonymous callers, nodes and holders of the join token cannot send it. Next: guard.py, which finds the caller of a
-request.
+A request that is not listed here is open to signed-in users only, and if its method can change something, only to
+users who may change something: not to the role viewer, and not to API tokens of the scope ``read``. This also holds for
+routes that are added later. Anonymous callers, nodes and holders of the join token cannot send it. Next: guard.py,
+which finds the caller of a request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from edt_api.errors import ApiError, Forbidden, NotAuthenticated
+from edt_scheduler.model.states import Role, Scope
 from edt_scheduler.views import UserView
 
 
@@ -20,8 +22,9 @@ class Audience(enum.Enum):
     """Who may call a route."""
 
     ANYONE = "anyone"  # everybody; no credential is read
-    USER = "user"  # any user; jobs of other users look unknown to them
-    ADMIN = "admin"  # users with the role admin
+    USER = "user"  # any user; what changes something needs more than the role viewer or a token of the scope read
+    ACCOUNT = "account"  # any user, viewers too, but no API token
+    ADMIN = "admin"  # users with the role admin; an API token needs the scope admin
     NODE = "node"  # the node that the path names, with its own token
     JOIN = "join"  # anybody who sends the join token
 
@@ -45,6 +48,8 @@ class Caller:
     """Whether the caller sent the join token."""
     credential: Credential | None = None
     """The valid credential that the caller sent."""
+    api_token: int | None = None
+    """Number of the API token that the caller sent; None if the credential is another one."""
 
     @property
     def token(self) -> str | None:
@@ -63,6 +68,13 @@ _EXCEPTIONS: tuple[tuple[Audience, str, re.Pattern[str]], ...] = tuple(
         (Audience.ANYONE, "GET", r"/readyz"),
         *((Audience.ANYONE, method, path) for method in ("GET", "HEAD") for path in (r"/", r"/ui", r"/ui/.*")),
         (Audience.ANYONE, "POST", r"/api/v1/session"),
+        (Audience.ACCOUNT, "DELETE", r"/api/v1/session"),
+        (Audience.ACCOUNT, "POST", r"/auth/v1/logoff/?"),
+        (Audience.ACCOUNT, "GET", r"/platform/rest/conductor/v1/auth/logoff/?"),
+        (Audience.ACCOUNT, "POST", r"/dlim/v1/auth/token/?"),
+        (Audience.ACCOUNT, "PUT", r"/api/v1/users/[^/]+/password"),
+        *((Audience.ACCOUNT, method, r"/api/v1/tokens") for method in ("GET", "POST")),
+        (Audience.ACCOUNT, "DELETE", r"/api/v1/tokens/[^/]+"),
         (Audience.JOIN, "POST", r"/api/v1/nodes"),
         (Audience.NODE, "GET", rf"{_NODE}/assignments"),
         (Audience.NODE, "POST", rf"{_NODE}/(images|reports|usage)"),
@@ -150,16 +162,43 @@ _UNKNOWN_JOINER = (
 )
 
 
-def refusal(caller: Caller, audience: Audience, node: str | None) -> ApiError | None:
-    """Return the error that refuses this caller's request; None if the caller may send it."""
+_READS_ONLY = "the role viewer reads everything and changes nothing"
+_NO_SCOPE = "this API token has the scope {}, and this needs the scope {}: make another token"
+_SIGN_IN = "an API token does not open this: sign in with a name and a password"
+
+
+def refusal(caller: Caller, audience: Audience, node: str | None, method: str) -> ApiError | None:
+    """Return the error that refuses this caller's request; None if the caller may send it.
+
+    Args:
+        caller: sender of the request.
+        audience: who may call the route.
+        node: name of the node that Audience.NODE stands for.
+        method: method of the request.
+    """
     if audience is Audience.ANYONE:
         return None
     if caller == NOBODY:
         return NotAuthenticated(_UNKNOWN_JOINER if audience is Audience.JOIN else _UNKNOWN)
+    user = caller.user
     admitted, wanted = {
-        Audience.USER: (caller.user is not None, "a user"),
-        Audience.ADMIN: (caller.user is not None and caller.user.is_admin, "an admin"),
+        Audience.USER: (user is not None, "a user"),
+        Audience.ACCOUNT: (user is not None, "a user"),
+        Audience.ADMIN: (user is not None and user.role is Role.ADMIN, "an admin"),
         Audience.NODE: (caller.node is not None and caller.node == node, f"node {node} itself"),
         Audience.JOIN: (caller.joins, "whoever holds the join token"),
     }[audience]
-    return None if admitted else Forbidden(f"this is open to {wanted} only")
+    if not admitted:
+        return Forbidden(f"this is open to {wanted} only")
+    return _beyond(caller, user, audience, method) if user is not None else None
+
+
+def _beyond(caller: Caller, user: UserView, audience: Audience, method: str) -> ApiError | None:
+    """Return the refusal of what a user's role or API token does not allow; None if they allow the request."""
+    if audience is Audience.ACCOUNT:
+        return Forbidden(_SIGN_IN) if caller.api_token is not None else None
+    if audience is Audience.ADMIN:
+        return None if user.is_admin else Forbidden(_NO_SCOPE.format(user.scope, Scope.ADMIN))
+    if user.may_change or not changes(method):
+        return None
+    return Forbidden(_READS_ONLY if user.role is Role.VIEWER else _NO_SCOPE.format(user.scope, Scope.SUBMIT))

@@ -1,9 +1,9 @@
-"""Access tokens of users: makes, verifies and revokes them.
+"""Makes and verifies the access tokens of users, and makes the secrets of their API tokens.
 
-A token is a JWT (RFC 7519), because WMLA's clients expect three parts and some of them read the claims. It is valid
-only while the store also has its row, so a logoff, a new password and the removal of the user end it at once. Nothing
-is decided by its claims but its end: who the user is and what role the user has now comes from the store
-(docs/decisions/0031).
+An API token (``operations.api_tokens``) is a random text. An access token is a JWT (RFC 7519), because WMLA's clients
+expect three parts and some of them read the claims. It is valid only while the store also has its row, so a logoff, a
+new password and the removal of the user end it at once. Nothing is decided by its claims but its end: who the user is
+and what role the user has now comes from the store (docs/decisions/0031).
 
 The signing key is derived from the platform's secret key, and the header names that key. After a new key was added to
 the file, tokens that an older key has signed stay valid as long as the file keeps the older key.
@@ -20,7 +20,7 @@ from typing import Any
 
 import jwt
 
-from edt_scheduler.model.states import Role
+from edt_scheduler.model.states import SCOPES_OF_ROLE, Role
 from edt_scheduler.operations import accounts
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import UserView
@@ -30,11 +30,13 @@ _ALGORITHM = "HS256"
 _CLAIMS_BYTES = 480
 """Length of the claims as JSON, filled up by the claim ``pad``. The longest name needs 430 bytes."""
 _JTI_BYTES = 16
-_PERMISSIONS = {Role.USER: ("read", "submit"), Role.ADMIN: ("read", "submit", "admin")}
+API_TOKEN = "edt_pat_"  # noqa: S105 - only the beginning of one
+"""How API tokens begin. Programs that look for secrets in source code know such a token by it."""
+_API_TOKEN_BYTES = 32
 
 
 def wmla_role(role: Role) -> str:
-    """Return the role as WMLA writes it: ``Admin`` or ``User``."""
+    """Return the role as WMLA writes it: ``Admin``, ``User`` or ``Viewer``."""
     return role.value.capitalize()
 
 
@@ -58,7 +60,7 @@ def issue(platform: Platform, user: UserView, lifetime_seconds: float) -> str:
     claims: dict[str, Any] = {
         "username": user.name,
         "role": wmla_role(user.role),
-        "permissions": _PERMISSIONS[user.role],
+        "permissions": SCOPES_OF_ROLE[user.role],
         "groups": [],
         "sub": user.name,
         "iss": ISSUER,
@@ -78,6 +80,11 @@ def issue(platform: Platform, user: UserView, lifetime_seconds: float) -> str:
     token = jwt.encode(claims, key, _ALGORITHM, headers={"kid": key_id})
     accounts.add_token(platform, user, token, float(expires_at))
     return token
+
+
+def new_api_token() -> str:
+    """Return the secret of a new API token."""
+    return API_TOKEN + secrets.token_urlsafe(_API_TOKEN_BYTES)
 
 
 def user_of(platform: Platform, token: str) -> UserView | None:

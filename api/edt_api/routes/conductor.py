@@ -14,7 +14,7 @@ from fastapi.responses import PlainTextResponse
 from edt_api import process_logs
 from edt_api.access import tokens
 from edt_api.access.guard import shown
-from edt_api.dependencies import TheCaller, ThePlatform, TheSettings, Viewer, for_users
+from edt_api.dependencies import TheCaller, ThePlatform, TheSettings, Viewer, for_accounts, for_users
 from edt_api.errors import NotAuthenticated
 from edt_api.listing import Length, Start, api_url
 from edt_api.routes import applications
@@ -41,8 +41,8 @@ def logon(
     return wmla.Signed(accessToken=token, username=viewer.name, role=tokens.wmla_role(viewer.role))
 
 
-@router.get("/auth/logoff", dependencies=[for_users])
-@router.get("/auth/logoff/", dependencies=[for_users])
+@router.get("/auth/logoff", dependencies=[for_accounts])
+@router.get("/auth/logoff/", dependencies=[for_accounts])
 def logoff(request: Request, platform: ThePlatform, caller: TheCaller) -> jobs.Message:
     """End the token of this request. A request with a password, or with the session of a page, ends nothing."""
     if caller.token is not None and shown(request.headers) is not None:  # any site can make a browser send a GET

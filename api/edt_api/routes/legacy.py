@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 
 from edt_api.access import tokens
 from edt_api.access.guard import shown
-from edt_api.dependencies import TheCaller, ThePlatform, TheSettings, Viewer, for_users
+from edt_api.dependencies import AccountViewer, TheCaller, ThePlatform, TheSettings, for_users
 from edt_api.errors import NoSuchObject, NotAuthenticated, NotOffered
 from edt_api.schemas import wmla
 
@@ -59,7 +59,7 @@ FAMILIES = (
 @router.post(f"{_EDI}/auth/token")
 @router.post(f"{_EDI}/auth/token/")
 def inference_token(
-    request: Request, platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewer: Viewer
+    request: Request, platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewer: AccountViewer
 ) -> wmla.InferenceToken:
     """Return a token for a name and a password. A caller who sends a token gets the same one back."""
     token = caller.token

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from edt_api.access import tokens
-from edt_api.dependencies import TheCaller, ThePlatform, TheSettings, Viewer, for_users
+from edt_api.dependencies import TheCaller, ThePlatform, TheSettings, Viewer, for_accounts
 from edt_api.errors import NotAuthenticated
 from edt_api.schemas import jobs
 from edt_scheduler.operations import accounts
@@ -31,10 +31,10 @@ def logon(platform: ThePlatform, settings: TheSettings, caller: TheCaller, viewe
     )
 
 
-@router.post("/logoff", dependencies=[for_users])
-@router.post("/logoff/", include_in_schema=False, dependencies=[for_users])
+@router.post("/logoff", dependencies=[for_accounts])
+@router.post("/logoff/", include_in_schema=False, dependencies=[for_accounts])
 def logoff(platform: ThePlatform, caller: TheCaller) -> jobs.Message:
-    """End the token of this request. A request with a password ends nothing."""
+    """End the token of this request. A request with a password ends nothing, and one with an API token is refused."""
     if caller.token is not None:
         accounts.revoke_token(platform, caller.token)
     return jobs.Message(message="Signed off.")

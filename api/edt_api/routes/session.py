@@ -19,8 +19,8 @@ from edt_api.dependencies import (
     ThePlatform,
     TheSettings,
     Viewer,
+    for_accounts,
     for_anyone,
-    for_users,
 )
 from edt_api.errors import NotAuthenticated
 from edt_api.schemas import cluster
@@ -59,7 +59,7 @@ async def begin(
     give_cookie(response, request, token, seconds)
 
 
-@router.delete("/session", status_code=204, response_class=Response, dependencies=[for_users])
+@router.delete("/session", status_code=204, response_class=Response, dependencies=[for_accounts])
 def end(request: Request, response: Response, platform: ThePlatform, caller: TheCaller) -> None:
     """Sign out. The token ends on the server, not only in the browser."""
     if caller.token is not None:

@@ -313,7 +313,7 @@ async def _written(batch: Batch, viewer: UserView) -> bytes:
     """Return the batch's events for this viewer, made once for all viewers who see the same; empty if there are
     none.
     """
-    sees = None if viewer.is_admin else viewer.id
+    sees = None if viewer.sees_all else viewer.id
     if sees not in batch.written:
         batch.written[sees] = await to_thread.run_sync(events_of, batch, viewer)
     return batch.written[sees]

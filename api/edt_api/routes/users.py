@@ -9,7 +9,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Response
 
 from edt_api import concurrency
-from edt_api.dependencies import AdminViewer, TheAddress, TheKey, ThePasswords, ThePlatform, Viewer, for_admins
+from edt_api.dependencies import AccountViewer, AdminViewer, TheAddress, TheKey, ThePasswords, ThePlatform, for_admins
 from edt_api.errors import Forbidden, RequestInvalid, WrongPassword
 from edt_api.http import Cursor, Limit, paged
 from edt_api.schemas import cluster
@@ -61,12 +61,12 @@ async def remove(platform: ThePlatform, name: str) -> None:
 async def set_password(
     platform: ThePlatform,
     passwords: ThePasswords,
-    viewer: Viewer,
+    viewer: AccountViewer,
     address: TheAddress,
     name: str,
     new: cluster.NewPassword,
 ) -> None:
-    """Set a user's password. All tokens of that user end. Only admins may set another user's password.
+    """Set a user's password. All tokens of that user end, API tokens too. Only admins may set another user's password.
 
     Users who set their own password, admins too, must also send their current password. So a person who finds an open
     page cannot take over the account. A wrong current password counts as a failed attempt to sign in.

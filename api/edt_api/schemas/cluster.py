@@ -138,7 +138,16 @@ class RoleName(enum.StrEnum):
     """What a user may do."""
 
     ADMIN = "admin"  # sees every job, manages nodes and users
-    USER = "user"  # sees and stops only the user's own jobs
+    USER = "user"  # submits jobs, sees and stops only the user's own
+    VIEWER = "viewer"  # sees every job, changes nothing
+
+
+class ScopeName(enum.StrEnum):
+    """What an API token allows. Each scope includes those before it."""
+
+    READ = "read"  # whatever changes nothing
+    SUBMIT = "submit"  # to submit jobs, and to stop and delete the user's own
+    ADMIN = "admin"  # all that the role of its user allows
 
 
 MOST_NAME = 64
@@ -167,13 +176,57 @@ class NewUser(UserInput):
 
 
 class NewPassword(UserInput):
-    """A password to be set. The new password ends all tokens of its user."""
+    """A password to be set. The new password ends all tokens of its user, API tokens too."""
 
     password: Password
     current_password: Annotated[str, Field(max_length=MOST_PASSWORD)] | None = None
     """Users who set their own password send their current one, too. An admin who sets another user's password
     omits it.
     """
+
+
+MOST_TOKEN_DAYS = 366
+USUAL_TOKEN_DAYS = 30
+
+
+class NewApiToken(UserInput):
+    """An API token to be made for the caller."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    """What the caller calls it, to know it again in the list."""
+    scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=3, default_factory=lambda: [ScopeName.READ])]
+    """What it allows. Each scope includes those before it, so ``["submit"]`` and ``["read", "submit"]`` are the same.
+    The role of the caller must allow it.
+    """
+    days: Annotated[int, Field(ge=1, le=MOST_TOKEN_DAYS)] | None = USUAL_TOKEN_DAYS
+    """For how many days it is valid; null: until it is revoked."""
+
+
+class ApiToken(Output):
+    """An API token without its secret."""
+
+    id: int
+    user: str
+    name: str
+    scopes: list[ScopeName]
+    created_at: float
+    expires_at: float | None
+    """Null: it does not expire."""
+    last_used_at: float | None
+    """When it was last used, to within some minutes; null: never."""
+
+
+class MadeApiToken(ApiToken):
+    """A new API token, with its secret."""
+
+    token: str
+    """The secret. No other answer holds it, and the server keeps only its SHA-256. Clients send it as
+    ``Authorization: Bearer`` or ``X-Auth-Token``.
+    """
+
+
+class ApiTokenPage(Page[ApiToken]):
+    """API tokens of one user, oldest first."""
 
 
 class NewSession(UserInput):

@@ -118,10 +118,12 @@ class Logon(Output):
     """Answer of ``GET /auth/v1/logon``."""
 
     accessToken: str  # noqa: N815
-    """Clients send the token as ``Authorization: Bearer`` or ``X-Auth-Token``. All tokens have the same length."""
+    """Clients send the token as ``Authorization: Bearer`` or ``X-Auth-Token``. It is a JWT, and all have the same
+    length.
+    """
     username: str
     role: str
-    """``Admin`` or ``User``, as WMLA writes them."""
+    """``Admin``, ``User`` or ``Viewer``, as WMLA writes them."""
     expiresIn: int  # noqa: N815
     """For how many seconds the token is valid."""
 

@@ -1,4 +1,4 @@
-"""The states that the database stores, each defined once: of jobs, nodes and users, and the causes of resizes.
+"""The states that the database stores, each defined once: of jobs, nodes and users, scopes, and the causes of resizes.
 
 Pure: no clock, no database. ``TRANSITIONS`` is the only list in the code of the legal changes of a job's state. The
 schema holds the same list in ``job_transitions`` and enforces it with a trigger; a test compares the two. Only
@@ -124,7 +124,24 @@ class Role(enum.StrEnum):
     """What a user may do."""
 
     ADMIN = "admin"  # sees every job, runs nodes and users
-    USER = "user"  # sees and stops their own jobs
+    USER = "user"  # submits jobs, sees and stops their own
+    VIEWER = "viewer"  # sees every job, changes nothing
+
+
+class Scope(enum.StrEnum):
+    """What a credential allows at most. Each includes those before it. The role of its user limits it further."""
+
+    READ = "read"  # whatever changes nothing
+    SUBMIT = "submit"  # to submit jobs, and to stop and delete the user's own
+    ADMIN = "admin"  # all that the user's role allows
+
+
+SCOPES_OF_ROLE: Mapping[Role, tuple[Scope, ...]] = {
+    Role.VIEWER: (Scope.READ,),
+    Role.USER: (Scope.READ, Scope.SUBMIT),
+    Role.ADMIN: (Scope.READ, Scope.SUBMIT, Scope.ADMIN),
+}
+"""The scopes that a user of each role can use, the smallest first."""
 
 
 class ResizeCause(enum.StrEnum):

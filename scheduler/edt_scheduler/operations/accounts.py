@@ -91,7 +91,7 @@ def set_password(platform: Platform, user: UserView, password_hash: str) -> None
         row = store.get(tx, user.id)
         if row is not None and row.password_hash == password_hash:
             return  # an earlier try of this call has set it, and its answer was lost
-        store.set_password(tx, _still(user, row), password_hash)
+        store.set_password(tx, same_user(user, row), password_hash)
 
 
 def remove_user(platform: Platform, name: str) -> None:
@@ -135,13 +135,17 @@ def add_token(platform: Platform, user: UserView, secret: str, expires_at: float
         PasswordChanged: The password has changed since ``user`` was read.
     """
     with platform.database.transaction() as tx:
-        store.add_token(tx, _still(user, store.get(tx, user.id)), secret, platform.clock(), expires_at)
+        store.add_token(tx, same_user(user, store.get(tx, user.id)), secret, platform.clock(), expires_at)
 
 
-def _still(user: UserView, row: Row[Any] | None) -> int:
+def same_user(user: UserView, row: Row[Any] | None) -> int:
     """The user's id, if ``row`` still has the password with which ``user`` was read.
 
     ``row`` is looked up by id, so another user of the same name is never taken for this one.
+
+    Raises:
+        NoSuchUser: The user was removed.
+        PasswordChanged: The password has changed since ``user`` was read.
     """
     if row is None:
         raise NoSuchUser(user.name)

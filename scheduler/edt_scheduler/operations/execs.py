@@ -13,6 +13,7 @@ from edt_scheduler.attempts import lifecycle
 from edt_scheduler.errors import (
     IndexOutOfRange,
     NoSuchJob,
+    NotTheOwner,
 )
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import (
@@ -127,10 +128,10 @@ def jobs_page(
 ) -> JobPage:
     """At most ``limit`` of the viewer's jobs that match the filter, newest first, with numbers below ``before``.
 
-    An admin who filters by an owner's name gets the jobs of all users who have ever had this name. Any other viewer who
-    filters by another user's name gets no jobs.
+    Whoever sees all jobs and filters by an owner's name gets the jobs of all users who have ever had this name. Any
+    other user who filters by another user's name gets no jobs.
     """
-    if not viewer.is_admin:
+    if not viewer.sees_all:
         if wanted.owner not in {None, viewer.name}:
             return JobPage((), None, 0)
         wanted = replace(wanted, owner=None, owner_id=viewer.id)
@@ -147,9 +148,10 @@ def stop(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
 
     Raises:
         NoSuchJob: The viewer may see no job of this id.
+        NotTheOwner: The viewer may see the job, but not change it.
     """
     with platform.database.transaction() as tx:
-        row = visible(tx, exec_id, viewer)
+        row = _changeable(tx, exec_id, viewer)
         lifecycle.stop(tx, row, platform.clock())
         (view,) = to_views.jobs(tx, platform.settings, [store.get(tx, row.id)])
     platform.notifier.notify()
@@ -162,9 +164,10 @@ def delete(platform: Platform, exec_id: str, *, viewer: UserView) -> None:
 
     Raises:
         NoSuchJob: The viewer may see no job of this id.
+        NotTheOwner: The viewer may see the job, but not change it.
     """
     with platform.database.transaction() as tx:
-        _delete(tx, [visible(tx, exec_id, viewer)], platform.clock())
+        _delete(tx, [_changeable(tx, exec_id, viewer)], platform.clock())
     platform.notifier.notify()
 
 
@@ -254,10 +257,8 @@ def _delete(tx: Connection, rows: Sequence[Row[Any]], now: float) -> None:
 
 
 def _seen_by(viewer: UserView) -> int | None:
-    """The id of the user whose jobs the viewer may see, as the store expects it; None: all users' jobs
-    (for an admin).
-    """
-    return None if viewer.is_admin else viewer.id
+    """The id of the user whose jobs the viewer may see, as the store expects it; None: all users' jobs."""
+    return None if viewer.sees_all else viewer.id
 
 
 def visible(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
@@ -266,4 +267,12 @@ def visible(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
     row = store.find(tx, number, _seen_by(viewer)) if number is not None else None
     if row is None:
         raise NoSuchJob(name)
+    return row
+
+
+def _changeable(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
+    """The row of a job that the viewer may stop and delete. Raises NoSuchJob, NotTheOwner."""
+    row = visible(tx, name, viewer)
+    if row.user_id != viewer.id and not viewer.is_admin:
+        raise NotTheOwner(name)
     return row

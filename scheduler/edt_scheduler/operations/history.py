@@ -150,10 +150,10 @@ def slot_time(
 ) -> SlotTimePage:
     """For how long users' jobs have held slots, by day, newest day first. Today is counted up to now.
 
-    A user who is no admin sees only their own time. ``before`` is the day and the user id of the last item that the
+    A user with the role user sees only their own time. ``before`` is the day and the user id of the last item that the
     caller has seen.
     """
-    whose = None if viewer.is_admin else viewer.id
+    whose = None if viewer.sees_all else viewer.id
     with platform.database.snapshot() as tx:
         found = list(_newest_first(tx, platform.clock(), whose, before, limit + 1))
         names = usage.names(tx, {user for _, user, _ in found})

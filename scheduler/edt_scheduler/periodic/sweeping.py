@@ -23,7 +23,7 @@ from edt_scheduler.home import lost_found
 from edt_scheduler.model.idempotency import KEPT_SECONDS
 from edt_scheduler.model.jobs import exec_id, job_number
 from edt_scheduler.platform import Platform, pairing
-from edt_scheduler.store import changes, home, idempotency, jobs, reservations
+from edt_scheduler.store import api_tokens, changes, home, idempotency, jobs, reservations, users
 from edt_scheduler.store.database import BATCH_ROWS, in_time, in_transactions
 from edt_scheduler.store.queries import forget_until
 
@@ -36,6 +36,17 @@ STAGED_SECONDS = 24 * 3600
 def sweep_keys(platform: Platform) -> int:
     """Delete Idempotency-Keys that are a day old; return how many."""
     return forget_until(platform.database, idempotency.CREATED_AT, platform.clock() - KEPT_SECONDS)
+
+
+API_TOKENS_KEPT_SECONDS = 30 * 24 * 3600
+"""How long an expired API token stays listed, so that its user sees why a program is refused."""
+
+
+def sweep_tokens(platform: Platform) -> int:
+    """Delete tokens that have expired, and API tokens that expired long ago; return how many."""
+    now = platform.clock()
+    done = forget_until(platform.database, users.EXPIRES_AT, now)
+    return done + forget_until(platform.database, api_tokens.EXPIRES_AT, now - API_TOKENS_KEPT_SECONDS)
 
 
 def sweep_changes(platform: Platform) -> int:

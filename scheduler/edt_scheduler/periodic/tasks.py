@@ -23,7 +23,7 @@ from edt_scheduler.errors import SchedulerError, Unavailable
 from edt_scheduler.operations.execs import stop_jobs_of_removed_users
 from edt_scheduler.operations.images import ask_for_pulls
 from edt_scheduler.periodic import retention, rollups
-from edt_scheduler.periodic.sweeping import sweep_changes, sweep_keys, sweep_leftovers
+from edt_scheduler.periodic.sweeping import sweep_changes, sweep_keys, sweep_leftovers, sweep_tokens
 from edt_scheduler.platform import Platform
 
 log = logging.getLogger("edt.tasks")
@@ -61,6 +61,7 @@ TASKS: tuple[Task, ...] = (
     Task("edt.ask-for-images", "pulls of images asked of nodes", 30, 120, ask_for_pulls),
     Task("edt.forget-changes", "changes forgotten because of their age", 120, 120, sweep_changes),
     Task("edt.forget-keys", "idempotency keys forgotten that are a day old", 600, 120, sweep_keys),
+    Task("edt.forget-tokens", "expired tokens forgotten", 600, 120, sweep_tokens),
     Task("edt.forget-usage", "samples of busy slots forgotten", 600, 120, rollups.forget_usage),
 )
 

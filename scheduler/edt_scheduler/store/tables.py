@@ -65,7 +65,7 @@ users = Table(
     Column("password_hash", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("removed_at", Double),
-    CheckConstraint("role IN ('admin', 'user')", name="role"),
+    CheckConstraint("role IN ('admin', 'user', 'viewer')", name="role"),
     # A removed user's row stays with its jobs. A later user of the same name is another user.
     partial_index("uq_users_name", "removed_at IS NULL", "name", unique=True),
     sqlite_autoincrement=True,
@@ -78,7 +78,22 @@ tokens = Table(
     Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
     Column("secret_sha256", Text, nullable=False, unique=True),
     Column("created_at", Double, nullable=False),
-    Column("expires_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False, index=True),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    Column("name", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("secret_sha256", Text, nullable=False, unique=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, index=True),  # null: never
+    Column("last_used_at", Double),
+    CheckConstraint("scope IN ('read', 'submit', 'admin')", name="scope"),
+    sqlite_autoincrement=True,
 )
 
 idempotency_keys = Table(

@@ -11,7 +11,7 @@ from edt_contract.reports import ExitKind
 from edt_scheduler.model.exactness import judge
 from edt_scheduler.model.jobs import exec_id, folder_sent
 from edt_scheduler.model.progress import PACE, MetricPoint, eta_seconds
-from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, health
+from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, Scope, health
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store import nodes, usage
@@ -33,8 +33,9 @@ from edt_scheduler.views import (
 )
 
 
-def user(row: Row[Any]) -> UserView:
-    return view_of(UserView, row._mapping, role=Role(row.role))
+def user(row: Row[Any], scope: Scope = Scope.ADMIN) -> UserView:
+    """The user of this row, who shows a credential of this scope."""
+    return view_of(UserView, row._mapping, role=Role(row.role), scope=scope)
 
 
 def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[JobView]:

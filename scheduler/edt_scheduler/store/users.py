@@ -9,7 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from edt_scheduler.store.queries import rows_of
-from edt_scheduler.store.tables import tokens, users
+from edt_scheduler.store.tables import api_tokens, tokens, users
+
+EXPIRES_AT = tokens.c.expires_at
 
 
 def fingerprint(secret: str) -> str:
@@ -53,20 +55,24 @@ def admins(tx: Connection) -> int:
 
 
 def set_password(tx: Connection, user_id: int, password_hash: str) -> None:
-    """Set a user's password hash, and end all tokens of the user."""
+    """Set a user's password hash, and end all tokens of the user, API tokens too."""
     tx.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
-    tx.execute(delete(tokens).where(tokens.c.user_id == user_id))
+    _end_tokens(tx, user_id)
 
 
 def remove(tx: Connection, user_id: int, now: float) -> None:
-    """Remove a user's password and tokens. The row stays, because jobs and history refer to it."""
+    """Remove a user's password, tokens and API tokens. The row stays, because jobs and history refer to it."""
     tx.execute(update(users).where(users.c.id == user_id).values(removed_at=now, password_hash=""))
-    tx.execute(delete(tokens).where(tokens.c.user_id == user_id))
+    _end_tokens(tx, user_id)
+
+
+def _end_tokens(tx: Connection, user_id: int) -> None:
+    for table in (tokens, api_tokens):
+        tx.execute(delete(table).where(table.c.user_id == user_id))
 
 
 def add_token(tx: Connection, user_id: int, secret: str, now: float, expires_at: float) -> None:
-    """Store a token's hash, unless it is stored already, and delete expired tokens."""
-    tx.execute(delete(tokens).where(tokens.c.expires_at <= now))
+    """Store a token's hash, unless it is stored already."""
     secret_sha256 = fingerprint(secret)
     if tx.execute(select(tokens.c.id).where(tokens.c.secret_sha256 == secret_sha256)).first() is None:
         tx.execute(

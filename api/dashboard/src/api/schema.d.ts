@@ -1,4 +1,4 @@
-// openapi.json sha256: c6fac1cd8411abc607604ae353e02423f51d1a9f52a25a3960cc341adabe2675
+// openapi.json sha256: 44ca56916261572413e9ac79ee28204383fe56b1857b771620fad4f301ec00be
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -525,6 +525,53 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Listing
+         * @description List the caller's API tokens, oldest first. Expired ones are listed for another 30 days.
+         */
+        get: operations["tokens_listing"];
+        put?: never;
+        /**
+         * Make
+         * @description Make an API token for the caller. Only this answer holds its secret.
+         *
+         *     The token allows what its scopes and the role of its user both allow when it is used. A new password of the user,
+         *     and the removal of the user, end it.
+         */
+        post: operations["tokens_make"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tokens/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke
+         * @description Revoke an API token: it is refused from now on. An admin may revoke tokens of all users.
+         */
+        delete: operations["tokens_revoke"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/usage/slot-hours": {
         parameters: {
             query?: never;
@@ -606,7 +653,7 @@ export interface paths {
         get?: never;
         /**
          * Set Password
-         * @description Set a user's password. All tokens of that user end. Only admins may set another user's password.
+         * @description Set a user's password. All tokens of that user end, API tokens too. Only admins may set another user's password.
          *
          *     Users who set their own password, admins too, must also send their current password. So a person who finds an open
          *     page cannot take over the account. A wrong current password counts as a failed attempt to sign in.
@@ -630,7 +677,7 @@ export interface paths {
         put?: never;
         /**
          * Logoff
-         * @description End the token of this request. A request with a password ends nothing.
+         * @description End the token of this request. A request with a password ends nothing, and one with an API token is refused.
          */
         post: operations["logon_logoff"];
         delete?: never;
@@ -1374,6 +1421,36 @@ export interface components {
             next: string | null;
         };
         /**
+         * ApiToken
+         * @description An API token without its secret.
+         */
+        ApiToken: {
+            /** Created At */
+            created_at: number;
+            /** Expires At */
+            expires_at: number | null;
+            /** Id */
+            id: number;
+            /** Last Used At */
+            last_used_at: number | null;
+            /** Name */
+            name: string;
+            /** Scopes */
+            scopes: components["schemas"]["ScopeName"][];
+            /** User */
+            user: string;
+        };
+        /**
+         * ApiTokenPage
+         * @description API tokens of one user, oldest first.
+         */
+        ApiTokenPage: {
+            /** Items */
+            items: components["schemas"]["ApiToken"][];
+            /** Next */
+            next: string | null;
+        };
+        /**
          * Application
          * @description One job as an application: what clients of WMLA 1.2 and of 2.x read, in one shape.
          */
@@ -2010,6 +2087,28 @@ export interface components {
             username: string;
         };
         /**
+         * MadeApiToken
+         * @description A new API token, with its secret.
+         */
+        MadeApiToken: {
+            /** Created At */
+            created_at: number;
+            /** Expires At */
+            expires_at: number | null;
+            /** Id */
+            id: number;
+            /** Last Used At */
+            last_used_at: number | null;
+            /** Name */
+            name: string;
+            /** Scopes */
+            scopes: components["schemas"]["ScopeName"][];
+            /** Token */
+            token: string;
+            /** User */
+            user: string;
+        };
+        /**
          * Me
          * @description The user who sent the request, and the version of the server.
          */
@@ -2057,6 +2156,21 @@ export interface components {
             workers: (number | null)[];
         };
         /**
+         * NewApiToken
+         * @description An API token to be made for the caller.
+         */
+        NewApiToken: {
+            /**
+             * Days
+             * @default 30
+             */
+            days: number | null;
+            /** Name */
+            name: string;
+            /** Scopes */
+            scopes?: components["schemas"]["ScopeName"][];
+        };
+        /**
          * NewImage
          * @description An image that every job may name from now on.
          */
@@ -2071,7 +2185,7 @@ export interface components {
         };
         /**
          * NewPassword
-         * @description A password to be set. The new password ends all tokens of its user.
+         * @description A password to be set. The new password ends all tokens of its user, API tokens too.
          */
         NewPassword: {
             /** Current Password */
@@ -2398,7 +2512,13 @@ export interface components {
          * @description What a user may do.
          * @enum {string}
          */
-        RoleName: "admin" | "user";
+        RoleName: "admin" | "user" | "viewer";
+        /**
+         * ScopeName
+         * @description What an API token allows. Each scope includes those before it.
+         * @enum {string}
+         */
+        ScopeName: "read" | "submit" | "admin";
         /**
          * Signed
          * @description Answer of ``GET /platform/rest/conductor/v1/auth/logon``.
@@ -3695,6 +3815,104 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Timeline"];
                 };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tokens_listing: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before this one. */
+                cursor?: string | null;
+                /** @description The most items of this page. */
+                limit?: number;
+                /** @description Whose tokens. Only an admin names others. */
+                user?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiTokenPage"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tokens_make: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewApiToken"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MadeApiToken"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tokens_revoke: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
             default: {

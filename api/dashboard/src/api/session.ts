@@ -32,6 +32,16 @@ export function useIsAdmin(): boolean {
   return useMe().role === "admin";
 }
 
+/** Whether they read the jobs of all users: admins and viewers. */
+export function useSeesAll(): boolean {
+  return useMe().role !== "user";
+}
+
+/** Whether they change anything, for example submit a job: viewers do not. */
+export function useMayChange(): boolean {
+  return useMe().role !== "viewer";
+}
+
 export async function logIn(queries: QueryClient, name: string, password: string): Promise<void> {
   await answer(client.POST("/api/v1/session", { body: { name, password } }));
   forget(queries);

@@ -4,6 +4,7 @@ import { ChartGantt, ListChecks, type LucideIcon, Rocket, Server } from "lucide-
 import { useEffect, useRef } from "react";
 import { NavLink, Outlet, ScrollRestoration, useLocation, useNavigation } from "react-router";
 
+import { useMayChange } from "../api/session";
 import { useLiveStream } from "../api/stream/live";
 import { ClusterUse } from "./ClusterUse";
 import { ConnectionBadge } from "./ConnectionBadge";
@@ -21,6 +22,7 @@ const PLACES: readonly { to: string; label: string; icon: LucideIcon }[] = [
 
 export function Shell() {
   useLiveStream();
+  const mayChange = useMayChange();
   const main = useRef<HTMLElement>(null);
   const { pathname } = useLocation();
   const page = pathname.split("/")[1];
@@ -41,7 +43,7 @@ export function Shell() {
           <span>OpenEDT</span>
         </div>
         <nav aria-label="Pages" className={styles.nav}>
-          {PLACES.map(({ to, label, icon: Icon }) => (
+          {PLACES.filter(({ to }) => mayChange || to !== "/submit").map(({ to, label, icon: Icon }) => (
             <NavLink key={to} to={to} className={styles.link ?? ""}>
               <Icon size={17} strokeWidth={1.9} aria-hidden />
               <span>{label}</span>

@@ -5,10 +5,17 @@ import { ChevronDown, CircleUserRound, LogOut, ShieldCheck } from "lucide-react"
 import { useNavigate } from "react-router";
 
 import { logOut, useMe } from "../api/session";
+import type { Me } from "../api/types";
 import { Button } from "../components/Button";
 import { Menu, MenuItem, MenuLine, MenuText } from "../components/Menu";
 import { toast } from "../components/toasts";
 import styles from "./UserMenu.module.css";
+
+const ROLES: Record<Me["role"], string> = {
+  admin: "Admin: sees every job, runs the nodes",
+  user: "User: sees and stops their own jobs",
+  viewer: "Viewer: sees every job, changes nothing",
+};
 
 export function UserMenu() {
   const me = useMe();
@@ -28,7 +35,7 @@ export function UserMenu() {
         <Button look="ghost" icon={CircleUserRound}>
           <span className="visually-hidden">Account: </span>
           <span className={styles.name}>{me.name}</span>
-          {me.role === "admin" && <span className={styles.role}>admin</span>}
+          {me.role !== "user" && <span className={styles.role}>{me.role}</span>}
           <ChevronDown size={14} aria-hidden />
         </Button>
       }
@@ -37,7 +44,7 @@ export function UserMenu() {
         <strong>{me.name}</strong>
         <span className={styles.line}>
           <ShieldCheck size={13} aria-hidden />
-          {me.role === "admin" ? "Admin: sees every job, runs the nodes" : "User: sees and stops their own jobs"}
+          {ROLES[me.role]}
         </span>
         <span className={styles.line}>OpenEDT {me.version}</span>
       </MenuText>

@@ -6,6 +6,7 @@ import { Navigate, useNavigate, useParams } from "react-router";
 
 import { downloadResult, jobQuery, resultQuery } from "../../api/jobs";
 import { asProblem } from "../../api/problem";
+import { useMayChange } from "../../api/session";
 import { isOver, type Job } from "../../api/types";
 import { jobClass } from "../../charts/palette";
 import { StateBadge } from "../../components/Badge";
@@ -47,6 +48,7 @@ export function JobPage() {
 function Opened({ job, tab }: { readonly job: Job; readonly tab: string }) {
   const navigate = useNavigate();
   const actions = useJobActions(() => void navigate("/jobs"));
+  const mayChange = useMayChange();
   const over = isOver(job.state);
   const Content = TABS.find(({ value }) => value === tab)?.content ?? OverviewTab;
   return (
@@ -77,14 +79,16 @@ function Opened({ job, tab }: { readonly job: Job; readonly tab: string }) {
         }
       >
         {job.results_removed === null && <ResultButton job={job} />}
-        {!over && (
+        {mayChange && !over && (
           <Button icon={CircleStop} disabled={job.stop_requested_at !== null} onClick={() => actions.ask("stop", job)}>
             Stop
           </Button>
         )}
-        <Button look="danger" icon={Trash2} onClick={() => actions.ask("remove", job)}>
-          Remove
-        </Button>
+        {mayChange && (
+          <Button look="danger" icon={Trash2} onClick={() => actions.ask("remove", job)}>
+            Remove
+          </Button>
+        )}
       </PageHead>
       <Tabs
         label="About this job"

@@ -1,10 +1,10 @@
-/** What narrows the list of jobs: a text, states, for admins an owner. */
+/** What narrows the list of jobs: a text, states, and an owner for whoever sees the jobs of all. */
 
 import { Search, X } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 
 import type { JobFilter } from "../../api/keys";
-import { useIsAdmin } from "../../api/session";
+import { useSeesAll } from "../../api/session";
 import { JOB_STATES } from "../../api/types";
 import { stateWord } from "../../components/Badge";
 import { Button } from "../../components/Button";
@@ -20,17 +20,17 @@ export function Filters({
   readonly filter: JobFilter;
   readonly onChange: (filter: JobFilter) => void;
 }) {
-  const admin = useIsAdmin();
+  const seesAll = useSeesAll();
   return (
     <search className={styles.filters}>
       <Typed
         label="Search"
-        placeholder={admin ? "Id, name or owner" : "Id or name"}
+        placeholder={seesAll ? "Id, name or owner" : "Id or name"}
         value={filter.text}
         onChange={(text) => onChange({ ...filter, text })}
         wide
       />
-      {admin && (
+      {seesAll && (
         <Typed
           label="Owner"
           placeholder="Owner"

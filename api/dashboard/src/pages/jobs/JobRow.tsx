@@ -19,13 +19,15 @@ import styles from "./JobsTable.module.css";
 export const JobRow = memo(function JobRow({
   job,
   index,
-  admin,
+  owner,
   ask,
 }: {
   readonly job: Job;
   readonly index: number;
-  readonly admin: boolean;
-  readonly ask: AskAboutJob;
+  /** Whether the owner is shown. */
+  readonly owner: boolean;
+  /** Undefined: whoever looks may not change the job. */
+  readonly ask: AskAboutJob | undefined;
 }) {
   const navigate = useNavigate();
   const path = `/jobs/${job.id}`;
@@ -70,7 +72,7 @@ export const JobRow = memo(function JobRow({
           number(speed)
         )}
       </td>
-      {admin && (
+      {owner && (
         <td className={styles.owner} title={job.owner_removed ? `${job.owner}, removed` : job.owner}>
           {job.owner}
         </td>
@@ -87,23 +89,27 @@ export const JobRow = memo(function JobRow({
         )}
       </td>
       <td className={styles.actions}>
-        <Button
-          look="ghost"
-          size="small"
-          icon={CircleStop}
-          aria-label={`Stop ${job.id}`}
-          title="Stop"
-          disabled={over || job.stop_requested_at !== null}
-          onClick={() => ask("stop", job)}
-        />
-        <Button
-          look="ghost"
-          size="small"
-          icon={Trash2}
-          aria-label={`Remove ${job.id}`}
-          title="Remove"
-          onClick={() => ask("remove", job)}
-        />
+        {ask && (
+          <>
+            <Button
+              look="ghost"
+              size="small"
+              icon={CircleStop}
+              aria-label={`Stop ${job.id}`}
+              title="Stop"
+              disabled={over || job.stop_requested_at !== null}
+              onClick={() => ask("stop", job)}
+            />
+            <Button
+              look="ghost"
+              size="small"
+              icon={Trash2}
+              aria-label={`Remove ${job.id}`}
+              title="Remove"
+              onClick={() => ask("remove", job)}
+            />
+          </>
+        )}
       </td>
     </tr>
   );

@@ -7,6 +7,7 @@ import { useSearchParams } from "react-router";
 
 import { jobsQuery } from "../../api/jobs";
 import type { JobFilter } from "../../api/keys";
+import { useMayChange } from "../../api/session";
 import { ButtonLink, Button } from "../../components/Button";
 import { EmptyState } from "../../components/EmptyState";
 import { plural } from "../../components/format";
@@ -21,6 +22,7 @@ export function JobsPage() {
   const [search, setSearch] = useSearchParams();
   const filter = useMemo(() => filterOf(search), [search]);
   const jobs = useInfiniteQuery({ ...jobsQuery(filter), placeholderData: (before) => before });
+  const mayChange = useMayChange();
   const rows = useMemo(() => jobs.data?.pages.flatMap((page) => page.items) ?? [], [jobs.data]);
   const total = jobs.data?.pages[0]?.total ?? 0;
   const show = (next: JobFilter) => setSearch(searchOf(next), { replace: true });
@@ -36,9 +38,11 @@ export function JobsPage() {
           </span>
         }
       >
-        <ButtonLink to="/submit" look="primary" icon={Rocket}>
-          Submit a job
-        </ButtonLink>
+        {mayChange && (
+          <ButtonLink to="/submit" look="primary" icon={Rocket}>
+            Submit a job
+          </ButtonLink>
+        )}
       </PageHead>
       <Filters filter={filter} onChange={show} />
       {jobs.error && rows.length === 0 ? (

@@ -6,7 +6,7 @@
 import { useWindowVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useLayoutEffect, useRef, useState } from "react";
 
-import { useIsAdmin } from "../../api/session";
+import { useMayChange, useSeesAll } from "../../api/session";
 import type { Job } from "../../api/types";
 import { count } from "../../components/format";
 import { useJobActions } from "../job/actions";
@@ -32,7 +32,8 @@ export function JobsTable({
   readonly waiting: boolean;
   readonly onMore: () => void;
 }) {
-  const admin = useIsAdmin();
+  const seesAll = useSeesAll();
+  const mayChange = useMayChange();
   const actions = useJobActions();
   const body = useRef<HTMLTableSectionElement>(null);
   const [top, setTop] = useState(0);
@@ -57,7 +58,7 @@ export function JobsTable({
 
   const above = first ? first.start - top : 0;
   const below = last ? rows.getTotalSize() - (last.end - top) : 0;
-  const columns = COLUMNS.filter((column) => admin || !column.admin);
+  const columns = COLUMNS.filter((column) => seesAll || !column.ofAll);
   return (
     <div className={styles.frame}>
       <table aria-label="Jobs" aria-rowcount={total + 1} aria-busy={busy || waiting} className={styles.table}>
@@ -74,7 +75,7 @@ export function JobsTable({
         <tbody ref={body}>
           {shown.map(({ index, key }) => {
             const job = jobs[index];
-            return job && <JobRow key={key} job={job} index={index} admin={admin} ask={actions.ask} />;
+            return job && <JobRow key={key} job={job} index={index} owner={seesAll} ask={mayChange ? actions.ask : undefined} />;
           })}
           {waiting && <Shapes />}
         </tbody>
@@ -96,16 +97,16 @@ const COLUMNS = [
   { name: "Workers", title: true, cell: "workers" },
   { name: "Progress", title: true, cell: "progress" },
   { name: "Samples/s", title: true, cell: "speed" },
-  { name: "Owner", title: true, cell: "owner", admin: true },
+  { name: "Owner", title: true, cell: "owner", ofAll: true },
   { name: "Framework", title: true, cell: "framework" },
   { name: "Created", title: true, cell: "created" },
   { name: "Duration", title: true, cell: "duration" },
   { name: "Actions", title: false, cell: "actions" },
-] as const satisfies readonly { name: string; title: boolean; cell: string; admin?: true }[] as readonly {
+] as const satisfies readonly { name: string; title: boolean; cell: string; ofAll?: true }[] as readonly {
   readonly name: string;
   readonly title: boolean;
   readonly cell: string;
-  readonly admin?: true;
+  readonly ofAll?: true;
 }[];
 
 /** The room of the rows that are not in the page. */

@@ -2,14 +2,14 @@
 
 import { Link } from "react-router";
 
-import { useIsAdmin } from "../../api/session";
+import { useSeesAll } from "../../api/session";
 import type { Slot } from "../../api/types";
 import { jobClass } from "../../charts/palette";
 import { bytes, percent } from "../../components/format";
 import styles from "./Nodes.module.css";
 
 export function SlotTile({ slot }: { readonly slot: Slot }) {
-  const admin = useIsAdmin();
+  const seesAll = useSeesAll();
   const use = slot.utilisation ?? null;
   const held = slot.exec_id !== null;
   const state = held ? (slot.leaving ? "leaving" : slot.busy ? "busy" : "starting") : "free";
@@ -28,7 +28,7 @@ export function SlotTile({ slot }: { readonly slot: Slot }) {
       ) : (
         <span className={styles.holder}>
           <i className="job-swatch" />
-          {admin || slot.owner ? <Link to={`/jobs/${slot.exec_id}`}>{slot.exec_id}</Link> : <span>{slot.exec_id}</span>}
+          {seesAll || slot.owner ? <Link to={`/jobs/${slot.exec_id}`}>{slot.exec_id}</Link> : <span>{slot.exec_id}</span>}
         </span>
       )}
       <span className={styles.memory}>

@@ -1,4 +1,4 @@
-/** The 403 page: what a user is shown where an admin would be let in. */
+/** The 403 page: what is shown where another role would be let in. */
 
 import { ShieldX } from "lucide-react";
 
@@ -7,6 +7,17 @@ import { HomeLink, Message } from "./ProblemPage";
 
 export function ForbiddenPage() {
   const me = useMe();
+  if (me.role === "viewer") {
+    return (
+      <Message title="403: a viewer changes nothing" icon={ShieldX}>
+        <p>
+          You are logged in as <strong>{me.name}</strong>, a viewer: you see every job, and change none. An admin can give
+          you a name with another role.
+        </p>
+        <HomeLink />
+      </Message>
+    );
+  }
   return (
     <Message title="403: this is for admins" icon={ShieldX}>
       <p>

@@ -9,6 +9,7 @@ import { answer, client } from "../../api/client";
 import { keys } from "../../api/keys";
 import { nodesQuery } from "../../api/nodes";
 import { asProblem, type Problem } from "../../api/problem";
+import { useMayChange } from "../../api/session";
 import { Button } from "../../components/Button";
 import { SelectField, TextField } from "../../components/Field";
 import { percent, plural } from "../../components/format";
@@ -16,6 +17,7 @@ import { PageHead } from "../../components/Page";
 import { Panel } from "../../components/Panel";
 import { ProblemNote } from "../../components/ProblemNote";
 import { toast } from "../../components/toasts";
+import { ForbiddenPage } from "../problem/ForbiddenPage";
 import { CodeDrop } from "./CodeDrop";
 import { type Code, codeOf } from "./code/code";
 import { Commands } from "./Commands";
@@ -32,6 +34,10 @@ const frameworksQuery = queryOptions({
 });
 
 export function SubmitPage() {
+  return useMayChange() ? <SubmitForm /> : <ForbiddenPage />;
+}
+
+function SubmitForm() {
   const [form, setForm] = useState<Form>(EMPTY);
   const [code, setCode] = useState<Code | null>(null);
   const [tried, setTried] = useState(false);

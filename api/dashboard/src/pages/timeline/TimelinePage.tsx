@@ -4,7 +4,7 @@ import { ChartGantt, Table2 } from "lucide-react";
 import { useCallback, useDeferredValue, useId, useMemo, useRef, useState } from "react";
 import { useNavigate } from "react-router";
 
-import { useIsAdmin, useMe } from "../../api/session";
+import { useMe, useSeesAll } from "../../api/session";
 import { useNow } from "../../api/stream/live";
 import { layOut } from "../../charts/lanes";
 import { rangeOf, spanOf, zoomView } from "../../charts/range";
@@ -32,14 +32,14 @@ const OTHERS = 0.42;
 
 export function TimelinePage() {
   const me = useMe();
-  const admin = useIsAdmin();
+  const seesAll = useSeesAll();
   const [view, setView] = useView();
   const [text, setText] = useWord("q");
   const [node, setNode] = useWord("node");
   const [mineWord, setMineWord] = useWord("mine");
   const [tableWord, setTableWord] = useWord("table");
-  // A user's own jobs stand out by themselves; for an admin all are alike.
-  const mine = mineWord === "" ? !admin : mineWord === "1";
+  // A user's own jobs stand out by themselves; for whoever sees the jobs of all, all are alike.
+  const mine = mineWord === "" ? !seesAll : mineWord === "1";
 
   const wanted = useCallback((model: TimelineModel) => rangeOf(view, model.now(), model.earliest), [view]);
   const { model, version, waiting, error, retry } = useTimeline(wanted, view.kind === "all");
@@ -78,7 +78,7 @@ export function TimelinePage() {
         view={view} range={range} onView={setView}
         onZoom={(factor) => setView(zoomView(view, factor, (range.from + range.to) / 2, model.now(), model.earliest))}
         nodes={names} node={node} onNode={setNode} text={text} onText={setText}
-        mine={mine} onMine={(on) => setMineWord(on === !admin ? "" : on ? "1" : "0")}
+        mine={mine} onMine={(on) => setMineWord(on === !seesAll ? "" : on ? "1" : "0")}
       />
       {error !== null && <ProblemNote error={error} onRetry={retry} />}
       {waiting ? (

@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 
-import { useMe } from "../../../api/session";
+import { useMayChange, useMe } from "../../../api/session";
 import type { Job } from "../../../api/types";
 import { Command } from "../../../components/Command";
 import { CopyButton } from "../../../components/CopyButton";
@@ -13,6 +13,7 @@ import { asCurl, asEdt, option, submitted } from "./commands";
 import styles from "./Settings.module.css";
 
 export function SettingsTab({ job }: { readonly job: Job }) {
+  const mayChange = useMayChange();
   const parsed = submitted(job.args);
   const folder = option(parsed, "--model-dir");
   const data = option(parsed, "--cs-datastore-meta", "--data-source");
@@ -46,7 +47,7 @@ export function SettingsTab({ job }: { readonly job: Job }) {
         </Panel>
       </div>
       <div className={styles.column}>
-        <Again job={job} />
+        {mayChange && <Again job={job} />}
         <WithoutEffect job={job} />
         <Panel title="Args as they came" tools={<CopyButton text={job.args} label="Copy the args" />}>
           <pre className={styles.args} tabIndex={0}>
