@@ -9,9 +9,9 @@
                                        run it controls the server anyway
     python -m edt_api --openapi [PATH] write the OpenAPI document to the screen or to a file, and exit; needs no home
 
-If the API cannot start (a taken port, a home that cannot be written, a database newer than the code), it prints one
-sentence and exits with status 2. After SIGTERM and Ctrl-C running requests may finish, and held polls are answered at
-once.
+If the API cannot start (a taken port, a home that cannot be written, a database newer than the code, a certificate
+that cannot be used), it prints one sentence and exits with status 2. After SIGTERM and Ctrl-C running requests may
+finish, and held polls are answered at once.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from edt_api.openapi import text
 from edt_api.protocol import MOST_HEAD_BYTES, Protocol
 from edt_api.schemas.cluster import LEAST_PASSWORD, MOST_PASSWORD
 from edt_api.settings import Settings
+from edt_contract import tls
 from edt_migrations import DatabaseTooNew
 from edt_scheduler.errors import HomeUnusable, NoSuchUser, Unavailable
 from edt_scheduler.operations import accounts
@@ -73,7 +74,7 @@ def main(words: list[str] | None = None) -> int:
         return _ensure_admin(settings) if given.ensure_admin else _serve(settings)
     except ValidationError as error:
         return _cannot(complaint(error))
-    except (HomeUnusable, DatabaseTooNew, Unavailable, NoSuchUser) as error:
+    except (HomeUnusable, DatabaseTooNew, Unavailable, NoSuchUser, tls.BadCertificateFile) as error:
         return _cannot(str(error))
 
 
@@ -87,6 +88,9 @@ class Server(uvicorn.Server):
 
 def _serve(settings: Settings) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is not None and key is not None:
+        tls.serving(certificate, key)  # uvicorn reads them later; a fault is printed here as one sentence
     # Opened here once, so that a fault is printed as one sentence and not as a traceback of the lifespan.
     open_platform(settings).close()
     try:
@@ -94,13 +98,16 @@ def _serve(settings: Settings) -> int:
     except OSError as error:
         return _cannot(f"{settings.host} port {settings.port} cannot be listened on: {error.strerror or error}")
     host, port = listening.getsockname()[:2]
-    print(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)  # noqa: T201
+    scheme = "http" if certificate is None else "https"
+    print(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)  # noqa: T201
     config = uvicorn.Config(
         create_app(settings),
         access_log=False,
         server_header=False,
         proxy_headers=False,  # http.py reads these headers, and X-Forwarded-Host besides
         timeout_graceful_shutdown=_GRACE_SECONDS,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
         ws="none",
         http=Protocol,
         h11_max_incomplete_event_size=MOST_HEAD_BYTES,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from limits import RateLimitItem, parse
-from pydantic import Field, PlainValidator, SecretStr, field_validator
+from pydantic import Field, PlainValidator, SecretStr, ValidationInfo, field_validator
 
 from edt_api.access.logon_limits import Limits
 from edt_api.schemas.cluster import LEAST_PASSWORD, MOST_PASSWORD
@@ -32,9 +33,15 @@ class Settings(scheduler.Settings):
     """All settings of the API. The environment variable of a setting is EDT_ and the setting's name in capitals."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. A cluster uses ``0.0.0.0``, behind TLS."""
+    """Address to listen on. A cluster uses ``0.0.0.0``, with TLS, or behind a proxy that speaks TLS."""
     port: int = Field(default=9280, ge=0, le=65535)
     """Port to listen on; 9280 is WMLA's own port for plain HTTP. 0: any free port."""
+    tls_certificate: Path | None = None
+    """File with the certificate, and those of its authorities behind it, in PEM form. With it the API speaks TLS, and
+    nothing else. Unset: it speaks plain HTTP.
+    """
+    tls_key: Path | None = Field(default=None, validate_default=True)
+    """File with the key of ``tls_certificate``, in PEM form and not encrypted."""
     admin_password: SecretStr | None = None
     """Password of the user ``admin``, who is made at the first start. If unset: ``python -m edt_api --ensure-admin``
     makes a random one and prints it once.
@@ -61,6 +68,20 @@ class Settings(scheduler.Settings):
     """How many wrong passwords may come for one user from one address, and in which time. Others then get 429."""
     forwarded_allow_ips: str = ""
     """Addresses of proxies whose X-Forwarded-For, -Proto and -Host headers the API believes; empty: none."""
+
+    @field_validator("tls_certificate", "tls_key", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, path: object) -> object:
+        if isinstance(path, str) and "\n" in path:
+            raise ValueError("it takes the path of a file, not what is in the file")
+        return path or None
+
+    @field_validator("tls_key", mode="after")
+    @classmethod
+    def _with_its_certificate(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        if (key is None) != (info.data.get("tls_certificate") is None):
+            raise ValueError("a certificate and its key go together: set EDT_TLS_CERTIFICATE and EDT_TLS_KEY")
+        return key
 
     @field_validator("admin_password", mode="after")
     @classmethod

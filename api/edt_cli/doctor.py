@@ -19,9 +19,10 @@ import typer
 
 from edt_cli import output
 from edt_cli.errors import CannotStart, CliError
-from edt_cli.login import api_address
+from edt_cli.login import accepted_by, api_address
 from edt_cli.output import Format, FormatOption
-from edt_cli.up.home import DEFAULT_PORT, HomeOption, home_folder, remembered_port
+from edt_cli.trust import home_address
+from edt_cli.up.home import HomeOption, home_folder, remembered_port
 
 PYTHON = (sys.executable, "-P", "-m", "edt_scheduler.doctor")
 _API_SECONDS = 5.0
@@ -65,7 +66,7 @@ def doctor(
         _empty(place, seen, only or [], yes=yes)
         return
     address = _address(context.obj, place)
-    api = _ask(address)
+    api = _ask(address, place)
     if form is Format.JSON:
         typer.echo(json.dumps({**seen, "api": {"url": address, **api}}, indent=2))
     else:
@@ -78,14 +79,13 @@ def _address(given: str | None, place: Path) -> str:
     """Return the address of this home's API, at the port that `edt up` stored; otherwise the address of all
     commands.
     """
-    port = remembered_port(place)
-    of_home = f"http://127.0.0.1:{port}" if port is not None and not os.environ.get("EDT_API") else None
+    of_home = home_address(place) if remembered_port(place) and not os.environ.get("EDT_API") else None
     return api_address(given or of_home)
 
 
 def _adopt(place: Path, seen: dict[str, Any], *, keep_jobs: bool, yes: bool) -> None:
-    here = f"http://127.0.0.1:{remembered_port(place) or DEFAULT_PORT}"
-    if _ask(here)["ready"]:  # its database may differ from the one that this shell's environment names
+    here = home_address(place)
+    if _ask(here, place)["ready"]:  # its database may differ from the one that this shell's environment names
         raise CliError(f"an API serves at {here}: stop the platform before you change what belongs to it")
     what = "Folders of jobs that the database does not know go" if keep_jobs else "All job folders in it go"
     typer.echo(f"{place} and {seen['database']} will belong together.", err=True)
@@ -149,15 +149,16 @@ def _run(place: Path, *words: str) -> str:
     raise CliError(lines[-1] if lines else f"the home could not be looked at: exit status {done.returncode}")
 
 
-def _ask(address: str) -> dict[str, Any]:
+def _ask(address: str, place: Path) -> dict[str, Any]:
     """Return whether the API is ready, and the states that it reports for its database and its broker."""
     try:
-        answer = httpx.get(f"{address}/readyz", timeout=_API_SECONDS, trust_env=False)
+        verify = accepted_by(address, place)
+        answer = httpx.get(f"{address}/readyz", timeout=_API_SECONDS, trust_env=False, verify=verify)
         state = answer.json()
         # Only a request from the server's own machine gets these states.
         parts = {name: str(state[name]) for name in ("database", "broker") if name in state}
         return {"ready": bool(state["ready"]), **parts}
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+    except (httpx.HTTPError, CliError, ValueError, KeyError, TypeError) as error:
         return {"ready": False, "error": str(error) or type(error).__name__}
 
 

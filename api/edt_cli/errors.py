@@ -28,6 +28,12 @@ class NoAnswer(CliError):
 
     def __init__(self, api: str, error: Exception) -> None:
         why = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            super().__init__(
+                f"the certificate of {api} is not accepted ({why}): if it is of its own making, "
+                "`edt login --ca FILE` or EDT_CA_FILE names a file with it"
+            )
+            return
         super().__init__(f"no answer from {api} ({why}): is `edt up` running there? EDT_API or --api names another")
 
 

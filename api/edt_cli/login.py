@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ import typer
 from edt_api.schemas.cluster import LEAST_PASSWORD, MOST_PASSWORD
 from edt_api.schemas.jobs import Logon
 from edt_cli.errors import CannotStart, CliError, NoAnswer, Refused
-from edt_cli.up.home import DEFAULT_PORT, home_folder, remembered_port
+from edt_cli.trust import accepted, home_address
+from edt_cli.up.home import home_folder
 from edt_contract.durable import write_whole
 
 
@@ -31,6 +33,8 @@ class Login:
     api: str
     user: str
     token: str
+    ca: str | None = None
+    """File with the authorities of the API's certificate; None: none was named."""
 
 
 def api_address(given: str | None) -> str:
@@ -40,9 +44,19 @@ def api_address(given: str | None) -> str:
     machine.
     """
     kept = read_login()
-    port = remembered_port(home_folder()) or DEFAULT_PORT
-    address = given or os.environ.get("EDT_API") or (kept.api if kept else "") or f"http://127.0.0.1:{port}"
+    address = given or os.environ.get("EDT_API") or (kept.api if kept else "") or home_address(home_folder())
     return address.rstrip("/")
+
+
+def accepted_by(api: str, home: Path | None = None) -> ssl.SSLContext | bool:
+    """Return which certificate of this API is accepted, with the file that the login for it names.
+
+    Args:
+        api: URL of the API.
+        home: the home of this machine; None: the one of the environment.
+    """
+    kept = read_login()
+    return accepted(api, home or home_folder(), kept.ca if kept is not None and kept.api == api else None)
 
 
 def token_for(api: str) -> str | None:
@@ -59,12 +73,20 @@ def login(
     context: typer.Context,
     user: Annotated[str, typer.Option("--user", "-u", help="Name of the user.")] = "admin",
     password_stdin: Annotated[bool, typer.Option(help="Read the password from standard input.")] = False,
+    ca: Annotated[
+        Path | None, typer.Option(help="File with the authority of the API's certificate, or the certificate itself.")
+    ] = None,
 ) -> None:
     """Log in, and keep the token (mode 0600) for the commands that follow."""
     api = api_address(context.obj)
+    before = read_login()
+    kept = before.ca if before is not None and before.api == api else None
+    if ca is not None:
+        kept = str(ca.expanduser().absolute())
+    verify = accepted(api, home_folder(), kept)
     password = given_password("Password", password_stdin)
     try:
-        response = httpx.get(f"{api}/auth/v1/logon", auth=(user, password), timeout=30)
+        response = httpx.get(f"{api}/auth/v1/logon", auth=(user, password), timeout=30, verify=verify)
     except httpx.HTTPError as error:
         raise NoAnswer(api, error) from error
     if response.status_code in {401, 403}:
@@ -76,7 +98,7 @@ def login(
     answer = Logon.model_validate(response.json())
     path = login_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_whole(path, json.dumps(asdict(Login(api, answer.username, answer.accessToken))) + "\n", mode=0o600)
+    write_whole(path, json.dumps(asdict(Login(api, answer.username, answer.accessToken, kept))) + "\n", mode=0o600)
     typer.echo(f"Logged in at {api} as {answer.username}.")
 
 
@@ -86,9 +108,11 @@ def logout(context: typer.Context) -> None:
     if kept is None:
         typer.echo("Not logged in.")
         return
+    headers = {"Authorization": f"Bearer {kept.token}"}
+    verify = accepted_by(kept.api)
     login_file().unlink(missing_ok=True)
     try:
-        httpx.post(f"{kept.api}/auth/v1/logoff", headers={"Authorization": f"Bearer {kept.token}"}, timeout=10)
+        httpx.post(f"{kept.api}/auth/v1/logoff", headers=headers, timeout=10, verify=verify)
     except httpx.HTTPError as error:
         raise CliError(
             f"logged out here, but {kept.api} was not reached, so the token holds until it expires"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from edt_api.schemas.jobs import Page
 from edt_cli.errors import CliError, NoAnswer, NotLoggedIn, Refused
-from edt_cli.login import api_address, token_for
+from edt_cli.login import accepted_by, api_address, token_for
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
 _Page = TypeVar("_Page", bound=Page[Any])
@@ -34,10 +35,11 @@ _COME_BACK = frozenset({502, 503, 504})
 class Session:
     """Requests to one API as one user."""
 
-    def __init__(self, api: str, token: str | None) -> None:
+    def __init__(self, api: str, token: str | None, verify: ssl.SSLContext | bool = True) -> None:
         self.api = api
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=api, headers=headers, timeout=httpx.Timeout(60, connect=10))
+        timeout = httpx.Timeout(60, connect=10)
+        self._http = httpx.Client(base_url=api, headers=headers, timeout=timeout, verify=verify)
 
     def close(self) -> None:
         self._http.close()
@@ -145,7 +147,7 @@ class Session:
 def session(given: str | None) -> Iterator[Session]:
     """Open a session with the API that ``--api``, the environment or the login names."""
     api = api_address(given)
-    with closing(Session(api, token_for(api))) as opened:
+    with closing(Session(api, token_for(api), accepted_by(api))) as opened:
         yield opened
 
 

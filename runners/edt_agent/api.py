@@ -7,6 +7,7 @@ should run now, and reports have numbers.
 from __future__ import annotations
 
 import logging
+import ssl
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from edt_agent.errors import ApiRefused, ApiUnreachable, BadSetting, NotKnownHer
 from edt_agent.settings import AgentSettings
 from edt_agent.slots import Slot, cores
 from edt_agent.supervisor_records import Key
+from edt_contract import tls
 from edt_contract.attempt import Assignment
 from edt_contract.encoding import ContractError
 
@@ -52,7 +54,9 @@ class Api:
         self._token = ""
         # Each start of the agent has a new value, so that the API can recognise a late message of an earlier one.
         self._incarnation = uuid.uuid4().hex
-        self._http = httpx.AsyncClient(base_url=settings.api, timeout=_TIMEOUT_SECONDS, trust_env=False)
+        self._http = httpx.AsyncClient(
+            base_url=settings.api, timeout=_TIMEOUT_SECONDS, trust_env=False, verify=_accepted(settings)
+        )
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -148,6 +152,21 @@ class Api:
         if data is None:
             raise ApiUnreachable(f"{self._settings.api} is no OpenEDT API: its answer to {what} is no JSON object")
         return data
+
+
+def _accepted(settings: AgentSettings) -> ssl.SSLContext | bool:
+    """The certificates of the API that the agent accepts; True: what the machine's authorities have signed.
+
+    Raises:
+        BadSetting: the file of certificates cannot be used.
+    """
+    try:
+        if settings.api_certificate is not None:
+            return tls.by_itself(settings.api_certificate)
+        return tls.by_authorities(settings.ca_file) if settings.ca_file is not None else True
+    except tls.BadCertificateFile as error:
+        variable = "EDT_CA_FILE" if settings.api_certificate is None else "EDT_API_CERTIFICATE"
+        raise BadSetting(f"{variable}: {error}") from error
 
 
 def _read_token(path: Path) -> str:

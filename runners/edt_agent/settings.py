@@ -247,6 +247,10 @@ class AgentSettings(BaseSettings):
         "http://127.0.0.1:9280"
     )
     """URL of the API, without a path."""
+    ca_file: Place | None = None
+    """File with the authorities whose certificates of the API are accepted. None: those that the machine knows."""
+    api_certificate: Place | None = None
+    """File with the API's own certificate. The agent then accepts this certificate alone, whatever its names are."""
     home: Place = Field(default_factory=_default_home)
     """The platform's folder. The agent keeps its own files in ``agent/<name>`` below it."""
     name: Annotated[

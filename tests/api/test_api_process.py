@@ -10,6 +10,7 @@ import io
 import signal
 import socket
 import sqlite3
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -22,6 +23,8 @@ import httpx
 import pytest
 
 from edt_api.__main__ import main
+from edt_cli.up.certificate import choose
+from edt_contract import tls
 from edt_migrations import migrate
 from support.api_process import serving
 from support.served_api import ARGS, EXECS, ServedApi
@@ -96,6 +99,44 @@ def test_a_taken_port_is_one_sentence_and_status_2(tmp_path: Path, refused: Call
 @pytest.mark.parametrize(("name", "value"), [("EDT_PORT", "70000"), ("EDT_TOKEN_HOURS", "never")])
 def test_a_wrong_setting_is_told_by_name(tmp_path: Path, refused: Callable[..., str], name: str, value: str) -> None:
     assert refused(tmp_path / "home", **{name: value}).startswith(f"{name}: ")
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
+def test_with_a_certificate_it_speaks_tls_1_2_and_newer_and_nothing_else(tmp_path: Path) -> None:
+    shown = choose(tmp_path, "127.0.0.1", True, (None, None))
+    assert shown is not None
+    files = {"EDT_TLS_CERTIFICATE": str(shown.certificate), "EDT_TLS_KEY": str(shown.key)}
+    with serving(tmp_path / "home", **files) as (_, url):
+        where = urlsplit(url)
+        assert where.scheme == "https"
+        with httpx.Client(base_url=url, trust_env=False, verify=tls.by_authorities(shown.certificate)) as client:
+            assert client.get("/readyz").json()["ready"] is True
+            assert client.get("/livez", headers={"Host": "edt.example"}).is_success
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://{where.netloc}/livez", trust_env=False)
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with socket.create_connection(("127.0.0.1", where.port or 0)) as plain, pytest.raises(ssl.SSLError):
+            old.wrap_socket(plain)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"EDT_TLS_CERTIFICATE": "/nowhere.pem"}, "EDT_TLS_KEY: a certificate and its key go together"),
+        ({"EDT_TLS_KEY": "/nowhere.pem"}, "EDT_TLS_KEY: a certificate and its key go together"),
+        ({"EDT_TLS_CERTIFICATE": "/no.pem", "EDT_TLS_KEY": "/no.pem"}, "/no.pem cannot be read: No such file"),
+        ({"EDT_TLS_CERTIFICATE": "c", "EDT_TLS_KEY": "-----BEGIN\nsecret"}, "EDT_TLS_KEY: it takes the path of a file"),
+    ],
+)
+def test_a_certificate_that_cannot_be_shown_is_one_sentence(
+    tmp_path: Path, refused: Callable[..., str], files: dict[str, str], said: str
+) -> None:
+    message = refused(tmp_path / "home", **files)
+    assert message.startswith(said)
+    assert "secret" not in message
 
 
 def test_a_home_that_cannot_be_written_is_one_sentence(tmp_path: Path, refused: Callable[..., str]) -> None:

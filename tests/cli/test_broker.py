@@ -29,7 +29,9 @@ def test_a_home_with_a_long_path_has_its_socket_elsewhere(tmp_path, monkeypatch)
 def test_the_agent_hears_of_a_named_broker_from_the_api_which_knows_its_password(tmp_path, monkeypatch):
     monkeypatch.setenv("EDT_BROKER_URL", "redis://broker:6379/0")
     environ = {"EDT_BROKER_URL": "redis://broker:6379/0", "EDT_BROKER_PASSWORD_FILE": "/run/password", "PATH": "/bin"}
-    plan = Plan(Home(tmp_path), "127.0.0.1", 9280, choose_broker(tmp_path, tmp_path), tmp_path / "token", environ, {})
+    plan = Plan(
+        Home(tmp_path), "127.0.0.1", 9280, None, choose_broker(tmp_path, tmp_path), tmp_path / "token", environ, {}
+    )
     assert plan.environ == environ
     assert plan.environ_of_the_agent == {"PATH": "/bin"}
 
@@ -38,5 +40,5 @@ def test_the_agent_hears_our_own_broker_before_the_api_is_there(tmp_path, monkey
     monkeypatch.delenv("EDT_BROKER_URL", raising=False)
     broker = choose_broker(tmp_path, tmp_path)
     environ = {"EDT_BROKER_URL": broker.url}
-    plan = Plan(Home(tmp_path), "127.0.0.1", 9280, broker, tmp_path / "token", environ, {})
+    plan = Plan(Home(tmp_path), "127.0.0.1", 9280, None, broker, tmp_path / "token", environ, {})
     assert plan.environ_of_the_agent == environ

@@ -25,7 +25,7 @@ def serving(home: Path, before: str = "", **more: str) -> Iterator[tuple[subproc
     process = subprocess.Popen([sys.executable, *start], env=environ(home, **more), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
-        found = re.search(r"http://\S+", process.stderr.readline())
+        found = re.search(r"https?://\S+", process.stderr.readline())
         assert found is not None
         yield process, found.group()
     finally:

@@ -40,14 +40,14 @@ class Platform:
     A checker looks at it all the time; at the end nothing may have been wrong.
     """
 
-    def __init__(self, folder: Path, slots: int = 4, **environ: str) -> None:
+    def __init__(self, folder: Path, slots: int = 4, *, tls: bool = False, **environ: str) -> None:
         self.command: tuple[str, ...] = (sys.executable, "-m", "edt_cli")
         self.home = folder / "home"
         self.folder = folder
         self.tag = home_tag(self.home)
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.api = httpx.Client(base_url=self.url, auth=("admin", PASSWORD), timeout=30)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        self.api = httpx.Client(base_url=self.url, auth=("admin", PASSWORD), timeout=30, verify=not tls)
         self.environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("EDT_")},
             "EDT_TAG": self.tag,  # so that `edt up` itself is found by its mark, too
@@ -71,7 +71,7 @@ class Platform:
     def __enter__(self) -> Platform:
         self._watch.__enter__()
         try:
-            self.start()
+            self.start(*(["--tls"] if self.url.startswith("https:") else []))
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise

