@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]  # packages are bu
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
+import os
 import callbacks, edt_runner, emetrics, fabric_model, pyedt
+print("libs", os.path.isdir(os.path.join(os.environ["FABRIC_HOME"], "libs")))
 print("from", *sorted({module.__file__ for module in (callbacks, edt_runner, emetrics, fabric_model, pyedt)}))
 """
 
@@ -70,9 +72,10 @@ def test_edt_up_from_a_wheel_in_an_empty_folder_runs_a_script(elsewhere: Path, t
         output = run(edt, "submit", "main.py", "-f", folder=empty, **client)
         page = httpx.get(f"{platform.url}/ui/jobs", trust_env=False)
         assert '<div id="root"' in page.text
+    assert "libs True" in output.splitlines()
     [line] = [line for line in output.splitlines() if line.startswith("from ")]
     files = line.split()[1:]
-    assert len(files) == 4
+    assert len(files) == 5
     assert all(Path(file).is_relative_to(elsewhere) for file in files), files
 
 

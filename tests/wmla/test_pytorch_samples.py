@@ -158,7 +158,8 @@ def test_a_notebook_of_1_2_5_trains_with_functions_callbacks_and_a_logger_of_its
 ) -> None:
     run = submit_as_1_2(platform, assembled(tmp_path, "v1.2.5"), "--edt-options maxWorkers=2")
     printed = run.printed()
-    assert "engines_number:16" in printed and "trained to the end" in printed
+    assert printed.index("engines_number:16") < printed.index("START TRAINING") < printed.index("END TRAINING")
+    assert "trained to the end" in printed
     assert f"DATA_DIR: {platform.home}/data/digits" in printed
     assert run.errors().count("enable_onnx: this release writes no ONNX file") == 1
     rows = run.train_rows()
