@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from edt_api.schemas import wmla
@@ -22,6 +23,7 @@ _STATES = {
 }
 """How an engine ended; all other ways are ERROR."""
 _MB = 1 << 20
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmgt]?)i?b?", re.IGNORECASE)
 
 
 def application(job: JobView, processes: ProcessesView, api_url: str, now: float) -> wmla.Application:
@@ -83,7 +85,7 @@ def record(job: JobView, processes: ProcessesView) -> wmla.JobRecord:
         name=job.app_name,
         state=job.state.wire,
         type=_TRAINING,
-        priority=1,
+        priority=int(_option(job, "--msd-priority") or 1),
         consumer=CONSUMER,
         submit_user=job.owner,
         tag="",
@@ -93,13 +95,15 @@ def record(job: JobView, processes: ProcessesView) -> wmla.JobRecord:
         used_gpu=job.slots,
         used_mem=_memory(processes.present),
         used_cpu=_cores(job, processes),
-        task0_resreq=_request(0, 1),
-        task12n_resreq=_request(job.worker_device_num, job.threads * job.worker_device_num),
+        task0_resreq=_request(0, _option(job, "--driverMemory"), 1),
+        task12n_resreq=_request(
+            job.worker_device_num, _option(job, "--workerMemory"), job.threads * job.worker_device_num
+        ),
         task12n_num=job.num_worker,
         task12n=[_task(job, engine) for engine in processes.engines],
         kernels=[],
         is_packing=False,
-        pack_id="",
+        pack_id=_option(job, "--msd-pack-id"),
     )
 
 
@@ -238,9 +242,20 @@ def _resources(gpus: int, cores: int) -> dict[str, Any]:
     return {"limits": amounts, "requests": amounts}
 
 
-def _request(gpus: int, cores: int) -> str:
-    """Return the text in which WMLA writes a request. The platform reserves no memory."""
-    return f"ngpus={gpus},mem=0,ncpus={cores}"
+def _option(job: JobView, name: str) -> str:
+    """Return the value with which the user gave an option, the last one if there are several; empty if none did."""
+    return next((value for option, value in reversed(job.options) if option == name), "")
+
+
+def _request(gpus: int, memory: str, cores: int) -> str:
+    """Return the text in which WMLA writes a request. ``memory`` is what the user asked for, in the option's words."""
+    return f"ngpus={gpus},mem={_megabytes(memory)},ncpus={cores}"
+
+
+def _megabytes(size: str) -> int:
+    """Return a size such as ``8g``, ``4096M`` or ``16Gi`` in MB; 0 for anything else. A bare number is in bytes."""
+    found = _SIZE.fullmatch(size.strip())
+    return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ") / _MB) if found else 0
 
 
 def _log_path(job: JobView, process: str) -> str:

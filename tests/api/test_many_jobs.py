@@ -34,7 +34,7 @@ def answer_of(many: ServedApi, client: httpx.Client, path: str, **params: Any) -
 
     event.listen(many.platform.database.reading, "before_cursor_execute", note)
     try:
-        answer = client.get(f"/api/v1/{path}", params=params)
+        answer = client.get(path if path.startswith("/") else f"/api/v1/{path}", params=params)
     finally:
         event.remove(many.platform.database.reading, "before_cursor_execute", note)
     assert answer.status_code == 200, answer.text
@@ -73,3 +73,11 @@ def test_a_jobs_own_pages_and_the_nodes(many: ServedApi) -> None:
         "nodes/node-01/usage",
     ):
         assert answer_of(many, client, path)
+
+
+@pytest.mark.parametrize("path", ["applications", "engine/applications"])
+def test_wmlas_lists_with_the_processes_of_each_job(many: ServedApi, path: str) -> None:
+    at = {"start": 1700, "length": 200, "sort": "-submit_time"}
+    found = answer_of(many, many.client("admin"), f"/platform/rest/deeplearning/v1/scheduler/{path}", **at)
+    assert len(found) == 200
+    assert sum(len(job["task12n"]) for job in found) > 200

@@ -177,6 +177,15 @@ class TestRecords:
         assert (record["is_packing"], record["pack_id"], record["kernels"]) == (False, "", [])
         assert len(record["task12n"]) == 2
 
+    def test_a_record_says_what_the_user_asked_for(self, scene: Scene) -> None:
+        options = "--msd-priority 7 --msd-pack-id p --workerMemory 8g --driverMemory 512M --workerDeviceNum 2"
+        job = scene.api.submit("bob", f"--exec-start edtPyTorch --model-main main.py --numWorker 3 {options}")
+        (record,) = scene.get(f"engine/applications/{job.exec_id}", "bob").json()
+        assert (record["priority"], record["pack_id"], record["task12n_num"]) == (7, "p", 3)
+        assert record["task0_resreq"] == "ngpus=0,mem=512,ncpus=1"
+        assert record["task12n_resreq"].startswith("ngpus=2,mem=8192,ncpus=")
+        scene.api.client("bob").delete(f"{EXECS}/{job.exec_id}")
+
     def test_the_list_takes_what_the_command_line_sends(self, scene: Scene) -> None:
         active = "NEW,SUBMITTED,PENDING_JOB_SCHEDULER,PENDING_CRD_SCHEDULER,LAUNCHING,RUNNING,RECOVERING,UNKNOWN"
         found = scene.get("engine/applications", start=0, length=10000, sort="-submit_time", state=active).json()
