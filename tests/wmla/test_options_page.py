@@ -8,15 +8,21 @@ from edt_api.protocol import MOST_HEAD_BYTES
 from edt_api.submissions.args import LONGEST
 from edt_api.submissions.frameworks import PREBUILT, RUNNABLE
 from edt_api.submissions.main_script import COMPILED_BYTES
-from edt_api.submissions.options import OPTIONS
+from edt_api.submissions.options import OPTIONS, Option
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wmla.md").read_text()
 
 
 def test_the_table_of_options_is_the_codes() -> None:
     rows = [row.strip("| ").split(" | ") for row in PAGE.splitlines() if row.startswith("| --")]
-    effect = {True: "has an effect", False: "accepted without effect"}
-    assert rows == [[name, option.takes, effect[option.effect]] for name, option in OPTIONS.items()]
+    assert rows == [[name, option.takes, said(option)] for name, option in OPTIONS.items()]
+
+
+def said(option: Option) -> str:
+    if option.effect:
+        return "has an effect"
+    seen = f"; the script finds it in {option.variable}" if option.variable else ""
+    return f"accepted without effect{seen}"
 
 
 def test_frameworks_prebuilt_models_and_limits_are_the_codes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import socket
 import tarfile
 import urllib.parse
@@ -18,6 +19,7 @@ from edt_api.protocol import MOST_HEAD_BYTES
 from edt_api.submissions.args import LONGEST
 from support.credentials import PASSWORD
 from support.served_api import EXECS, ServedApi, tar
+from support.typed import edt
 
 SCRIPT = b"print('hello')\n"
 FILES = {"net/main.py": SCRIPT, "net/lib.py": b"x = 1\n"}
@@ -219,6 +221,22 @@ class TestGenerationC:
         form = {"args": "--exec-start edtPyTorch --model-main main.py", "hardwareSpec": spec}
         answer = self.curl(api, form, tar(FILES))
         assert answer.status == 400 and why in answer.body, answer.body
+
+
+class TestEdtGet:
+    def test_it_shows_the_remark_and_the_options_without_effect(self, api: ServedApi, tmp_path: Path) -> None:
+        kind, body = multipart(('name="file"; filename="main.py"', SCRIPT))
+        options = "--msd-label a --msd-label b --numWorkers 4 --cs-url-bearer hush"
+        args = urllib.parse.quote(f"--exec-start edtPyTorch --model-main main.py {options}")
+        submitted = sent(api, f"{EXECS}?args={args}", [BASIC, kind], body)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
+        environ = {**kept, "EDT_API": api.url, "EDT_TOKEN": bearer(api), "NO_COLOR": "1", "COLUMNS": "200"}
+        done = edt(["get", submitted.exec_id], environ, tmp_path)
+        assert done.returncode == 0, done.stderr
+        shown = " ".join(done.stdout.split())
+        assert "Note --numWorkers went to the script, since the platform's option is --numWorker" in shown
+        assert "No effect --msd-label a b, --cs-url-bearer ****" in shown
+        assert "hush" not in shown
 
 
 class TestTheSdk:

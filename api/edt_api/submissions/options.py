@@ -38,6 +38,8 @@ class Option:
     """Whether all its values count. Of the others the last one counts."""
     secret: bool = False
     """Whether its whole value is masked where it is shown. Of ``--msd-env`` only the part after the name is masked."""
+    variable: str = ""
+    """The variable in which the script finds its value, if that is all that it does."""
 
 
 def count(text: str, least: int, most: int) -> int | None:
@@ -49,13 +51,15 @@ def _whole(least: int, most: int, *, effect: bool = False) -> Option:
     return Option(f"a whole number from {least} to {most}", lambda text: count(text, least, most) is not None, effect)
 
 
-def _text(takes: str, *, effect: bool = False, repeatable: bool = False, secret: bool = False) -> Option:
-    return Option(takes, lambda text: bool(text.strip()), effect, repeatable, secret)
+def _text(
+    takes: str, *, effect: bool = False, repeatable: bool = False, secret: bool = False, variable: str = ""
+) -> Option:
+    return Option(takes, lambda text: bool(text.strip()), effect, repeatable, secret, variable)
 
 
-def _one_of(*words: str, effect: bool = False) -> Option:
+def _one_of(*words: str, effect: bool = False, variable: str = "") -> Option:
     known = {word.lower() for word in words}
-    return Option(" or ".join(words), lambda text: text.lower() in known, effect)
+    return Option(" or ".join(words), lambda text: text.lower() in known, effect, variable=variable)
 
 
 def _matching(takes: str, pattern: re.Pattern[str], *, repeatable: bool = False) -> Option:
@@ -69,7 +73,6 @@ def _anything(takes: str, *, repeatable: bool = False) -> Option:
 
 _MEMORIES = _matching("a size of memory such as 8g, 4096M or 16Gi", _MEMORY)
 _PARTS = _matching("a number such as 2, 0.5 or 500m", _PART)
-_DEVICES = _one_of("cpu", "gpu")
 
 OPTIONS: Mapping[str, Option] = {
     # what is run
@@ -85,13 +88,13 @@ OPTIONS: Mapping[str, Option] = {
     "--gpuPerWorker": _whole(1, MOST_WORKERS, effect=True),
     "--maxRestarts": _whole(0, MOST_RESTARTS, effect=True),
     "--edt-options": _anything(f"maxWorkers=N, N a whole number from 1 to {MOST_WORKERS}"),
-    "--workerDeviceType": _DEVICES,
+    "--workerDeviceType": _one_of("cpu", "gpu", variable="TASK12N_DEVICE_TYPE"),
     "--workerMemory": _MEMORIES,
     "--workerCPULimit": _PARTS,
     "--workerGPULimit": _PARTS,
     "--workerMemoryLimit": _MEMORIES,
     "--numDriver": _whole(0, MOST_WORKERS),
-    "--driverDeviceType": _DEVICES,
+    "--driverDeviceType": _one_of("cpu", "gpu"),
     "--driverDeviceNum": _whole(0, MOST_WORKERS),
     "--driverMemory": _MEMORIES,
     "--driverCPULimit": _PARTS,
@@ -105,8 +108,8 @@ OPTIONS: Mapping[str, Option] = {
     "--msd-image-name": Option("a container image, REGISTRY/NAME:TAG or NAME@DIGEST", is_name, effect=True),
     "--msd-image-pull-secret": _text("the name of a secret"),
     "--msd-image-pull-policy": _one_of("Always", "Never", "IfNotPresent"),
-    "--conda-env-name": _text("the name of a conda environment"),
-    "--conda-home": _text("the path of a conda installation"),
+    "--conda-env-name": _text("the name of a conda environment", variable="DLI_CONDA_ENV_NAME"),
+    "--conda-home": _text("the path of a conda installation", variable="DLI_CONDA_HOME"),
     "--conda-env-yaml": _text("the path of a YAML file"),
     "--conda-package": _text("the path of a packed conda environment"),
     "--python-version": _matching("a version such as 3.11", _PYTHON),
@@ -131,7 +134,7 @@ OPTIONS: Mapping[str, Option] = {
     "--cs-rmq-meta": _text("settings of RabbitMQ", secret=True),
     "--cs-url-meta": _text("the URL that metrics go to"),
     "--cs-url-bearer": _text("a bearer token", secret=True),
-    "--debug-level": _one_of("debug", "info", "warn", "error"),
+    "--debug-level": _one_of("debug", "info", "warn", "error", variable="DLI_LOGGER_LEVEL"),
 }
 """All options that take a value. Not among them: ``--user-cmd``, which is refused until this platform runs commands."""
 
