@@ -183,6 +183,9 @@ _BothStdinOption = Annotated[
 ]
 
 
+_ROLES = "admin: sees every job, runs nodes and users; viewer: sees every job, changes nothing."
+
+
 @users_app.callback()
 def users(context: typer.Context) -> None:
     """Users of the platform; without a command, list them."""
@@ -206,7 +209,10 @@ def list_users(context: typer.Context, form: FormatOption = Format.TABLE) -> Non
 def add_user(
     context: typer.Context,
     name: _UserArgument,
-    role: Annotated[RoleName, typer.Option(help="admin sees every job and runs nodes and users.")] = RoleName.USER,
+    role: Annotated[
+        RoleName,
+        typer.Option(help=_ROLES),
+    ] = RoleName.USER,
     password_stdin: _StdinOption = False,
 ) -> None:
     """Add a user."""

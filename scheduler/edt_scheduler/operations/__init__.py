@@ -36,7 +36,7 @@ broker.
     add_user(platform, name, password_hash, role=Role.USER, *, by=None, request=None) -> UserView
     user(platform, name) -> UserView                       NoSuchUser
     users(platform, *, limit=None, after=0) -> list[UserView]      by name, behind the user with the id ``after``
-    set_password(platform, user: UserView, password_hash) -> None  revokes the user's tokens; PasswordChanged if
+    set_password(platform, user: UserView, password_hash) -> None  ends all tokens of the user; PasswordChanged if
                                                         the password has changed since ``user`` was read
     remove_user(platform, name) -> None                    stops their jobs, some at a time; admins still see
                                                         these jobs; a new user of this name owns none of them
@@ -44,6 +44,12 @@ broker.
                                                         as above
     verify_token(platform, secret) -> UserView | None
     revoke_token(platform, secret) -> None
+``api_tokens``: tokens that users make for their programs
+    create(platform, user: UserView, *, name, scope: Scope, secret, expires_at) -> ApiTokenView
+    tokens_of(platform, user: UserView, *, limit=None, after=0) -> list[ApiTokenView]
+    revoke(platform, number, *, by: UserView) -> ApiTokenView      NoSuchToken
+    verify(platform, secret) -> TokenUser | None           the user, with the token's scope
+    record_uses(platform, times: Mapping[int, float]) -> None
 ``fleet``: nodes
     serves(platform) -> bool                               whether the schema is the newest; DatabaseTooNew, Unavailable
     register_node(platform, *, name, host, cores, boot_id, incarnation, slots: Sequence[SlotSpec],
