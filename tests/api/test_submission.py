@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edt_api.errors import ArgumentsInvalid, UploadRefused
-from edt_api.submissions.main_script import DEFAULT_MAIN, check, locate
+from edt_api.submissions.main_script import COMPILED_BYTES, DEFAULT_MAIN, check, locate
 from edt_api.submissions.submission import check_data_folder, job_spec, read, refuse_a_path, script_name
 
 START = "--exec-start edtPyTorch"
@@ -173,6 +173,14 @@ class TestTheMainScript:
         script = tmp_path / "main.py"
         script.write_bytes(source)
         check(script, "main.py", compiled=True)
+
+    def test_a_script_too_long_to_be_compiled_in_time_is_taken_as_it_is(self, tmp_path: Path) -> None:
+        script = tmp_path / "main.py"
+        script.write_bytes(b"x = (\n".ljust(COMPILED_BYTES + 1, b"#"))
+        check(script, "main.py", compiled=True)
+        script.write_bytes(script.read_bytes()[:-1])
+        with pytest.raises(ArgumentsInvalid, match="never closed"):
+            check(script, "main.py", compiled=True)
 
     def test_the_script_of_an_image_of_its_own_may_be_for_another_python(self, tmp_path: Path) -> None:
         script = tmp_path / "main.py"

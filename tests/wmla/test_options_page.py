@@ -29,4 +29,4 @@ def test_frameworks_prebuilt_models_and_limits_are_the_codes() -> None:
     for name in (*RUNNABLE, *(model for models in PREBUILT.values() for model in models)):
         assert name in PAGE
     assert f"at most {LONGEST} characters" in PAGE
-    assert (COMPILED_BYTES, MOST_HEAD_BYTES) == (512 * 1024, 1 << 20) and "512 KiB" in PAGE and "1 MiB" in PAGE
+    assert (COMPILED_BYTES, MOST_HEAD_BYTES) == (128 * 1024, 1 << 20) and "128 KiB" in PAGE and "1 MiB" in PAGE

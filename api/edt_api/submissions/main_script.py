@@ -18,8 +18,8 @@ from edt_api.submissions.archives import unpack_file
 
 DEFAULT_MAIN = "main.py"
 """The main script if the client named ``--model-dir`` but no ``--model-main``."""
-COMPILED_BYTES = 512 * 1024
-"""A longer script is not compiled: that would take seconds, and hundreds of megabytes."""
+COMPILED_BYTES = 128 * 1024
+"""A longer script is not compiled: that can take many seconds, and hundreds of megabytes."""
 _MOST_NAMED = 5
 _SHOWN_CHARACTERS = 100
 
