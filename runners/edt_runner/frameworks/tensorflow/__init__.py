@@ -18,7 +18,7 @@ from typing import Any
 from edt_contract.frameworks import keras2
 from edt_runner import context
 from edt_runner.frameworks import Framework
-from edt_runner.frameworks.tensorflow import keras2_names, keras2_scripts
+from edt_runner.frameworks.tensorflow import downloads, keras2_names, keras2_scripts
 
 
 class TensorFlow(Framework):
@@ -49,8 +49,10 @@ class TensorFlow(Framework):
         if keras2():  # dropout and similar layers then draw from generators whose state a step can set
             importlib.import_module("tf_keras").backend.experimental.enable_tf_random_generator()
         role = context.current()
-        # An external driver is a process that the user has started, where ``keras`` is the package that is installed.
-        if keras2() and role is not None and role.spec.driver != "external":
+        if role is None or role.spec.driver == "external":
+            return  # a process that the user has started, where ``keras`` is the package that is installed
+        downloads.appear_whole()
+        if keras2():
             keras2_names.call_it_keras()
             keras2_names.accept_lr()
 
