@@ -18,6 +18,7 @@ from edt_scheduler.operations import agents
 from edt_scheduler.views import JobView, SlotUse
 from support.credentials import PASSWORD
 from support.puppets import Puppet
+from support.removed import job_without_files
 from support.served_api import EXECS, ServedApi, served
 
 SCHEDULER = "/platform/rest/deeplearning/v1/scheduler"
@@ -261,3 +262,14 @@ class TestObjects:
         assert [pod["metadata"]["name"] for pod in pods] == names
         assert scene.get("kubernetesobjects", type="pod", name=scene.waits.exec_id).json() == {"items": []}
         assert scene.get("kubernetesobjects/", type="service").json() == {"items": []}
+
+
+def test_of_a_job_whose_files_are_removed_the_platforms_own_log_is_left(fresh_api: ServedApi) -> None:
+    job, told = job_without_files(fresh_api)
+    client = fresh_api.client("ana")
+    for process in ("driver", "executor/1"):
+        for log in ("stdout", "stderr"):
+            gone = client.get(f"{SCHEDULER}/applications/{job}/{process}/logs/{log}")
+            assert (gone.status_code, gone.text) == (410, f"Error 410: {told}\n")
+        kept = client.get(f"{SCHEDULER}/applications/{job}/{process}/logs/launcherlog")
+        assert kept.status_code == 200 and kept.text

@@ -76,7 +76,7 @@ async def applications(
     state: States = None,
     sig_id: Annotated[str, Query(alias="sigId", max_length=256)] = "",
 ) -> Response:
-    """List the caller's jobs as applications. An admin gets the jobs of all users.
+    """List the caller's jobs as applications. Admins and viewers get those of all users.
 
     The id of a driver is the id of its application. ``search`` looks in the id, the name, the main script, the folder
     that was sent, and the owner. The server sends the list while it reads it.
@@ -147,7 +147,7 @@ async def records(
     order: Order = "",
     state: States = None,
 ) -> Response:
-    """List the caller's jobs as the scheduler's own records. An admin gets the jobs of all users."""
+    """List the caller's jobs as the scheduler's own records. Admins and viewers get those of all users."""
     found = execs.jobs(
         platform,
         viewer=viewer,

@@ -71,7 +71,10 @@ async def listing(
     start: Start = 0,
     length: Length = None,
 ) -> Response:
-    """List the caller's jobs as applications, with how busy their slots are. An admin gets the jobs of all users."""
+    """List the caller's jobs as applications, with how busy their slots are.
+
+    Admins and viewers get those of all users.
+    """
     return await applications.applications(
         request, platform, viewer, search=search, sort=sort, order=order, start=start, length=length, state=state
     )

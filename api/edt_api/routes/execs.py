@@ -188,7 +188,7 @@ async def listing(
     start: Start = 0,
     length: Length = None,
 ) -> Response:
-    """List the caller's jobs. An admin gets the jobs of all users.
+    """List the caller's jobs. Admins and viewers get those of all users.
 
     ``state`` takes several states, separated by commas or as repeated parameters. Without a ``limit`` or ``length``
     the answer holds all jobs. The server sends them while it reads them, so their number has no limit. A ``start``

@@ -46,7 +46,7 @@ def listing(
     framework: _Text = None,
     q: Annotated[str | None, Query(max_length=256, description=_SOUGHT)] = None,
 ) -> jobs.JobPage:
-    """List the caller's jobs, newest first. An admin gets the jobs of all users."""
+    """List the caller's jobs, newest first. Admins and viewers get those of all users."""
     wanted = JobFilter(
         owner or None,
         viewer.id if mine else None,

@@ -84,7 +84,7 @@ def jobs(
     start: int = 0,
     limit: int | None = None,
 ) -> Iterator[JobView]:
-    """The viewer's own jobs, or all users' jobs for an admin, read batch by batch.
+    """The jobs that the viewer may see, read batch by batch.
 
     Args:
         platform: The open platform.

@@ -1,4 +1,4 @@
-// openapi.json sha256: 44ca56916261572413e9ac79ee28204383fe56b1857b771620fad4f301ec00be
+// openapi.json sha256: c7b50b93f51f9479f567fe66d799cb474dbc8d513c6bc3ea09801664acc81a0b
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -55,7 +55,7 @@ export interface paths {
         };
         /**
          * Listing
-         * @description List the caller's jobs, newest first. An admin gets the jobs of all users.
+         * @description List the caller's jobs, newest first. Admins and viewers get those of all users.
          */
         get: operations["jobs_listing"];
         put?: never;
@@ -819,7 +819,9 @@ export interface paths {
         };
         /**
          * Listing
-         * @description List the caller's jobs as applications, with how busy their slots are. An admin gets the jobs of all users.
+         * @description List the caller's jobs as applications, with how busy their slots are.
+         *
+         *     Admins and viewers get those of all users.
          */
         get: operations["conductor_listing"];
         put?: never;
@@ -899,7 +901,7 @@ export interface paths {
         };
         /**
          * Listing
-         * @description List the caller's jobs. An admin gets the jobs of all users.
+         * @description List the caller's jobs. Admins and viewers get those of all users.
          *
          *     ``state`` takes several states, separated by commas or as repeated parameters. Without a ``limit`` or ``length``
          *     the answer holds all jobs. The server sends them while it reads them, so their number has no limit. A ``start``
@@ -1147,7 +1149,7 @@ export interface paths {
         };
         /**
          * Applications
-         * @description List the caller's jobs as applications. An admin gets the jobs of all users.
+         * @description List the caller's jobs as applications. Admins and viewers get those of all users.
          *
          *     The id of a driver is the id of its application. ``search`` looks in the id, the name, the main script, the folder
          *     that was sent, and the owner. The server sends the list while it reads it.
@@ -1250,7 +1252,7 @@ export interface paths {
         };
         /**
          * Records
-         * @description List the caller's jobs as the scheduler's own records. An admin gets the jobs of all users.
+         * @description List the caller's jobs as the scheduler's own records. Admins and viewers get those of all users.
          */
         get: operations["applications_records"];
         put?: never;
