@@ -220,6 +220,10 @@ class TestValues:
             with pytest.raises(ArgumentsInvalid, match=r"--maxRestarts: got"):
                 parse(f"{START} --maxRestarts={value}")
 
+    def test_a_limit_on_the_wait_for_the_first_start_is_in_seconds(self) -> None:
+        assert parse(f"{START} --msd-pending-timeout 600").pending_timeout == 600
+        assert parse(START).pending_timeout is None
+
     @pytest.mark.parametrize("line", ["--numWorker", "--numWorker --model-main main.py", "--numWorker -- x"])
     def test_a_value_that_is_missing_is_not_taken_from_the_next_option(self, line: str) -> None:
         with pytest.raises(ArgumentsInvalid, match="--numWorker: got nothing"):

@@ -104,6 +104,7 @@ def parse(args: str) -> Submission:
         if not option.option.accepts(option.value):
             raise option.wrong()
     devices = last.get("--workerDeviceNum") or last.get("--gpuPerWorker")
+    timeout = last.get("--msd-pending-timeout")
     framework = runnable(last["--exec-start"].value)
     prebuilt = _prebuilt(last, framework.wmla_name)
     return Submission(
@@ -116,6 +117,7 @@ def parse(args: str) -> Submission:
         num_worker=_num_worker(last.get("--numWorker"), last.get("--edt-options")),
         worker_device_num=int(devices.value) if devices else 1,
         max_restarts=int(last["--maxRestarts"].value) if "--maxRestarts" in last else 0,
+        pending_timeout=int(timeout.value) if timeout else None,
         environ=_environ(option for option in options if option.name == "--msd-env"),
         data_path=_data_path(last.get("--cs-datastore-meta")),
         data_source=_text(last.get("--data-source")),

@@ -120,7 +120,7 @@ OPTIONS: Mapping[str, Option] = {
     "--msd-attr": _matching("NAME=VALUE", _PAIR, repeatable=True),
     "--msd-label": _text("a label, NAME=VALUE or NAME", repeatable=True),
     "--msd-priority": _whole(1, 2**31 - 1),
-    "--msd-pending-timeout": _whole(1, 2**31 - 1),
+    "--msd-pending-timeout": _whole(1, 2**31 - 1, effect=True),
     "--msd-pack-id": _text("an id"),
     "--msd-task0-node-selector": _text("a node selector"),
     "--msd-task12n-node-selector": _text("a node selector"),

@@ -186,6 +186,8 @@ class JobSpec:
     """``--msd-image-name``: the image of the job's containers, on nodes that run jobs in containers."""
     options: tuple[tuple[str, str], ...] = ()
     """The platform's options as given: name and value, in order. Secret values are masked, because these are shown."""
+    pending_timeout: int | None = None
+    """``--msd-pending-timeout``: seconds after which the job ends if it has never started."""
     remark: str | None = None
     """A remark on the submission for its user. It is also the first event of the job's history."""
 

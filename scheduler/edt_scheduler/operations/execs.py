@@ -235,6 +235,32 @@ def stop_jobs_of_removed_users(platform: Platform) -> int:
     return in_batches(stop_some)
 
 
+def end_never_started_jobs(platform: Platform) -> int:
+    """End jobs that no slot was given to within their ``--msd-pending-timeout``, some in each transaction. They end as
+    ERROR: WMLA's clients take that for a job that could not be started, and KILLED for one that a user has stopped.
+
+    Returns:
+        The number of jobs that were ended. If this takes too long, the next call ends the rest.
+    """
+
+    @retried(if_done=True)
+    def end_some() -> int:
+        with platform.database.snapshot() as tx:
+            if not store.never_started_in_time(tx, platform.clock(), 1):
+                return 0
+        with platform.database.transaction() as tx:
+            now = platform.clock()
+            rows = store.never_started_in_time(tx, now, STOPPED_AT_ONCE)
+            for row in rows:
+                why = f"it has not started within the {row.pending_timeout} s of --msd-pending-timeout"
+                lifecycle.conclude(tx, row, JobState.ERROR, why, why, now)
+            outbox.put_scheduler(tx, now)
+        platform.notifier.notify()
+        return len(rows)
+
+    return in_batches(end_some)
+
+
 def _short(rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
     """The first of these rows, only as many as one transaction can delete quickly.
 

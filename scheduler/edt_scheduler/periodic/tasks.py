@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edt_scheduler.errors import SchedulerError, Unavailable
-from edt_scheduler.operations.execs import stop_jobs_of_removed_users
+from edt_scheduler.operations.execs import end_never_started_jobs, stop_jobs_of_removed_users
 from edt_scheduler.operations.images import ask_for_pulls
 from edt_scheduler.periodic import retention, rollups
 from edt_scheduler.periodic.sweeping import sweep_changes, sweep_keys, sweep_leftovers, sweep_tokens
@@ -51,6 +51,7 @@ class Task:
 TASKS: tuple[Task, ...] = (
     Task("edt.set-aside", "job folders of no known job moved, old uploads removed", 30, 300, sweep_leftovers),
     Task("edt.stop-left-jobs", "jobs stopped of users who were removed", 30, 120, stop_jobs_of_removed_users),
+    Task("edt.end-never-started", "jobs ended that waited too long for their start", 10, 120, end_never_started_jobs),
     Task("edt.remove-folders", "folders of deleted or old jobs removed", 30, 300, retention.remove_folders),
     Task("edt.delete-old-jobs", "jobs deleted because of their age", 300, 120, retention.delete_old_jobs),
     Task("edt.remove-old-results", "results marked to be removed for age", 300, 120, retention.remove_old_results),

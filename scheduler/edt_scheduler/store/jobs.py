@@ -246,6 +246,13 @@ def of_removed_users(tx: Connection, limit: int) -> list[Row[Any]]:
     return list(tx.execute(_joined().where(*unasked).order_by(jobs.c.id).limit(limit)))
 
 
+def never_started_in_time(tx: Connection, now: float, limit: int) -> list[Row[Any]]:
+    """At most ``limit`` jobs that wait for their first start for longer than they may, in submit order."""
+    waits = (jobs.c.state == JobState.PENDING, jobs.c.started_at.is_(None), jobs.c.fence == 0)
+    late = jobs.c.created_at + jobs.c.pending_timeout <= now
+    return list(tx.execute(_joined().where(*waits, late).order_by(jobs.c.id).limit(limit)))
+
+
 def deleted_before(tx: Connection, since: float | None) -> set[int]:
     """Jobs that were deleted before ``since`` and are over. If ``since`` is None, no jobs."""
     if since is None:

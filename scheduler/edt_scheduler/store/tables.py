@@ -134,6 +134,7 @@ jobs = Table(
     Column("arguments", Json, nullable=False),
     Column("options", Json, nullable=False, server_default="[]"),  # list of [option, value], secrets masked
     Column("remark", Text),
+    Column("pending_timeout", BigInteger),  # seconds from the submit to the first start at most
     Column("data_path", Text),
     Column("image", Text),  # image of its containers; None: the node's own image
     Column("num_worker", Integer, nullable=False),
