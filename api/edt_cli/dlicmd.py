@@ -60,6 +60,8 @@ SHOWN_STATES = ("PENDING", "RUNNING", "FINISHED", "KILLED", "ERROR", "UNKNOWN")
 _TIMEOUT_SECONDS = 600.0
 _PIECE = 1 << 16
 _POLL_SECONDS = 10.0
+_MISSED_POLLS = 30
+"""How often in a row --app-wait may find no server before it gives up. A server may be started anew meanwhile."""
 _LISTED = 10_000
 """How many applications are asked for at once."""
 _LINE = "-" * 80
@@ -1012,9 +1014,17 @@ def app_wait(words: Words, server: Server) -> int:
         pause = float(text) if text is not None else _POLL_SECONDS
     except ValueError:
         raise Failed(f"--interval: {text!r} is no number of seconds") from None
-    before = None
+    before, missed = None, 0
     while True:
-        found = _application(server, words.value)
+        try:
+            found = _application(server, words.value)
+        except Failed:
+            missed += 1
+            if missed > _MISSED_POLLS:
+                raise
+            time.sleep(max(0.0, pause))
+            continue
+        missed = 0
         try:
             state, since = str(found[0]["state"]), found[0].get("submit_time")
         except (IndexError, KeyError, TypeError):

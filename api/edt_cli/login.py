@@ -14,6 +14,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import httpx
 import typer
@@ -44,7 +45,10 @@ def api_address(given: str | None) -> str:
     machine.
     """
     kept = read_login()
-    address = given or os.environ.get("EDT_API") or (kept.api if kept else "") or home_address(home_folder())
+    here = home_address(home_folder())
+    # The home's own API may speak TLS now and not have done so at the login, or the other way round.
+    known = kept.api if kept is not None and urlsplit(kept.api).netloc != urlsplit(here).netloc else here
+    address = given or os.environ.get("EDT_API") or known
     return address.rstrip("/")
 
 

@@ -162,6 +162,24 @@ class TestWhoIsBelieved:
         with shown(other) as port:
             assert not accepts(tls.by_itself(chain), port, "localhost")
 
+    def test_a_login_from_before_tls_leads_to_the_homes_api_as_it_speaks_now(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        (home / "port").write_text("9280\n")
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+        monkeypatch.setenv("EDT_HOME", str(home))
+        monkeypatch.delenv("EDT_API", raising=False)
+        login.login_file().parent.mkdir(parents=True)
+        login.login_file().write_text(json.dumps({"api": "http://127.0.0.1:9280", "user": "ana", "token": "t"}))
+        assert login.api_address(None) == "http://127.0.0.1:9280"
+        made(home)
+        assert login.api_address(None) == "https://127.0.0.1:9280"
+        assert login.token_for(login.api_address(None)) is None  # it goes nowhere but where it came from
+        login.login_file().write_text(json.dumps({"api": "http://edt.example:9280", "user": "ana", "token": "t"}))
+        assert login.api_address(None) == "http://edt.example:9280"
+
     def test_edt_believes_the_file_of_the_environment_then_the_logins_then_its_own_homes(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

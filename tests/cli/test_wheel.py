@@ -72,6 +72,9 @@ def test_edt_up_from_a_wheel_in_an_empty_folder_runs_a_script(elsewhere: Path, t
         output = run(edt, "submit", "main.py", "-f", folder=empty, **client)
         page = httpx.get(f"{platform.url}/ui/jobs", trust_env=False)
         assert '<div id="root"' in page.text
+        saved = httpx.get(f"{platform.url}/ui/tools/dlicmd.py", trust_env=False)
+        assert saved.text.startswith("#!/usr/bin/env python3\n")
+        assert "--exec-start FRAMEWORK" in run(elsewhere / "bin" / "dlicmd", "--help", folder=empty)
     assert "libs True" in output.splitlines()
     [line] = [line for line in output.splitlines() if line.startswith("from ")]
     files = line.split()[1:]

@@ -92,6 +92,8 @@ class Recorder:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
         """By method and path (``GET /platform/…/conf``): status, headers, body."""
+        self.dropped: dict[str, int] = {}
+        """By path: how many requests are still to get no answer at all."""
 
     def __getitem__(self, path: str) -> tuple[str, str, dict[str, str], bytes]:
         """The only request to this path."""
@@ -106,7 +108,12 @@ class Recorder:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 recorder.asked.append((self.command, self.path, dict(self.headers), body))
-                told = recorder.answers.get(f"{self.command} {urlsplit(self.path).path}", (200, {}, b"{}"))
+                path = urlsplit(self.path).path
+                if recorder.dropped.get(path, 0) > 0:
+                    recorder.dropped[path] -= 1
+                    self.close_connection = True
+                    return
+                told = recorder.answers.get(f"{self.command} {path}", (200, {}, b"{}"))
                 status, headers, sent = told
                 self.send_response(status)
                 for name, value in {"Content-Length": str(len(sent)), **headers}.items():
@@ -538,6 +545,18 @@ class TestApplicationsAndPlans:
         assert ended[0].status == 1
         assert ended[0].out.splitlines()[-1].startswith(f"{other} KILLED, submitted ")
 
+    def test_a_server_that_is_away_for_a_while_does_not_end_the_wait(
+        self, recorder: Recorder, stranger: Dlicmd
+    ) -> None:
+        path = "/platform/rest/deeplearning/v1/scheduler/engine/applications/edt-1"
+        recorder.answers[f"GET {path}"] = (200, {}, b'[{"state": "FINISHED", "submit_time": 1}]')
+        recorder.dropped[path] = 3
+        done = stranger("--app-wait", "edt-1", "--interval", "0")
+        assert (done.status, done.err) == (0, "")
+        recorder.dropped[path] = 1000
+        done = stranger("--app-wait", "edt-1", "--interval", "0")
+        assert (done.status, done.out, len(done.err.splitlines())) == (1, "", 1)
+
     def test_who_used_how_much_is_told_by_user_tag_and_type(self, trained: tuple[Dlicmd, ServedApi, str]) -> None:
         command, _, _ = trained
         shown = command("--app-analyze", "24").out
@@ -607,6 +626,7 @@ class TestSearches:
         assert parts["file"][0] == "trial.modelDir.tar"
 
 
+@pytest.mark.extended
 def test_a_large_upload_does_not_lie_in_memory(recorder: Recorder, stranger: Dlicmd, tmp_path: Path) -> None:
     recorder.answers[f"POST {EXECS}/"] = (200, {}, b'{"id": "edt-1", "appId": "edt-1"}')
     sent = folder(tmp_path / "m")
