@@ -207,6 +207,7 @@ def plant_and_search(platform: Platform, broker: BrokerMonitor) -> dict[str, byt
         model = platform.home / "jobs" / job / "model"
         until((model / "told").exists, 60, "the script has seen its environment")
 
+        shown = given_tokens(ana, platform.url)
         clients = {"admin": platform.api, "ana": ana}
         during = everywhere(platform, broker, clients, streams, job)
         join = (platform.home / "join-token").read_text().strip()
@@ -216,7 +217,8 @@ def plant_and_search(platform: Platform, broker: BrokerMonitor) -> dict[str, byt
             assert script in places_of(during, secret), "the search finds what is there"
             assert places_of(during, secret) <= {script} | result
             assert secret in (model / "told").read_text()
-        assert places_of(during, password) == set()
+        for secret in (password, *shown):
+            assert places_of(during, secret) == set()
         assert {Path(place).name for place in places_of(during, join)} == {"join-token"}
         assert broker.lines, "the broker was listened to"
         assert _environs(platform) == 3
@@ -231,9 +233,21 @@ def plant_and_search(platform: Platform, broker: BrokerMonitor) -> dict[str, byt
         after = everywhere(platform, broker, clients, streams, job)
         for secret in (token, other):
             assert places_of(after, secret) <= {script} | result
-        assert places_of(after, node) == set()
+        for secret in (node, *shown):
+            assert places_of(after, secret) == set()
         assert all(b"data:" in after[f"the stream of {user}"] for user in streams), "the stream told something"
     return after
+
+
+def given_tokens(ana: httpx.Client, url: str) -> list[str]:
+    """Her access token, its signature, and an API token; each has been used once, and one API token was revoked."""
+    access = str(ana.get("/auth/v1/logon").raise_for_status().json()["accessToken"])
+    kept, revoked = (ana.post("/api/v1/tokens", json={"name": name}).raise_for_status().json() for name in ("a", "b"))
+    for token in (access, kept["token"], revoked["token"]):
+        for headers in ({"Authorization": f"Bearer {token}"}, {"X-Auth-Token": token}):
+            httpx.get(f"{url}{EXECS}", headers=headers).raise_for_status()
+    ana.delete(f"/api/v1/tokens/{revoked['id']}").raise_for_status()
+    return [access, access.rpartition(".")[2], kept["token"], revoked["token"]]
 
 
 def token_of_a_node(platform: Platform, join: str) -> str:
