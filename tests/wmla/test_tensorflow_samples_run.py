@@ -40,7 +40,8 @@ class Sample:
     steps: int
     """Training steps of an epoch."""
     args: str = ""
-    saved: str = "model_epoch_final.keras"
+    own_log: bool = True
+    """Whether the script writes the default log with a logger of its own."""
 
 
 OF_1_2_3 = Sample(
@@ -49,7 +50,7 @@ OF_1_2_3 = Sample(
 OF_KERAS = Sample("1.2.3", "digits_keras.py", "edtKeras", 2, "--numWorker 2 --gpuPerWorker 1")
 OF_2_3_0 = Sample("2.3.0", "elastic-main.py", "edtTensorflow", 2, "--numWorker 2 --batch-size 16")
 OF_4_0 = Sample("4.0", "elastic-main.py", "edtTensorflow", 4, "--numWorker 2 --lr 0.01 --batch-size=8")
-OF_THE_DOCS = Sample("4.0", "map_style.py", "edtTensorflow", 4, "--numWorker 2")
+OF_THE_DOCS = Sample("4.0", "map_style.py", "edtTensorflow", 4, "--numWorker 2", own_log=False)
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +108,14 @@ def runs(platform: Platform, sample: Sample) -> dict[str, Any]:
     assert rows["accuracy"].between(0, 1).all()
     assert rows["loss"].iloc[-1] < rows["loss"].iloc[0]
 
+    if not sample.own_log:
+        lines = platform.api.get(f"{EXECS}/{job}/log").text.splitlines()
+        assert len([line for line in lines if "] Test," in line]) == EPOCHS
+        assert {line.count(",\t") for line in lines} == {5}, "every row has every column"
+
     answer = platform.api.get(f"{EXECS}/{job}/result")
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
-        assert f"train/{sample.saved}" in archive.namelist()
-        assert "train/model_epoch_final/saved_model.pb" in archive.namelist()
+        assert {"train/model_epoch_final.keras", "train/model_epoch_final/saved_model.pb"} <= set(archive.namelist())
     return end
 
 
