@@ -25,8 +25,15 @@ _PROGRESS_SECONDS = 2.0
 _PATIENCE_SECONDS = 60.0
 """How long a follower waits for an API that does not answer (an upgrade, a restart of `edt up`)."""
 _OFFSET = "Edt-Log-Offset"
-_STEP = b"] Train,"
-"""The text in the loggers' line of each step."""
+_STEPS = {
+    "elog": re.compile(rb"\] Train,"),
+    "out": re.compile(
+        rb"Timestamp \d+, Iteration \d+$|batches :\d+ \S+$|Iteration \d+: tag train_\w+, simple_value \S+$"
+    ),
+}
+"""The lines about each step, by stream. The pattern of ``out`` is for the beginning of a line."""
+_BEGINNINGS = (b"Timestamp ", b"batches :", b"Iteration ")
+"""How the lines about a step begin on standard output."""
 _SHOWN_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known", "stop-requested"})
 """Kinds of events that the lines of state and progress show already, or that come too often."""
 
@@ -49,7 +56,7 @@ def streams(wanted: str) -> tuple[str, ...]:
 class Log:
     """A job's log, and how much of it has been shown. The job's standard error goes to our standard error.
 
-    ``steps``: whether the loggers' line of each step is shown, too.
+    ``steps``: whether the lines about each step are shown, too.
     """
 
     def __init__(self, api: Session, job: str, wanted: Iterable[str], *, steps: bool = True) -> None:
@@ -57,25 +64,26 @@ class Log:
         self._path = f"{OURS}/jobs/{job}/log"
         self._offsets = dict.fromkeys(wanted, 0)
         self._steps = steps
-        self._begun = b""
-        """The beginning of a line of the loggers whose end has not come yet."""
+        self._begun: dict[str, bytes] = {}
+        """By stream, the beginning of a line whose end has not come yet, and which may be about a step."""
 
     def show(self) -> None:
         """Write what is there and has not been shown."""
         for stream in self._offsets:
             target = sys.stderr.buffer if stream.endswith("err") else sys.stdout.buffer
             for piece in self.rest(stream):
-                target.write(piece if self._steps or stream != "elog" else self._without_steps(piece))
+                target.write(piece if self._steps or stream not in _STEPS else self._without_steps(stream, piece))
             target.flush()
 
     def end(self) -> None:
-        """Write the loggers' last line even if its end is missing, because the job ended while the line was being
+        """Write the last line of each stream even if its end is missing, because the job ended while the line was being
         written.
         """
-        if self._begun and _STEP not in self._begun:
-            sys.stdout.buffer.write(self._begun + b"\n")
-            sys.stdout.buffer.flush()
-        self._begun = b""
+        for stream, line in self._begun.items():
+            if line and not _is_step(stream, line):
+                sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+        self._begun = {}
 
     def rest(self, stream: str) -> Iterator[bytes]:
         """Yield the rest of one stream in pieces."""
@@ -87,9 +95,16 @@ class Log:
         self._offsets[stream] = int(answer.headers.get(_OFFSET, self._offsets[stream] + len(answer.content)))
         return answer.content
 
-    def _without_steps(self, piece: bytes) -> bytes:
-        *lines, self._begun = (self._begun + piece).split(b"\n")
-        return b"".join(line + b"\n" for line in lines if _STEP not in line)
+    def _without_steps(self, stream: str, piece: bytes) -> bytes:
+        *lines, last = (self._begun.pop(stream, b"") + piece).split(b"\n")
+        if stream == "elog" or any(last[: len(start)] == start[: len(last)] for start in _BEGINNINGS):
+            self._begun[stream], last = last, b""
+        return b"".join(line + b"\n" for line in lines if not _is_step(stream, line)) + last
+
+
+def _is_step(stream: str, line: bytes) -> bool:
+    pattern = _STEPS[stream]
+    return (pattern.match(line) if stream == "out" else pattern.search(line)) is not None
 
 
 class _Course:

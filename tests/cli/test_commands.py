@@ -92,6 +92,7 @@ class TestFollowing:
         lines = done.stdout.splitlines()
         assert "the script's own line" in lines
         assert "Train," not in done.stdout and "Test," in done.stdout
+        assert "tag train_" not in done.stdout and "END TRAINING: completed" in done.stdout
         progress = next(line for line in lines if line.startswith("epoch 2/2  step 16/16"))
         assert "worker" in progress and "loss" in progress
         assert "0 → 1 slots: first attempt" in done.stderr

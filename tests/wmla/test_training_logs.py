@@ -16,6 +16,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from edt_cli import follow
 from edt_runner import evaluation_metrics
 from edt_runner.driver_log import DriverLog
 from edt_runner.loggers import ELog, accuracy
@@ -295,6 +296,27 @@ def test_the_lines_of_a_step_cost_next_to_nothing() -> None:
     for step in range(10_000):
         lines.committed(2, step, 0, lambda: {"loss": 0.5, "accuracy": 0.25}, (4096, 4))
     assert (time.process_time() - began) / 10_000 < 100e-6
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 50, 10_000])
+def test_who_follows_a_job_sees_what_its_script_prints_and_no_line_about_a_step(tmp_path: Path, size: int) -> None:
+    """However the output is cut into pieces. What the script prints without a line's end is shown at once."""
+    job = Job(tmp_path)
+    log = job.driver()
+    log.take(ITEMS)
+    log.finished()
+    log.close()
+    output = f"Iteration of mine\n{''.join(job.printed)}Time is up: 3"
+    follower = follow.Log(cast(Any, None), "edt-1", ("out",), steps=False)
+    pieces = [output[start : start + size].encode() for start in range(0, len(output), size)]
+    shown = b"".join(follower._without_steps("out", piece) for piece in pieces).decode().splitlines()
+    assert [line for line in shown if "tag test_" not in line] == [
+        "Iteration of mine",
+        "--------START TRAINING--------",
+        *(line for line in output.splitlines() if "END TRAINING" in line),
+        "Time is up: 3",
+    ]
+    assert sum("tag test_" in line for line in shown) == 4
 
 
 @pytest.fixture(scope="module")
