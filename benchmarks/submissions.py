@@ -57,8 +57,8 @@ LISTED = 20
 LINES_A_SECOND = 4
 LEAST_RATIO, MOST_LAG_SECONDS, MOST_MIB = 0.5, 1.0, 300.0
 OURS, BARE = "OpenEDT", "bare FastAPI"
-_GROWS_SECONDS, _HELD_SECONDS = 0.3, 10.0
-"""As the dashboard follows: how soon it asks again after it got something, and how long the API may hold a question."""
+_PAUSE_SECONDS, _HELD_SECONDS = 0.3, 5.0
+"""As the dashboard follows: how soon it asks again after an answer, and how long the API may hold a question."""
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: chunked", re.IGNORECASE)
 
@@ -192,7 +192,7 @@ def lags(port: int, path: str, headers: str, seconds: float) -> list[float]:
             status, head, body = answer
             assert status == 200, body
             follower.offset = int(re.search(rb"edt-log-offset: (\d+)", head)[1])  # type: ignore[index]
-            follower.ask_at = came + (_GROWS_SECONDS if body else 0.0)
+            follower.ask_at = came + _PAUSE_SECONDS
             found += [came - float(text) for text in body.split() if float(text) > begun + 2.0]
     return found
 

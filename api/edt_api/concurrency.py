@@ -36,10 +36,10 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple
 
@@ -182,11 +182,15 @@ class Gathered(Generic[_Item, _T]):
     Belongs to the event loop that uses it.
     """
 
-    def __init__(self, do: Callable[[list[_Item]], list[_T | Exception]], runs: Runs, most: int) -> None:
+    def __init__(
+        self, do: Callable[[list[_Item]], list[_T | Exception]], runs: Runs, most: int, patience: float = 0.0
+    ) -> None:
         """``do`` returns for each item its result, or the exception that is the answer to this item alone. ``runs``
-        runs it, with at most ``most`` items.
+        runs it, with at most ``most`` items. A call waits for expected items for ``patience`` seconds.
         """
-        self._do, self._runs, self._most = do, runs, most
+        self._do, self._runs, self._most, self._patience = do, runs, most, patience
+        self._expected = 0
+        self._news = asyncio.Event()
         self._waiting: deque[tuple[_Item, asyncio.Future[_T]]] = deque()
         self._working: asyncio.Task[None] | None = None
 
@@ -197,15 +201,36 @@ class Gathered(Generic[_Item, _T]):
         """
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
+        self._news.set()
         if self._working is None:
             self._working = asyncio.create_task(self._work())
         with CancelScope(shield=True):
             await asyncio.wait([answer])
         return await answer
 
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """While the block runs, an item is about to come. Calls wait for it a little."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            self._news.set()
+
+    async def _all_there(self) -> None:
+        """Return when no more items are expected, when a call has enough, or when the patience has ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                while self._expected and len(self._waiting) < self._most:
+                    self._news.clear()
+                    await self._news.wait()
+
     async def _work(self) -> None:
         try:
             while self._waiting:
+                if self._expected:
+                    await self._all_there()
                 some = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
                 try:
                     found = await self._runs.run(self._do, [item for item, _ in some])

@@ -22,6 +22,7 @@ from edt_api.access.passwords import Passwords
 from edt_api.access.rules import Audience, Caller, refusal
 from edt_api.concurrency import Gathered
 from edt_api.http import address
+from edt_api.job_files.following import LogFollowing
 from edt_api.settings import Settings
 from edt_api.submissions.uploads import Admission
 from edt_scheduler.model import idempotency
@@ -108,5 +109,6 @@ account.
 """
 AdminViewer = Annotated[UserView, Depends(_admin)]
 """The admin who sends the request. The route is open to admins."""
+TheFollowing = Annotated[LogFollowing, kept("following")]
 TheKey = Annotated[str | None, Header(alias=idempotency.HEADER)]
 """The request's Idempotency-Key. Repeated requests with the same key have the effect of one request."""

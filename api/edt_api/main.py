@@ -27,6 +27,7 @@ from edt_api.access.guard import Authenticator, BodyLimit, Guard
 from edt_api.access.logon_limits import FailedLogons
 from edt_api.access.passwords import Passwords
 from edt_api.access.token_uses import ApiTokenUses
+from edt_api.job_files.following import LogFollowing
 from edt_api.routes import (
     agents,
     applications,
@@ -60,6 +61,8 @@ log = logging.getLogger("edt.api")
 BEAT_SECONDS = 3.0
 SUBMITTED_TOGETHER = 16
 """How many submissions one transaction writes at most."""
+SUBMITTED_TOGETHER_SECONDS = 0.02
+"""How long the first of them waits for others that are being unpacked."""
 _RESOURCES = (
     health,
     openapi,
@@ -151,8 +154,11 @@ def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> F
             app.state.authenticator = Authenticator(platform, app.state.passwords, join_token)
             app.state.admission = Admission(settings.uploads_at_once, settings.uploads_per_user)
             submit_all = partial(submitting.submit_all, platform)
-            app.state.submits = concurrency.Gathered(submit_all, concurrency.uploads, SUBMITTED_TOGETHER)
+            app.state.submits = concurrency.Gathered(
+                submit_all, concurrency.uploads, SUBMITTED_TOGETHER, SUBMITTED_TOGETHER_SECONDS
+            )
             app.state.readiness = health.Readiness(platform)
+            app.state.following = LogFollowing(platform, app.state.stopping)
             app.state.watcher = stream.ChangeWatcher(platform, app.state.stopping)
             if settings.admin_password is not None:
                 await to_thread.run_sync(first_admin, platform, app.state.passwords, settings.admin_password)

@@ -106,7 +106,7 @@ def unguarded() -> FastAPI:
 
     app = create_app(Settings.model_construct())
     app.user_middleware = [Middleware(acting)]
-    for part in ("platform", "passwords", "authenticator", "watcher"):
+    for part in ("platform", "passwords", "authenticator", "watcher", "following"):
         setattr(app.state, part, None)
     return app
 

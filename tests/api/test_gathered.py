@@ -66,6 +66,29 @@ def test_what_is_wrong_with_a_call_is_raised_to_all_in_it_and_the_next_goes_on()
     assert [str(each) for each in found[1:3]] == ["all of them", "all of them"]
 
 
+def test_a_call_waits_for_what_is_expected_but_not_for_long() -> None:
+    async def gathered() -> list[list[int]]:
+        calls = Calls()
+        calls.go_on.set()
+        patient = Gathered(calls, Pool("test", 2), 16, patience=60.0)
+        with patient.expected():
+            one = asyncio.create_task(patient.run(1))
+            await asyncio.sleep(0.01)
+            assert not calls.given
+            other = asyncio.create_task(patient.run(2))
+            await asyncio.sleep(0)
+        assert [await one, await other] == [10, 20]
+        hasty = Gathered(calls, Pool("test", 2), 16, patience=0.001)
+        with hasty.expected():
+            assert await hasty.run(3) == 30
+        full = Gathered(calls, Pool("test", 2), 2, patience=60.0)
+        with full.expected():
+            assert await asyncio.gather(full.run(4), full.run(5)) == [40, 50]
+        return calls.given
+
+    assert asyncio.run(gathered()) == [[1, 2], [3], [4, 5]]
+
+
 def test_a_caller_who_is_cancelled_waits_for_the_call_and_disturbs_no_other() -> None:
     async def cancelled() -> list[int]:
         calls = Calls()

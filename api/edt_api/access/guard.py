@@ -11,7 +11,6 @@ import base64
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -42,6 +41,8 @@ from edt_scheduler.operations import accounts, api_tokens, fleet
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import UserView
 
+_LOOKED_UP_TOGETHER = 64
+"""The most tokens for which one thread asks the database in a row."""
 MOST_BYTES = 1 << 20
 MOST_BYTES_OF_ANYONE = 16 << 10
 """The most bytes in the body of a caller who is not signed in yet: a name and a password."""
@@ -74,14 +75,13 @@ def _basic(text: str) -> Credential | None:
     return Credential(password, name) if colon and name else None
 
 
-@dataclass(frozen=True)
 class Authenticator:
-    """Finds the caller to whom a credential belongs."""
+    """Finds the caller to whom a credential belongs. Belongs to the event loop that uses it."""
 
-    platform: Platform
-    passwords: Passwords
-    join_token: str
-    uses: ApiTokenUses = field(default_factory=ApiTokenUses)
+    def __init__(self, platform: Platform, passwords: Passwords, join_token: str) -> None:
+        self.platform, self.passwords, self.join_token = platform, passwords, join_token
+        self.uses = ApiTokenUses()
+        self._tokens = concurrency.Gathered(self._by_tokens, concurrency.lookups, _LOOKED_UP_TOGETHER)
 
     async def caller(self, credential: Credential | None, address: str) -> Caller:
         """Return the caller to whom this credential belongs; NOBODY if there is none or it is not valid.
@@ -101,7 +101,7 @@ class Authenticator:
             user = await concurrency.lookups.run(self._user, credential.name)
             right = await self.passwords.verify(credential.name, credential.secret, user, address)
             return Caller(user=user, credential=credential) if right else NOBODY
-        return await concurrency.lookups.run(self._by_token, credential)
+        return await self._tokens.run(credential)
 
     async def still(self, caller: Caller) -> bool:
         """Whether a credential is still valid, for the same user with the same role, password and scope.
@@ -112,7 +112,7 @@ class Authenticator:
         if before is None or credential is None:
             return False
         if credential.name is None:
-            now = (await concurrency.lookups.run(self._by_token, credential)).user
+            now = (await self._tokens.run(credential)).user
         else:
             now = await concurrency.lookups.run(self._user, credential.name)
         return now == before  # compares id, role, password hash and scope among others
@@ -124,6 +124,17 @@ class Authenticator:
             return accounts.user(self.platform, name)
         except NoSuchUser:
             return None
+
+    def _by_tokens(self, credentials: list[Credential]) -> list[Caller | Exception]:
+        """Look each token up once, however many requests show it. The requests came before the first look."""
+        found: dict[Credential, Caller | Exception] = {}
+        for credential in credentials:
+            if credential not in found:
+                try:
+                    found[credential] = self._by_token(credential)
+                except Exception as error:
+                    found[credential] = error
+        return [found[credential] for credential in credentials]
 
     def _by_token(self, credential: Credential) -> Caller:
         token = credential.secret

@@ -18,6 +18,7 @@ import json
 import os
 import re
 from collections.abc import Generator, Iterable
+from pathlib import Path
 from typing import BinaryIO
 
 from edt_api.errors import RequestInvalid
@@ -140,6 +141,15 @@ def _file_of(stream: str) -> str:
     except ValueError:
         known = ", ".join(Stream)
         raise RequestInvalid(f"stream: got {stream!r}; it takes {known}, or an engine's, engine-<number>.out") from None
+
+
+def path(job: JobView, stream: str) -> Path:
+    """Return where a stream's file is, or will be.
+
+    Raises:
+        RequestInvalid: there is no such stream.
+    """
+    return job.directory / job.log_dir.name / _file_of(stream)
 
 
 def since(job: JobView, stream: str, offset: int, most: int) -> tuple[bytes, int]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -115,11 +116,12 @@ async def _take(
     submission, file, idempotent = found
     staged = platform.settings.staged / uuid.uuid4().hex
     try:
-        folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
-        spec = job_spec(submission, folder, main)
-        if asks_nobody(spec):
-            why = await concurrency.unpacking.run(keras2_spelling, staged / folder / main)
-            spec = with_keras2(spec, why) if why is not None else spec
+        with submits.expected():
+            folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
+            spec = job_spec(submission, folder, main)
+            if asks_nobody(spec):
+                why = await concurrency.unpacking.run(keras2_spelling, staged / folder / main)
+                spec = with_keras2(spec, why) if why is not None else spec
         crash_point(CrashPoint.API_EXTRACTED)
         job = await submits.run(Submitted(viewer, spec, staged, idempotent))
     except BaseException:
@@ -137,8 +139,8 @@ async def _removed(staged: Path) -> None:
 
 def _read(
     platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None
-) -> tuple[Submission, Path, IdempotentRequest | None] | JobView:
-    """Return the submission and the file with its code, or the job that the same request made before."""
+) -> tuple[Submission, Path | bytes, IdempotentRequest | None] | JobView:
+    """Return the submission and its code, as a path or as it is, or the job that the same request made before."""
     data = upload.fields.get("data")
     submission = read(args, data, upload.left_out)
     check_data_folder(submission, platform.settings.data)
@@ -146,7 +148,7 @@ def _read(
         idempotent = _idempotent(platform, key, args, data, file) if key is not None else None
         if idempotent is not None and (before := execs.submitted_before(platform, owner=viewer, request=idempotent)):
             return before
-        return submission, Path(file.name), idempotent
+        return submission, file.getvalue() if isinstance(file, BytesIO) else Path(file.name), idempotent
 
 
 @contextmanager

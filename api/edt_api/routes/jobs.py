@@ -13,10 +13,11 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from edt_api import to_wire
-from edt_api.dependencies import ThePlatform, Viewer
+from edt_api.dependencies import TheFollowing, ThePlatform, Viewer
 from edt_api.errors import NoResult, RequestInvalid
 from edt_api.http import Cursor, Limit, cursor_of, number_of, paged
 from edt_api.job_files import logs, results
+from edt_api.job_files.following import Wanted
 from edt_api.schemas import jobs
 from edt_api.submissions.frameworks import NAMES_GIVEN_BY_NOBODY
 from edt_scheduler.model.jobs import JobFilter
@@ -25,7 +26,6 @@ from edt_scheduler.operations import execs, history
 
 router = APIRouter(prefix="/api/v1/jobs")
 
-_LOG_BYTES = 1 << 20
 _STATES = {jobs.ExecState(state.wire): state for state in JobState}
 _SOUGHT = (
     "Text to search for in the id, the name that the user gave, the main script, the folder that was sent, "
@@ -132,19 +132,23 @@ def log_files(
 
 
 @router.get("/{exec_id}/log", response_class=PlainTextResponse)
-def log(
-    platform: ThePlatform,
+async def log(
+    following: TheFollowing,
     viewer: Viewer,
     exec_id: str,
     stream: Annotated[str, Query(max_length=64)] = logs.Stream.ELOG.value,
     offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0,
+    wait: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 0.0,
 ) -> Response:
     """Return one file of the log from byte ``offset`` on.
 
     To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is ``elog``,
     ``out``, ``err``, or an engine's stream as ``logs`` lists it. An answer holds at most 1 MiB. An empty answer means
     that the file has no more bytes yet. The offset starts again at 0 when the file is rotated at its size limit.
+
+    With ``wait`` the server waits so many seconds for more bytes, at most five, before it answers with none. It does
+    not wait for a job that is over.
     """
-    data, after = logs.since(execs.job(platform, exec_id, viewer=viewer), stream, offset, _LOG_BYTES)
-    headers = {"Edt-Log-Offset": str(after)}
-    return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
+    found = await following.read(Wanted(viewer, exec_id, stream, offset), wait)
+    headers = {"Edt-Log-Offset": str(found.after)}
+    return Response(found.data, media_type="text/plain; charset=utf-8", headers=headers)

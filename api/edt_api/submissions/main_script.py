@@ -37,7 +37,7 @@ class Code:
     """Whether the job brings an image, whose Python may be another than this one."""
 
 
-def prepare(upload: Path, into: Path, code: Code) -> tuple[str, str]:
+def prepare(upload: Path | bytes, into: Path, code: Code) -> tuple[str, str]:
     """Unpack the upload into the folder ``into``, which must not exist yet, and find the main script.
 
     Returns:

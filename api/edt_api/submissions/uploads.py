@@ -1,4 +1,4 @@
-"""Receives the body of a submission: waits for its turn, then streams the body to disk under a limit.
+"""Receives the body of a submission: waits for its turn, then streams the body under a limit, to disk if it is large.
 
 A submission takes resources from its first byte on: a connection that may be slow, a file on the disk, a process that
 unpacks. So each user may send a few at a time, and all users together some more. Further submissions wait for some
@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import parse_qsl
@@ -35,6 +36,8 @@ _FIELD_BYTES = 1 << 20
 """The most bytes of all fields together. Args of the greatest length fit in, however they are escaped."""
 _MOST_PARTS = 20
 _FLUSH_BYTES = 1 << 20
+IN_MEMORY_BYTES = 256 * 1024
+"""A file up to this size never goes to disk as it came. Only its unpacked content does."""
 STALLED_SECONDS = 60.0
 """The API gives up a client that sends nothing for this time, since the client holds one of its user's turns."""
 LEAST_BYTES_A_SECOND = 16 * 1024
@@ -81,8 +84,8 @@ class Upload:
     """The content of a submission's body."""
 
     file: IO[bytes] | None = None
-    """The content of the first part ``file`` as a temporary file, whose ``name`` is its path; None if there was no such
-    part.
+    """The content of the first part ``file``: in memory if it is small, else a temporary file, whose ``name`` is its
+    path; None if there was no such part.
     """
     filename: str | None = None
     """The name that the client gave to the file. It is a label and never used as a path."""
@@ -112,7 +115,7 @@ async def receive(
         await _read(_capped(stream, most), content_type, folder, upload)
         yield upload
     finally:
-        if upload.file is not None:
+        if upload.file is not None and not isinstance(upload.file, BytesIO):
             with CancelScope(shield=True):
                 await concurrency.uploads.run(_closed, upload.file)
 
@@ -175,13 +178,13 @@ async def _multipart(body: AsyncIterator[bytes], boundary: bytes, parts: _Parts)
         parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]  # the library's TypedDict
         async for chunk in body:
             parser.write(chunk)
-            if len(parts.waiting) > _FLUSH_BYTES:
+            if len(parts.waiting) > (IN_MEMORY_BYTES if parts.in_memory else _FLUSH_BYTES):
                 await parts.flush()
     except FormParserError as error:
         raise UploadRefused(f"the multipart body cannot be read: {error}") from None
     if not parts.ended:
         raise UploadRefused("the multipart body is cut short: its last boundary is missing")
-    await parts.flush()
+    await parts.finish()
 
 
 class _Parts:
@@ -203,15 +206,33 @@ class _Parts:
         self._value = bytearray()
         self._field_bytes = 0
         self._to_file = False
+        self._file_came = False
 
     def callbacks(self) -> dict[str, Any]:
         """Return the methods ``on_…`` by their names, which are the parser's names for its callbacks."""
         return {name: getattr(self, name) for name in dir(self) if name.startswith("on_")}
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether nothing of the file is on disk."""
+        return self.upload.file is None
+
     async def flush(self) -> None:
-        if self.upload.file is not None:
-            waiting, self.waiting = self.waiting, bytearray()
-            await concurrency.uploads.run(_written, self.upload.file, waiting)
+        """Write what has come of the file to disk."""
+        if self.upload.file is None:
+            # Made in the event loop, since that takes only one system call. The file has a name so that the process
+            # that unpacks it can open it.
+            self.upload.file = tempfile.NamedTemporaryFile(dir=self._folder)  # noqa: SIM115 - receive() closes it
+        waiting, self.waiting = self.waiting, bytearray()
+        await concurrency.uploads.run(_written, self.upload.file, waiting)
+        crash_point(CrashPoint.API_UPLOAD)
+
+    async def finish(self) -> None:
+        """Make the file complete, after the last byte of the body."""
+        if not self.in_memory:
+            await self.flush()
+        elif self._file_came:
+            self.upload.file = BytesIO(self.waiting)
             crash_point(CrashPoint.API_UPLOAD)
 
     def on_part_begin(self) -> None:
@@ -238,14 +259,11 @@ class _Parts:
         if name != b"file" and filename is None:
             self._field = (name or b"").decode(errors="replace")
             self._value = bytearray()
-        elif self.upload.file is not None:
+        elif self._file_came:
             self.upload.left_out.append((filename or b"").decode(errors="replace") or "a file without a name")
         else:
-            # Made in the event loop, since that takes only one system call. The file has a name so that the process
-            # that unpacks it can open it.
-            self.upload.file = tempfile.NamedTemporaryFile(dir=self._folder)  # noqa: SIM115 - receive() closes it
             self.upload.filename = filename.decode(errors="replace") if filename else None
-            self._to_file = True
+            self._file_came = self._to_file = True
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         if self._to_file:

@@ -1,4 +1,4 @@
-// openapi.json sha256: c7b50b93f51f9479f567fe66d799cb474dbc8d513c6bc3ea09801664acc81a0b
+// openapi.json sha256: 1e726103b3b6825d4628e8a5418e8e2620f7792311af6b684a46a622b06f1e74
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -137,6 +137,9 @@ export interface paths {
          *     To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is ``elog``,
          *     ``out``, ``err``, or an engine's stream as ``logs`` lists it. An answer holds at most 1 MiB. An empty answer means
          *     that the file has no more bytes yet. The offset starts again at 0 when the file is rotated at its size limit.
+         *
+         *     With ``wait`` the server waits so many seconds for more bytes, at most five, before it answers with none. It does
+         *     not wait for a job that is over.
          */
         get: operations["jobs_log"];
         put?: never;
@@ -3124,6 +3127,7 @@ export interface operations {
             query?: {
                 offset?: number;
                 stream?: string;
+                wait?: number;
             };
             header?: never;
             path: {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -65,11 +66,11 @@ def unpack(upload: BinaryIO, into: Path, *, script: str, limits: Limits = LIMITS
         raise
 
 
-def unpack_file(upload: Path, into: Path, script: str) -> None:
-    """Unpack the file at this path with ``unpack``. A child process can be asked to do so, since a path can be
-    pickled.
+def unpack_file(upload: Path | bytes, into: Path, script: str) -> None:
+    """Unpack the file at this path, or these bytes, with ``unpack``. A child process can be asked to do so, since both
+    can be pickled.
     """
-    with upload.open("rb") as file:
+    with BytesIO(upload) if isinstance(upload, bytes) else upload.open("rb") as file:
         unpack(file, into, script=script)
 
 

@@ -9,8 +9,9 @@ import { ask } from "../../../api/client";
 import { asProblem, type Problem } from "../../../api/problem";
 import { LogTail } from "./tail";
 
-const GROWS_MS = 700;
-const QUIET_MS = 1_500;
+const GROWS_MS = 300;
+/** How long the API may hold a question about a log that does not grow. It holds none of a job that is over. */
+const HELD_SECONDS = 5;
 const OVER_MS = 10_000;
 const BROKEN_MS = 1_200;
 const OFFSET = "Edt-Log-Offset";
@@ -69,7 +70,7 @@ async function follow(
       const quiet = !grew && over();
       change(grew ? "reading" : quiet ? "ended" : "following", null);
       if (grew) show();
-      else pause = quiet ? OVER_MS : QUIET_MS;
+      else if (quiet) pause = OVER_MS;
       if (grew > 500_000) pause = 0; // more is waiting
     } catch (error) {
       if (signal.aborted) return;
@@ -85,7 +86,7 @@ async function follow(
 /** One question. An answer that breaks off half-way counts as none: the same byte is asked for again. */
 async function readOn(tail: LogTail, id: string, stream: string, signal: AbortSignal): Promise<number> {
   const asked = tail.offset;
-  const query = new URLSearchParams({ stream, offset: String(asked) });
+  const query = new URLSearchParams({ stream, offset: String(asked), wait: String(HELD_SECONDS) });
   const response = await ask(`/api/v1/jobs/${encodeURIComponent(id)}/log?${query}`, { signal });
   const bytes = new Uint8Array(await response.arrayBuffer());
   tail.feed(asked, bytes, Number(response.headers.get(OFFSET) ?? asked + bytes.length));
