@@ -81,6 +81,9 @@ OWN_OPTIONS = {
 }
 """Options with a value that this command reads itself and does not send as args of a job."""
 
+_NO_TLS = ("wrong version number", "record layer failure", "unknown protocol")
+"""What releases of OpenSSL say of an answer that is no TLS. Some releases of Python know only the text of an error."""
+
 
 class Failed(Exception):
     """The command cannot go on. The message is for the user, on standard error."""
@@ -236,6 +239,7 @@ class Server:
         self._host, self._port, self._authorization = host, port, authorization
         self.scheme = scheme or "https"
         self._may_fall_back = not scheme and cacert is None
+        self._warned = not authorization.startswith("Basic ")
         self._tls = ssl.create_default_context(cafile=cacert)
         if cacert is None:  # WMLA's servers have certificates of their own making
             self._tls.check_hostname = False
@@ -261,13 +265,16 @@ class Server:
             raise Failed(f"no answer from {self.url}: {error or type(error).__name__}") from error
 
     def _connected(self) -> http.client.HTTPConnection:
-        """Connect. If the server's answer to the TLS handshake is no TLS, connect without, from now on."""
+        """Connect. If the server's answer to the TLS handshake is no TLS, connect without, from now on.
+
+        A server that ends the connection or refuses the handshake may well speak TLS: it gets nothing unencrypted.
+        """
         if self.scheme == "https":
             secure = http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT_SECONDS, context=self._tls)
             try:
                 secure.connect()
-            except ssl.SSLError:
-                if not self._may_fall_back:
+            except ssl.SSLError as error:
+                if not self._may_fall_back or not any(reason in str(error) for reason in _NO_TLS):
                     raise
                 self.scheme = "http"
             else:
@@ -275,6 +282,9 @@ class Server:
                 return secure
         plain = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_SECONDS)
         plain.connect()
+        if not self._warned:
+            self._warned = True
+            print(f"{self.url} does not speak TLS: the password goes there unencrypted", file=sys.stderr, flush=True)
         return plain
 
     def _send(
@@ -634,8 +644,6 @@ def show_help(_: Words, __: Server | None = None) -> int:
 def logon(_: Words, server: Server) -> int:
     """Log on, print the answer, and keep its token."""
     status, text = server.ask("GET", "/auth/v1/logon")
-    if server.scheme == "http":
-        print(f"{server.url} does not speak TLS: the password went there unencrypted", file=sys.stderr)
     if status == 401:
         raise Answered(f"Authentication error. The request was denied.\n{_pretty(text)}")
     if not 200 <= status < 300:
@@ -921,13 +929,15 @@ def train_result(words: Words, server: Server) -> int:
 def file_name(disposition: str) -> str:
     """Return the file name in a Content-Disposition header: a name without any folder.
 
+    A name that begins with a dot is none: programs read such files by themselves, and a listing does not show them.
+
     Raises:
         Failed: the header names no file.
     """
     for item in disposition.split(";"):
         if item.strip().lower().startswith("filename="):
             name = item.partition("=")[2].strip().strip('"').replace("\\", "/").rpartition("/")[2]
-            if name not in {"", ".", ".."} and name.isprintable():
+            if name and name[0] != "." and name.isprintable():
                 return name
     raise Failed(f"the answer names no file to save: {disposition!r}")
 

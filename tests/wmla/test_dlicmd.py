@@ -275,13 +275,39 @@ class TestTls:
             assert (refused.status, refused.out) == (1, "")
             assert "CERTIFICATE_VERIFY_FAILED" in refused.err
 
-    def test_a_password_that_goes_unencrypted_is_warned_of(self, api: ServedApi, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("verb", ["--logon", "--exec-get-all", "--logoff"])
+    def test_a_password_that_goes_unencrypted_is_warned_of(self, api: ServedApi, tmp_path: Path, verb: str) -> None:
         command = Dlicmd(tmp_path, api.url)
-        done = command("--logon", "--username", "ana", "--password", PASSWORD)
-        assert done.err == f"{api.url} does not speak TLS: the password went there unencrypted\n"
+        done = command(verb, "--username", "ana", "--password", PASSWORD)
+        assert (done.status, done.err) == (0, f"{api.url} does not speak TLS: the password goes there unencrypted\n")
         named = command("--logon", "--username", "ana", "--password", PASSWORD, "--cacert", str(tmp_path / "nowhere"))
         assert (named.status, named.out) == (1, "")
         assert "--cacert" in named.err
+
+    @pytest.mark.parametrize("answer", [b"", b"\x15\x03\x03\x00\x02\x02\x28"], ids=["nothing", "an alert of TLS"])
+    def test_a_server_that_breaks_the_handshake_off_gets_nothing_unencrypted(
+        self, tmp_path: Path, answer: bytes
+    ) -> None:
+        got: list[bytes] = []
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def answer_all() -> None:
+                while True:
+                    connection, _ = listening.accept()
+                    with connection:
+                        got.append(connection.recv(1 << 16))
+                        if not got[-1]:
+                            return
+                        connection.sendall(answer)
+
+            thread = threading.Thread(target=answer_all)
+            thread.start()
+            command = Dlicmd(tmp_path, f"http://127.0.0.1:{listening.getsockname()[1]}")
+            done = command("--logon", "--username", "ana", "--password", PASSWORD)
+            socket.create_connection(listening.getsockname()).close()
+            thread.join()
+        assert (done.status, done.out, len(done.err.splitlines())) == (1, "", 1)
+        assert [first[:1] for first in got] == [b"\x16", b""]  # one handshake, and the end of the test
 
 
 class TestSubmitting:
@@ -497,6 +523,7 @@ class TestLogsAndResults:
             ("/etc/out.zip", "out.zip"),
             ("..\\out.zip", "out.zip"),
             ("..", None),
+            (".bashrc", None),
             ("", None),
         ],
     )
