@@ -103,6 +103,19 @@ class TestItsOwnCertificate:
         (tmp_path / "tls" / "certificate.pem").write_text("scribble")
         assert made(tmp_path).fingerprint
 
+    def test_a_key_without_its_certificate_is_replaced_together_with_it(self, tmp_path: Path) -> None:
+        own = made(tmp_path / "home")
+        own.key.write_bytes(made(tmp_path / "other").key.read_bytes())  # the machine went down before the certificate
+        assert tls.serving(made(tmp_path / "home").certificate, own.key)
+
+    def test_a_choice_that_cannot_be_read_does_not_lead_back_to_plain_http(self, tmp_path: Path) -> None:
+        made(tmp_path)
+        (tmp_path / "tls" / "choice.json").write_text("scribble")
+        with pytest.raises(CannotStart, match="--tls or --no-tls"):
+            choose(tmp_path, "127.0.0.1", None, NONE)
+        assert choose(tmp_path, "127.0.0.1", False, NONE) is None
+        assert choose(tmp_path, "127.0.0.1", None, NONE) is None
+
     def test_the_choice_is_remembered_until_another_is_made(self, tmp_path: Path) -> None:
         home = tmp_path / "home"
         home.mkdir()

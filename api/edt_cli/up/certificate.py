@@ -84,6 +84,8 @@ def choose(home: Path, host: str, wanted: bool | None, given: tuple[Path | None,
     else:
         before = remembered_certificate(home)
         if wanted is None and before is None:
+            if (home / "tls" / "choice.json").exists():  # it must not go on with plain HTTP unasked
+                raise CannotStart(f"{home / 'tls' / 'choice.json'} cannot be read: say --tls or --no-tls")
             return None
         chosen = own if before is None or wanted else before
     (home / "tls").mkdir(exist_ok=True, mode=0o755)
@@ -122,10 +124,11 @@ def _keep_or_make(own: Certificate, wanted: Sequence[str]) -> None:
     try:
         present = x509.load_pem_x509_certificate(own.certificate.read_bytes())
         soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=_RENEWED_BEFORE_DAYS)
-        if present.not_valid_after_utc > soon and set(wanted) <= set(_names_in(present)) and own.key.is_file():
+        if present.not_valid_after_utc > soon and set(wanted) <= set(_names_in(present)):
+            tls.serving(own.certificate, own.key)
             return
-    except (OSError, ValueError, x509.ExtensionNotFound):
-        pass  # there is none, or it is not one of ours
+    except (OSError, ValueError, x509.ExtensionNotFound, tls.BadCertificateFile):
+        pass  # there is none, it is not one of ours, or the machine went down after its key was written
     certificate, key = _made(wanted)
     write_whole(own.key, key, mode=0o600)
     write_whole(own.certificate, certificate, mode=0o644)
