@@ -214,6 +214,7 @@ class TestGenerationC:
             ({"nodes": {"num_nodes": "some"}}, "hardwareSpec num_nodes: got 'some'; it takes a whole number"),
             (["large"], "hardwareSpec: got another JSON value; it takes a JSON object"),
             ({"a": {"b": {"c": {"d": {"e": {"f": 1}}}}}}, "objects in objects; it takes at most 5 levels"),
+            ({"\ud800": {"b": {"c": {"d": {"e": {"f": 1}}}}}}, "objects in objects; it takes at most 5 levels"),
             ({str(n): n for n in range(101)}, "hardwareSpec: got 101 values; it takes at most 100"),
         ],
     )

@@ -169,6 +169,8 @@ class TestForgeries:
         ):
             assert status(api, cut) == 401, cut
         assert status(api, "é.é.é".encode().decode("latin-1")) == 401
+        deep = base64.urlsafe_b64encode(b'{"kid":' + b"[" * 20_000 + b"]" * 20_000 + b"}").decode().rstrip("=")
+        assert status(api, f"{deep}.{claims}.{signature}") == 401
 
     @pytest.mark.parametrize("claim", ["exp", "iat", "jti", "iss", "aud"])
     def test_a_claim_that_is_missing_or_another_platforms_is_refused_even_if_signed_and_stored(

@@ -120,7 +120,7 @@ def _key_of(platform: Platform, token: str) -> bytes | None:
     """
     try:
         key_id = str(jwt.get_unverified_header(token).get("kid"))
-    except jwt.InvalidTokenError:
+    except (jwt.InvalidTokenError, RecursionError):  # older releases of PyJWT raise the latter for lists in lists
         return None
     known = platform.secret_key.last_read()
     return known.signing_key(key_id) or platform.secret_key.keys().signing_key(key_id)

@@ -170,7 +170,9 @@ def _hardware(spec: object) -> Iterator[tuple[str, str]]:
 def _flat(path: str, value: object, deeper: int) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         if deeper == 0:
-            raise ArgumentsInvalid(path[:64], "objects in objects", f"at most {_DEEPEST} levels of them")
+            raise ArgumentsInvalid(
+                "hardwareSpec", f"at {path[:64]!r} objects in objects", f"at most {_DEEPEST} levels of them"
+            )
         for key, inner in value.items():
             yield from _flat(f"{path}.{key}", inner, deeper - 1)
     elif value is not None:
