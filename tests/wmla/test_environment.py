@@ -91,7 +91,9 @@ def test_the_values_are_those_of_the_job(tmp_path: Path) -> None:
     assert (plain["DLI_CONDA_HOME"], plain["WMLA_USER_DATA_FILES"]) == ("/opt/conda", "")
 
 
-@pytest.mark.parametrize("source", ["", "no JSON", "{}", "[3]", '[{"location": {}}]', '[{"location": 3}]'])
+@pytest.mark.parametrize(
+    "source", ["", "no JSON", "{}", "[3]", '[{"location": {}}]', '[{"location": 3}]', 9999 * "[" + 9999 * "]"]
+)
 def test_a_data_source_of_another_form_names_no_files(tmp_path: Path, source: str) -> None:
     assert of_job(tmp_path, options=[["--data-source", source]])["WMLA_USER_DATA_FILES"] == ""
 

@@ -104,6 +104,6 @@ def _data_files(options: Mapping[str, str]) -> str:
     try:
         sources = json.loads(options.get("dataSource") or options.get("--data-source") or "[]")
         paths = [source["location"]["paths"] for source in sources]
-    except (ValueError, TypeError, LookupError):  # a source of another form than WMLA's for file systems
+    except (ValueError, TypeError, LookupError, RecursionError):  # another form than WMLA's for file systems
         return ""
     return ",".join(str(path) for path in paths)
