@@ -82,6 +82,27 @@ def test_a_line_is_there_as_soon_as_it_was_recorded(log_dir: Path) -> None:
         metrics.record("mine", 2, {})
 
 
+def test_a_full_disk_does_not_end_the_training_and_a_later_line_brings_what_waited(
+    log_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``/dev/full`` takes no byte. A folder at the file's place cannot be opened, until it is gone."""
+    file = log_dir / "evaluation-metrics.txt"
+    log_dir.mkdir()
+    file.symlink_to("/dev/full")
+    with EMetrics.open() as full:
+        full.record("mine", 0, {})
+        full.record("mine", 1, {})
+    assert capsys.readouterr().err.count(str(file)) == 1
+    file.unlink()
+    file.mkdir()
+    metrics = EMetrics.open()
+    metrics.record("mine", 1, {})
+    file.rmdir()
+    metrics.record("mine", 2, {})
+    assert [line["etimes"]["iteration"]["value"] for line in lines(file)] == ["1", "2"]
+    metrics.close()
+
+
 def test_the_trial_of_the_environment_stands_in_the_lines(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUBID", "4")
     with EMetrics.open() as metrics:
