@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +24,9 @@ def keras(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
     found = pytest.importorskip(request.param)
     for name in ("keras.src.utils.file_utils", "tf_keras.src.utils.data_utils"):
         module = importlib.import_module(name)
-        monkeypatch.setattr(module, "urlretrieve", module.urlretrieve)  # put back after the test
+        unpack = "extract_archive" if name.startswith("keras.") else "_extract_archive"
+        for function in ("urlretrieve", unpack):
+            monkeypatch.setattr(module, function, getattr(module, function))  # put back after the test
     downloads.appear_whole()
     downloads.appear_whole()
     return found
@@ -73,3 +77,35 @@ def test_a_download_that_fails_leaves_nothing(keras: Any, serve: Any, tmp_path: 
     with pytest.raises(Exception, match="URL fetch failure"):
         keras.utils.get_file("data.bin", serve(list) + ".not", cache_dir=str(tmp_path))
     assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_who_reads_an_unpacked_file_finds_it_whole_while_another_process_unpacks_it_again(
+    keras: Any, tmp_path: Path
+) -> None:
+    archive, source = tmp_path / "images.tar", tmp_path / "images"
+    (tmp_path / "cache").mkdir()
+    (source / "cats").mkdir(parents=True)
+    (source / "cats" / "1.bin").write_bytes(DATA)
+    with tarfile.open(archive, "w") as tar:
+        tar.add(source, "images")
+
+    def unpacked() -> Path:
+        keras.utils.get_file("images.tar", archive.as_uri(), cache_dir=str(tmp_path / "cache"), extract=True)
+        [found] = (tmp_path / "cache").rglob("1.bin")
+        return found
+
+    with unpacked().open("rb") as reader:
+        again = unpacked()
+        assert again.stat().st_ino != os.fstat(reader.fileno()).st_ino, "the file was not replaced, but written into"
+        assert reader.read() == again.read_bytes() == DATA
+    assert not list((tmp_path / "cache").rglob(".*"))
+
+
+def test_a_file_that_is_no_archive_is_said_to_be_none(keras: Any, tmp_path: Path) -> None:
+    (tmp_path / "data.tar").write_bytes(DATA)
+    if keras.__name__ == "keras":
+        with pytest.warns(UserWarning, match="Could not extract"):
+            keras.utils.get_file("data.tar", (tmp_path / "data.tar").as_uri(), cache_dir=str(tmp_path), extract=True)
+    else:
+        keras.utils.get_file("data.tar", (tmp_path / "data.tar").as_uri(), cache_dir=str(tmp_path), extract=True)
+    assert not list(tmp_path.rglob(".*"))
