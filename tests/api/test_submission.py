@@ -55,6 +55,15 @@ class TestTheForm:
         with pytest.raises(ArgumentsInvalid, match="hardwareSpec num_nodes"):
             read(START, json.dumps({"hardwareSpec": {"nodes": {"num_nodes": number}}}))
 
+    def test_what_is_recorded_of_the_form_is_short_and_can_be_written(self) -> None:
+        for form in ({"hardwareSpec": {"a": "x" * 20_000}}, {"dataSource": ["x" * 20_000]}):
+            with pytest.raises(ArgumentsInvalid, match=r"200\d\d characters"):
+                read(START, json.dumps(form))
+        deep = {"\ud800": {"b": {"c": {"d": {"e": {"f": 1}}}}}}
+        with pytest.raises(ArgumentsInvalid, match="objects in objects") as refused:
+            read(START, json.dumps({"hardwareSpec": deep}))
+        assert str(refused.value).encode()
+
     def test_a_data_source_wins_over_the_datastore_option(self) -> None:
         source = [{"type": "fs", "location": {"paths": "mnist"}}]
         line = f"{START} --cs-datastore-meta type=fs,data_path=other"

@@ -61,6 +61,13 @@ def test_files_beside_the_script_are_looked_at_only_where_they_are_imported(tmp_
     assert looked_at(tmp_path, "import net.parts, main") == "parts.py has Adam(lr=…) in line 2"
 
 
+def test_files_are_parsed_up_to_a_size_that_they_have_together(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text("import keras\nkeras.optimizers.Adam(lr=1)")
+    assert looked_at(tmp_path, "import parts\n" + "#" * 100 * 1024) is not None
+    assert looked_at(tmp_path, "import parts\n" + "#" * (128 * 1024 - 20)) is None
+    assert looked_at(tmp_path, "import keras\nkeras.optimizers.Adam(lr=1)\n" + "#" * 128 * 1024) is None
+
+
 def test_a_script_that_is_not_there_has_nothing(tmp_path: Path) -> None:
     assert keras2_spelling(tmp_path / "main.py") is None
 

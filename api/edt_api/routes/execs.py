@@ -123,8 +123,12 @@ async def _take(
                 why = await concurrency.unpacking.run(keras2_spelling, staged / folder / main)
                 spec = with_keras2(spec, why) if why is not None else spec
         crash_point(CrashPoint.API_EXTRACTED)
-        job = await submits.run(Submitted(viewer, spec, staged, idempotent))
     except BaseException:
+        await _removed(staged)
+        raise
+    try:
+        job = await submits.run(Submitted(viewer, spec, staged, idempotent))
+    except Exception:  # not CancelledError: the server ends, and a thread may still move this folder into the job's
         await _removed(staged)
         raise
     if idempotent is not None:  # perhaps the same request has made this job before

@@ -15,8 +15,8 @@ from edt_contract.frameworks import KERAS2_VARIABLE
 from edt_contract.keras2 import package_now
 from edt_scheduler.model.jobs import JobSpec
 
-_MOST_BYTES = 512 * 1024
-"""A longer file is not read: to parse it would take seconds."""
+_MOST_BYTES = 128 * 1024
+"""Of all files of a script together; what is beyond is not parsed. 128 KiB of one expression take many seconds."""
 _MOST_FILES = 20
 _OPTIMIZERS = "optimizers."
 _OLDER_ARGUMENTS = ("lr", "decay")
@@ -45,9 +45,12 @@ def keras2_spelling(script: Path) -> str | None:
     Never fails: what cannot be read or parsed has nothing of Keras 2.
     """
     waiting, seen = [script], {script}
+    left = _MOST_BYTES
     while waiting:
         path = waiting.pop(0)
-        tree = _parsed(path)
+        source = _read(path, left)
+        left -= len(source)
+        tree = _parsed(source)
         if tree is None:
             continue
         for line, spelling in _spellings(tree):
@@ -60,14 +63,22 @@ def keras2_spelling(script: Path) -> str | None:
     return None
 
 
-def _parsed(path: Path) -> ast.Module | None:
+def _read(path: Path, most: int) -> bytes:
+    """Return what is in a file; nothing if it cannot be read or has more than ``most`` bytes."""
     try:
         with path.open("rb") as file:
-            source = file.read(_MOST_BYTES + 1)
+            source = file.read(most + 1)
+    except OSError:
+        return b""
+    return source if len(source) <= most else b""
+
+
+def _parsed(source: bytes) -> ast.Module | None:
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(source) if len(source) <= _MOST_BYTES else None
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

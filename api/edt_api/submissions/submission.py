@@ -21,6 +21,8 @@ from edt_scheduler.model.jobs import JobSpec
 _PATH_BYTES = 4096
 _MOST_NAMED = 5
 _DEEPEST, _MOST_VALUES = 5, 100
+_MOST_CHARACTERS = 16 * 1024
+"""The most characters of a hardware spec, and of a data source. They are kept with the job and shown in every list."""
 _CHECKED_LIKE: Mapping[str, Option] = {
     "hardwareSpec.nodes.num_drivers": OPTIONS["--numDriver"],
     "hardwareSpec.nodes.mem.size": OPTIONS["--workerMemory"],
@@ -54,7 +56,7 @@ def read(args: str | None, data: str | None, left_out: Sequence[str] = ()) -> Su
     source = form.get("dataSource")
     recorded = [*submission.options, *_hardware(form.get("hardwareSpec"))]
     if source is not None:
-        recorded.append(("dataSource", json.dumps(source)))
+        recorded.append(("dataSource", _short("dataSource", json.dumps(source))))
     elif submission.data_source is not None:
         source = _json("--data-source", submission.data_source)
     return replace(
@@ -147,16 +149,24 @@ def _json(name: str, text: str) -> Any:
         raise ArgumentsInvalid(name, "what is not JSON", "JSON") from None
 
 
+def _short(name: str, text: str) -> str:
+    """Return the text. Raises ArgumentsInvalid if it is too long."""
+    if len(text) > _MOST_CHARACTERS:
+        raise ArgumentsInvalid(name, f"{len(text)} characters", f"at most {_MOST_CHARACTERS}")
+    return text
+
+
 def _hardware(spec: object) -> Iterator[tuple[str, str]]:
     """Yield every value of a hardware spec under the path of its keys, such as ``hardwareSpec.nodes.mem.size``.
 
     Raises:
-        ArgumentsInvalid: it is no object, is nested too deeply, or a known value is not what it has to be.
+        ArgumentsInvalid: it is no object, is too long or nested too deeply, or a known value is not what it has to be.
     """
     if spec is None:
         return
     if not isinstance(spec, dict):
         raise ArgumentsInvalid("hardwareSpec", "another JSON value", "a JSON object")
+    _short("hardwareSpec", json.dumps(spec))
     values = list(_flat("hardwareSpec", spec, _DEEPEST))
     if len(values) > _MOST_VALUES:
         raise ArgumentsInvalid("hardwareSpec", f"{len(values)} values", f"at most {_MOST_VALUES}")
