@@ -249,6 +249,30 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Found = TypeVar("_Found")
 
 
+def each_once(look: Callable[[_Key], _Found]) -> Callable[[list[_Key]], list[_Found | Exception]]:
+    """Return a function for ``Gathered`` that looks each item up once, however many callers ask for it.
+
+    Once a look finds that the database cannot serve, the items after it get the same answer. If each of them waited for
+    the database by itself, those who come later would wait for minutes.
+    """
+
+    def look_all(items: list[_Key]) -> list[_Found | Exception]:
+        found: dict[_Key, _Found | Exception] = {}
+        away: Unavailable | None = None
+        for item in items:
+            if item in found:
+                continue
+            try:
+                found[item] = look(item) if away is None else away
+            except Unavailable as error:
+                found[item] = away = error
+            except Exception as error:
+                found[item] = error
+        return [found[item] for item in items]
+
+    return look_all
+
+
 @dataclass
 class SingleFlight(Generic[_Key, _Found]):
     """Answers all callers who ask for the same key at the same time with one computation, or with its exception."""

@@ -7,7 +7,8 @@ import threading
 
 import anyio
 
-from edt_api.concurrency import Gathered, Pool
+from edt_api.concurrency import Gathered, Pool, each_once
+from edt_scheduler.errors import DatabaseUnavailable
 
 
 class Calls:
@@ -104,3 +105,19 @@ def test_a_caller_who_is_cancelled_waits_for_the_call_and_disturbs_no_other() ->
         return [await other, await gathered.run(3)]
 
     assert asyncio.run(cancelled()) == [20, 30]
+
+
+def test_each_item_is_looked_up_once_and_none_after_the_database_was_found_away() -> None:
+    looked: list[int] = []
+
+    def look(number: int) -> int:
+        looked.append(number)
+        if number == 13:
+            raise DatabaseUnavailable("is away", passing=True)
+        return 10 // number
+
+    one, again, bad, away, after, once_more = each_once(look)([1, 1, 0, 13, 5, 1])
+    assert (one, again, once_more) == (10, 10, 10)
+    assert isinstance(bad, ZeroDivisionError)
+    assert isinstance(away, DatabaseUnavailable) and after is away
+    assert looked == [1, 0, 13]

@@ -81,7 +81,9 @@ class Authenticator:
     def __init__(self, platform: Platform, passwords: Passwords, join_token: str) -> None:
         self.platform, self.passwords, self.join_token = platform, passwords, join_token
         self.uses = ApiTokenUses()
-        self._tokens = concurrency.Gathered(self._by_tokens, concurrency.lookups, _LOOKED_UP_TOGETHER)
+        self._tokens = concurrency.Gathered(
+            concurrency.each_once(self._by_token), concurrency.lookups, _LOOKED_UP_TOGETHER
+        )
 
     async def caller(self, credential: Credential | None, address: str) -> Caller:
         """Return the caller to whom this credential belongs; NOBODY if there is none or it is not valid.
@@ -124,17 +126,6 @@ class Authenticator:
             return accounts.user(self.platform, name)
         except NoSuchUser:
             return None
-
-    def _by_tokens(self, credentials: list[Credential]) -> list[Caller | Exception]:
-        """Look each token up once, however many requests show it. The requests came before the first look."""
-        found: dict[Credential, Caller | Exception] = {}
-        for credential in credentials:
-            if credential not in found:
-                try:
-                    found[credential] = self._by_token(credential)
-                except Exception as error:
-                    found[credential] = error
-        return [found[credential] for credential in credentials]
 
     def _by_token(self, credential: Credential) -> Caller:
         token = credential.secret

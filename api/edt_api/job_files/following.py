@@ -56,7 +56,7 @@ class LogFollowing:
     def __init__(self, platform: Platform, stopping: threading.Event) -> None:
         self._platform = platform
         self._stopping = stopping
-        self._reads = concurrency.Gathered(self._read_all, concurrency.files, _ANSWERED_TOGETHER)
+        self._reads = concurrency.Gathered(concurrency.each_once(self._read), concurrency.files, _ANSWERED_TOGETHER)
         self._waiting: defaultdict[Path, set[tuple[int, asyncio.Event]]] = defaultdict(set)
         self._looking: asyncio.Task[None] | None = None
 
@@ -73,16 +73,6 @@ class LogFollowing:
             return found
         await self._changed(found.file, found.after, min(wait, LONGEST_WAIT_SECONDS))
         return await self._reads.run(wanted)
-
-    def _read_all(self, all_wanted: list[Wanted]) -> list[Found | Exception]:
-        found: dict[Wanted, Found | Exception] = {}
-        for wanted in all_wanted:
-            if wanted not in found:
-                try:
-                    found[wanted] = self._read(wanted)
-                except Exception as error:
-                    found[wanted] = error
-        return [found[wanted] for wanted in all_wanted]
 
     def _read(self, wanted: Wanted) -> Found:
         job = execs.job(self._platform, wanted.exec_id, viewer=wanted.viewer)
