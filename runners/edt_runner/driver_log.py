@@ -45,6 +45,10 @@ class DriverLog:
         """Open the log. The training begins, or goes on."""
         self._logger.on_train_begin()
         if self._lines is not None:
+            if isinstance(self._logger, ELog):  # nothing may be left to arrive here, if an earlier driver has it all
+                before = self._logger.before
+                self._lines.iterations = before.iteration
+                self._lines.epochs = before.steps // self._training.schedule.steps_per_epoch
             self._lines.begin()
 
     def finished(self) -> None:

@@ -137,7 +137,9 @@ def test_a_driver_that_is_started_again_leaves_no_hole_and_repeats_nothing(tmp_p
             file.close()
     second = job.driver()
     second.take(ITEMS[max(0, done - 2) :])
+    second.finished()
     second.close()
+    assert "completed 24 iterations" in job.printed[-1] and "completed epoch 2 " in job.printed[-1]
     assert job.rows == WHOLE
     assert [entry["steps"] for entry in job.validations] == [3, 6]
     tests = [int(found["etimes"]["iteration"]["value"]) for found in job.records if found["grouplabel"] == "test"]
