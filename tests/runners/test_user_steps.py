@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -128,6 +129,17 @@ def test_the_model_has_its_own_attributes() -> None:
         return own_step(model, data, eva, train_loader, fn_args)
 
     step(adapter(fn_step_train=looking), batch(1))
+
+
+def test_a_function_may_keep_a_copy_of_the_model() -> None:
+    copies: list[Any] = []
+
+    def copying(model: Any, *given: Any) -> tuple[Any, Any]:
+        copies.append(copy.deepcopy(model))
+        return own_step(model, *given)
+
+    step(adapter(fn_step_train=copying), batch(1))
+    assert copies[0](batch(1)[0]).shape == (4, 4)
 
 
 def stepping(model: Any, data: Any, *more: Any) -> tuple[Any, Any]:

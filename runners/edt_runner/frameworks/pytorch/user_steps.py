@@ -54,6 +54,8 @@ class StepModel:
         return self.outputs[-1]
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_model":  # copy.deepcopy asks an object for attributes before it has any
+            raise AttributeError(name)
         return getattr(self._model, name)
 
     def get_optimizer(self) -> torch.optim.Optimizer:
