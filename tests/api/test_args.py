@@ -176,6 +176,20 @@ class TestValues:
             parse(f"{START} --cs-datastore-meta type=fs,data_path=../other")
 
     @pytest.mark.parametrize(
+        "value, got",
+        [
+            ("type=s3,secret_key=hidden", "got type=s3;"),
+            ("type=fs,datapath=mnist", "got datapath=;"),
+            ("mnist", "got mnist=;"),
+            ("''", "got nothing;"),
+        ],
+    )
+    def test_a_data_store_that_would_not_be_read_is_refused(self, value: str, got: str) -> None:
+        with pytest.raises(ArgumentsInvalid) as error:
+            parse(f"{START} --cs-datastore-meta {value}")
+        assert got in str(error.value) and "hidden" not in str(error.value)
+
+    @pytest.mark.parametrize(
         "image",
         [
             "openedt/runner-torch",

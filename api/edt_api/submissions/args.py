@@ -266,9 +266,13 @@ def _environ(options: Iterable[_Given]) -> dict[str, str]:
 def _data_path(option: _Given | None) -> str | None:
     if option is None:
         return None
-    settings = dict(item.strip().partition("=")[::2] for item in option.value.split(","))
+    settings = dict(item.strip().partition("=")[::2] for item in option.value.split(",") if item.strip())
+    kind = settings.get("type", "fs")
+    unknown = [name for name in settings if name not in ("type", "data_path")]
+    if kind.lower() != "fs" or unknown:  # of other kinds the other settings are not shown: they may hold a secret
+        raise option.wrong(f"type={kind[:64]}" if kind.lower() != "fs" else f"{unknown[0][:64]}=")
     folder = below(settings.get("data_path", ""))
-    if folder is None:
+    if folder is None or not settings:
         raise option.wrong()
     return folder or None
 
