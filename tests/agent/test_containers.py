@@ -293,6 +293,12 @@ def test_the_gpus_of_the_node_are_asked_for_by_name(own_docker_place: Place) -> 
         docker("rm", container["Id"])
 
 
+def printed(place: Place, job: str) -> list[str]:
+    """What a script printed with this mark, among the training's own lines."""
+    lines = (place.folder(job) / "log/driver.out").read_text().splitlines()
+    return [line.removeprefix("of this script: ") for line in lines if line.startswith("of this script: ")]
+
+
 LARGE_BATCHES = """
 import os, torch
 from torch import nn
@@ -315,12 +321,12 @@ class Mean(nn.Module):
         return images[:, :2].mean(1) * self.weight
 
 shm = os.statvfs("/dev/shm")
-print(shm.f_blocks * shm.f_frsize >> 20, flush=True)
+print("of this script:", shm.f_blocks * shm.f_frsize >> 20, flush=True)
 model = Mean()
 FabricModel(
     model, lambda: (Large(), None), lambda out, target: -out.mean(), torch.optim.SGD(model.parameters(), lr=1.0),
 ).train(1, 2, 2, num_dataloader_threads=1, checkpoint_freq=0)
-print(model.weight.item(), flush=True)
+print("of this script:", model.weight.item(), flush=True)
 """
 
 
@@ -330,7 +336,7 @@ def test_batches_larger_than_dev_shm_come_from_loader_processes(own_docker_place
     own_docker_place.job("edt-1", LARGE_BATCHES)
     end = own_docker_place.ends("edt-1")
     assert (end["kind"], end["message"]) == ("finished", "")
-    shm, weight = (own_docker_place.folder("edt-1") / "log/driver.out").read_text().split()
+    shm, weight = printed(own_docker_place, "edt-1")
     assert (int(shm), float(weight)) == (megabytes, 9.0), "every sample counted once"
 
 
@@ -351,7 +357,7 @@ slow = {"lr": 1e-3} if os.environ.get("TF_USE_LEGACY_KERAS") == "1" else {"learn
 model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
 FabricModel(model, lambda: (Points(), Points()), "mse", tf.keras.optimizers.SGD(**slow)).train(2, 4, 2)
 saved = os.listdir(os.environ["RESULT_DIR"] + "/model/train")
-print(type(model).__module__.partition(".")[0], os.getuid(), sorted(saved))
+print("of this script:", type(model).__module__.partition(".")[0], os.getuid(), sorted(saved))
 """
 
 
@@ -366,7 +372,7 @@ def test_the_image_for_tensorflow_trains_with_keras_3_and_with_keras_2(own_docke
     for job in wanted:
         end = place.ends(job)
         assert (end["kind"], end["message"]) == ("finished", "")
-        outputs.append((place.folder(job) / "log/driver.out").read_text().split(maxsplit=2))
+        outputs += [line.split(maxsplit=2) for line in printed(place, job)]
     assert [keras for keras, _, _ in outputs] == ["keras", "tf_keras"]
     assert {user for _, user, _ in outputs} == {"10002"}
     assert all("model_epoch_final.keras" in files for _, _, files in outputs)
