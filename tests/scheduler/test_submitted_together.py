@@ -180,3 +180,20 @@ def test_while_the_database_is_away_none_is_taken_and_no_folder_is_left(
     assert folders(stage) == []
     assert all((each.staged / "main.py").is_file() for each in wanted)
     assert list(execs.jobs(stage.platform, viewer=stage.admin)) == []
+
+
+def test_a_home_that_cannot_be_read_when_one_is_taken_back_takes_no_job_from_the_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = accounts.add_user(stage.platform, "gone", "hash")
+    accounts.remove_user(stage.platform, "gone")
+    good, bad = submission(stage), replace(submission(stage), owner=gone)
+    exists = Path.exists
+
+    def broken(path: Path) -> bool:
+        if path == bad.staged:
+            raise OSError(errno.EIO, "the disk does not answer")
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", broken)
+    assert named(submit_all(stage.platform, [good, bad])) == ["edt-1", NoSuchUser]

@@ -74,11 +74,11 @@ class SubmittedCode:
         A folder that was moved to ``lost+found`` meanwhile stays there. A folder that cannot be removed now is moved
         there later.
         """
-        if self.directory is None or self.staged.exists():
+        if self.directory is None:
             return
         laid = self.directory / SUBMITTED_CODE
         with suppress(OSError):
-            if laid.exists() and laid.stat().st_ino == self.inode:
+            if not self.staged.exists() and laid.exists() and laid.stat().st_ino == self.inode:
                 self._undo(self.directory)
 
     def _undo(self, directory: Path) -> None:
