@@ -28,6 +28,12 @@ _ENGINE_SECONDS = 0.02
 are computed for each step that it writes about, which takes some 0.1 ms in TensorFlow."""
 
 
+_DRIVER_STEPS, _DRIVER_SECONDS = 1000, 0.02
+"""The driver writes about so many training steps at its beginning, and then about one in so many seconds. Otherwise a
+long training of short steps would fill the log of standard output, and what the script printed would be lost when the
+log's oldest file is removed."""
+
+
 def print_backend() -> None:
     """Print which framework a job trains with. Called when ``fabric_model`` is imported."""
     process = context.current()
@@ -96,14 +102,31 @@ class DriverLines(Frame):
     """The driver's lines. It collects the lines of steps that arrive together."""
 
     _lines = ""
+    _steps = 0
+    _newest = float("-inf")
+    """When the newest step that has lines was committed."""
+    _pending: tuple[float, int, Mapping[str, float]] | None = None
+    """The newest step, if it has no lines: when it was committed, its iteration and its values."""
 
     def train(self, seconds: float, iteration: int, epochs: int, values: Mapping[str, float]) -> None:
-        """Add the lines of a training step (``step_lines``), after which ``epochs`` epochs are complete."""
+        """Add the lines of a training step (``step_lines``), after which ``epochs`` epochs are complete.
+
+        Args:
+            seconds: when the step was committed, in seconds since the epoch.
+            iteration: micro-batches committed over all engines.
+            epochs: number of complete epochs.
+            values: loss and metrics, by name.
+        """
         self.iterations, self.epochs = iteration, epochs
-        self._lines += step_lines(seconds, iteration, iteration, values)
+        self._steps += 1
+        self._pending = (seconds, iteration, values)
+        if self._steps <= _DRIVER_STEPS or abs(seconds - self._newest) >= _DRIVER_SECONDS:
+            self._newest = seconds
+            self._add_pending()
 
     def test(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Add the lines of a validation after ``iteration`` micro-batches."""
+        """Add the lines of the step before a validation, and of the validation after ``iteration`` micro-batches."""
+        self._add_pending()
         self._lines += _tagged("test", iteration, values)
 
     def flush(self) -> None:
@@ -111,6 +134,18 @@ class DriverLines(Frame):
         if self._lines:
             self._write(self._lines)
             self._lines = ""
+
+    def end(self) -> None:
+        """Write the lines of the last step, and that the training has ended."""
+        self._add_pending()
+        self.flush()
+        super().end()
+
+    def _add_pending(self) -> None:
+        if self._pending is not None:
+            seconds, iteration, values = self._pending
+            self._lines += step_lines(seconds, iteration, iteration, values)
+            self._pending = None
 
 
 class EngineLines(Frame):

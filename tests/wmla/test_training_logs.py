@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -355,3 +356,21 @@ def test_a_training_leaves_logs_files_and_folders_in_the_forms_that_are_known(nu
         assert "allreduce: syncInterval = 4 reduce Alpha = 0.25\n" in output
         computed.append(int(output.split("END TRAINING: completed ")[1].split()[0]))
     assert sum(computed) == 120, "each engine counts the micro-batches that it has computed itself"
+
+
+def test_after_a_thousand_steps_the_driver_prints_one_in_20_ms_and_the_last_before_a_validation_and_the_end() -> None:
+    printed: list[str] = []
+    lines = DriverLines(write=printed.append)
+    for step in range(3000):
+        lines.train(100 + step / 1000, step + 1, 0, {"loss": 0.5, "accuracy": 0.5})
+        if step == 2500:
+            lines.test(step + 1, {"loss": 0.5, "accuracy": 0.5})
+    lines.flush()
+    lines.end()
+    steps = [int(number) for number in re.findall(r"^batches :(\d+) ", "".join(printed), re.MULTILINE)]
+    assert steps[:1000] == list(range(1, 1001))
+    assert len(steps) <= 1000 + 2000 / 20 + 3
+    assert 2501 in steps
+    assert steps[-1] == 3000
+    assert steps == sorted(set(steps))
+    assert "completed 3000 iterations" in printed[-1]

@@ -225,7 +225,7 @@ class _Parts:
             self.upload.file = tempfile.NamedTemporaryFile(dir=self._folder)  # noqa: SIM115 - receive() closes it
         waiting, self.waiting = self.waiting, bytearray()
         await concurrency.uploads.run(_written, self.upload.file, waiting)
-        crash_point(CrashPoint.API_UPLOAD)
+        _received()
 
     async def finish(self) -> None:
         """Make the file complete, after the last byte of the body."""
@@ -233,7 +233,7 @@ class _Parts:
             await self.flush()
         elif self._file_came:
             self.upload.file = BytesIO(self.waiting)
-            crash_point(CrashPoint.API_UPLOAD)
+            _received()
 
     def on_part_begin(self) -> None:
         self._count += 1
@@ -284,6 +284,11 @@ class _Parts:
 
     def on_end(self) -> None:
         self.ended = True
+
+
+def _received() -> None:
+    """Mark the point at which a part of the code has come, in memory or in the file."""
+    crash_point(CrashPoint.API_UPLOAD)
 
 
 def _closed(file: IO[bytes]) -> None:
