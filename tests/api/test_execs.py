@@ -9,13 +9,14 @@ import os
 import shutil
 import subprocess
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from edt_api.job_files import results
+from edt_api.job_files import logs, results
 from edt_api.job_files.files import Found, files
 from edt_scheduler.model.states import JobState
 from edt_scheduler.store import jobs as job_rows
@@ -343,6 +344,12 @@ class TestTheLog:
     @pytest.mark.parametrize("accept", ["text/plain", "*/*", "", "text/html,application/json"])
     def test_all_others_get_text(self, api: ServedApi, job: JobView, accept: str) -> None:
         assert self.log(api, job, None, accept).headers["content-type"] == "text/plain; charset=utf-8"
+
+    def test_errlog_of_a_job_that_wrote_no_errors_tells_why_it_ended(self, job: JobView) -> None:
+        ended = replace(job, message="stopped by its user")
+        assert "stopped" not in "".join(logs.text(ended, "errlog"))
+        (job.directory / "log" / "driver.err").write_bytes(b"")
+        assert "".join(logs.text(ended, "errlog")) == "stopped by its user\n"
 
     def test_a_log_that_is_not_there_yet_is_empty(self, api: ServedApi) -> None:
         assert self.log(api, api.submit()).text == ""

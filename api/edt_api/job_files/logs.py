@@ -193,7 +193,7 @@ def _pieces(job: JobView, streams: Iterable[Stream], last: int | None) -> Genera
     for stream in streams:
         empty = True
         for piece in _file(job, _FILES[stream], last):
-            empty = False
+            empty = empty and not piece
             yield piece
         if stream is Stream.ERR and empty and job.message:
             yield f"{job.message}\n"
