@@ -26,7 +26,7 @@ from edt_api.job_files.following import LogFollowing
 from edt_api.settings import Settings
 from edt_api.submissions.uploads import Admission
 from edt_scheduler.model import idempotency
-from edt_scheduler.operations.submitting import Submission
+from edt_scheduler.operations.submitting import StagedSubmission
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView, UserView
 
@@ -94,7 +94,7 @@ TheSettings = Annotated[Settings, kept("settings")]
 ThePasswords = Annotated[Passwords, kept("passwords")]
 TheAuthenticator = Annotated[Authenticator, kept("authenticator")]
 TheAdmission = Annotated[Admission, kept("admission")]
-TheSubmits = Annotated[Gathered[Submission, JobView], kept("submits")]
+TheSubmits = Annotated[Gathered[StagedSubmission, JobView], kept("submits")]
 """Makes jobs of submissions, together of those that come at the same time."""
 Stopping = Annotated[threading.Event, kept("stopping")]
 """Set when the server has been asked to stop. Requests that wait are then answered at once."""

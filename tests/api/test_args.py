@@ -32,7 +32,7 @@ RIGHT = {
     "--debug-level": ["debug", "info", "warn", "error"],
     "--python-version": ["3", "3.6", "3.11.4"],
     "--sc-runasuser": ["0", "1000"],
-    "--consumer": ["/root/training"],
+    "--consumer": ["/projectid/training"],
     "--ig": ["dli"],
 }
 """Values that options without effect take."""

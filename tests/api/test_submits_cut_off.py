@@ -11,7 +11,7 @@ import pytest
 
 from edt_api.concurrency import Gathered
 from edt_scheduler.operations import accounts, execs
-from edt_scheduler.operations.submitting import Submission
+from edt_scheduler.operations.submitting import StagedSubmission
 from edt_scheduler.views import JobView
 from support.served_api import ARGS, EXECS, ServedApi
 from support.waiting import until
@@ -27,10 +27,10 @@ def cut_off(loop: asyncio.AbstractEventLoop) -> None:
 def test_a_job_that_is_made_all_the_same_has_all_its_code(
     fresh_api: ServedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submits: Gathered[Submission, JobView] = fresh_api.app.state.submits
+    submits: Gathered[StagedSubmission, JobView] = fresh_api.app.state.submits
     make, begun, go_on = submits._do, threading.Event(), threading.Event()
 
-    def slowly(some: list[Submission]) -> list[JobView | Exception]:
+    def slowly(some: list[StagedSubmission]) -> list[JobView | Exception]:
         begun.set()
         assert go_on.wait(30)
         return make(some)

@@ -17,7 +17,7 @@ from edt_scheduler.errors import DatabaseUnavailable, KeyReused, NoSuchUser, Sub
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import JobSpec
 from edt_scheduler.operations import accounts, execs, history
-from edt_scheduler.operations.submitting import Submission, submit_all
+from edt_scheduler.operations.submitting import StagedSubmission, submit_all
 from edt_scheduler.store import jobs, reservations
 from edt_scheduler.views import JobView
 from support.puppets import Stage, stage_code
@@ -25,8 +25,8 @@ from support.puppets import Stage, stage_code
 SPEC = JobSpec("edtPyTorch", "main.py", "", "app")
 
 
-def submission(stage: Stage, spec: JobSpec = SPEC, key: IdempotentRequest | None = None) -> Submission:
-    return Submission(stage.admin, spec, stage_code(stage.platform, f"# {spec.app_name}\n"), key)
+def submission(stage: Stage, spec: JobSpec = SPEC, key: IdempotentRequest | None = None) -> StagedSubmission:
+    return StagedSubmission(stage.admin, spec, stage_code(stage.platform, f"# {spec.app_name}\n"), key)
 
 
 def named(found: Sequence[JobView | Exception]) -> list[str | type]:

@@ -38,7 +38,7 @@ from edt_contract.crash_points import CrashPoint, crash_point
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import JobKey
 from edt_scheduler.operations import execs
-from edt_scheduler.operations.submitting import Submission as Submitted
+from edt_scheduler.operations.submitting import StagedSubmission
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView, UserView
 
@@ -127,7 +127,7 @@ async def _take(
         await _removed(staged)
         raise
     try:
-        job = await submits.run(Submitted(viewer, spec, staged, idempotent))
+        job = await submits.run(StagedSubmission(viewer, spec, staged, idempotent))
     except Exception:  # not CancelledError: the server ends, and a thread may still move this folder into the job's
         await _removed(staged)
         raise

@@ -23,7 +23,7 @@ from edt_scheduler.model.jobs import (
     job_number,
 )
 from edt_scheduler.model.states import JobState
-from edt_scheduler.operations.submitting import Submission, submit_all
+from edt_scheduler.operations.submitting import StagedSubmission, submit_all
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import idempotency, outbox, to_views
 from edt_scheduler.store import jobs as store
@@ -43,7 +43,7 @@ def submit(
     platform: Platform, *, owner: UserView, spec: JobSpec, staged: Path, request: IdempotentRequest | None = None
 ) -> JobView:
     """Take a job: ``submit_all`` for a single submission. Returns the job, or raises why there is none."""
-    (found,) = submit_all(platform, [Submission(owner, spec, staged, request)])
+    (found,) = submit_all(platform, [StagedSubmission(owner, spec, staged, request)])
     if isinstance(found, Exception):
         raise found
     return found

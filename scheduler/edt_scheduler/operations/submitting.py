@@ -42,7 +42,7 @@ SEED_VARIABLE = "EDT_SEED"
 
 
 @dataclass(frozen=True)
-class Submission:
+class StagedSubmission:
     """What one user submits at once."""
 
     owner: UserView
@@ -71,7 +71,7 @@ class _Taking:
         return store.NewJob(self.number, self.owner.id, self.spec, str(self.work_dir), self.seed, threads)
 
 
-def submit_all(platform: Platform, submissions: Sequence[Submission]) -> list[JobView | Exception]:
+def submit_all(platform: Platform, submissions: Sequence[StagedSubmission]) -> list[JobView | Exception]:
     """Take jobs.
 
     For each submission the answer holds its new job, or the job that its ``request`` made before. Then the row, the
@@ -104,7 +104,7 @@ def _outcome(taking: _Taking) -> JobView | Exception:
     return taking.found
 
 
-def _begun(platform: Platform, submission: Submission) -> _Taking | Exception:
+def _begun(platform: Platform, submission: StagedSubmission) -> _Taking | Exception:
     spec = submission.spec
     if platform.settings.tf_use_legacy_keras and spec.backend == "tensorflow":
         # The job keeps this choice when the setting changes later: all its engines must have the same Keras.
