@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from edt_contract.encoding import ContractError, from_json_object, to_json_object
+from edt_contract.gang import Gang
 
 ATTEMPT_FILE = "attempt.json"
 """File in a supervisor's spool folder with the supervisor's pid and start time, its attempt, and its socket's path. The
@@ -31,8 +32,9 @@ FENCE_FILE = "fence"
 scheduler writes it. A supervisor with a lower fence ends itself, and an engine with a lower fence writes no checkpoint.
 The file is needed because messages may not reach every process that can write to the shared storage."""
 
-PROTOCOL = 2
-"""Version of the attempt spec. The number grows when an older reader would act wrongly on a new spec."""
+PROTOCOL, GANG_PROTOCOL = 2, 3
+"""Versions of the attempt spec: of elastic jobs and of gangs. A number grows when an older reader would act wrongly on
+a new spec. A runner that knows no gangs reads only the first."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,10 @@ class AttemptSpec:
     image: str = ""
     """Container image that the user asked for; "": the node's own image for the framework. A node that starts processes
     refuses a job with an image."""
+    gang: Gang | None = None
+    """The gang that the attempt runs; None: an elastic job. ``max_engines`` of a gang is its number of slots."""
     protocol: int = PROTOCOL
-    """Version of this spec."""
+    """Version of this spec: GANG_PROTOCOL if ``gang`` is set."""
 
     @classmethod
     def from_json_object(cls, data: Mapping[str, Any]) -> AttemptSpec:
@@ -102,8 +106,8 @@ class AttemptSpec:
         Raises:
             ContractError: the spec has another protocol number, or a field is missing or of the wrong type.
         """
-        if data.get("protocol", PROTOCOL) != PROTOCOL:
-            raise ContractError(f"spec of protocol {data.get('protocol')}, this runner reads {PROTOCOL}")
+        if data.get("protocol", PROTOCOL) not in (PROTOCOL, GANG_PROTOCOL):
+            raise ContractError(f"spec of protocol {data.get('protocol')}, this runner reads up to {GANG_PROTOCOL}")
         return from_json_object(cls, data)
 
 
@@ -140,6 +144,9 @@ class DesiredState:
     """Allocations that the platform took back and that are not yet reported gone. The supervisor reports ENGINE_GONE
     once for each. It also does so for an allocation for which it never started an engine (kind ``left``), because the
     platform may give and take back a slot between two messages."""
+    ports: tuple[tuple[int, ...], ...] = ()
+    """Only for a gang: the ports that its supervisors have reported (PORTS_RESERVED), in the order of ``Gang.nodes``.
+    Empty until all of them have: only then the supervisors start the gang's processes."""
 
 
 @dataclass(frozen=True)

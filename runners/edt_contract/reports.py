@@ -64,6 +64,8 @@ class ReportKind(enum.StrEnum):
 
     ATTEMPT_STARTED = "attempt-started"  # pid
     COORDINATOR_AT = "coordinator-at"  # address "host:port"; other nodes' supervisors need it
+    # ports: a supervisor of a gang is up and holds these ports, one for MASTER_PORT and one for each slot, in order
+    PORTS_RESERVED = "ports-reserved"
     # engines (most engines that can share the work), steps_total, epochs, follows_engines (the global batch does so)
     ENGINES_KNOWN = "engines-known"
     ENGINE_STARTED = "engine-started"  # allocation, slot, pid
@@ -192,6 +194,12 @@ def _fit_allocations(value: Any) -> Any:
     return [number for number in value[:_MOST_ALLOCATIONS] if _ALLOCATION.fit(number) is not _NOTHING]
 
 
+def _fit_ports(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_ALLOCATIONS + 1:
+        return _NOTHING
+    return list(value) if all(_PORT.fit(port) is not _NOTHING for port in value) else _NOTHING
+
+
 _FLAG = Field(5, lambda value: value if isinstance(value, bool) else _NOTHING)
 _NUMBER = _number()
 _STEP = _whole()
@@ -200,6 +208,9 @@ _MESSAGE = _text(1000)
 _ALLOCATION = _whole(1)
 _ALLOCATIONS = Field(18 * _MOST_ALLOCATIONS + 2, _fit_allocations)
 """A list of allocations; of more than ``_MOST_ALLOCATIONS`` the first ones are kept."""
+_PORT = _whole(1, 65535)
+_PORTS = Field(6 * (_MOST_ALLOCATIONS + 1) + 2, _fit_ports)
+"""A list of ports. It is refused whole if one of them is no port, or if there are more than a node has slots."""
 _EXIT = Field(16, _fit_exit)
 """An ``ExitKind``. Any other value becomes LOST, after which the platform only tries again."""
 
@@ -229,6 +240,7 @@ class Body:
 BODIES: Mapping[ReportKind, Body] = {
     ReportKind.ATTEMPT_STARTED: Body({"pid": _COUNT}),
     ReportKind.COORDINATOR_AT: Body({"address": _text(300, r"[^\s/]{1,255}:\d{1,5}")}, needs=("address",)),
+    ReportKind.PORTS_RESERVED: Body({"ports": _PORTS}, needs=("ports",), burst=10, a_minute=6),
     ReportKind.ENGINES_KNOWN: Body(
         {
             "engines": _whole(1, 1 << 20),

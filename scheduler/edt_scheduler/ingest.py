@@ -275,6 +275,14 @@ def _coordinator_at(context: _Context) -> None:
     head_node.listens(context.tx, context.job.id, context.report.fence, context.node.id, address, context.now)
 
 
+def _ports_reserved(context: _Context) -> None:
+    """A supervisor of a gang is up. When all of them are, their nodes are told to start the gang's processes."""
+    tx, job_id, fence = context.tx, context.job.id, context.report.fence
+    attempts.change_supervisor(tx, job_id, fence, context.node.id, ports=list(context.body["ports"]))
+    if all(row.ports is not None for row in attempts.supervisors_of(tx, job_id, fence)):
+        outbox.put_nodes_of_attempt(tx, job_id, fence, context.now)
+
+
 def _restarted(context: _Context) -> None:
     what, why, count = context.text("what") or "a part", context.text("why"), context.body.get("count")
     times = f", time {count}" if count is not None and count > 1 else ""
@@ -414,6 +422,7 @@ _OF_PROCESSES: Mapping[ReportKind, Callable[[_Context], None]] = {
 _OF_THE_JOB: Mapping[ReportKind, Callable[[_Context], None]] = {
     ReportKind.ATTEMPT_STARTED: _attempt_started,
     ReportKind.COORDINATOR_AT: _coordinator_at,
+    ReportKind.PORTS_RESERVED: _ports_reserved,
     ReportKind.ENGINES_KNOWN: _engines_known,
     ReportKind.PULL_FAILED: _pull_failed,
     ReportKind.RESIZED: _resized,

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from edt_contract.attempt import Assignment
+from edt_contract.gang import GangCommand
 from edt_contract.reports import ExitKind
 from edt_scheduler.model.exactness import Exactness
+from edt_scheduler.model.jobs import DefaultLog
 from edt_scheduler.model.progress import share_done
 from edt_scheduler.model.states import Health, JobState, JobStatus, ResizeCause, Role, Scope, job_status
 
@@ -156,6 +158,9 @@ class JobView:
     directory: Path
     """EDT_HOME/jobs/<exec id>: also RESULT_DIR."""
     work_dir: Path
+    gang: GangCommand | None = None
+    """What the processes of a gang run; None: the job is elastic."""
+    default_log: DefaultLog = DefaultLog.STEPS
     results_removed_at: float | None = None
     """Since when the job's results, checkpoints and logs are removed because of their age."""
     results_days: float | None = None

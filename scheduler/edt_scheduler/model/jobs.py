@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
+from edt_contract.gang import GangCommand
 from edt_contract.reports import ExitKind
 from edt_scheduler.model.states import JobState
 
@@ -154,6 +155,13 @@ def named(numbers: Iterable[int]) -> str:
     return f"{', '.join(names[:MOST_NAMED])} and {more} more" if more > 0 else ", ".join(names)
 
 
+class DefaultLog(enum.StrEnum):
+    """What a client gets who asks for a job's log and does not say which."""
+
+    STEPS = "steps"  # a line for each step, which the platform writes
+    OUTPUT = "output"  # what the first process of the script printed
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """What a user submitted, parsed. Immutable: it is written into the job's row once."""
@@ -190,6 +198,12 @@ class JobSpec:
     """``--msd-pending-timeout``: seconds after which the job ends if it has never started."""
     remark: str | None = None
     """A remark on the submission for its user. It is also the first event of the job's history."""
+    gang: GangCommand | None = None
+    """What the processes of a gang run; None: the job is elastic."""
+    default_log: DefaultLog = DefaultLog.STEPS
+    model_folder: bool = True
+    """Whether the job finds a folder ``model`` in its result folder. Some scripts for WMLA make the folder themselves
+    and fail if it is there."""
 
     @property
     def max_engines(self) -> int:

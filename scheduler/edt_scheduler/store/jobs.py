@@ -30,6 +30,7 @@ from sqlalchemy import (
     update,
 )
 
+from edt_contract.encoding import to_json_object
 from edt_scheduler.model.exactness import Compared
 from edt_scheduler.model.jobs import SUBMITTED_CODE, JobFilter, JobKey, JobOrder, JobSpec, exec_id
 from edt_scheduler.model.states import ACTIVE, TERMINAL, JobState, advance
@@ -68,6 +69,7 @@ def add(tx: Connection, new: Sequence[NewJob], now: float) -> None:
 def _row(job: NewJob, now: float) -> dict[str, Any]:
     return {
         **{name: value for name, value in vars(job.spec).items() if name in jobs.c},
+        "gang": to_json_object(job.spec.gang) if job.spec.gang is not None else None,
         "id": job.number,
         "user_id": job.user_id,
         "state": JobState.SUBMITTED,

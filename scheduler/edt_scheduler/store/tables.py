@@ -137,6 +137,8 @@ jobs = Table(
     Column("pending_timeout", BigInteger),  # seconds from the submit to the first start at most
     Column("data_path", Text),
     Column("image", Text),  # image of its containers; None: the node's own image
+    Column("gang", NullableJson),  # a GangCommand; None: the job is elastic
+    Column("default_log", Text, nullable=False, server_default="steps"),  # a model.jobs.DefaultLog
     Column("num_worker", Integer, nullable=False),
     Column("worker_device_num", Integer, nullable=False),
     Column("max_restarts", Integer, nullable=False, server_default="0"),
@@ -357,6 +359,15 @@ attempts = Table(
     partial_index("uq_attempts_live", "ended_at IS NULL", "job_id", unique=True),
 )
 
+added_frameworks = Table(
+    "added_frameworks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("entry", Json, nullable=False),  # a model.catalogue.Framework
+    Column("added_by", Text, nullable=False),  # name of the administrator
+    Column("added_at", Double, nullable=False),
+)
+
 supervisors = Table(
     "supervisors",
     metadata,
@@ -368,6 +379,7 @@ supervisors = Table(
     Column("ended_at", Double),
     Column("kind", Text),
     Column("reports_complete_at", Double),  # when its last report was taken
+    Column("ports", NullableJson),  # the ports that it reserved for its part of a gang
     ForeignKeyConstraint(["job_id", "fence"], ["attempts.job_id", "attempts.fence"]),
     partial_index("ix_supervisors_open", "ended_at IS NULL", "node_id"),
 )

@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
+from edt_contract.encoding import from_json_object
+from edt_contract.gang import GangCommand
 from edt_contract.reports import ExitKind
 from edt_scheduler.model.exactness import judge
-from edt_scheduler.model.jobs import exec_id, folder_sent
+from edt_scheduler.model.jobs import DefaultLog, exec_id, folder_sent
 from edt_scheduler.model.progress import PACE, MetricPoint, eta_seconds
 from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, Scope, health
 from edt_scheduler.settings import Settings
@@ -66,6 +68,8 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         waiting=Waiting(**row.waiting) if row.waiting else None,
         directory=directory,
         work_dir=directory / row.work_dir,
+        gang=from_json_object(GangCommand, row.gang) if row.gang is not None else None,
+        default_log=DefaultLog(row.default_log),
     )
 
 
