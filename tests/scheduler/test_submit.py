@@ -142,8 +142,9 @@ class TestSubmit:
         )
         assert flat.work_dir.name == "_submitted_code"
 
-    def test_plain_tensorflow_makes_its_model_folder_itself(self, sqlite_stage: Stage) -> None:
-        assert not sqlite_stage.submitted(framework="tensorflow").model_dir.exists()
+    def test_a_script_that_makes_its_model_folder_itself_finds_none(self, sqlite_stage: Stage) -> None:
+        assert not sqlite_stage.submitted(model_folder=False).model_dir.exists()
+        assert sqlite_stage.submitted().model_dir.is_dir()
 
     def test_the_seed_is_the_users_or_random_and_threads_are_fixed_by_the_nodes(self, sqlite_stage: Stage) -> None:
         sqlite_stage.node(slots=2)

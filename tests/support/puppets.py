@@ -112,7 +112,8 @@ class Puppet:
         for key, item in listed.items():
             if key not in self.running:
                 self._begin(key, item)
-            self._host(key, item)
+            if item.spec.gang is None:
+                self._host(key, item)
             if self.obedient:
                 for allocation in item.desired.leaving:
                     self.gone(key, allocation, ExitKind.LEFT)
@@ -128,6 +129,10 @@ class Puppet:
         self.running[key] = {}
         if not item.desired.stop and item.desired.slots:
             self.report(key, ReportKind.ATTEMPT_STARTED, pid=1)
+            if item.spec.gang is not None:
+                first = 2000 + 100 * self.peers.index(self)
+                ports = list(range(first, first + 1 + len(item.desired.slots)))
+                self.report(key, ReportKind.PORTS_RESERVED, ports=ports)
 
     def _host(self, key: Key, item: Assignment) -> None:
         """Host from the first desired that says so until another address is told."""
@@ -143,10 +148,16 @@ class Puppet:
         return key in self.hosting and any(peer.running.get(key) for peer in self.peers if peer is not self)
 
     def _start(self, key: Key, item: Assignment) -> None:
+        gang = item.spec.gang is not None
+        if gang and not item.desired.ports:
+            return  # other nodes of the gang are not ready
+        gone = {each.body["allocation"] for each in self.reported if each.kind is ReportKind.ENGINE_GONE}
         for desired in item.desired.slots:
-            if desired.allocation not in self.running[key]:
+            if desired.allocation not in self.running[key] and desired.allocation not in gone:
                 self.running[key][desired.allocation] = desired.slot
                 self.report(key, ReportKind.ENGINE_STARTED, allocation=desired.allocation, slot=desired.slot, pid=2)
+                if gang:
+                    continue
                 self.report(
                     key, ReportKind.ENGINE_JOINED, allocation=desired.allocation, generation=2, step=self.joins_at
                 )
@@ -161,7 +172,9 @@ class Puppet:
         """Its supervisor ends: its engines go, and it says its last word, for the whole attempt if it hosts it."""
         for allocation in list(self.running[key]):
             self.gone(key, allocation, kind)
-        self.report(key, ReportKind.ATTEMPT_ENDED, kind=kind, whole=key in self.hosting, **body)
+        gang = any(each.kind is ReportKind.PORTS_RESERVED for each in self.reported if (each.job, each.fence) == key)
+        whole = kind is not ExitKind.FINISHED if gang else key in self.hosting
+        self.report(key, ReportKind.ATTEMPT_ENDED, **{"kind": kind, "whole": whole, **body})
         self._forget(key)
 
     def bury(self, key: Key) -> None:

@@ -47,6 +47,7 @@ JOB = SimpleNamespace(
     framework="edtPyTorch",
     num_worker=2,
     worker_device_num=4,
+    gang=None,
     options=[["--debug-level", "debug"], ["dataSource", '[{"type": "fs", "location": {"paths": "mnist"}}]']],
 )
 
@@ -96,6 +97,14 @@ def test_the_values_are_those_of_the_job(tmp_path: Path) -> None:
 )
 def test_a_data_source_of_another_form_names_no_files(tmp_path: Path, source: str) -> None:
     assert of_job(tmp_path, options=[["--data-source", source]])["WMLA_USER_DATA_FILES"] == ""
+
+
+def test_a_gang_is_not_elastic_and_its_frameworks_variables_lie_between_ours_and_the_users(tmp_path: Path) -> None:
+    gang = {"command": ["{python}"], "environ": {"HOROVOD_LOG_LEVEL": "info", "SPACE_ID": "lab", "APP_ID": "x"}}
+    found = of_job(tmp_path, {"APP_ID": "mine"}, gang=gang, framework="distPyTorch")
+    assert (found["DLI_IS_ELASTIC"], found["FRAME_WORK"]) == ("false", "distPyTorch")
+    assert found.keys() - {"HOROVOD_LOG_LEVEL"} == of_job(tmp_path).keys() - {"FABRIC_BACKEND"}
+    assert (found["HOROVOD_LOG_LEVEL"], found["SPACE_ID"], found["APP_ID"]) == ("info", "lab", "mine")
 
 
 def test_what_the_user_sets_wins_but_cannot_take_a_gpu(tmp_path: Path) -> None:

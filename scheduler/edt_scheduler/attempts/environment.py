@@ -5,9 +5,9 @@ WMLA finds its data, its folders and its name. Those that differ between process
 ``edt_runner.supervisor.process_environment``; docs/environment.md lists all.
 
 No variable has a name that a framework or Python reads when it is loaded, with another value than a warm supervisor
-has: then no job could use a warm supervisor (``edt_contract.frameworks.must_be_cold``). Variables of WMLA's frameworks
-without elastic training (TF_CONFIG, MASTER_ADDR, RANK …) are left out, because TensorFlow and PyTorch would act on
-them.
+has: then no job could use a warm supervisor (``edt_contract.frameworks.must_be_cold``). The variables by which the
+processes of a gang find each other (TF_CONFIG, MASTER_ADDR, RANK …) are not here, because they differ between its
+processes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -
     Args:
         settings: the platform's settings.
         job: the job's row, with its owner.
-        own: the variables that the user gave the job. They win.
+        own: the variables that the user gave the job. They win over all others, and a gang's framework's over ours.
 
     Returns:
         Name to value.
@@ -55,7 +55,7 @@ def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -
         "DLI_DATA_FS": str(settings.data),
         "DLI_ELASTIC_CONF_DIR": work_dir,
         "DLI_EXECID": name,
-        "DLI_IS_ELASTIC": "true",
+        "DLI_IS_ELASTIC": "true" if job.gang is None else "false",
         "DLI_LAUNCHER_CALLBACK": "",
         "DLI_LOGGER_LEVEL": options.get("--debug-level", "info"),
         "DLI_OBJECT_ID": name,
@@ -68,7 +68,7 @@ def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -
         "DL_NFS_PATH": str(settings.data),
         "EMETRICS_STREAMING": "ON",
         "EXEC_TYPE": "training",
-        "FABRIC_BACKEND": job.backend,
+        **({"FABRIC_BACKEND": job.backend} if job.gang is None else {}),
         "FRAME_WORK": job.framework,
         "JOB_ID": name,
         "JOB_STATE_DIR": str(directory),
@@ -88,6 +88,7 @@ def job_environment(settings: Settings, job: Row[Any], own: Mapping[str, str]) -
         "WMLA_USER_DATA_DIR": data,
         "WMLA_USER_DATA_FILES": _data_files(options),
         "WMLA_WORKER_NDEVICE": str(job.worker_device_num),
+        **(job.gang["environ"] if job.gang is not None else {}),
         **own,
     }
 

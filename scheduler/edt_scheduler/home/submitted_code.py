@@ -14,9 +14,6 @@ from edt_scheduler.home import lost_found
 from edt_scheduler.model.jobs import SUBMITTED_CODE, JobSpec, exec_id
 from edt_scheduler.settings import Settings
 
-MAKES_ITS_OWN_MODEL_FOLDER = frozenset({"tensorflow"})
-"""WMLA's plain TensorFlow samples create RESULT_DIR/model themselves. All other scripts expect the folder to exist."""
-
 
 def sync_parents(settings: Settings, codes: Iterable[SubmittedCode]) -> None:
     """Make the moves of these codes durable.
@@ -58,7 +55,7 @@ class SubmittedCode:
         try:
             for name in ("log", "checkpoint", "spool"):
                 (directory / name).mkdir()
-            if spec.framework not in MAKES_ITS_OWN_MODEL_FOLDER:
+            if spec.model_folder:
                 (directory / "model").mkdir()
             self.directory, self.inode = directory, self.staged.stat().st_ino
             self.staged.rename(directory / SUBMITTED_CODE)

@@ -72,13 +72,15 @@ def _assignments(
         for slot in allocations.desired_on(tx, row.id):
             slots[slot.job_id, slot.fence].append(slot)
         listed, locked, why = [], [], []
-        for carried in attempts.carried_on(tx, row.id):
-            guest = carried.head_node_id != row.id
+        every = attempts.carried_on(tx, row.id)
+        gangs = specs.placed(tx, row.id, every)
+        for carried in every:
+            guest = carried.head_node_id != row.id and carried.gang is None
             if guest and carried.coordinator is None and carried.supervisor_handed_at is None:
                 continue  # it has no coordinator yet to which it could connect
             key = (carried.id, carried.attempt_fence)
             try:
-                listed.append(specs.assignment(platform.settings, secret, row, carried, slots[key]))
+                listed.append(specs.assignment(platform.settings, secret, row, carried, slots[key], gangs.get(key)))
             except EnvironmentLocked as error:  # this machine's key file differs from the scheduler's
                 locked.append((exec_id(carried.id), carried.attempt_fence))
                 why.append(error)

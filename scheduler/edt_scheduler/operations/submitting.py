@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from sqlalchemy import Connection
 
 from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.encoding import to_json_object
 from edt_contract.frameworks import KERAS2_VARIABLE
 from edt_scheduler.errors import (
     DatabaseUnavailable,
@@ -273,7 +274,12 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
     main = PurePosixPath(spec.model_main)
     if main.is_absolute() or ".." in main.parts or not (staged / inside / main).is_file():
         raise SubmissionInvalid("--model-main", f"{spec.model_main!r} is not a file of the submitted code")
-    as_json = {**asdict(spec), "arguments": list(spec.arguments), "options": [list(each) for each in spec.options]}
+    as_json = {
+        **asdict(spec),
+        "arguments": list(spec.arguments),
+        "options": [list(each) for each in spec.options],
+        "gang": to_json_object(spec.gang) if spec.gang is not None else None,
+    }
     if storable(as_json) != as_json:
         raise SubmissionInvalid("args", "hold a character or a number that cannot be stored")
     if spec.num_worker < 1 or spec.worker_device_num < 1:

@@ -79,6 +79,23 @@ def desired_on(tx: Connection, node_id: int) -> list[Row[Any]]:
     return list(tx.execute(query))
 
 
+def of_gangs(tx: Connection, node_id: int) -> list[Row[Any]]:
+    """All allocations that the gangs with an open supervisor on this node have or had in their present attempt, on any
+    node, oldest first: ``id``, ``job_id``, ``fence`` and ``node_id``.
+    """
+    query = (
+        select(*allocations.c["id", "job_id", "fence", "node_id"])
+        .select_from(supervisors)
+        .join(jobs, jobs.c.id == supervisors.c.job_id)
+        .join(
+            allocations, and_(allocations.c.job_id == supervisors.c.job_id, allocations.c.fence == supervisors.c.fence)
+        )
+        .where(supervisors.c.node_id == node_id, supervisors.c.ended_at.is_(None), jobs.c.gang.is_not(None))
+        .order_by(allocations.c.id)
+    )
+    return list(tx.execute(query))
+
+
 def hand(tx: Connection, ids: Sequence[int], now: float) -> None:
     """Note that these allocations are listed to the agent. From now on a process may exist for each."""
     handed = update(allocations).where(allocations.c.handed_at.is_(None)).values(handed_at=now)

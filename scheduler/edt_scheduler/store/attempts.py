@@ -132,6 +132,22 @@ def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
     return list(tx.execute(query))
 
 
+def gang_parts(tx: Connection, node_id: int) -> list[Row[Any]]:
+    """The parts of all gangs that have an open supervisor on this node, also the parts on other nodes and those that
+    have ended: ``job_id``, ``fence``, ``node_id``, the node's ``name`` and ``host``, and the reserved ``ports``.
+    """
+    here = supervisors.alias()
+    query = (
+        select(*supervisors.c["job_id", "fence", "node_id", "ports"], *nodes.c["name", "host"])
+        .select_from(here)
+        .join(jobs, jobs.c.id == here.c.job_id)
+        .join(supervisors, and_(supervisors.c.job_id == here.c.job_id, supervisors.c.fence == here.c.fence))
+        .join(nodes, nodes.c.id == supervisors.c.node_id)
+        .where(here.c.node_id == node_id, here.c.ended_at.is_(None), jobs.c.gang.is_not(None))
+    )
+    return list(tx.execute(query))
+
+
 def hand(tx: Connection, job_id: int, fence: int, node_id: int, now: float) -> None:
     """Note that the supervisor is listed to its agent. From now on a process may exist."""
     key = and_(of_attempt(supervisors, job_id, fence, node_id), supervisors.c.handed_at.is_(None))
