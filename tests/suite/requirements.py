@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 from collections.abc import Callable, Collection, Mapping
 
 VARIABLE = "EDT_REQUIRE"
@@ -45,6 +46,10 @@ def _has_chromium() -> bool:
     return chromium() is not None
 
 
+def _has_mpirun() -> bool:
+    return shutil.which("mpirun") is not None
+
+
 def _has_network_namespaces() -> bool:
     from support import partition
 
@@ -68,6 +73,7 @@ PROBES: Mapping[str, Callable[[], bool]] = {
     "docker": _has_docker,
     "kubernetes": _has_kubernetes,
     "memory_cgroup": _has_memory_cgroup,
+    "mpirun": _has_mpirun,
     "network_namespaces": _has_network_namespaces,
     "tensorflow": has_tensorflow,
     "tmpfs_mount": _has_tmpfs_mount,
